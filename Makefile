@@ -1,0 +1,85 @@
+# `make` alone lists what can be made. CI runs `make check` and nothing else (.ci/run).
+
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.made-from-the-lock
+BENCH   := .venv-bench
+BSTAMP  := $(BENCH)/.made-from-the-lock
+
+# How often a test marked `long` repeats itself, e.g. how many times a server is killed.
+ROUNDS      ?= 5
+FULL_ROUNDS ?= 200
+WORKERS     ?= 2
+PYTEST_ARGS ?=
+EVIDENCE    ?= docs/evidence.json
+
+CODE := $(wildcard src tests benchmarks examples)
+INSTALL := -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-full check format-check lint types imports fmt bench lock clean
+
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z.-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(INSTALL) --require-hashes -r requirements/dev.txt
+	$(BIN)/python $(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv: $(STAMP) ## Build the environment from the locked, hash-checked requirements
+
+demo: $(STAMP) ## A short tour: agents work, are killed, resume; then SQL over what they did
+	$(BIN)/hansard demo
+
+test: $(STAMP) ## Run the tests (ROUNDS=5, WORKERS=2, PYTEST_ARGS=...)
+	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+test-full: $(STAMP) ## The tests with FULL_ROUNDS=200 rounds; writes docs/evidence.json
+	ROUNDS=$(FULL_ROUNDS) HANSARD_EVIDENCE=$(EVIDENCE) $(BIN)/python -m pytest -n $(WORKERS) --timeout=3600 $(PYTEST_ARGS)
+
+check: format-check lint types imports test ## Exactly what CI runs: format, lint, types, imports, packages and tests
+
+format-check: $(STAMP) ## Fail if `make fmt` would change a file
+	$(BIN)/ruff format --check .
+
+lint: $(STAMP) ## Lint with ruff
+	$(BIN)/ruff check .
+
+types: $(STAMP) ## Check types with mypy, then with basedpyright
+	$(BIN)/mypy $(CODE)
+	$(BIN)/basedpyright
+
+imports: $(STAMP) ## Check the import contracts
+	$(BIN)/lint-imports
+
+fmt: $(STAMP) ## Format, and mend what ruff can mend
+	$(BIN)/ruff check --fix --exit-zero --quiet .
+	$(BIN)/ruff format .
+
+$(BSTAMP): requirements/bench.txt pyproject.toml $(STAMP)
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python $(INSTALL) --require-hashes -r requirements/bench.txt -r requirements/build.txt
+	$(BENCH)/bin/python $(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+bench: $(BSTAMP) ## Run every benchmark, one JSON line each (in an environment of its own)
+	@$(BENCH)/bin/python -m benchmarks
+
+LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes \
+	--strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+
+lock: ## Pin every dependency again (LOCK_ARGS=--upgrade for newer versions)
+	@test -x $(BIN)/pip-compile || { echo "make lock needs $(BIN)/pip-compile: run 'make .venv' first" >&2; exit 1; }
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "lock with Python 3.11, the oldest we support: a newer one leaves out what 3.11 needs" >&2; exit 1; }
+	$(LOCK) $(LOCK_ARGS) --output-file requirements/run.txt pyproject.toml
+	$(LOCK) $(LOCK_ARGS) --output-file requirements/build.txt requirements/build.in
+	$(LOCK) $(LOCK_ARGS) --output-file requirements/dev.txt requirements/dev.in
+	$(LOCK) $(LOCK_ARGS) --output-file requirements/bench.txt requirements/bench.in
+
+clean: ## Remove environments, builds and caches
+	rm -rf $(VENV) $(BENCH) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,135 @@
+"""Hansard: the verbatim, replayable record of what a team of AI agents did.
+
+    import hansard
+
+    with hansard.connect(workspace="lab") as record:
+        with record.run("paper-pipeline", agent="researcher_1", role="researcher") as session:
+
+            @session.tool(effects="idempotent")
+            def search_papers(query: str, limit: int = 10) -> list[dict]: ...
+
+            papers = search_papers("event sourcing")
+
+Names are imported when first used, so that `import hansard` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hansard._connect import connect, connect_async
+    from hansard._version import __version__
+    from hansard.agents.effects import DID_NOT_HAPPEN, Happened, Tool, reconcile, tool
+    from hansard.agents.errors import (
+        AgentError,
+        Blocked,
+        Diverged,
+        InDoubt,
+        Miss,
+        NeedsSettling,
+        NoScope,
+        NotDone,
+        RecordedFailure,
+        ResultNotRecordable,
+        SecretUnavailable,
+        ShadowedEffect,
+        ToolChanged,
+        ToolError,
+    )
+    from hansard.agents.gate import (
+        allow,
+        at_least,
+        at_most,
+        budget,
+        deny,
+        host_in,
+        one_of,
+        path_under,
+    )
+    from hansard.agents.ledger import Mode
+    from hansard.agents.record import AsyncRecord, Record
+    from hansard.agents.session import AsyncSession, Session
+    from hansard.bus.errors import (
+        AppendUnknown,
+        BusError,
+        Conflict,
+        Contradiction,
+        Fenced,
+        NotFound,
+        TooLarge,
+        Unreachable,
+    )
+    from hansard.domain.errors import BadName, BadValue, Corrupt, HansardError, Refused
+    from hansard.domain.snapshot import Snapshot
+    from hansard.domain.steps import Verdict
+    from hansard.domain.values import Secret
+
+_HOME = {
+    "hansard._connect": ("connect", "connect_async"),
+    "hansard._version": ("__version__",),
+    "hansard.agents.effects": ("DID_NOT_HAPPEN", "Happened", "Tool", "reconcile", "tool"),
+    "hansard.agents.errors": (
+        "AgentError",
+        "Blocked",
+        "Diverged",
+        "InDoubt",
+        "Miss",
+        "NeedsSettling",
+        "NoScope",
+        "NotDone",
+        "RecordedFailure",
+        "ResultNotRecordable",
+        "SecretUnavailable",
+        "ShadowedEffect",
+        "ToolChanged",
+        "ToolError",
+    ),
+    "hansard.agents.gate": (
+        "allow",
+        "at_least",
+        "at_most",
+        "budget",
+        "deny",
+        "host_in",
+        "one_of",
+        "path_under",
+    ),
+    "hansard.agents.ledger": ("Mode",),
+    "hansard.agents.record": ("AsyncRecord", "Record"),
+    "hansard.agents.session": ("AsyncSession", "Session"),
+    "hansard.bus.errors": (
+        "AppendUnknown",
+        "BusError",
+        "Conflict",
+        "Contradiction",
+        "Fenced",
+        "NotFound",
+        "TooLarge",
+        "Unreachable",
+    ),
+    "hansard.domain.errors": ("BadName", "BadValue", "Corrupt", "HansardError", "Refused"),
+    "hansard.domain.snapshot": ("Snapshot",),
+    "hansard.domain.steps": ("Verdict",),
+    "hansard.domain.values": ("Secret",),
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [  # noqa: PLE0604, F822 -- the names below are given by __getattr__
+    *_MODULE,
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE.get(name)
+    if module is None:
+        message = f"module 'hansard' has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULE])

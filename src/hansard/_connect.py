@@ -1,0 +1,197 @@
+"""The composition root: settings in, an open workspace out. Nothing else reads the environment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hansard import settings as configuration
+from hansard.agents.gate import GateRule
+from hansard.agents.ledger import Mode
+from hansard.agents.outcomes import Settle
+from hansard.agents.record import AsyncRecord, Defaults, Record
+from hansard.agents.secrets import Provider
+from hansard.agents.workspace import Workspace
+from hansard.bus.clock import Clock
+from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
+from hansard.bus.jetstream.durability import outside_durability
+from hansard.bus.portal import portal, refuse_in_loop
+from hansard.bus.server import Durability, Login, join
+from hansard.settings import Settings
+
+
+class Broker(msgspec.Struct):
+    """A broker to talk to: how to reach it, what is known of its durability, how to let go."""
+
+    runtime: BrokerOptions
+    admin: BrokerOptions | None
+    durability: str
+    release: Callable[[], Awaitable[None]]
+
+
+async def find_broker(settings: Settings) -> Broker:
+    """The outside broker that the settings name, else the embedded one, started or joined."""
+    if settings.nats_url:
+        return await _outside(settings)
+    wanted = Durability(settings.durability) if settings.durability else None
+    lease = await asyncio.to_thread(join, Path(settings.data_dir), wanted)
+
+    async def release() -> None:
+        lease.close()
+
+    def options(login: Login) -> BrokerOptions:
+        return BrokerOptions(
+            urls=(lease.info.url,), user=login.user, password=login.password, name="hansard"
+        )
+
+    return Broker(
+        options(lease.info.runtime),
+        options(lease.info.admin),
+        lease.info.durability.value,
+        release,
+    )
+
+
+async def _outside(settings: Settings) -> Broker:
+    options = BrokerOptions(
+        urls=tuple(url.strip() for url in (settings.nats_url or "").split(",") if url.strip()),
+        user=settings.nats_user,
+        password=settings.nats_password,
+        credentials=Path(settings.nats_creds) if settings.nats_creds else None,
+        nkey_seed=Path(settings.nats_nkey) if settings.nats_nkey else None,
+        tls_ca=Path(settings.nats_ca) if settings.nats_ca else None,
+        tls_cert=Path(settings.nats_cert) if settings.nats_cert else None,
+        tls_key=Path(settings.nats_key) if settings.nats_key else None,
+    )
+    system: BrokerOptions | None = None
+    if settings.nats_system_user or settings.nats_system_creds:
+        creds = settings.nats_system_creds
+        system = msgspec.structs.replace(
+            options,
+            user=settings.nats_system_user,
+            password=settings.nats_system_password,
+            credentials=Path(creds) if creds else None,
+            nkey_seed=None,
+            name="hansard system",
+        )
+
+    async def release() -> None:
+        return None
+
+    return Broker(options, None, await outside_durability(system), release)
+
+
+async def open_workspace(settings: Settings) -> Workspace:
+    """A workspace, open. Raises Unreachable, Contradiction, ServerError, BadName."""
+    broker = await find_broker(settings)
+    try:
+        log = await open_log(
+            broker.runtime, settings.workspace, broker.durability, admin=broker.admin
+        )
+    except BaseException:
+        await broker.release()
+        raise
+    return _workspace(log, broker)
+
+
+def _workspace(log: JetStreamLog, broker: Broker) -> Workspace:
+    async def close() -> None:
+        await log.close()
+        await broker.release()
+
+    return Workspace(log, log.blobs, Clock(), close, snapshots=log.snapshots)
+
+
+def _settings(given: dict[str, Any]) -> Settings:
+    return configuration.load(os.environ, **given)
+
+
+def _defaults(settings: Settings, given: dict[str, Any]) -> Defaults:
+    mode = Mode(settings.mode) if settings.mode else None
+    return Defaults(run=settings.run, mode=mode, **given)
+
+
+def connect(
+    workspace: str | None = None,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    nats: str | None = None,
+    durability: str | None = None,
+    gate: Sequence[GateRule] = (),
+    redact: Mapping[str, Any] | None = None,
+    secrets: Provider | None = None,
+    settle: Settle | None = None,
+    **more: Any,
+) -> Record:
+    """Open a workspace's record for the sync client; use it in a `with`.
+
+    The embedded broker is started, or joined, unless `nats=` or HANSARD_NATS_URL names another.
+    gate: rules every call must pass (`hansard.allow`, `deny`, `budget` or a function).
+    redact: secrets to keep out of the record, by name: the text itself or a compiled pattern.
+    secrets: gives them back to live calls. settle: a policy that settles doubt.
+    more: any other setting of `hansard.settings`. What is not given comes from the environment.
+
+    Raises SyncInLoop inside a running event loop, Unreachable, ServerError, Contradiction,
+    SettingsError.
+    """
+    refuse_in_loop()
+    settings = _settings(
+        {"workspace": workspace, "data_dir": data_dir, "nats_url": nats, "durability": durability}
+        | more
+    )
+    rules = {"gate": gate, "redact": redact or {}, "secrets": secrets, "settle": settle}
+    gateway = portal()
+    opened = gateway.run(open_workspace(settings))
+    return Record(opened, gateway, _defaults(settings, rules))
+
+
+class connect_async:  # noqa: N801 -- used as a function: `async with hansard.connect_async(...)`
+    """Open a workspace's record for the async client; takes what `connect` takes.
+
+    `async with hansard.connect_async(...) as record`, or `record = await connect_async(...)`.
+    """
+
+    def __init__(
+        self,
+        workspace: str | None = None,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        nats: str | None = None,
+        durability: str | None = None,
+        gate: Sequence[GateRule] = (),
+        redact: Mapping[str, Any] | None = None,
+        secrets: Provider | None = None,
+        settle: Settle | None = None,
+        **more: Any,
+    ) -> None:
+        self._settings = _settings(
+            {
+                "workspace": workspace,
+                "data_dir": data_dir,
+                "nats_url": nats,
+                "durability": durability,
+            }
+            | more
+        )
+        rules = {"gate": gate, "redact": redact or {}, "secrets": secrets, "settle": settle}
+        self._defaults = _defaults(self._settings, rules)
+        self._record: AsyncRecord | None = None
+
+    def __await__(self) -> Any:
+        return self._open().__await__()
+
+    async def _open(self) -> AsyncRecord:
+        self._record = AsyncRecord(await open_workspace(self._settings), self._defaults)
+        return self._record
+
+    async def __aenter__(self) -> AsyncRecord:
+        return await self._open()
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._record is not None:
+            await self._record.close()

@@ -1,0 +1,1 @@
+"""What an agent uses: the session, effects, the gate."""

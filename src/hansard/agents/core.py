@@ -1,0 +1,327 @@
+"""A step: resolve, gate, run, record. The one place that knows what doubt means.
+
+Everything here is written once for both clients: quick answers are plain functions, everything
+that waits is a flow (see `hansard.agents.flow`).
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from hansard.agents import gate as gates
+from hansard.agents import payloads
+from hansard.agents.effects import ToolSpec
+from hansard.agents.doubts import Doubts
+from hansard.agents.errors import (
+    Blocked,
+    InDoubt,
+    Miss,
+    NoScope,
+    ToolChanged,
+    ToolError,
+)
+from hansard.agents.failures import raised
+from hansard.agents.flow import Body, Flow, Io, Pause
+from hansard.agents.ledger import Ledger, Mode, is_final
+from hansard.agents.outcomes import Call, Outcomes, Settings
+from hansard.agents.scope import Scope, current
+from hansard.agents.secrets import reveal
+from hansard.bus.blobs import Blobs
+from hansard.domain import values
+from hansard.domain.agent import Tell
+from hansard.domain.fingerprint import call_base, canonical
+from hansard.domain.steps import (
+    Effects,
+    Status,
+    Step,
+    StepBlocked,
+)
+
+
+class Budgets(Protocol):
+    """Where budgets are counted."""
+
+    async def reserve(self, budget: gates.Budget, call: str) -> bool:
+        """Set a call's share aside; False where the limit does not allow it."""
+        ...
+
+    async def spend(self, budget: gates.Budget, call: str, amount: float) -> None:
+        """Replace a call's share by what it took."""
+        ...
+
+
+class Core:
+    """The steps of one session."""
+
+    def __init__(
+        self, ledger: Ledger, settings: Settings, blobs: Blobs, budgets: Budgets
+    ) -> None:
+        self.ledger = ledger
+        self.settings = settings
+        self.stream = ledger.stream
+        self.outcomes = Outcomes(ledger, settings, blobs)
+        self.doubts = Doubts(self.outcomes)
+        self._budgets = budgets
+        self._checked: set[str] = set()
+        self.parent_calls: dict[str, Step] = {}
+        if settings.parent is not None:
+            self.parent_calls = {step.call: step for step in settings.parent.steps.values()}
+
+    # Resolve
+
+    def scope(self, tool: str) -> Scope:
+        """The scope a call made here stands in. Raises NoScope, ToolError."""
+        scope = current(self.ledger)
+        if scope is None:
+            if self.ledger.busy:
+                raise NoScope(tool)
+            scope = self.ledger.root
+        if not scope.nests:
+            message = (
+                f"{tool} was called inside a tool that is not composite: "
+                "declare the outer tool with effects='composite'"
+            )
+            raise ToolError(message)
+        return scope
+
+    def begin(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+        """A call with its place in the record. Raises TypeError, BadValue, NoScope."""
+        arguments = spec.arguments(args, kwargs)
+        plain: dict[str, Any] = {
+            name: values.plain(value, f"{spec.name}({name})", self.settings.scrub)
+            for name, value in arguments.items()
+            if name != spec.key_argument
+        }
+        form = canonical(plain)
+        scope = self.scope(spec.name)
+        base = call_base(spec.name, spec.version, self.stream.agent, scope.path, form)
+        place, step = self.ledger.place(scope, base)
+        if spec.name not in self._checked:
+            self._check_source(spec)
+        return Call(spec, arguments, plain, form, place, step, spec.effects)
+
+    def _check_source(self, spec: ToolSpec) -> None:
+        self._checked.add(spec.name)
+        before = self.ledger.state.tools.get(spec.name)
+        if before is None or self.settings.mode is Mode.OFFLINE:
+            return
+        if before.source and spec.source and before.source != spec.source:
+            message = (
+                f"the source of {spec.name} is not what it was when its recorded calls ran; "
+                "their results are returned as recorded: change version= to run it anew"
+            )
+            if self.settings.mode is Mode.STRICT:
+                raise Miss("strict", f"{spec.name} with other source", f"{spec.name} as recorded")
+            warnings.warn(message, ToolChanged, stacklevel=5)
+
+    def answer(self, call: Call) -> tuple[bool, Any]:
+        """(True, result) where the record answers at once; raises a recorded error that stands.
+
+        No write, no wait, no other thread: this is what replay costs.
+        """
+        step = call.step
+        if step is None or step.status is not Status.COMPLETED:
+            if step is not None and self._raises_again(step):
+                self.ledger.advance(call.place.scope, step)
+                raise raised(step, call.spec)
+            return False, None
+        if step.version <= self.ledger.inherited and self.settings.rules:
+            return False, None
+        raw = bytes(step.result)
+        if b'"$blob"' in raw:
+            return False, None
+        value = values.load(raw)
+        self.ledger.advance(call.place.scope, step)
+        return True, self._converted(call.spec, value)
+
+    def _raises_again(self, step: Step) -> bool:
+        if step.status is Status.BLOCKED:
+            return self.settings.mode.reads_only
+        return step.status is Status.FAILED and (
+            self.settings.mode.reads_only or self.ledger.went_on(step)
+        )
+
+    @staticmethod
+    def _converted(spec: ToolSpec, value: Any) -> Any:
+        if spec.returns is None:
+            return value
+        return msgspec.convert(value, spec.returns)
+
+    def execute(self, call: Call) -> Flow[Any]:
+        """What `answer` could not answer: run, ask, or stop."""
+        self.ledger.enter_call(call.place.scope)
+        try:
+            step = yield from self.plan(call)
+            if step is not None:
+                result = yield from self._returned(call, step)
+            else:
+                result = yield from self._run(call)
+            if call.number:
+                self.ledger.advance(call.place.scope, self.ledger.state.steps[call.number])
+            return result
+        except BaseException:
+            done = self.ledger.state.steps.get(call.number)
+            if done is not None and is_final(done):
+                self.ledger.advance(call.place.scope, done)
+            raise
+        finally:
+            self.ledger.leave_call(call.place.scope)
+
+    def reraise(self, call: Call, step: Step) -> None:
+        """Raise a recorded failure again; nothing for a success."""
+        if step.status is not Status.COMPLETED:
+            raise raised(step, call.spec)
+
+    def _returned(self, call: Call, step: Step) -> Flow[Any]:
+        """A recorded outcome, large values fetched."""
+        self.ledger.advance(call.place.scope, step)
+        self.reraise(call, step)
+        plain = yield from self.outcomes.fetch(payloads.unpack(step.result))
+        return self._converted(call.spec, values.revive(plain))
+
+    # Plan: what is to be done about a call. A returned step is the answer; None means run.
+
+    def plan(self, call: Call) -> Flow[Step | None]:
+        step = call.step
+        if step is None:
+            return (yield from self._plan_new(call))
+        if step.status is Status.COMPLETED:
+            if step.version <= self.ledger.inherited:
+                yield from self.gate(call)
+            return step
+        if self._raises_again(step):
+            return step
+        if self.settings.mode.reads_only:
+            if step.is_open:
+                raise InDoubt(self.stream.run, self.stream.agent, step)
+            return step
+        call.number, call.key, call.attempt, call.told = step.number, step.key, step.attempt, True
+        if step.version <= self.ledger.inherited and step.is_open:
+            later = self.parent_calls.get(step.call)
+            if later is not None and is_final(later):
+                yield from self.doubts.adopt(call, later)
+                return self.ledger.state.steps[call.number]
+        if step.is_open or (step.status is Status.FAILED and not step.safe):
+            if call.effects is Effects.RECONCILE:
+                return (yield from self.doubts.ask_world(call, step))
+            if call.effects is Effects.ONCE:
+                return (yield from self.doubts.settle(call, step))
+        return None
+
+    def _plan_new(self, call: Call) -> Flow[Step | None]:
+        if self.settings.mode.reads_only:
+            now = f"{call.spec.name} {call.canonical.decode()[:200]}"
+            raise Miss(self.settings.mode.value, now, self.ledger.expected(call.place.scope))
+        old = self.ledger.recorded_call(call.place.call)
+        if call.effects in (Effects.PURE, Effects.COMPOSITE):
+            return None
+        if self.settings.shadows:
+            yield from self.doubts.shadow(call, old or self.parent_calls.get(call.place.call))
+            return self.ledger.state.steps[call.number]
+        if old is None or old.status in (Status.BLOCKED, Status.NOT_DONE):
+            return None
+        call.key = old.key
+        if call.effects is Effects.IDEMPOTENT or (old.status is Status.FAILED and old.safe):
+            return None
+        if old.is_open:
+            call.number, call.attempt, call.told = old.number, old.attempt, True
+            if call.effects is Effects.RECONCILE:
+                return (yield from self.doubts.ask_world(call, old))
+            return (yield from self.doubts.settle(call, old))
+        return (yield from self.doubts.diverged(call, old))
+
+    # Gate
+
+    def gate(self, call: Call) -> Flow[list[gates.Budget]]:
+        """Pass the gate, or record the refusal and raise Blocked. Returns the budgets held."""
+        rules = self.settings.rules
+        if not rules:
+            return []
+        asked = gates.GateCall(
+            call.spec.name,
+            call.arguments,
+            self.stream.run,
+            self.stream.agent,
+            self.stream.role,
+            call.effects.value,
+        )
+        verdict = gates.ask(rules, asked)
+        if not verdict.allowed:
+            yield from self._blocked(call, verdict.rule, verdict.reason)
+        held: list[gates.Budget] = []
+        for rule in rules:
+            if isinstance(rule, gates.Budget) and rule.matches(asked):
+                name = self._budget_call(call)
+                granted = yield Io(functools.partial(self._budgets.reserve, rule, name))
+                if not granted:
+                    reason = f"its limit of {rule.limit:g} {rule.unit} is used up"
+                    yield from self._blocked(call, rule.name, reason)
+                held.append(rule)
+        return held
+
+    def _budget_call(self, call: Call) -> str:
+        if not call.number:
+            call.number = self.ledger.next_step()
+        return f"{self.stream.agent}#{call.number}.{call.attempt}"
+
+    def _blocked(self, call: Call, rule: str, reason: str) -> Flow[None]:
+        if call.step is None or not is_final(call.step):
+            told = [] if call.told else [Tell(self.outcomes.request(call))]
+            event = StepBlocked(step=call.number, rule=rule, reason=reason)
+            yield from self.outcomes.tell(*told, Tell(event))
+        raise Blocked(rule, reason, call.spec.name)
+
+    # Run and record
+
+    def _run(self, call: Call) -> Flow[Any]:
+        spec = call.spec
+        again = call.told
+        held = yield from self.gate(call)
+        arguments = call.arguments
+        if b'"$secret"' in call.canonical:
+            arguments = reveal(dict(arguments), self.settings.secrets, spec.name)
+        if again:
+            yield from self.outcomes.again(call)
+        elif call.effects is not Effects.PURE:
+            yield from self.outcomes.intend(call)
+        if spec.key_argument:
+            arguments = {**arguments, spec.key_argument: call.key}
+        args, kwargs = _passed(spec, arguments)
+        while True:
+            scope = self.body_scope(call)
+            try:
+                result, took = yield Body(spec.function, args, kwargs, scope, spec.timeout_s)
+            except BaseException as error:
+                for budget in held:
+                    yield from self._spend(call, budget, scope)
+                yield Pause((yield from self.outcomes.raised(call, error, scope)))
+                held = yield from self.gate(call)
+                continue
+            for budget in held:
+                yield from self._spend(call, budget, scope)
+            yield from self.outcomes.completed(call, result, took, scope.usage)
+            return result
+
+    def _spend(self, call: Call, budget: gates.Budget, scope: Scope) -> Flow[None]:
+        name, amount = self._budget_call(call), budget.used(scope.usage)
+        yield Io(functools.partial(self._budgets.spend, budget, name, amount))
+
+    def body_scope(self, call: Call) -> Scope:
+        place = call.place
+        scope = Scope(self.ledger, place.call, place.fingerprint, place.after, call.number)
+        scope.nests = call.effects is Effects.COMPOSITE
+        return scope
+
+def _passed(spec: ToolSpec, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by name as the function takes them."""
+    bound = spec.signature.bind_partial()
+    bound.arguments.update(arguments)
+    return bound.args, bound.kwargs
+
+
+__all__ = ["Budgets", "Call", "Core", "Settings"]

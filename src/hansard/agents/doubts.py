@@ -1,0 +1,130 @@
+"""Doubt and divergence: what is to be done about a call whose effect may have happened already.
+
+Each function returns the step that is the answer, or None where the call is to run; where only a
+person can say, it raises.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hansard.agents import payloads
+from hansard.agents.effects import DidNotHappen, Happened
+from hansard.agents.errors import Diverged, InDoubt, ShadowedEffect
+from hansard.agents.flow import Body, Flow
+from hansard.agents.outcomes import Call, Outcomes
+from hansard.agents.scope import Scope
+from hansard.agents.secrets import reveal
+from hansard.domain import values
+from hansard.domain.agent import Tell
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.steps import (
+    Failure,
+    Status,
+    Step,
+    StepCompleted,
+    StepFailed,
+    StepSettled,
+    Verdict,
+)
+
+
+class Doubts:
+    """Settles a session's doubts."""
+
+    def __init__(self, outcomes: Outcomes) -> None:
+        self.outcomes = outcomes
+        self.ledger = outcomes.ledger
+        self.settings = outcomes.settings
+        self.stream = outcomes.stream
+
+    def diverged(self, call: Call, old: Step) -> Flow[Step | None]:
+        verdict = old.verdict
+        if verdict not in (Verdict.REUSE, Verdict.RUN_AGAIN) and self.settings.settle is not None:
+            said = self.settings.settle(old)
+            if isinstance(said, Verdict) and said in (Verdict.REUSE, Verdict.RUN_AGAIN):
+                verdict = said
+                yield from self.outcomes.tell(Tell(self._settled(old, verdict)))
+        if verdict is Verdict.REUSE:
+            yield from self.adopt(call, old)
+            return self.ledger.state.steps[call.number]
+        if verdict is Verdict.RUN_AGAIN:
+            call.key = None
+            return None
+        now = f"{call.spec.name} {call.canonical.decode()[:200]} after {list(call.place.after)}"
+        raise Diverged(self.stream.run, self.stream.agent, old, now)
+
+    def _settled(self, step: Step, verdict: Verdict, result: Any = None) -> StepSettled:
+        plain = values.plain(result, "settled result", self.settings.scrub)
+        name = getattr(self.settings.settle, "__name__", "policy")
+        return StepSettled(
+            step=step.number,
+            verdict=verdict,
+            by=f"policy:{name}",
+            result=payloads.pack(plain).raw if verdict is Verdict.HAPPENED else values.dump(None),
+            digest=digest(canonical(plain)) if verdict is Verdict.HAPPENED else "",
+        )
+
+    def settle(self, call: Call, step: Step) -> Flow[Step | None]:
+        """A policy's word on a doubt, or the error that asks a person."""
+        said = self.settings.settle(step) if self.settings.settle is not None else None
+        return (yield from self._believe(call, step, said))
+
+    def _believe(self, call: Call, step: Step, said: Any) -> Flow[Step | None]:
+        match said:
+            case Happened(result):
+                yield from self.outcomes.tell(Tell(self._settled(step, Verdict.HAPPENED, result)))
+                return self.ledger.state.steps[step.number]
+            case DidNotHappen():
+                yield from self.outcomes.tell(Tell(self._settled(step, Verdict.DID_NOT_HAPPEN)))
+                return None
+            case _:
+                raise InDoubt(self.stream.run, self.stream.agent, step)
+
+    def ask_world(self, call: Call, step: Step) -> Flow[Step | None]:
+        """Let a reconciling tool look; an error of its own leaves the step in doubt."""
+        ask = call.spec.reconcile
+        if ask is None:
+            return (yield from self.settle(call, step))
+        scope = Scope(self.ledger, call.place.call, call.place.fingerprint, (), step.number)
+        scope.nests = False
+        arguments = reveal(dict(call.arguments), self.settings.secrets, call.spec.name)
+        try:
+            said, _ = yield Body(ask, (), arguments, scope, call.spec.timeout_s)
+        except Exception as error:
+            doubt = InDoubt(self.stream.run, self.stream.agent, step)
+            doubt.add_note(f"asking the world raised {type(error).__name__}: {error}")
+            raise doubt from error
+        return (yield from self._believe(call, step, said))
+
+    def adopt(self, call: Call, old: Step) -> Flow[None]:
+        """Put an outcome that is on record elsewhere on record here."""
+        commands: list[Any] = [] if call.told else [self.outcomes.request(call)]
+        if old.status is Status.COMPLETED:
+            commands.append(
+                StepCompleted(
+                    step=call.number, result=old.result, digest=old.digest, reused=old.number
+                )
+            )
+        else:
+            error = old.error or Failure("Unknown", "")
+            commands.append(
+                StepFailed(step=call.number, error=error, digest=old.digest, safe=old.safe)
+            )
+        yield from self.outcomes.tell(*map(Tell, commands))
+
+    def shadow(self, call: Call, parents: Step | None) -> Flow[None]:
+        """A fork's effect: the parent's outcome, the declared shadow, or an error."""
+        if parents is not None and parents.status in (Status.COMPLETED, Status.FAILED):
+            yield from self.adopt(call, parents)
+            return
+        if call.spec.shadow is None:
+            raise ShadowedEffect(call.spec.name)
+        scope = Scope(self.ledger, call.place.call, call.place.fingerprint, (), None)
+        scope.nests = False
+        result, took = yield Body(call.spec.shadow, (), dict(call.arguments), scope)
+        call.spec = msgspec.structs.replace(call.spec, kind="shadow")
+        yield from self.outcomes.completed(call, result, took, {})
+

@@ -1,0 +1,271 @@
+"""Tools: what an agent may call, what each does to the world, and how doubt is settled."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import typing
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import is_dataclass
+from enum import Enum
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+import msgspec
+from tenacity import RetryCallState, wait_exponential_jitter
+from tenacity.wait import wait_base
+
+from hansard.agents.errors import NotDone, ToolError
+from hansard.agents.scope import ambient
+from hansard.domain import ids
+from hansard.domain.steps import Effects
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+RETRY_WAIT = wait_exponential_jitter(initial=0.2, max=30.0)
+"""Seconds between attempts unless a tool says otherwise: doubling from 0.2 s, at most 30 s."""
+
+DOUBTFUL: tuple[type[BaseException], ...] = (TimeoutError, ConnectionError, EOFError)
+"""What a tool that is not pure may raise without telling whether its effect happened."""
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a tool declares. `wait` gives the seconds before attempt n + 1."""
+
+    function: Callable[..., Any]
+    name: str
+    effects: Effects
+    version: str = ""
+    kind: str = "tool"
+    timeout_s: float | None = None
+    attempts: int = 1
+    wait: wait_base = RETRY_WAIT
+    safe_errors: tuple[type[BaseException], ...] = ()
+    doubtful_errors: tuple[type[BaseException], ...] = ()
+    raises: tuple[type[BaseException], ...] = ()
+    reconcile: Callable[..., Any] | None = None
+    shadow: Callable[..., Any] | None = None
+    key_argument: str | None = None
+    source: str = ""
+    signature: inspect.Signature
+    returns: Any = None
+
+    @property
+    def is_async(self) -> bool:
+        """Whether calling it gives a coroutine."""
+        return inspect.iscoroutinefunction(self.function)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether calling it gives items one by one."""
+        return inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(
+            self.function
+        )
+
+    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The call's arguments by name, defaults filled in. Raises TypeError as the call would."""
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
+    def is_safe(self, error: BaseException) -> bool:
+        """Whether an error says that the effect surely did not happen."""
+        return isinstance(error, (NotDone, *self.safe_errors))
+
+    def is_doubtful(self, error: BaseException) -> bool:
+        """Whether an error leaves open whether the effect happened."""
+        if self.effects in (Effects.PURE, Effects.COMPOSITE) or self.is_safe(error):
+            return False
+        return not isinstance(error, Exception) or isinstance(
+            error, (*DOUBTFUL, *self.doubtful_errors)
+        )
+
+    def may_retry(self, error: BaseException) -> bool:
+        """Whether an error may be followed by another attempt of the same call."""
+        if self.is_safe(error):
+            return True
+        if self.effects in (Effects.PURE, Effects.IDEMPOTENT):
+            return isinstance(error, Exception)
+        return False
+
+    def wait_s(self, attempt: int) -> float:
+        """Seconds to wait after a failed attempt, from 1."""
+        state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type] # tenacity's waits read only the attempt number
+        state.attempt_number = attempt
+        return float(self.wait(state))
+
+
+class Reconcile(msgspec.Struct, frozen=True):
+    """Effects policy: a function asks the world whether the call happened.
+
+    It gets the call's arguments by name and returns `Happened(result)` or `DID_NOT_HAPPEN`;
+    anything else, and any error, leaves the step in doubt.
+    """
+
+    ask: Callable[..., Any]
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """What a reconciling function found: the effect happened, and this was its result."""
+
+    result: Any = None
+
+
+class DidNotHappen(msgspec.Struct, frozen=True):
+    """What a reconciling function found: the effect did not happen."""
+
+
+DID_NOT_HAPPEN = DidNotHappen()
+
+
+def reconcile(ask: Callable[..., Any]) -> Reconcile:
+    """`effects=reconcile(ask)`: `ask` looks whether the call happened. See `Reconcile`."""
+    return Reconcile(ask)
+
+
+def source_digest(function: Callable[..., Any]) -> str:
+    """A digest of a function's source text; empty where there is none to read."""
+    try:
+        text = inspect.getsource(function)
+    except (OSError, TypeError):
+        return ""
+    return hashlib.sha256(inspect.cleandoc(text).encode()).hexdigest()[:32]
+
+
+def is_rich(annotation: Any) -> bool:
+    """Whether a return annotation names records that JSON values must be converted to."""
+    if isinstance(annotation, type):
+        return (
+            is_dataclass(annotation)
+            or issubclass(annotation, (msgspec.Struct, Enum))
+            or hasattr(annotation, "_fields")
+        )
+    return any(is_rich(inner) for inner in typing.get_args(annotation))
+
+
+def spec(function: Callable[..., Any], effects: str | Reconcile, options: dict[str, Any]) -> ToolSpec:
+    """A function's declaration. Raises ToolError where it contradicts itself."""
+    ask = effects.ask if isinstance(effects, Reconcile) else None
+    try:
+        policy = Effects.RECONCILE if isinstance(effects, Reconcile) else Effects(effects)
+    except ValueError:
+        choices = ", ".join(e.value for e in Effects if e is not Effects.RECONCILE)
+        message = f"effects={effects!r} is not a policy: use {choices} or reconcile(function)"
+        raise ToolError(message) from None
+    if policy is Effects.RECONCILE and ask is None:
+        message = "effects='reconcile' needs the function that asks: effects=reconcile(function)"
+        raise ToolError(message)
+    name = ids.name("tool", options.pop("name", None) or function.__name__)
+    try:
+        hints = typing.get_type_hints(inspect.unwrap(function))
+    except (NameError, TypeError):
+        hints = {}
+    returns = hints.get("return")
+    declared = ToolSpec(
+        function=function,
+        name=name,
+        effects=policy,
+        reconcile=ask,
+        source=source_digest(function),
+        signature=inspect.signature(function),
+        returns=returns if is_rich(returns) else None,
+        **options,
+    )
+    if declared.attempts < 1:
+        message = f"attempts={declared.attempts} of {name}: give 1 or more"
+        raise ToolError(message)
+    if declared.key_argument and declared.key_argument not in declared.signature.parameters:
+        message = f"key_argument={declared.key_argument!r} is not a parameter of {name}"
+        raise ToolError(message)
+    return declared
+
+
+class Tool(Generic[P, R]):
+    """A declared tool: call it like the function it wraps.
+
+    Bound to one session (`@session.tool`), or to whatever session is current where it is called
+    (`@hansard.tool`). In a class it works as a method; the object is not part of the arguments.
+    """
+
+    def __init__(self, declared: ToolSpec, session: Any = None) -> None:
+        self.spec = declared
+        self._session = session
+        functools.update_wrapper(self, declared.function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Resolve, gate, run, record; what the function returns, or what it once returned."""
+        session = self._session if self._session is not None else ambient(self.spec.name).client
+        result: R = session.call(self.spec, args, kwargs)
+        return result
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """The tool as a method of an object."""
+        if instance is None:
+            return self
+        method = functools.partial(self.spec.function, instance)
+        parameters = list(self.spec.signature.parameters.values())[1:]
+        bound = msgspec.structs.replace(
+            self.spec,
+            function=_like(self.spec.function, method),
+            signature=self.spec.signature.replace(parameters=parameters),
+        )
+        return Tool(bound, self._session)
+
+
+def _like(function: Callable[..., Any], method: Callable[..., Any]) -> Callable[..., Any]:
+    """A bound method of the same kind (plain, coroutine, generator) as its function."""
+    instance = method.args[0]  # type: ignore[attr-defined] # a functools.partial
+    return typing.cast(Callable[..., Any], function.__get__(instance))
+
+
+class Declare:
+    """`tool(...)` as a decorator, with or without arguments."""
+
+    def __init__(self, session: Any = None) -> None:
+        self._session = session
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Tool[P, R]: ...
+    @overload
+    def __call__(
+        self,
+        *,
+        effects: str | Reconcile = ...,
+        name: str | None = ...,
+        version: str = ...,
+        kind: str = ...,
+        timeout_s: float | None = ...,
+        attempts: int = ...,
+        wait: wait_base = ...,
+        safe_errors: tuple[type[BaseException], ...] = ...,
+        doubtful_errors: tuple[type[BaseException], ...] = ...,
+        raises: tuple[type[BaseException], ...] = ...,
+        shadow: Callable[..., Any] | None = ...,
+        key_argument: str | None = ...,
+    ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+    def __call__(  # type: ignore[misc] # mypy does not match **options with the overload's names
+        self, function: Any = None, /, *, effects: Any = "once", **options: Any
+    ) -> Any:
+        """Declare a function as a tool.
+
+        effects: `pure`, `idempotent`, `reconcile(fn)`, `composite`, or `once`, the default.
+        version: change it when equal calls should no longer count as equal.
+        kind: `tool`, or `model`, `resource`, `memory`: how the step is shown and counted.
+        timeout_s: per attempt. attempts, wait: retries with backoff (tenacity's waits).
+        safe_errors: say that the effect surely did not happen. doubtful_errors: leave it open.
+        raises: error classes that replay raises as they were.
+        shadow: stands in for the tool in a fork. key_argument: the parameter that gets the
+        idempotency key.
+        """
+
+        def declare(inner: Callable[..., Any]) -> Tool[..., Any]:
+            return Tool(spec(inner, effects, dict(options)), self._session)
+
+        return declare if function is None else declare(function)
+
+
+tool = Declare()
+"""Declare a tool for whatever session is current where it is called. See `Declare.__call__`."""
+
+AnyCoroutine = Coroutine[Any, Any, Any]

@@ -1,0 +1,173 @@
+"""What can go wrong while an agent acts, told apart by who must act.
+
+    AgentError
+    ├── NotDone             raised by tools: the effect surely did not happen; it may be retried
+    ├── Blocked             the gate refused the call; nothing ran
+    ├── NoScope             the caller: a call from a thread or task that no scope covers
+    ├── SecretUnavailable   the caller: a live call needs a secret that no provider gives
+    ├── ToolError           the caller: a tool that cannot be declared so
+    ├── NeedsSettling       a person or a policy must say what is true before the run goes on
+    │   ├── InDoubt         an intent without a known outcome
+    │   ├── Diverged        an earlier step changed before an effect that is on record
+    │   └── ResultNotRecordable  the effect happened, its result could not be recorded
+    ├── Miss                strict or offline replay met a call that is not on record
+    ├── ShadowedEffect      a fork met an effect that its parent never had
+    └── RecordedFailure     a recorded error whose class is not at hand, raised again
+
+A recorded error whose class is at hand is raised as that class.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hansard.domain.errors import HansardError
+
+if TYPE_CHECKING:
+    from hansard.domain.steps import Step
+
+
+class AgentError(HansardError):
+    """Base of the agents' errors."""
+
+
+class NotDone(AgentError):
+    """Raise it in a tool to say that the effect surely did not happen: the call may be retried."""
+
+
+class Blocked(AgentError):
+    """The gate refused the call; nothing ran."""
+
+    def __init__(self, rule: str, reason: str, tool: str) -> None:
+        super().__init__(
+            f"rule {rule!r} blocked {tool}: {reason}; change the call or the rule, then resume"
+        )
+        self.rule = rule
+        self.reason = reason
+        self.tool = tool
+
+
+class NoScope(AgentError):
+    """A call from a thread or task that no scope covers, while others are open; nothing ran."""
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(
+            f"{tool} was called from a thread or task that the session does not know, while other "
+            "calls are open, so its place in the record would be left to chance: start it with "
+            "session.gather, session.task_group or session.thread"
+        )
+        self.tool = tool
+
+
+class SecretUnavailable(AgentError):
+    """A live call needs a secret that no provider gives; nothing ran."""
+
+    def __init__(self, name: str, tool: str) -> None:
+        super().__init__(
+            f"{tool} needs the secret {name!r}, which is not in the record: "
+            "give connect(secrets=...) a provider that knows it"
+        )
+        self.name = name
+
+
+class ToolError(AgentError):
+    """A tool that cannot be declared so."""
+
+
+class NeedsSettling(AgentError):
+    """A person or a policy must say what is true before the run goes on; nothing ran."""
+
+    def __init__(self, message: str, run: str, agent: str, step: Step) -> None:
+        super().__init__(message)
+        self.run = run
+        self.agent = agent
+        self.step = step
+
+
+def settle_hint(run: str, agent: str, step: int, *choices: str) -> str:
+    """The command that settles a step."""
+    return f"hansard run settle {run} {agent}#{step} " + " | ".join(choices)
+
+
+class InDoubt(NeedsSettling):
+    """An intent without a known outcome: its effect may or may not have happened."""
+
+    def __init__(self, run: str, agent: str, step: Step) -> None:
+        why = f" ({step.error.type}: {step.error.message})" if step.error else ""
+        items = f", after {len(step.items)} items" if step.items else ""
+        super().__init__(
+            f"step {step.number} ({step.tool}) is {step.status.value}{why}{items}: whether its "
+            "effect happened is not known, and the tool may not simply run again; look, then say: "
+            + settle_hint(run, agent, step.number, "--happened RESULT", "--did-not-happen"),
+            run,
+            agent,
+            step,
+        )
+
+
+class Diverged(NeedsSettling):
+    """This call is on record with an effect, but what came before it is not what it was."""
+
+    def __init__(self, run: str, agent: str, step: Step, now: str) -> None:
+        was = bytes(step.arguments).decode()[:200]
+        super().__init__(
+            f"step {step.number} ({step.tool}) already ran with the same arguments, but an "
+            f"earlier step has changed since.\n  on record: {step.tool} {was} after "
+            f"{list(step.after)} -> {step.status.value}\n  now:       {now}\n"
+            "Running it again would repeat its effect; choose: "
+            + settle_hint(run, agent, step.number, "--reuse", "--run-again"),
+            run,
+            agent,
+            step,
+        )
+
+
+class ResultNotRecordable(NeedsSettling):
+    """The effect happened, but its result would not survive being recorded."""
+
+    def __init__(self, run: str, agent: str, step: Step, why: str) -> None:
+        super().__init__(
+            f"step {step.number} ({step.tool}) ran, but its result cannot be recorded: {why}. "
+            "Mend the tool's return value, then say what it returned: "
+            + settle_hint(run, agent, step.number, "--happened RESULT"),
+            run,
+            agent,
+            step,
+        )
+
+
+class Miss(AgentError):
+    """Strict or offline replay met a call that is not on record; nothing ran."""
+
+    def __init__(self, mode: str, now: str, expected: str) -> None:
+        super().__init__(
+            f"{mode} replay met a call that is not on record.\n"
+            f"  on record: {expected}\n  now:       {now}\n"
+            "Replay with the code that was recorded, or resume or fork the run to go another way"
+        )
+        self.now = now
+        self.expected = expected
+
+
+class ShadowedEffect(AgentError):
+    """A fork met an effect that its parent never had; nothing ran."""
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(
+            f"{tool} has effects and this run is a fork, which must not repeat or add to what its "
+            "parent did to the world: declare shadow= on the tool, or fork with effects='live'"
+        )
+        self.tool = tool
+
+
+class RecordedFailure(AgentError):
+    """A recorded error whose class is not at hand, raised again as it was."""
+
+    def __init__(self, type_name: str, message: str) -> None:
+        super().__init__(f"{type_name}: {message}")
+        self.type_name = type_name
+        self.message = message
+
+
+class ToolChanged(UserWarning):
+    """A tool's source is not what it was when its recorded calls ran."""

@@ -1,0 +1,267 @@
+"""What an agent states once: checkpoints, messages, decisions, resources, hand-offs.
+
+A fact is on record when one with the same fingerprint is: the same words at the same place in its
+scope's chain. Stating it again on resume records nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from hansard.agents import payloads
+from hansard.agents.core import Core
+from hansard.agents.errors import Miss
+from hansard.agents.flow import Flow
+from hansard.agents.scope import Scope, current, enter
+from hansard.domain import ids, values
+from hansard.domain.agent import (
+    CheckpointSaved,
+    DecisionMade,
+    Fact,
+    HandedOff,
+    MessageAdded,
+    Note,
+    ResourceAccessed,
+    alternatives,
+)
+from hansard.domain.errors import BadValue
+from hansard.domain.fingerprint import UNORDERED, canonical, digest
+
+PROGRESS = "progress:"
+"""What the names of checkpoints that `resumable` makes begin with."""
+
+
+class Facts:
+    """States a session's facts."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    def _plain(self, value: Any, where: str) -> Any:
+        return values.plain(value, where, self.core.settings.scrub)
+
+    def _mark(self, scope: Scope, kind: str, content: Any) -> tuple[str, bool]:
+        """A fact's fingerprint, and whether it is on record."""
+        ledger = self.core.ledger
+        with ledger.lock:
+            base = digest(kind.encode(), scope.path.encode(), canonical(content))
+            number = b"%d" % scope.occurrence(base)
+            marks = [
+                digest(base.encode(), number, head.encode()) for head in (scope.head, UNORDERED)
+            ]
+            for mark in marks:
+                if mark in ledger.state.known:
+                    return mark, True
+            return marks[1 if scope.open else 0], False
+
+    def _note(self, fact: Fact, blobs: list[bytes]) -> Flow[None]:
+        if self.core.settings.mode.reads_only:
+            mode = self.core.settings.mode.value
+            raise Miss(mode, f"{type(fact).tag} {fact.fingerprint}", "no such fact at this place")
+        yield from self.core.outcomes.put(blobs)
+        yield from self.core.outcomes.tell(Note(fact))
+
+    def checkpoint(self, name: str, data: dict[str, Any]) -> Flow[None]:
+        """State a checkpoint."""
+        ids.name("checkpoint", name)
+        plain = self._plain(data, f"checkpoint {name!r}")
+        scope = self.core.scope("checkpoint")
+        mark, known = self._mark(scope, "checkpoint", [name, plain])
+        if not known:
+            packed = payloads.pack(plain, f"checkpoint {name!r}")
+            fact = CheckpointSaved(
+                name=name,
+                data=packed.raw,
+                fingerprint=mark,
+                scope=scope.path,
+                head=scope.head,
+                after=scope.after,
+            )
+            yield from self._note(fact, packed.blobs)
+
+    def checkpoint_data(self, name: str) -> Flow[dict[str, Any] | None]:
+        """The data of the newest checkpoint of a name."""
+        saved = self.core.ledger.state.checkpoints.get(name)
+        if saved is None:
+            return None
+        plain = yield from self.core.outcomes.fetch(payloads.unpack(saved.data))
+        data: dict[str, Any] = values.revive(plain)
+        return data
+
+    def decide(  # noqa: PLR0913 -- a decision has this many sides
+        self,
+        question: str,
+        selected: str,
+        *,
+        alternatives: Iterable[object] = (),  # noqa: A002 -- the field's name
+        inputs: Iterable[str] = (),
+        threshold: float | None = None,
+        confidence: float | None = None,
+        because: str = "",
+    ) -> Flow[None]:
+        """State a decision.
+
+        alternatives: dicts or texts: id, score, reason, rejected_because. inputs: event or commit
+        ids. threshold, confidence: finite numbers. because: why.
+        """
+        fields = {
+            "question": question,
+            "selected": selected,
+            "alternatives": [msgspec.to_builtins(a) for a in _alternatives(alternatives)],
+            "inputs": list(inputs),
+            "threshold": threshold,
+            "confidence": confidence,
+            "because": because,
+        }
+        plain = self._plain(fields, "decision")
+        scope = self.core.scope("decide")
+        mark, known = self._mark(scope, "decision", plain)
+        if known:
+            return
+        where = {"fingerprint": mark, "scope": scope.path, "after": scope.after}
+        try:
+            fact = msgspec.convert({**plain, **where}, DecisionMade)
+        except msgspec.ValidationError as error:
+            raise BadValue("decision", str(error), "see the fields of Facts.decide") from error
+        yield from self._note(fact, [])
+
+    def message(
+        self, role: str, content: Any, tokens: int | None, fields: dict[str, Any]
+    ) -> Flow[None]:
+        """State a message."""
+        plain = self._plain([role, content, tokens, fields], "message")
+        scope = self.core.scope("message")
+        mark, known = self._mark(scope, "message", plain)
+        if known:
+            return
+        packed = payloads.pack(plain[1], "message content")
+        extra = payloads.pack(plain[3], "message fields")
+        fact = MessageAdded(
+            role=role,
+            content=packed.raw,
+            fingerprint=mark,
+            tokens=tokens,
+            fields=extra.raw if fields else values.dump(None),
+            step=scope.after[-1] if scope.after else None,
+        )
+        yield from self._note(fact, packed.blobs + (extra.blobs if fields else []))
+
+    def resource(self, uri: str, operation: str) -> Flow[None]:
+        """State that a resource was used."""
+        plain = self._plain([uri, operation], "resource")
+        scope = self._inside("resource")
+        mark, known = self._mark(scope, "resource", plain)
+        if not known:
+            fact = ResourceAccessed(
+                uri=str(plain[0]), operation=operation, fingerprint=mark, step=scope.step
+            )
+            yield from self._note(fact, [])
+
+    def _inside(self, what: str) -> Scope:
+        """The scope here, a tool's body included: facts about a call may be stated in it."""
+        return current(self.core.ledger) or self.core.scope(what)
+
+    def hand_off(self, to: str, because: str, payload: dict[str, Any]) -> Flow[None]:
+        """State a hand-off."""
+        ids.name("agent or role", to)
+        plain = self._plain([to, because, payload], "hand-off")
+        scope = self.core.scope("hand_off")
+        mark, known = self._mark(scope, "hand_off", plain)
+        if not known:
+            packed = payloads.pack(plain[2], "hand-off payload")
+            fact = HandedOff(to=to, fingerprint=mark, payload=packed.raw, because=because)
+            yield from self._note(fact, packed.blobs)
+
+    def context(self) -> Flow[list[dict[str, Any]]]:
+        """The context window in the provider's message form."""
+        return (yield from messages_of(self.core.ledger.state.messages, self.core))
+
+
+def _alternatives(given: Iterable[object]) -> Any:
+    return alternatives(given)
+
+
+def messages_of(messages: Iterable[MessageAdded], core: Core) -> Flow[list[dict[str, Any]]]:
+    """Recorded messages in the provider's form: role, content, and what else was given."""
+    out = []
+    for message in messages:
+        content = yield from core.outcomes.fetch(payloads.unpack(message.content))
+        fields = yield from core.outcomes.fetch(payloads.unpack(message.fields))
+        out.append(
+            {"role": message.role, "content": values.revive(content), **values.revive(fields or {})}
+        )
+    return out
+
+
+class Progress:
+    """How far a loop has come, recorded as checkpoints of its own.
+
+    Each item is a scope; skipping items puts the chain around them where it stood then, so that
+    the calls after the skipped ones find their records.
+    """
+
+    def __init__(self, facts: Facts, name: str, every: int) -> None:
+        if every < 1:
+            raise BadValue("resumable", f"every={every}", "give 1 or more")
+        self._facts = facts
+        self._name = PROGRESS + name
+        self._every = every
+        self._scope = facts.core.scope("resumable")
+        self._child = self._scope
+        self._done = 0
+        self._skip = 0
+        self._running = ""
+        self._skipped = ""
+
+    def begin(self) -> Flow[None]:
+        """Find what was done before."""
+        core = self._facts.core
+        saved = core.ledger.state.checkpoints.get(self._name)
+        if saved is None or saved.scope != self._scope.path:
+            return
+        data = yield from core.outcomes.fetch(payloads.unpack(saved.data))
+        self._skip, self._skipped = data["done"], data["digest"]
+        self._scope.head, self._scope.after = saved.head, saved.after
+
+    def skips(self, item: object) -> bool:
+        """Whether an item was done before; if not, what follows stands in its own scope.
+
+        Raises BadValue where the items are other ones than before.
+        """
+        content = canonical(values.plain(item, "item", self._facts.core.settings.scrub))
+        self._running = digest(self._running.encode(), content)
+        self._done += 1
+        if self._done == self._skip and self._running != self._skipped:
+            raise BadValue(
+                self._name,
+                f"the first {self._skip} items are not those that were done before",
+                "give the same items in the same order, or another name=",
+            )
+        if self._done <= self._skip:
+            return True
+        self._child = self._scope.item(f"{self._name}.{self._done}")
+        enter(self._child)
+        return False
+
+    def done(self) -> Flow[None]:
+        """An item is done."""
+        self._scope.join([self._child])
+        enter(self._scope)
+        if self._done % self._every == 0:
+            yield from self._save()
+
+    def leave(self) -> None:
+        """The loop is over, in whatever way."""
+        enter(self._scope)
+
+    def end(self) -> Flow[None]:
+        """All items are done."""
+        if self._done % self._every and self._done > self._skip:
+            yield from self._save()
+
+    def _save(self) -> Flow[None]:
+        data = {"done": self._done, "digest": self._running}
+        yield from self._facts.checkpoint(self._name, data)

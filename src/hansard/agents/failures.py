@@ -1,0 +1,90 @@
+"""Exceptions to what is recorded of them, and back."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from typing import Any
+
+import msgspec
+
+from hansard.agents.effects import ToolSpec
+from hansard.agents.errors import Blocked, RecordedFailure
+from hansard.domain import values
+from hansard.domain.errors import BadValue
+from hansard.domain.fingerprint import digest
+from hansard.domain.steps import Failure, Status, Step
+from hansard.domain.values import Scrub
+
+MESSAGE_LENGTH_MAX = 8_000
+"""Most characters of an error's text that are recorded; the rest is cut and said so."""
+
+
+def failure(error: BaseException, scrub: Scrub | None = None) -> Failure:
+    """An exception as it is recorded, secrets taken out."""
+    message = _safe_text(error, scrub)
+    try:
+        plain = values.plain(list(error.args), "error", scrub)
+        arguments = values.dump(plain)
+        if len(bytes(arguments)) > MESSAGE_LENGTH_MAX:
+            arguments = values.dump([message])
+    except BadValue:
+        arguments = values.dump([message])
+    kind = type(error)
+    return Failure(kind.__qualname__, message, arguments, kind.__module__)
+
+
+def _safe_text(error: BaseException, scrub: Scrub | None) -> str:
+    text = str(error).encode(errors="backslashreplace").decode()
+    if len(text) > MESSAGE_LENGTH_MAX:
+        text = text[:MESSAGE_LENGTH_MAX] + f"... ({len(text):,} characters)"
+    scrubbed = scrub(text) if scrub is not None else text
+    return scrubbed if isinstance(scrubbed, str) else f"(secret {scrubbed.name})"
+
+
+def failure_digest(recorded: Failure) -> str:
+    """What a failed call counts for in its chain."""
+    return digest(b"failed", recorded.type.encode(), recorded.message.encode())
+
+
+def raised(step: Step, spec: ToolSpec | None) -> BaseException:
+    """A recorded error as an exception to raise again.
+
+    Its class is looked up by name among the builtins, the tool's `raises=` and error lists, and
+    the names the tool's own function can see; nothing is imported, and no constructor runs.
+    """
+    recorded = step.error or Failure("Unknown", "no error was recorded")
+    if step.status is Status.BLOCKED:
+        return Blocked(step.rule, recorded.message, step.tool)
+    cls = _class_of(recorded, spec)
+    if cls is None:
+        error: BaseException = RecordedFailure(recorded.type, recorded.message)
+    else:
+        error = cls.__new__(cls)
+        error.args = tuple(_arguments(recorded))
+    error.add_note(f"recorded at step {step.number} ({step.tool})")
+    return error
+
+
+def _arguments(recorded: Failure) -> list[Any]:
+    try:
+        loaded: list[Any] = values.load(recorded.arguments)
+    except (BadValue, msgspec.DecodeError):
+        return [recorded.message]
+    return loaded
+
+
+def _class_of(recorded: Failure, spec: ToolSpec | None) -> type[BaseException] | None:
+    found: Any = None
+    if recorded.module == "builtins":
+        found = getattr(builtins, recorded.type, None)
+    elif spec is not None:
+        declared = (*spec.raises, *spec.safe_errors, *spec.doubtful_errors)
+        seen = getattr(spec.function, "__globals__", {})
+        same = [cls for cls in declared if cls.__qualname__ == recorded.type]
+        found = same[0] if same else seen.get(recorded.type)
+        if found is None and recorded.module.partition(".")[0] == "hansard":
+            found = getattr(sys.modules.get(recorded.module), recorded.type, None)
+    if isinstance(found, type) and issubclass(found, BaseException):
+        return found
+    return None

@@ -1,0 +1,189 @@
+"""A call from resolve to record, written once for the sync and the async client.
+
+A flow is a generator: it yields what must be done to the world (`Wait`, `Io`, `Body`, `Pause`)
+and is sent what came of it; the two drivers at the end differ only in how they wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import copy_context
+from typing import Any, TypeVar, assert_never
+
+import msgspec
+
+from hansard.agents.scope import Scope, enter, leave
+from hansard.bus.portal import Portal, refuse_in_loop
+
+T = TypeVar("T")
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Wait for a future that the writer resolves; the answer is its result."""
+
+    future: Any
+
+
+class Io(msgspec.Struct, frozen=True):
+    """Run a coroutine on the bus's loop; the answer is its result. Never cut short."""
+
+    work: Callable[[], Coroutine[Any, Any, Any]]
+
+
+class Body(msgspec.Struct, frozen=True):
+    """Run a tool's function in a scope; the answer is (result, milliseconds)."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    scope: Scope
+    timeout_s: float | None = None
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Wait some seconds before the next attempt."""
+
+    seconds: float
+
+
+Op = Wait | Io | Body | Pause
+Flow = Generator[Op, Any, T]
+
+
+def drive(flow: Flow[T], portal: Portal) -> T:
+    """Run a flow in the calling thread. Raises SyncInLoop inside a running event loop."""
+    refuse_in_loop()
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            op = flow.send(value) if error is None else flow.throw(error)
+        except StopIteration as stop:
+            done: T = stop.value
+            return done
+        value = error = None
+        try:
+            value = _perform(op, portal)
+        except BaseException as caught:  # noqa: BLE001 -- handed to the flow, which decides
+            error = caught
+
+
+def _perform(op: Op, portal: Portal) -> Any:
+    match op:
+        case Wait():
+            return op.future.result()
+        case Io():
+            return portal.run(op.work())
+        case Pause():
+            return time.sleep(op.seconds)
+        case Body():
+            return _run_body(op)
+        case _:
+            assert_never(op)
+
+
+def _run_body(op: Body) -> tuple[Any, float]:
+    context = copy_context()
+
+    def call() -> tuple[Any, float]:
+        return context.run(_body, op)
+
+    if op.timeout_s is None or inspect.iscoroutinefunction(op.function):
+        return call()
+    return _bounded(call, op)
+
+
+def _bounded(call: Callable[[], tuple[Any, float]], op: Body) -> tuple[Any, float]:
+    """A sync body under a timeout: it cannot be stopped, so after it the call is in doubt."""
+    done: list[tuple[Any, float]] = []
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            done.append(call())
+        except BaseException as error:  # noqa: BLE001 -- raised again in the caller's thread
+            raised.append(error)
+
+    thread = threading.Thread(target=work, name=f"hansard-{op.function.__name__}", daemon=True)
+    thread.start()
+    thread.join(op.timeout_s)
+    if raised:
+        raise raised[0]
+    if not done:
+        message = f"no answer within {op.timeout_s} s; the call's thread may still be running"
+        raise TimeoutError(message)
+    return done[0]
+
+
+def _body(op: Body) -> tuple[Any, float]:
+    enter(op.scope)
+    begin = time.perf_counter()
+    if inspect.iscoroutinefunction(op.function):
+        result = asyncio.run(asyncio.wait_for(op.function(*op.args, **op.kwargs), op.timeout_s))
+    else:
+        result = op.function(*op.args, **op.kwargs)
+    return result, (time.perf_counter() - begin) * 1_000
+
+
+async def drive_async(flow: Flow[T]) -> T:
+    """Run a flow in the running loop. Cancellation reaches the flow, but no write is cut short."""
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            op = flow.send(value) if error is None else flow.throw(error)
+        except StopIteration as stop:
+            done: T = stop.value
+            return done
+        value = error = None
+        try:
+            value = await _perform_async(op)
+        except BaseException as caught:  # noqa: BLE001 -- handed to the flow, which decides
+            error = caught
+
+
+async def _perform_async(op: Op) -> Any:
+    match op:
+        case Wait():
+            return await _shielded(op.future)
+        case Io():
+            return await _shielded(asyncio.ensure_future(op.work()))
+        case Pause():
+            return await asyncio.sleep(op.seconds)
+        case Body():
+            return await _run_body_async(op)
+        case _:
+            assert_never(op)
+
+
+async def _shielded(future: asyncio.Future[Any]) -> Any:
+    """Wait to the end even when cancelled, then let the cancellation through."""
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        while not future.done():
+            try:
+                await asyncio.shield(future)
+            except asyncio.CancelledError:
+                continue
+            except Exception:  # noqa: BLE001 -- the cancellation below is the stronger news
+                break
+        raise
+
+
+async def _run_body_async(op: Body) -> tuple[Any, float]:
+    begin = time.perf_counter()
+    token = enter(op.scope)
+    try:
+        if inspect.iscoroutinefunction(op.function):
+            work = op.function(*op.args, **op.kwargs)
+        else:
+            work = asyncio.to_thread(op.function, *op.args, **op.kwargs)
+        result = await asyncio.wait_for(work, op.timeout_s)
+    finally:
+        leave(token)
+    return result, (time.perf_counter() - begin) * 1_000

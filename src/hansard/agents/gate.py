@@ -1,0 +1,194 @@
+"""The gate: what a call must pass before it runs.
+
+Rules are asked in order; the first `allow` or `deny` that matches decides, and what no rule
+matches is allowed (end with `deny()` to turn that around). Budgets hold whatever the rules say,
+over all processes of a run and after a resume: they are counted in the log, reserved before the
+call and corrected after it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+Condition = Callable[[Any], bool]
+"""Says of one argument's value whether it fits. A value it cannot judge does not fit."""
+
+
+class GateCall(msgspec.Struct, frozen=True):
+    """What a rule is asked about. `arguments` are the values the tool will get."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    run: str
+    agent: str
+    role: str
+    effects: str
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What the rules say: the rule that decided and, where it refused, why."""
+
+    allowed: bool
+    rule: str
+    reason: str = ""
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """`allow(...)` or `deny(...)`. It matches a call whose tool and role fit the patterns, all of
+    whose `where` conditions hold, and not all of whose `unless` conditions hold."""
+
+    allows: bool
+    tool: str = "*"
+    role: str = "*"
+    where: Mapping[str, Condition] = {}
+    unless: Mapping[str, Condition] = {}
+    name: str = ""
+    reason: str = ""
+
+    def matches(self, call: GateCall) -> bool:
+        """Whether this rule is about a call."""
+        if not fnmatch.fnmatchcase(call.tool, self.tool):
+            return False
+        if not fnmatch.fnmatchcase(call.role, self.role):
+            return False
+        if not _all_hold(self.where, call.arguments):
+            return False
+        return not (self.unless and _all_hold(self.unless, call.arguments))
+
+    def title(self) -> str:
+        """The rule's name, or what it says."""
+        if self.name:
+            return self.name
+        parts = [self.tool]
+        parts += [f"role {self.role}"] if self.role != "*" else []
+        parts += [f"where {', '.join(sorted(self.where))}"] if self.where else []
+        parts += [f"unless {', '.join(sorted(self.unless))}"] if self.unless else []
+        return ("allow " if self.allows else "deny ") + " ".join(parts)
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit over all calls of a run whose tool and role fit.
+
+    `unit` is `calls`, or the name of a usage figure that tools report (`input_tokens`, `cost`);
+    `reserve` is set aside before each call and replaced by what the call reports.
+    """
+
+    name: str
+    limit: float
+    unit: str = "calls"
+    reserve: float = 1.0
+    tool: str = "*"
+    role: str = "*"
+
+    def matches(self, call: GateCall) -> bool:
+        """Whether this budget counts a call."""
+        fits = fnmatch.fnmatchcase(call.tool, self.tool)
+        return fits and fnmatch.fnmatchcase(call.role, self.role)
+
+    def used(self, usage: Mapping[str, float]) -> float:
+        """What an ended call took: what it reported, else what was reserved."""
+        if self.unit == "calls":
+            return 1.0
+        if self.unit == "tokens":
+            found = [value for key, value in usage.items() if key.endswith("tokens")]
+            return sum(found) if found else self.reserve
+        return usage.get(self.unit, self.reserve)
+
+
+Check = Callable[[GateCall], "str | bool | None"]
+"""A rule in Python: a text refuses with that reason, False refuses, anything else passes on."""
+
+GateRule = Rule | Budget | Check
+
+
+def allow(tool: str = "*", **fields: Any) -> Rule:
+    """Allow calls of a tool (a glob); see `Rule` for `role`, `where`, `unless`, `name`."""
+    return Rule(allows=True, tool=tool, **fields)
+
+
+def deny(tool: str = "*", **fields: Any) -> Rule:
+    """Refuse calls of a tool (a glob); see `Rule` for `role`, `where`, `unless`, `name`."""
+    return Rule(allows=False, tool=tool, **fields)
+
+
+def budget(name: str, limit: float, **fields: Any) -> Budget:
+    """Limit what a run may use; see `Budget` for `unit`, `reserve`, `tool`, `role`."""
+    return Budget(name=name, limit=limit, **fields)
+
+
+def path_under(*roots: str | os.PathLike[str]) -> Condition:
+    """A file path inside one of some folders, links and `..` resolved."""
+    resolved = [os.path.realpath(root) for root in roots]
+
+    def holds(value: Any) -> bool:
+        if not isinstance(value, str | os.PathLike):
+            return False
+        path = os.path.realpath(value)
+        return any(path == root or path.startswith(root.rstrip(os.sep) + os.sep) for root in resolved)
+
+    return holds
+
+
+def host_in(*hosts: str) -> Condition:
+    """A URL whose host is one of some; `.example.org` stands for every host under it."""
+    wanted = [host.lower() for host in hosts]
+
+    def holds(value: Any) -> bool:
+        if not isinstance(value, str):
+            return False
+        try:
+            host = (urlsplit(value).hostname or "").lower().rstrip(".")
+        except ValueError:
+            return False
+        return any(
+            host == want or (want.startswith(".") and host.endswith(want)) for want in wanted if host
+        )
+
+    return holds
+
+
+def at_most(limit: float) -> Condition:
+    """A number not over a limit. NaN and what is not a number do not fit."""
+    return lambda value: _is_number(value) and value <= limit
+
+
+def at_least(limit: float) -> Condition:
+    """A number not under a limit. NaN and what is not a number do not fit."""
+    return lambda value: _is_number(value) and value >= limit
+
+
+def one_of(*choices: object) -> Condition:
+    """A value that equals one of some, in type too."""
+    return lambda value: any(type(value) is type(item) and value == item for item in choices)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _all_hold(conditions: Mapping[str, Condition], arguments: Mapping[str, Any]) -> bool:
+    return all(
+        name in arguments and condition(arguments[name]) for name, condition in conditions.items()
+    )
+
+
+def ask(rules: Sequence[GateRule], call: GateCall) -> Verdict:
+    """What the rules say of a call; budgets are for the session to reserve."""
+    for rule in rules:
+        if isinstance(rule, Budget):
+            continue
+        if isinstance(rule, Rule):
+            if rule.matches(call):
+                return Verdict(rule.allows, rule.title(), rule.reason or rule.title())
+            continue
+        said = rule(call)
+        if isinstance(said, str) or said is False:
+            name = getattr(rule, "__name__", type(rule).__name__)
+            return Verdict(allowed=False, rule=name, reason=said or f"{name} said no")
+    return Verdict(allowed=True, rule="")

@@ -1,0 +1,189 @@
+"""A session's knowledge of its agent's stream: the state, what each call was answered, what is new.
+
+Shared by the sync and the async session and by their threads; every method is quick and takes one
+lock. What is told goes to the stream's writer in the order it was told.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from hansard.agents.scope import Scope
+from hansard.bus.writer import Pending, StreamWriter
+from hansard.domain import agent, fingerprint
+from hansard.domain.agent import AgentState, Command
+from hansard.domain.errors import Refused
+from hansard.domain.ids import AgentStream
+from hansard.domain.steps import Status, Step, StepRequested
+
+
+class Mode(StrEnum):
+    """How a session treats what is on record and what is not."""
+
+    LIVE = "live"
+    RESUME = "resume"
+    FORK = "fork"
+    STRICT = "strict"
+    OFFLINE = "offline"
+
+    @property
+    def reads_only(self) -> bool:
+        """Whether nothing may run and nothing is written."""
+        return self in (Mode.STRICT, Mode.OFFLINE)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a call stands: its keys, and the chain it is part of."""
+
+    call: str
+    fingerprint: str
+    head: str
+    scope: Scope
+    after: tuple[int, ...]
+    unordered: bool
+
+
+class Ledger:
+    """One agent's stream in one session.
+
+    `writer` is None where the mode only reads. `post` has something called on the loop's thread,
+    `pending` makes a future that whoever asked can wait for.
+    """
+
+    def __init__(
+        self,
+        stream: AgentStream,
+        state: AgentState,
+        writer: StreamWriter | None,
+        post: Callable[[Callable[[], None]], None],
+        pending: Callable[[], Any],
+    ) -> None:
+        self.stream = stream
+        self.state = state
+        self.lock = threading.RLock()
+        self.root = Scope(self, "", "", (), None)
+        self.client: Any = None
+        """The session that module-level tools find through the current scope."""
+        self.inherited = 0
+        """Versions up to this one belong to the parent of a fork."""
+        self._writer = writer
+        self._post = post
+        self._pending = pending
+        self._by_fingerprint: dict[str, int] = {}
+        self._by_call: dict[str, int] = {}
+        self._followed: set[int] = set()
+        self._next = state.last_step
+        self.busy = 0
+        """Calls and child scopes that are open in any scope."""
+        for step in state.steps.values():
+            self._index(step)
+        for noted in state.facts:
+            self._followed.update(getattr(noted.fact, "after", ()))
+
+    def _index(self, step: Step) -> None:
+        self._by_fingerprint[step.fingerprint] = step.number
+        self._by_call[step.call] = step.number
+        self._followed.update(step.after)
+
+    def next_step(self) -> int:
+        """The number of a new step."""
+        with self.lock:
+            self._next += 1
+            return self._next
+
+    def place(self, scope: Scope, base: str) -> tuple[Place, Step | None]:
+        """Where a call stands now, and the recorded step it is, if any."""
+        with self.lock:
+            call = fingerprint.call_key(base, scope.occurrence(base))
+            unordered = scope.open > 0
+            chained = fingerprint.fingerprint(call, scope.head)
+            number = self._by_fingerprint.get(chained)
+            apart = chained
+            if number is None or unordered:
+                apart = fingerprint.fingerprint(call, fingerprint.UNORDERED)
+                number = self._by_fingerprint.get(apart, number)
+            mark = apart if unordered else chained
+            head = fingerprint.UNORDERED if unordered else scope.head
+            place = Place(call, mark, head, scope, scope.after, unordered)
+            return place, self.state.steps[number] if number is not None else None
+
+    def recorded_call(self, call: str) -> Step | None:
+        """The newest step with a call key, whatever came before it."""
+        number = self._by_call.get(call)
+        return self.state.steps[number] if number is not None else None
+
+    def went_on(self, step: Step) -> bool:
+        """Whether the agent did something after a step, in its scope or after joining it."""
+        return step.number in self._followed
+
+    def advance(self, scope: Scope, step: Step) -> None:
+        """Let a scope go on after a step's outcome."""
+        if not step.unordered:
+            scope.head = step.digest
+            scope.after = (step.number,)
+
+    def enter_call(self, scope: Scope) -> None:
+        """A call of this scope is open from here on."""
+        with self.lock:
+            scope.open += 1
+            self.busy += 1
+
+    def leave_call(self, scope: Scope) -> None:
+        """A call of this scope is over."""
+        with self.lock:
+            scope.open -= 1
+            self.busy -= 1
+
+    def tell(self, commands: Sequence[Command], *, wait: bool = True) -> Any:
+        """Decide, fold, and hand the events to the writer as one commit's worth.
+
+        Returns a future to wait for, or None where nothing was new or `wait` is False. Raises
+        Refused, and what the writer was lost to.
+        """
+        with self.lock:
+            if self._writer is None:
+                message = "this replay only reads: nothing can be recorded"
+                raise Refused(message)
+            if self._writer.lost is not None:
+                raise self._writer.lost
+            events = []
+            for command in commands:
+                decided = agent.decide(self.state, command)
+                for event in decided:
+                    agent.evolve(self.state, event)
+                    events.append(event)
+                    if isinstance(event, StepRequested):
+                        self._index(self.state.steps[event.step])
+                    self._followed.update(getattr(event, "after", ()))
+            if not events:
+                return None
+            done: Pending | None = self._pending() if wait else None
+            writer = self._writer
+            self._post(lambda: writer.put(events, done))
+            return done
+
+    def expected(self, scope: Scope) -> str:
+        """What the record has next in a scope, for the error that shows both sides."""
+        with self.lock:
+            for step in self.state.steps.values():
+                if step.scope == scope.path and step.after == scope.after:
+                    return describe(step)
+        return f"nothing more in scope {scope.path or 'run'!r}"
+
+
+def describe(step: Step) -> str:
+    """A step in one line."""
+    arguments = bytes(step.arguments).decode()
+    if len(arguments) > 200:  # noqa: PLR2004 -- one line of an error
+        arguments = arguments[:200] + "..."
+    return f"step {step.number}: {step.tool} {arguments} -> {step.status.value}"
+
+
+def is_final(step: Step) -> bool:
+    """Whether a step has an outcome that replay can return or raise."""
+    return step.status in (Status.COMPLETED, Status.FAILED, Status.BLOCKED)

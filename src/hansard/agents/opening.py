@@ -1,0 +1,282 @@
+"""How a session begins and ends: begin a run, join it, resume it, or only read it.
+
+Taking part is one commit over the run's life and the agent's stream: the roster and the epoch
+change together or not at all. Taking the next epoch fences whoever wrote the stream before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+
+from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
+from hansard.agents.budgets import LogBudgets
+from hansard.agents.conversations import turns
+from hansard.agents.core import Core
+from hansard.agents.errors import AgentError
+from hansard.agents.failures import failure
+from hansard.agents.gate import GateRule
+from hansard.agents.ledger import Ledger, Mode
+from hansard.agents.outcomes import Settings, Settle
+from hansard.agents.secrets import Provider, scrubber
+from hansard.agents.workspace import RACES_MAX, Workspace, decided
+from hansard.bus.errors import Conflict, NotFound
+from hansard.bus.log import Append, NothingUnder
+from hansard.bus.states import fold_agent, fold_life
+from hansard.bus.writer import Identity, StreamWriter
+from hansard.domain import agent as agents
+from hansard.domain import ids
+from hansard.domain import run as runs
+from hansard.domain.agent import AgentState, Begin, Leave
+from hansard.domain.conversation import RunJoined
+from hansard.domain.errors import HansardError, Refused
+from hansard.domain.events import Actor
+from hansard.domain.ids import AgentStream, Lasting, Life
+from hansard.domain.run import (
+    AgentJoined,
+    ForkEffects,
+    RunCompleted,
+    RunEvent,
+    RunFailed,
+    RunResumed,
+    RunStarted,
+    RunState,
+    RunStatus,
+)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session is opened with; see `Record.run`."""
+
+    workflow: str | None = None
+    run: str | None = None
+    mode: Mode | str | None = None
+    conversation: str | None = None
+    gate: Sequence[GateRule] = ()
+    redact: Mapping[str, Any] = {}
+    secrets: Provider | None = None
+    settle: Settle | None = None
+    labels: Mapping[str, str] = {}
+    program: str = ""
+    correlation: str | None = None
+    traceparent: str | None = None
+    on_behalf_of: tuple[str, ...] = ()
+
+
+class Opened(msgspec.Struct):
+    """An open session. `owner` says whether its end is the run's end."""
+
+    run: str
+    core: Core
+    writer: StreamWriter | None
+    owner: bool
+
+
+class _Found(msgspec.Struct):
+    """What is on record of a run and one of its agents."""
+
+    life: RunState
+    state: AgentState
+    parent: AgentState | None = None
+    inherited: int = 0
+
+
+async def _find(workspace: Workspace, run: str, agent: str, role: str) -> _Found:
+    commits = await workspace.states.commits(Life(run))
+    life = fold_life(commits)
+    if agent not in life.roster:
+        return _Found(life, agents.initial())
+    known = life.roster[agent]
+    if known != role:
+        message = (
+            f"agent {agent!r} has role {known!r} in this run, not {role!r}: "
+            "use that role, or another agent name"
+        )
+        raise Refused(message)
+    stream = AgentStream(run, role, agent)
+    state = fold_agent(await workspace.states.commits(stream))
+    if life.forked is None:
+        return _Found(life, state)
+    parent = await workspace.states.agent(
+        AgentStream(life.forked.parent, role, agent)
+    )
+    return _Found(life, state, parent, life.forked.at.get(str(stream), 0))
+
+
+async def open_agent(  # noqa: PLR0913 -- the two twins differ in how they post and wait
+    workspace: Workspace,
+    agent: str,
+    role: str,
+    options: Options,
+    post: Callable[[Callable[[], None]], None],
+    pending: Callable[[], Any],
+) -> Opened:
+    """Open a session. Raises Refused, NotFound, Conflict after 50 lost races."""
+    ids.name("agent", agent)
+    ids.name("role", role)
+    run = ids.name("run", options.run) if options.run is not None else workspace.clock.new_id()
+    mode = Mode(options.mode) if options.mode is not None else None
+    found = _Found(RunState(), agents.initial())
+    for race in range(RACES_MAX):
+        if options.run is not None or race:
+            found = await _find(workspace, run, agent, role)
+        _check(found, run, mode, options)
+        if mode is not None and mode.reads_only:
+            break
+        try:
+            found = await _take_part(workspace, run, agent, role, options, found)
+        except Conflict:
+            if race == RACES_MAX - 1:
+                raise
+            continue
+        break
+    return _opened(workspace, run, AgentStream(run, role, agent), options, found, post, pending)
+
+
+def _check(found: _Found, run: str, mode: Mode | None, options: Options) -> None:
+    begun = found.life.status is not RunStatus.UNKNOWN
+    if not begun and (mode is not None and mode is not Mode.LIVE):
+        raise NotFound(f"run {run}", "see 'hansard runs'")
+    if not begun and not options.workflow:
+        message = "a new run needs the name of its workflow: record.run('my-workflow', ...)"
+        raise AgentError(message)
+    if begun and options.workflow and options.workflow != found.life.workflow:
+        message = (
+            f"run {run} is of workflow {found.life.workflow!r}, not {options.workflow!r}: "
+            "give that one, or another run id"
+        )
+        raise Refused(message)
+    if mode is not None and mode.reads_only and not found.state.epoch:
+        raise NotFound(f"this agent in run {run}", f"its roster is {sorted(found.life.roster)}")
+
+
+async def _take_part(  # noqa: PLR0913 -- all of it is needed to say who takes part in what
+    workspace: Workspace, run: str, agent: str, role: str, options: Options, found: _Found
+) -> _Found:
+    conversation = found.life.conversation_id
+    told: list[RunEvent] = []
+    extra: list[Append] = []
+    if found.life.status is RunStatus.UNKNOWN:
+        conversation = options.conversation
+        told.append(
+            RunStarted(
+                workflow=ids.name("workflow", options.workflow),
+                conversation_id=conversation,
+                program=options.program,
+                labels=dict(options.labels),
+            )
+        )
+        if conversation is not None:
+            extra.append(await _join_conversation(workspace, conversation, run, agent))
+    before = await turns(workspace, conversation, run) if conversation is not None else 0
+    begin = Begin(
+        agent,
+        role,
+        SERVER_VERSION,
+        PROTOCOL_VERSION,
+        conversation_id=conversation,
+        turns_before=before,
+    )
+    began = agents.decide(found.state, begin)
+    state = agents.fold(found.state, began)
+    joined = AgentJoined(agent=agent, role=role)
+    told.append(RunResumed(agent=agent, epoch=state.epoch) if found.state.epoch else joined)
+    life = decided(found.life, told)
+    mine = Append(
+        AgentStream(run, role, agent),
+        workspace.commit(found.state.version + 1, agent, began, state.epoch),
+    )
+    if not found.state.epoch:
+        mine = msgspec.structs.replace(mine, expected=NothingUnder(run, agent))
+    lives = Append(Life(run), workspace.commit(found.life.version + 1, agent, life))
+    await workspace.log.append_all([lives, mine, *extra])
+    return msgspec.structs.replace(found, life=runs.fold(found.life, life), state=state)
+
+
+async def _join_conversation(
+    workspace: Workspace, conversation: str, run: str, agent: str
+) -> Append:
+    stream = Lasting("conversation", ids.name("conversation", conversation))
+    last = await workspace.log.last(stream)
+    version = last.commit.last_version + 1 if last is not None else 1
+    return Append(stream, workspace.commit(version, agent, [RunJoined(run=run)]))
+
+
+def _opened(  # noqa: PLR0913 -- see open_agent
+    workspace: Workspace,
+    run: str,
+    stream: AgentStream,
+    options: Options,
+    found: _Found,
+    post: Callable[[Callable[[], None]], None],
+    pending: Callable[[], Any],
+) -> Opened:
+    mode = Mode(options.mode) if options.mode is not None else None
+    if mode is None:
+        mode = Mode.RESUME if found.state.epoch > 1 else Mode.LIVE
+        if found.life.forked is not None:
+            mode = Mode.FORK
+    writer: StreamWriter | None = None
+    if not mode.reads_only:
+        identity = Identity(
+            Actor(stream.agent, options.on_behalf_of),
+            found.state.epoch,
+            options.correlation,
+            options.traceparent,
+        )
+        writer = StreamWriter(
+            workspace.log, stream, found.state.version, identity, workspace.clock
+        )
+    ledger = Ledger(stream, found.state, writer, post, pending)
+    ledger.inherited = found.inherited
+    forked = found.life.forked
+    settings = Settings(
+        mode=mode,
+        rules=options.gate,
+        scrub=scrubber(options.redact),
+        secrets=options.secrets,
+        settle=options.settle,
+        parent=found.parent,
+        shadows=forked is not None and forked.effects is ForkEffects.SHADOW,
+    )
+    budgets = LogBudgets(workspace.log, workspace.states, run, stream.agent, workspace.clock)
+    owner = next(iter(found.life.roster), stream.agent) == stream.agent
+    return Opened(run, Core(ledger, settings, workspace.blobs, budgets), writer, owner)
+
+
+async def open_agent_here(
+    workspace: Workspace, agent: str, role: str, options: Options
+) -> Opened:
+    """Open a session in the running loop: its writes are posted and awaited here."""
+    loop = asyncio.get_running_loop()
+    return await open_agent(
+        workspace, agent, role, options, lambda call: call(), loop.create_future
+    )
+
+
+async def close_agent(
+    workspace: Workspace, opened: Opened, error: BaseException | None
+) -> None:
+    """End a session in order. With an error it never raises one of its own: it adds a note."""
+    writer = opened.writer
+    if writer is None or (error is not None and writer.lost is not None):
+        return
+    scrub = opened.core.settings.scrub
+    told = failure(error, scrub) if error is not None else None
+    outcome = "completed" if error is None else "failed"
+    try:
+        done = opened.core.ledger.tell([Leave(outcome, told)])
+        if done is not None:
+            await (asyncio.wrap_future(done) if isinstance(done, Future) else done)
+        if opened.owner:
+            end = RunFailed(error=told) if told is not None else RunCompleted()
+            await workspace.tell_life(opened.run, opened.core.stream.agent, end)
+    except HansardError as failed:
+        if error is None:
+            raise
+        error.add_note(f"the end of the session could not be recorded: {failed}")
+

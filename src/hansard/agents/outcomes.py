@@ -1,0 +1,256 @@
+"""Putting steps on record: the intent before an effect, the outcome before its result."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from hansard.agents import gate, payloads
+from hansard.agents.effects import DidNotHappen, Happened, ToolSpec
+from hansard.agents.errors import Miss, NeedsSettling, ResultNotRecordable
+from hansard.agents.failures import failure, failure_digest
+from hansard.agents.flow import Flow, Io, Wait
+from hansard.agents.ledger import Ledger, Mode, Place
+from hansard.agents.scope import Scope
+from hansard.agents.secrets import Provider
+from hansard.bus.blobs import Blobs
+from hansard.bus.errors import BusError
+from hansard.domain.agent import AgentState, Declare, Tell
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.steps import (
+    Effects,
+    Failure,
+    Step,
+    StepAttempted,
+    StepCompleted,
+    StepFailed,
+    StepInDoubt,
+    StepRequested,
+    ToolDeclared,
+    Verdict,
+)
+from hansard.domain.values import Scrub
+
+Settle = Callable[[Step], "Verdict | Happened | DidNotHappen | None"]
+"""A policy that settles doubt and divergence; None leaves it to a person."""
+
+UNTOUCHED = (NeedsSettling, BusError, Miss, Refused)
+"""What a composite's body may raise without that being the composite's own outcome."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session is given besides its stream."""
+
+    mode: Mode
+    rules: Sequence[gate.GateRule] = ()
+    scrub: Scrub | None = None
+    secrets: Provider | None = None
+    settle: Settle | None = None
+    parent: AgentState | None = None
+    shadows: bool = False
+
+
+class Call(msgspec.Struct):
+    """One call on its way through. `told` says whether its intent is on record."""
+
+    spec: ToolSpec
+    arguments: Mapping[str, Any]
+    plain: dict[str, Any]
+    canonical: bytes
+    place: Place
+    step: Step | None
+    effects: Effects
+    number: int = 0
+    key: str | None = None
+    attempt: int = 1
+    told: bool = False
+
+
+class Outcomes:
+    """Records what a session's calls asked for and came to."""
+
+    def __init__(self, ledger: Ledger, settings: Settings, blobs: Blobs) -> None:
+        self.ledger = ledger
+        self.settings = settings
+        self.stream = ledger.stream
+        self._blobs = blobs
+        self._prompts = payloads.Prompts()
+        self._known: dict[int, Any] = {}
+
+    def fetch(self, request: payloads.Fetch) -> Flow[Any]:
+        """Drive a fetch: get the blobs it asks for."""
+        try:
+            wanted = next(request)
+            while True:
+                sha256, size = wanted
+                data = yield Io(functools.partial(self._blobs.get, sha256, size))
+                wanted = request.send(data)
+        except StopIteration as stop:
+            return stop.value
+
+    def intend(self, call: Call) -> Flow[None]:
+        """Record the intent; the effect starts only after it is acknowledged."""
+        blobs, request = yield from self._packed_request(call)
+        yield from self.put(blobs)
+        declare = Declare(self._declaration(call.spec))
+        if call.effects is Effects.COMPOSITE:
+            self.ledger.tell([declare, Tell(request)], wait=False)
+        else:
+            try:
+                yield from self.tell(declare, Tell(request))
+            except asyncio.CancelledError as error:
+                yield from self._never_started(call, error)
+                raise
+        call.told = True
+        self._prompts.learn(call.spec.name, call.number, call.plain)
+
+    def again(self, call: Call) -> Flow[None]:
+        """Record that another attempt begins, before it does."""
+        step = self.ledger.state.steps[call.number]
+        why = step.error or Failure("Interrupted", "the session ended before the outcome was known")
+        event = StepAttempted(step=call.number, attempt=step.attempt, error=why)
+        yield from self.tell(Declare(self._declaration(call.spec)), Tell(event))
+        call.attempt = step.attempt + 1
+
+    def _never_started(self, call: Call, error: BaseException) -> Flow[None]:
+        told = failure(error, self.settings.scrub)
+        failed = StepFailed(step=call.number, error=told, digest=failure_digest(told), safe=True)
+        yield from self.tell(Tell(failed))
+
+    def _declaration(self, spec: ToolSpec) -> ToolDeclared:
+        return ToolDeclared(
+            tool=spec.name, effects=spec.effects, version=spec.version, source=spec.source
+        )
+
+    def _packed_request(self, call: Call) -> Flow[tuple[list[bytes], StepRequested]]:
+        name = call.spec.name
+        if any(type(value) is list for value in call.plain.values()):
+            if not self._prompts.knows(name):
+                yield from self._remember(name)
+            packed = payloads.pack_arguments(self._prompts.shorten(name, call.plain))
+        else:
+            packed = payloads.pack_arguments(call.plain)
+        return packed.blobs, self.request(call, packed.raw)
+
+    def _remember(self, tool: str) -> Flow[None]:
+        """Take the last recorded call of a tool as what its lists were last given."""
+        for number in sorted(self.ledger.state.steps, reverse=True):
+            step = self.ledger.state.steps[number]
+            if step.tool == tool:
+                fetch = payloads.unpack_arguments(step, self.ledger.state, self._known)
+                self._prompts.learn(tool, number, (yield from self.fetch(fetch)))
+                return
+
+    def request(self, call: Call, arguments: msgspec.Raw | None = None) -> StepRequested:
+        if not call.number:
+            call.number = self.ledger.next_step()
+        if call.effects is Effects.IDEMPOTENT and call.key is None:
+            call.key = digest(b"key", self.stream.run.encode(), call.place.call.encode())
+        place = call.place
+        return StepRequested(
+            step=call.number,
+            tool=call.spec.name,
+            effects=call.effects,
+            arguments=arguments or payloads.pack_arguments(call.plain).raw,
+            call=place.call,
+            fingerprint=place.fingerprint,
+            scope=place.scope.path,
+            after=place.after,
+            parent=place.scope.step,
+            key=call.key,
+            unordered=place.unordered,
+            kind=call.spec.kind,
+        )
+
+    def completed(
+        self, call: Call, result: Any, took: float, usage: dict[str, float]
+    ) -> Flow[None]:
+        """Record the outcome before the result is handed on."""
+        try:
+            plain = payloads.plain_result(result, call.spec.returns, self.settings.scrub)
+            packed = payloads.pack(plain, "result")
+        except BadValue as error:
+            yield from self._not_recordable(call, error, took)
+            raise
+        blobs, told = packed.blobs, []
+        if not call.told:
+            more, request = yield from self._packed_request(call)
+            blobs, told = blobs + more, [Declare(self._declaration(call.spec)), Tell(request)]
+        yield from self.put(blobs)
+        done = StepCompleted(
+            step=call.number,
+            result=packed.raw,
+            digest=digest(canonical(plain)),
+            duration_ms=round(took, 3),
+            usage=usage,
+        )
+        yield from self.tell(*told, Tell(done))
+        if told:
+            self._prompts.learn(call.spec.name, call.number, call.plain)
+
+    def _not_recordable(self, call: Call, error: BadValue, took: float) -> Flow[None]:
+        if call.effects in (Effects.PURE, Effects.COMPOSITE):
+            return
+        told = failure(error, self.settings.scrub)
+        event = StepInDoubt(step=call.number, error=told, duration_ms=round(took, 3))
+        yield from self.tell(Tell(event))
+        step = self.ledger.state.steps[call.number]
+        raise ResultNotRecordable(
+            self.stream.run, self.stream.agent, step, str(error)
+        ) from error
+
+    def raised(self, call: Call, error: BaseException, scope: Scope) -> Flow[float]:
+        """Record what an error means and raise it; the seconds to wait where it is tried again."""
+        spec = call.spec
+        if isinstance(error, UNTOUCHED):
+            raise error
+        told = failure(error, self.settings.scrub)
+        if spec.is_doubtful(error):
+            yield from self.tell(Tell(StepInDoubt(step=call.number, error=told)))
+            raise error
+        if not isinstance(error, Exception) and not spec.is_safe(error):
+            raise error
+        request: list[Any] = []
+        if not call.told:
+            blobs, event = yield from self._packed_request(call)
+            yield from self.put(blobs)
+            request = [Declare(self._declaration(spec)), Tell(event)]
+            call.told = True
+        if spec.may_retry(error) and call.attempt < spec.attempts:
+            wait_s = spec.wait_s(call.attempt)
+            tried = StepAttempted(
+                step=call.number,
+                attempt=call.attempt,
+                error=told,
+                retry_in_ms=round(wait_s * 1_000, 3),
+            )
+            yield from self.tell(*request, Tell(tried))
+            call.attempt += 1
+            return wait_s
+        failed = StepFailed(
+            step=call.number,
+            error=told,
+            digest=failure_digest(told),
+            safe=spec.is_safe(error),
+            usage=scope.usage,
+        )
+        yield from self.tell(*request, Tell(failed))
+        raise error
+
+    def put(self, blobs: list[bytes]) -> Flow[None]:
+        """Store blobs, acknowledged before the event that names them."""
+        for blob in blobs:
+            yield Io(functools.partial(self._blobs.put, blob))
+
+    def tell(self, *commands: Any) -> Flow[None]:
+        """Record commands' events and wait until they are acknowledged."""
+        done = self.ledger.tell(commands)
+        if done is not None:
+            yield Wait(done)
+
+

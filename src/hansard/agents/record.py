@@ -1,0 +1,187 @@
+"""The record: where runs are begun, joined, resumed, replayed and forked. Sync and async."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from hansard.agents import opening
+from hansard.agents.conversations import Conversation, conversation
+from hansard.agents.errors import AgentError
+from hansard.agents.gate import GateRule
+from hansard.agents.ledger import Mode
+from hansard.agents.opening import Options
+from hansard.agents.outcomes import Settle
+from hansard.agents.runs import fork, settle
+from hansard.agents.scope import enter, leave
+from hansard.agents.secrets import Provider
+from hansard.agents.session import AsyncSession, Session
+from hansard.agents.workspace import Workspace
+from hansard.bus.portal import Portal
+from hansard.bus.states import RunView
+from hansard.domain.run import ForkEffects, RunState
+
+
+class Defaults(msgspec.Struct, frozen=True, kw_only=True):
+    """What `connect` was given for all runs; `run` may say otherwise."""
+
+    gate: Sequence[GateRule] = ()
+    redact: Mapping[str, Any] = {}
+    secrets: Provider | None = None
+    settle: Settle | None = None
+    run: str | None = None
+    mode: Mode | None = None
+
+
+def _options(defaults: Defaults, workflow: str | None, given: dict[str, Any]) -> Options:
+    fields: dict[str, Any] = {
+        "gate": defaults.gate,
+        "redact": defaults.redact,
+        "secrets": defaults.secrets,
+        "settle": defaults.settle,
+        "run": defaults.run,
+        "mode": defaults.mode,
+        "program": PurePath(sys.argv[0]).name if sys.argv else "",
+    }
+    fields |= {key: value for key, value in given.items() if value is not None}
+    try:
+        return Options(workflow=workflow, **fields)
+    except TypeError as error:
+        message = f"record.run() got an option it does not know ({error})"
+        raise AgentError(message) from error
+
+
+class Record:
+    """A workspace's record for the sync client. Made by `hansard.connect`."""
+
+    def __init__(self, workspace: Workspace, portal: Portal, defaults: Defaults) -> None:
+        self.workspace = workspace
+        self._portal = portal
+        self._defaults = defaults
+
+    @contextlib.contextmanager
+    def run(
+        self, workflow: str | None = None, *, agent: str = "agent", role: str = "agent", **options: Any
+    ) -> Iterator[Session]:
+        """Begin a run, or with `run=ID` join or resume one, as one agent in one role.
+
+        options: run, mode (`strict` or `offline` only read), conversation, gate, redact, secrets,
+        settle, labels. Leaving the block ends the agent's session; if this agent began the run,
+        it completes the run, or fails it where the block raised.
+        """
+        wanted = _options(self._defaults, workflow, options)
+        opened = self._portal.run(
+            opening.open_agent(
+                self.workspace, agent, role, wanted, self._portal.post, self._portal.future
+            )
+        )
+        session = Session(opened.core, opened.run, self._portal)
+        token = enter(opened.core.ledger.root)
+        try:
+            yield session
+        except BaseException as error:
+            self._portal.run(opening.close_agent(self.workspace, opened, error))
+            raise
+        else:
+            self._portal.run(opening.close_agent(self.workspace, opened, None))
+        finally:
+            leave(token)
+
+    def fork(
+        self, run: str, *, at: object = None, effects: str = "shadow", **labels: str
+    ) -> str:
+        """Begin a new run where another stood; its id. See `runs.fork`."""
+        return self._portal.run(
+            fork(self.workspace, run, at, ForkEffects(effects), labels)
+        )
+
+    def state(self, run: str, at: object = None) -> RunView:
+        """A whole run at a point; see `hansard.bus.points`."""
+        return self._portal.run(self.workspace.points.view(run, at))
+
+    def runs(self) -> list[tuple[str, RunState]]:
+        """Every run with its life, the newest first."""
+        return self._portal.run(self.workspace.runs())
+
+    def conversation(self, name: str) -> Conversation:
+        """What a conversation held over its runs: turns, and the context to go on from."""
+        return self._portal.run(conversation(self.workspace, name))
+
+    def settle(self, run: str, step: str, verdict: str, **fields: Any) -> None:
+        """Say what is true of a step in doubt; see `runs.settle`."""
+        self._portal.run(settle(self.workspace, run, step, verdict, **fields))
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        self._portal.run(self.workspace.close())
+
+    def __enter__(self) -> Record:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncRecord:
+    """A workspace's record for the async client. Made by `hansard.connect_async`."""
+
+    def __init__(self, workspace: Workspace, defaults: Defaults) -> None:
+        self.workspace = workspace
+        self._defaults = defaults
+
+    @contextlib.asynccontextmanager
+    async def run(
+        self, workflow: str | None = None, *, agent: str = "agent", role: str = "agent", **options: Any
+    ) -> AsyncIterator[AsyncSession]:
+        """Begin a run, or with `run=ID` join or resume one; see `Record.run`."""
+        wanted = _options(self._defaults, workflow, options)
+        opened = await opening.open_agent_here(self.workspace, agent, role, wanted)
+        session = AsyncSession(opened.core, opened.run)
+        token = enter(opened.core.ledger.root)
+        try:
+            yield session
+        except BaseException as error:
+            await opening.close_agent(self.workspace, opened, error)
+            raise
+        else:
+            await opening.close_agent(self.workspace, opened, None)
+        finally:
+            leave(token)
+
+    async def fork(
+        self, run: str, *, at: object = None, effects: str = "shadow", **labels: str
+    ) -> str:
+        """Begin a new run where another stood; its id. See `runs.fork`."""
+        return await fork(self.workspace, run, at, ForkEffects(effects), labels)
+
+    async def state(self, run: str, at: object = None) -> RunView:
+        """A whole run at a point; see `hansard.bus.points`."""
+        return await self.workspace.points.view(run, at)
+
+    async def runs(self) -> list[tuple[str, RunState]]:
+        """Every run with its life, the newest first."""
+        return await self.workspace.runs()
+
+    async def conversation(self, name: str) -> Conversation:
+        """What a conversation held over its runs: turns, and the context to go on from."""
+        return await conversation(self.workspace, name)
+
+    async def settle(self, run: str, step: str, verdict: str, **fields: Any) -> None:
+        """Say what is true of a step in doubt; see `runs.settle`."""
+        await settle(self.workspace, run, step, verdict, **fields)
+
+    async def close(self) -> None:
+        """Let go of the broker."""
+        await self.workspace.close()
+
+    async def __aenter__(self) -> AsyncRecord:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+

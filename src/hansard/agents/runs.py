@@ -1,0 +1,108 @@
+"""What is done to runs from outside: fork one, settle a step of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
+from hansard.agents import payloads
+from hansard.agents.workspace import RACES_MAX, Workspace
+from hansard.bus.errors import Conflict, NotFound
+from hansard.bus.log import Append
+from hansard.bus.states import RunView
+from hansard.domain import agent as agents
+from hansard.domain import values
+from hansard.domain.agent import Begin, Tell
+from hansard.domain.errors import BadName
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.ids import Life
+from hansard.domain.run import ForkEffects, RunForked
+from hansard.domain.steps import NULL, Step, StepSettled, Verdict
+
+
+async def fork(
+    workspace: Workspace,
+    run: str,
+    at: object = None,
+    effects: ForkEffects = ForkEffects.SHADOW,
+    labels: dict[str, str] | None = None,
+) -> str:
+    """Begin a new run that stands where another stood at a point; the new run's id.
+
+    One commit, whatever the run's length: it holds the parent's version vector. Under `shadow`,
+    the default, tools with effects return the parent's outcome or a declared shadow; under `live`
+    they run. Raises NotFound.
+    """
+    view = await workspace.points.view(run, at)
+    child = workspace.clock.new_id()
+    forked = RunForked(parent=run, at=view.vector, effects=effects, labels=labels or {})
+    actor = next(iter(view.life.roster), "hansard")
+    commit = workspace.commit(view.vector["life"] + 1, actor, [forked])
+    await workspace.log.append(Append(Life(child), commit))
+    return child
+
+
+def find_step(view: RunView, text: str) -> tuple[str, Step]:
+    """An agent and its step from `agent#17`, or `17` where the run has one agent.
+
+    Raises BadName, NotFound.
+    """
+    agent, _, number = text.rpartition("#")
+    if not number.isdigit():
+        raise BadName("step", text, "give agent#number as 'hansard run trace' shows it")
+    if not agent:
+        if len(view.agents) != 1:
+            raise BadName("step", text, f"say whose: {', '.join(sorted(view.agents))}")
+        [agent] = view.agents
+    step = view.agent(agent).steps.get(int(number))
+    if step is None:
+        raise NotFound(f"step {number} of {agent!r} in run {view.run}", "see 'hansard run trace'")
+    return agent, step
+
+
+async def settle(
+    workspace: Workspace,
+    run: str,
+    step: str,
+    verdict: str,
+    *,
+    result: Any = None,
+    by: str = "person",
+    because: str = "",
+) -> None:
+    """Say what is true of a step: `happened` (with its result), `did_not_happen`, `reuse` or
+    `run_again`. Takes the agent's next epoch, so that a session still at work is fenced.
+
+    Raises Refused where the step is not of a kind that can be settled so, NotFound, BadName.
+    """
+    said = Verdict(verdict)
+    plain = values.plain(result, "result")
+    happened = said is Verdict.HAPPENED
+    packed = payloads.pack(plain, "result")
+    for race in range(RACES_MAX):
+        view = await workspace.points.view(run)
+        agent, found = find_step(view, step)
+        state = view.agents[agent]
+        begin = Begin(agent, state.role, SERVER_VERSION, PROTOCOL_VERSION, purpose="settle")
+        settled = StepSettled(
+            step=found.number,
+            verdict=said,
+            by=by,
+            result=packed.raw if happened else NULL,
+            digest=digest(canonical(plain)) if happened else "",
+            because=because,
+        )
+        news = agents.decide(state, Tell(settled))
+        if not news:
+            return
+        for blob in packed.blobs:
+            await workspace.blobs.put(blob)
+        events = [*agents.decide(state, begin), *news]
+        commit = workspace.commit(state.version + 1, by, events, state.epoch + 1)
+        try:
+            await workspace.log.append(Append(view.stream_of(agent), commit))
+        except Conflict:
+            if race == RACES_MAX - 1:
+                raise
+            continue
+        return

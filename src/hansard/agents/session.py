@@ -1,0 +1,335 @@
+"""The session: one agent at work in one run. A sync and an async twin over the same core."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextvars import copy_context
+from typing import Any, Generic, TypeVar
+
+from hansard.agents import facts
+from hansard.agents.core import Core
+from hansard.agents.effects import Declare, ToolSpec
+from hansard.agents.flow import Flow, drive, drive_async
+from hansard.agents.ledger import Ledger, Mode
+from hansard.agents.scope import Scope, current, enter, leave
+from hansard.agents.streams import iterate, iterate_async
+from hansard.bus.portal import Portal
+from hansard.domain.agent import AgentState
+
+T = TypeVar("T")
+
+
+class _Session:
+    """What both twins share: no method here waits."""
+
+    def __init__(self, core: Core, run: str) -> None:
+        self.core = core
+        self.run = run
+        self.tool = Declare(self)
+        self.facts = facts.Facts(core)
+        core.ledger.client = self
+
+    @property
+    def agent(self) -> str:
+        """This agent's name."""
+        return self.core.stream.agent
+
+    @property
+    def role(self) -> str:
+        """This agent's role in the run."""
+        return self.core.stream.role
+
+    @property
+    def mode(self) -> Mode:
+        """How this session treats what is on record."""
+        return self.core.settings.mode
+
+    @property
+    def state(self) -> AgentState:
+        """A copy of the agent's state as it stands."""
+        with self.core.ledger.lock:
+            return self.core.ledger.state.copy()
+
+    def usage(self, **figures: float) -> None:
+        """Report what the current call used (`input_tokens`, `output_tokens`, `cost` ...), summed."""
+        scope = current(self.core.ledger) or self.core.ledger.root
+        for name, amount in figures.items():
+            scope.usage[name] = scope.usage.get(name, 0.0) + amount
+
+    def _spawn(self, count: int) -> tuple[Scope, list[Scope]]:
+        ledger: Ledger = self.core.ledger
+        parent = self.core.scope("gather")
+        with ledger.lock:
+            children = parent.spawn(count)
+            ledger.busy += count
+        return parent, children
+
+    def _join(self, parent: Scope, children: list[Scope]) -> None:
+        with self.core.ledger.lock:
+            parent.join(children)
+            self.core.ledger.busy -= len(children)
+
+
+class Session(_Session):
+    """The sync twin. Waits in the calling thread; hits of the record never leave it."""
+
+    def __init__(self, core: Core, run: str, portal: Portal) -> None:
+        super().__init__(core, run)
+        self._portal = portal
+
+    def _drive(self, flow: Flow[T]) -> T:
+        return drive(flow, self._portal)
+
+    def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a declared tool: resolve, gate, run, record."""
+        call = self.core.begin(spec, args, kwargs)
+        if spec.is_stream:
+            return iterate(self.core, call, self._drive)
+        answered, value = self.core.answer(call)
+        return value if answered else self._drive(self.core.execute(call))
+
+    def checkpoint(self, name: str, /, **data: Any) -> None:
+        """Put a named stage on record, with data that can be read back."""
+        self._drive(self.facts.checkpoint(name, data))
+
+    def checkpoint_data(self, name: str) -> dict[str, Any] | None:
+        """The data of the newest checkpoint of a name; None where there is none."""
+        return self._drive(self.facts.checkpoint_data(name))
+
+    def decide(self, question: str, *, selected: str, **fields: Any) -> None:
+        """Put a decision on record; see `facts.Facts.decide` for the fields."""
+        self._drive(self.facts.decide(question, selected, **fields))
+
+    def message(self, role: str, content: Any, *, tokens: int | None = None, **fields: Any) -> None:
+        """Add a message to the context window, in the provider's form."""
+        self._drive(self.facts.message(role, content, tokens, fields))
+
+    def resource(self, uri: str, operation: str = "read") -> None:
+        """Put on record that a resource was used."""
+        self._drive(self.facts.resource(uri, operation))
+
+    def hand_off(self, to: str, *, because: str = "", **payload: Any) -> None:
+        """Hand the work over to another agent or role, with what it needs."""
+        self._drive(self.facts.hand_off(to, because, payload))
+
+    def context(self) -> list[dict[str, Any]]:
+        """The context window in the provider's message form."""
+        return self._drive(self.facts.context())
+
+    def resumable(
+        self, items: Iterable[T], *, every: int = 1, name: str = "items"
+    ) -> Iterator[T]:
+        """The items not yet done; progress is recorded every so many and skipped on resume."""
+        progress = facts.Progress(self.facts, name, every)
+        self._drive(progress.begin())
+        try:
+            for item in items:
+                if not progress.skips(item):
+                    yield item
+                    self._drive(progress.done())
+        finally:
+            progress.leave()
+        self._drive(progress.end())
+
+    def thread(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> SessionThread[T]:
+        """Run a function in a thread with a scope of its own; `.result()` joins it."""
+        parent, [child] = self._spawn(1)
+        return SessionThread(self, parent, child, function, args, kwargs)
+
+    def gather(self, *functions: Callable[[], Any]) -> list[Any]:
+        """Run functions side by side in threads, each a scope of its own; their results in order.
+
+        All run to their end; then the first error, if any, is raised.
+        """
+        parent, children = self._spawn(len(functions))
+        workers = [
+            SessionThread(self, parent, child, function, (), {})
+            for child, function in zip(children, functions, strict=True)
+        ]
+        for worker in workers:
+            worker.wait()
+        self._join(parent, children)
+        return [worker.value() for worker in workers]
+
+
+class SessionThread(Generic[T]):
+    """A function running in a thread, in a scope of its own."""
+
+    def __init__(
+        self,
+        session: Session,
+        parent: Scope,
+        scope: Scope,
+        function: Callable[..., T],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self._session = session
+        self._parent = parent
+        self._scope = scope
+        self._work = (function, args, kwargs)
+        self._values: list[T] = []
+        self._error: BaseException | None = None
+        self._joined = False
+        context = copy_context()
+        self._thread = threading.Thread(target=context.run, args=(self._run,), daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        enter(self._scope)
+        function, args, kwargs = self._work
+        try:
+            self._values.append(function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 -- raised again where the result is asked for
+            self._error = error
+
+    def wait(self) -> None:
+        """Wait until the function has ended."""
+        self._thread.join()
+
+    def value(self) -> T:
+        """What the function returned; raises what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._values[0]
+
+    def result(self) -> T:
+        """Wait, let the parent's scope go on after this one, and give the value."""
+        self.wait()
+        if not self._joined:
+            self._joined = True
+            self._session._join(self._parent, [self._scope])  # noqa: SLF001 -- its other half
+        return self.value()
+
+
+class AsyncSession(_Session):
+    """The async twin."""
+
+    def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a declared tool: a coroutine, or an async iterator for a streaming tool."""
+        if spec.is_stream:
+            return self._iterate(spec, args, kwargs)
+        return self._call(spec, args, kwargs)
+
+    async def _call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = self.core.begin(spec, args, kwargs)
+        answered, value = self.core.answer(call)
+        return value if answered else await drive_async(self.core.execute(call))
+
+    async def _iterate(
+        self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> AsyncIterator[Any]:
+        call = self.core.begin(spec, args, kwargs)
+        async with contextlib.aclosing(iterate_async(self.core, call, drive_async)) as items:
+            async for item in items:
+                yield item
+
+    async def checkpoint(self, name: str, /, **data: Any) -> None:
+        """Put a named stage on record, with data that can be read back."""
+        await drive_async(self.facts.checkpoint(name, data))
+
+    async def checkpoint_data(self, name: str) -> dict[str, Any] | None:
+        """The data of the newest checkpoint of a name; None where there is none."""
+        return await drive_async(self.facts.checkpoint_data(name))
+
+    async def decide(self, question: str, *, selected: str, **fields: Any) -> None:
+        """Put a decision on record; see `facts.Facts.decide` for the fields."""
+        await drive_async(self.facts.decide(question, selected, **fields))
+
+    async def message(
+        self, role: str, content: Any, *, tokens: int | None = None, **fields: Any
+    ) -> None:
+        """Add a message to the context window, in the provider's form."""
+        await drive_async(self.facts.message(role, content, tokens, fields))
+
+    async def resource(self, uri: str, operation: str = "read") -> None:
+        """Put on record that a resource was used."""
+        await drive_async(self.facts.resource(uri, operation))
+
+    async def hand_off(self, to: str, *, because: str = "", **payload: Any) -> None:
+        """Hand the work over to another agent or role, with what it needs."""
+        await drive_async(self.facts.hand_off(to, because, payload))
+
+    async def context(self) -> list[dict[str, Any]]:
+        """The context window in the provider's message form."""
+        return await drive_async(self.facts.context())
+
+    async def resumable(
+        self, items: Iterable[T], *, every: int = 1, name: str = "items"
+    ) -> AsyncIterator[T]:
+        """The items not yet done; progress is recorded every so many and skipped on resume."""
+        progress = facts.Progress(self.facts, name, every)
+        await drive_async(progress.begin())
+        try:
+            for item in items:
+                if not progress.skips(item):
+                    yield item
+                    await drive_async(progress.done())
+        finally:
+            progress.leave()
+        await drive_async(progress.end())
+
+    async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
+        """Await things side by side, each in a scope of its own; their results in order.
+
+        All run to their end; then the first error, if any, is raised. A cancellation reaches all.
+        """
+        parent, children = self._spawn(len(awaitables))
+        tasks = [
+            asyncio.ensure_future(_scoped(child, awaitable))
+            for child, awaitable in zip(children, awaitables, strict=True)
+        ]
+        try:
+            results: Sequence[Any] = await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            self._join(parent, children)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return list(results)
+
+    @contextlib.asynccontextmanager
+    async def task_group(self) -> AsyncIterator[SessionTasks]:
+        """An asyncio.TaskGroup whose tasks have scopes of their own, joined at its end."""
+        parent, _ = self._spawn(0)
+        children: list[Scope] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                yield SessionTasks(self, group, parent, children)
+        finally:
+            self._join(parent, children)
+
+
+class SessionTasks:
+    """Starts tasks in scopes of their own."""
+
+    def __init__(
+        self, session: AsyncSession, group: asyncio.TaskGroup, parent: Scope, children: list[Scope]
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._parent = parent
+        self._children = children
+
+    def create_task(self, awaitable: Awaitable[T]) -> asyncio.Task[T]:
+        """Start something as a task of the group."""
+        ledger = self._session.core.ledger
+        with ledger.lock:
+            [child] = self._parent.spawn(1)
+            ledger.busy += 1
+        self._children.append(child)
+        return self._group.create_task(_scoped(child, awaitable))
+
+
+async def _scoped(scope: Scope, awaitable: Awaitable[T]) -> T:
+    token = enter(scope)
+    try:
+        return await awaitable
+    finally:
+        leave(token)
+        if inspect.iscoroutine(awaitable):
+            awaitable.close()

@@ -1,0 +1,199 @@
+"""Tools that give their result item by item: each item is on record before it is handed on."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any, NoReturn
+
+from hansard.agents import payloads
+from hansard.agents.core import Core
+from hansard.agents.errors import Miss
+from hansard.agents.flow import Flow
+from hansard.agents.outcomes import Call
+from hansard.agents.scope import Scope, enter, leave
+from hansard.agents.secrets import reveal
+from hansard.domain import values
+from hansard.domain.agent import Tell
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.steps import Status, Step, StepCompleted, StepYielded
+
+
+class StreamCall:
+    """One streamed call: its items so far, and what to record of them."""
+
+    def __init__(self, core: Core, call: Call) -> None:
+        self.core = core
+        self.call = call
+        self.count = 0
+        self.digests: list[str] = []
+        self.scope: Scope | None = None
+
+    def open(self) -> Flow[Step | None]:
+        """The recorded step where the record answers, else None: the tool is to be run."""
+        self.core.ledger.enter_call(self.call.place.scope)
+        step = yield from self.core.plan(self.call)
+        if step is not None:
+            return step
+        yield from self.core.gate(self.call)
+        if self.call.told:
+            yield from self.core.outcomes.again(self.call)
+        else:
+            yield from self.core.outcomes.intend(self.call)
+        self.scope = self.core.body_scope(self.call)
+        return None
+
+    def start(self) -> Any:
+        """The tool's own iterator, not begun."""
+        call = self.call
+        arguments = reveal(dict(call.arguments), self.core.settings.secrets, call.spec.name)
+        if call.spec.key_argument:
+            arguments[call.spec.key_argument] = call.key
+        bound = call.spec.signature.bind_partial()
+        bound.arguments.update(arguments)
+        return call.spec.function(*bound.args, **bound.kwargs)
+
+    def item(self, value: Any) -> Flow[None]:
+        """Record an item; it is handed on after that."""
+        plain = payloads.plain_result(value, None, self.core.settings.scrub)
+        packed = payloads.pack(plain, "item")
+        yield from self.core.outcomes.put(packed.blobs)
+        event = StepYielded(step=self.call.number, index=self.count, items=(packed.raw,))
+        self.count += 1
+        self.digests.append(digest(canonical(plain)))
+        yield from self.core.outcomes.tell(Tell(event))
+
+    def end(self, *, closed: bool) -> Flow[None]:
+        """Record that the items are all there are, or that their reader stopped."""
+        event = StepCompleted(
+            step=self.call.number,
+            result=values.dump(None),
+            digest=payloads.rolling(self.digests),
+            usage=self.scope.usage if self.scope is not None else {},
+            items=self.count,
+            closed=closed,
+        )
+        yield from self.core.outcomes.tell(Tell(event))
+        self._advance()
+
+    def failed(self, error: BaseException) -> Flow[NoReturn]:
+        """Record an error and raise it."""
+        self.call.attempt = self.call.spec.attempts
+        try:
+            yield from self.core.outcomes.raised(self.call, error, self.scope or self.call.place.scope)
+        finally:
+            self._advance()
+        raise error
+
+    def _advance(self) -> None:
+        step = self.core.ledger.state.steps[self.call.number]
+        if step.status in (Status.COMPLETED, Status.FAILED):
+            self.core.ledger.advance(self.call.place.scope, step)
+
+    def replayed(self, step: Step) -> Flow[list[Any]]:
+        """The recorded items."""
+        items = []
+        for raw in step.items:
+            plain = yield from self.core.outcomes.fetch(payloads.unpack(raw))
+            items.append(values.revive(plain))
+        self.core.ledger.advance(self.call.place.scope, step)
+        return items
+
+    def beyond(self, step: Step) -> None:
+        """The reader wants more than was recorded of a stream that its reader had closed."""
+        if step.closed:
+            raise Miss(
+                self.core.settings.mode.value,
+                f"item {len(step.items) + 1} of {step.tool}",
+                f"its reader stopped after {len(step.items)} items",
+            )
+
+
+Drive = Callable[[Flow[Any]], Any]
+
+
+def iterate(core: Core, call: Call, drive: Drive) -> Iterator[Any]:
+    """A streamed call for the sync client."""
+    stream = StreamCall(core, call)
+    try:
+        step = drive(stream.open())
+        if step is not None:
+            yield from drive(stream.replayed(step))
+            core.reraise(call, step)
+            stream.beyond(step)
+            return
+        inner = stream.start()
+        while True:
+            token = enter(stream.scope or call.place.scope)
+            try:
+                value = next(inner)
+            except StopIteration:
+                break
+            except BaseException as error:  # noqa: BLE001 -- `failed` raises it again
+                drive(stream.failed(error))
+                raise
+            finally:
+                leave(token)
+            drive(stream.item(value))
+            try:
+                yield value
+            except GeneratorExit:
+                inner.close()
+                drive(stream.end(closed=True))
+                raise
+        drive(stream.end(closed=False))
+    finally:
+        core.ledger.leave_call(call.place.scope)
+
+
+async def iterate_async(core: Core, call: Call, drive: Drive) -> AsyncGenerator[Any, None]:
+    """A streamed call for the async client."""
+    stream = StreamCall(core, call)
+    try:
+        step = await drive(stream.open())
+        if step is not None:
+            for item in await drive(stream.replayed(step)):
+                yield item
+            core.reraise(call, step)
+            stream.beyond(step)
+            return
+        inner = stream.start()
+        following = inner.__anext__ if inspect.isasyncgen(inner) else _following(inner)
+        while True:
+            token = enter(stream.scope or call.place.scope)
+            try:
+                value = await following()
+            except StopAsyncIteration:
+                break
+            except BaseException as error:  # noqa: BLE001 -- `failed` raises it again
+                await drive(stream.failed(error))
+                raise
+            finally:
+                leave(token)
+            await drive(stream.item(value))
+            try:
+                yield value
+            except GeneratorExit:
+                await _close(inner)
+                await drive(stream.end(closed=True))
+                raise
+        await drive(stream.end(closed=False))
+    finally:
+        core.ledger.leave_call(call.place.scope)
+
+
+def _following(inner: Iterator[Any]) -> Callable[[], Any]:
+    async def following() -> Any:
+        try:
+            return next(inner)
+        except StopIteration as stop:
+            raise StopAsyncIteration from stop
+
+    return following
+
+
+async def _close(inner: Any) -> None:
+    if inspect.isasyncgen(inner):
+        await inner.aclose()
+    else:
+        inner.close()

@@ -1,0 +1,1 @@
+"""The bus: the log, its codec and its adapters. The log is the only source of truth."""

@@ -1,0 +1,8 @@
+"""NATS JetStream as the log, the store of blobs and of snapshots."""
+
+from hansard.bus.jetstream.blobs import JetStreamBlobs
+from hansard.bus.jetstream.log import JetStreamLog, open_log
+from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.snapshots import JetStreamSnapshots
+
+__all__ = ["BrokerOptions", "JetStreamBlobs", "JetStreamLog", "JetStreamSnapshots", "open_log"]

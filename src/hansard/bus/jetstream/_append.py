@@ -1,0 +1,340 @@
+"""Writing commits: conditions, conflicts, and what to do when no answer comes.
+
+A resend is safe because a subject takes one message for ever and every condition, once broken,
+stays broken: whatever an earlier attempt still does, the commit is stored at most once, and the
+message on its subject says whose it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+import msgspec
+
+from hansard.bus import subjects
+from hansard.bus.codec import decode, encode
+from hansard.bus.errors import (
+    AppendUnknown,
+    BrokerError,
+    BusError,
+    Conflict,
+    TooLarge,
+    Unreachable,
+)
+from hansard.bus.jetstream._calls import BATCH_MESSAGES_MAX, publish_all
+from hansard.bus.jetstream._client import Broker
+from hansard.bus.jetstream._commit import Committer
+from hansard.bus.jetstream._direct import Direct
+from hansard.bus.jetstream._wire import (
+    EXPECTED_SEQUENCE,
+    EXPECTED_SUBJECT,
+    FIRST,
+    Message,
+    NoAnswer,
+    NotSent,
+    Rejected,
+)
+from hansard.bus.log import Append, Expected, NothingUnder, Stored, StreamAt, VersionFree
+from hansard.domain.errors import BadValue
+from hansard.domain.events import Tx
+from hansard.domain.ids import uuid8
+
+COMMIT_BYTES_MAX = 256 * 1024
+"""Largest body of a commit. The client counts no headers and a message over the server's limit
+closes the connection for good, so this stays far below the usual megabyte."""
+
+TRANSACTION_BYTES_MAX = 8 * 1024 * 1024
+"""Largest sum of bodies in one atomic batch: what the connection buffers."""
+
+RESEND_PAUSE_S = 0.02
+PASSING = frozenset({10176, 10210, 10164, 10077, 10071})
+"""Rejections after which the same may be sent again while nothing stands in its way: a batch with
+a hole, too many batches, a message in flight."""
+
+
+class _Entry(msgspec.Struct):
+    append: Append
+    subject: str
+    body: bytes
+    headers: dict[str, str]
+
+
+class _Attempts:
+    """Decides how long one write is tried."""
+
+    def __init__(self, broker: Broker, entry: _Entry) -> None:
+        self._broker = broker
+        self._entry = entry
+        self._began = time.monotonic()
+        self.unknown = False
+
+    async def again(self, error: NoAnswer | Rejected) -> None:
+        """Return when it is time to send again. Raises AppendUnknown, Unreachable, BrokerError."""
+        self.unknown = self.unknown or not isinstance(error, (NotSent, Rejected))
+        left = self._broker.options.append_timeout_s - (time.monotonic() - self._began)
+        if left > 0:
+            await asyncio.sleep(min(RESEND_PAUSE_S, left))
+            try:
+                await self._broker.ready(left)
+            except Unreachable as unreachable:
+                raise self._given_up(error, unreachable) from error
+        else:
+            raise self._given_up(error, Unreachable(self._broker.url, str(error))) from error
+
+    def _given_up(self, error: NoAnswer | Rejected, unreachable: Unreachable) -> BusError:
+        if self.unknown:
+            append, waited_s = self._entry.append, time.monotonic() - self._began
+            return AppendUnknown(append.stream, append.commit.version, append.commit.id, waited_s)
+        return _refused(self._entry, error) if isinstance(error, Rejected) else unreachable
+
+
+class Appender:
+    """Appends to one workspace's log."""
+
+    def __init__(self, workspace: str, writes: Broker, reads: Direct, committer: Committer) -> None:
+        self._workspace = workspace
+        self._stream = subjects.log_stream(workspace)
+        self._broker = writes
+        self._points = Direct(writes)
+        self._reads = reads
+        self._committer = committer
+
+    async def append(self, append: Append) -> Stored:
+        """As the port says."""
+        entry = self._entry(append)
+        attempts: _Attempts | None = None
+        while True:
+            try:
+                position = await self._committer.send(entry.subject, entry.body, entry.headers)
+            except Rejected as error:
+                standing = await self._standing(entry, error)
+                if standing is not None:
+                    return standing
+                attempts = attempts or _Attempts(self._broker, entry)
+                await attempts.again(error)
+            except NoAnswer as error:
+                attempts = attempts or _Attempts(self._broker, entry)
+                await attempts.again(error)
+            else:
+                return Stored(position, 0, append.stream, append.commit, entry.body)
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
+        """As the port says."""
+        if len(appends) < 2:  # noqa: PLR2004 -- a transaction of one is a commit
+            return [await self.append(each) for each in appends]
+        entries = self._transaction(appends)
+        attempts = _Attempts(self._broker, entries[0])
+        while True:
+            try:
+                first = await self._publish_all(entries)
+            except Rejected as error:
+                standing = await self._judge(entries, error)
+                if standing is not None:
+                    return standing
+                await attempts.again(error)
+            except NoAnswer as error:
+                await attempts.again(error)
+            else:
+                return [
+                    Stored(first + i, 0, each.append.stream, each.append.commit, each.body)
+                    for i, each in enumerate(entries)
+                ]
+
+    async def append_bulk(self, appends: Iterable[Append]) -> int:
+        """As the port says. One batch is encoded while the one before it is on its way."""
+        new = 0
+        sending: asyncio.Task[int] | None = None
+        try:
+            for batch in self._batches(appends):
+                if sending is not None:
+                    new += await sending
+                sending = asyncio.get_running_loop().create_task(self._bulk(batch))
+                await asyncio.sleep(0)
+        finally:
+            # Also when the next batch could not be encoded: what is on its way has an outcome.
+            if sending is not None:
+                new += await sending
+        return new
+
+    # ------------------------------------------------------------ one message
+
+    def _entry(self, append: Append) -> _Entry:
+        commit = append.commit
+        body = encode(append.stream, commit)
+        if len(body) > COMMIT_BYTES_MAX:
+            what = f"commit {commit.id} (version {commit.version} of {append.stream})"
+            raise TooLarge(what, len(body), COMMIT_BYTES_MAX)
+        subject = f"{subjects.prefix(self._workspace, append.stream)}.{commit.version}"
+        return _Entry(append, subject, body, self._headers(append.expected))
+
+    def _headers(self, expected: Expected) -> dict[str, str]:
+        match expected:
+            case VersionFree():
+                return FIRST
+            case NothingUnder():
+                return {EXPECTED_SEQUENCE: "0", EXPECTED_SUBJECT: self._watched(expected)}
+            case StreamAt(_, position):
+                return {
+                    EXPECTED_SEQUENCE: str(position),
+                    EXPECTED_SUBJECT: self._watched(expected),
+                }
+            case _:
+                assert_never(expected)
+
+    def _watched(self, expected: NothingUnder | StreamAt) -> str:
+        """The subjects that a condition is about."""
+        match expected:
+            case NothingUnder(run, agent):
+                return subjects.any_role(self._workspace, run, agent)
+            case StreamAt(stream, _):
+                return f"{subjects.prefix(self._workspace, stream)}.*"
+            case _:
+                assert_never(expected)
+
+    async def _standing(self, entry: _Entry, error: Rejected) -> Stored | None:
+        """Our own commit from an earlier attempt; None if nothing explains the rejection (yet).
+
+        Raises Conflict, or BrokerError for a rejection that is none.
+        """
+        if not error.lost_race:
+            raise _refused(entry, error) from error
+        message = await self._points.last(self._stream, entry.subject)
+        if message is not None:
+            standing = stored_from(message)
+            if standing.commit.id == entry.append.commit.id:
+                return standing
+            raise _conflict(entry.append, standing) from error
+        await self._check(entry, error)
+        return None
+
+    async def _check(self, entry: _Entry, error: Rejected) -> None:
+        """Raise Conflict if an append's condition does not hold."""
+        expected = entry.append.expected
+        if isinstance(expected, VersionFree):
+            return
+        newest = await self._points.last(self._stream, self._watched(expected))
+        wanted = expected.position if isinstance(expected, StreamAt) else 0
+        if (newest.position if newest else 0) != wanted:
+            winner = stored_from(newest) if newest else None
+            raise _conflict(entry.append, winner) from error
+
+    # ------------------------------------------------------------ several messages
+
+    def _transaction(self, appends: Sequence[Append]) -> list[_Entry]:
+        if len(appends) > BATCH_MESSAGES_MAX:
+            raise TooLarge("a transaction's number of commits", len(appends), BATCH_MESSAGES_MAX)
+        if len({each.stream for each in appends}) != len(appends):
+            remedy = "merge a stream's events into one commit"
+            raise BadValue("append_all", "one stream is written twice", remedy)
+        tx = uuid8(*(each.commit.id for each in appends))
+        replace = msgspec.structs.replace
+        entries = []
+        for index, each in enumerate(appends):
+            commit = replace(each.commit, tx=Tx(tx, index, len(appends)))
+            entries.append(self._entry(replace(each, commit=commit)))
+        size = sum(len(entry.body) for entry in entries)
+        if size > TRANSACTION_BYTES_MAX:
+            raise TooLarge("a transaction", size, TRANSACTION_BYTES_MAX)
+        return entries
+
+    async def _publish_all(self, entries: list[_Entry]) -> int:
+        messages = [(entry.subject, entry.body, entry.headers) for entry in entries]
+        return await publish_all(self._broker, messages, 2 * self._broker.options.request_timeout_s)
+
+    async def _found(self, entries: list[_Entry]) -> dict[str, Stored]:
+        names = [entry.subject for entry in entries]
+        messages = await self._reads.named(self._stream, names)
+        return {message.subject: stored_from(message) for message in messages}
+
+    async def _judge(self, entries: list[_Entry], error: Rejected) -> list[Stored] | None:
+        """The same commits from an earlier attempt; None if nothing explains the rejection (yet).
+
+        Raises Conflict for the first that lost.
+        """
+        if error.code not in PASSING:
+            raise _refused(entries[0], error) from error
+        found = await self._found(entries)
+        own = [
+            found[entry.subject]
+            for entry in entries
+            if entry.subject in found and found[entry.subject].commit.id == entry.append.commit.id
+        ]
+        if len(own) == len(entries):
+            return own
+        for entry in entries:
+            if entry.subject in found:
+                raise _conflict(entry.append, found[entry.subject]) from error
+            await self._check(entry, error)
+        return None
+
+    def _batches(self, appends: Iterable[Append]) -> Iterable[list[_Entry]]:
+        batch: list[_Entry] = []
+        size = 0
+        for append in appends:
+            entry = self._entry(append)
+            size += len(entry.body)
+            if batch and (len(batch) == BATCH_MESSAGES_MAX or size > TRANSACTION_BYTES_MAX):
+                yield batch
+                batch, size = [], len(entry.body)
+            batch.append(entry)
+        if batch:
+            yield batch
+
+    async def _bulk(self, entries: list[_Entry]) -> int:
+        """Store what of a batch does not stand there yet; returns how many were new."""
+        attempts = _Attempts(self._broker, entries[0])
+        lost: Conflict | None = None
+        missing, new = entries, len(entries)
+        while missing:
+            try:
+                await self._publish_all(missing)
+            except Rejected as error:
+                missing, lost = await self._missing(missing, error, lost)
+                if not attempts.unknown:
+                    new = len(missing)
+                if missing:
+                    await attempts.again(error)
+            except NoAnswer as error:
+                await attempts.again(error)
+            else:
+                break
+        if lost is not None:
+            raise lost
+        return new
+
+    async def _missing(
+        self, entries: list[_Entry], error: Rejected, lost: Conflict | None
+    ) -> tuple[list[_Entry], Conflict | None]:
+        """What is still to be stored, up to the first commit that cannot be."""
+        if error.code not in PASSING:
+            raise _refused(entries[0], error) from error
+        found = await self._found(entries)
+        missing: list[_Entry] = []
+        for entry in entries:
+            standing = found.get(entry.subject)
+            if standing is None:
+                try:
+                    await self._check(entry, error)
+                except Conflict as conflict:
+                    return missing, conflict
+                missing.append(entry)
+            elif standing.commit.id != entry.append.commit.id:
+                return missing, _conflict(entry.append, standing)
+        return missing, lost
+
+
+def stored_from(message: Message) -> Stored:
+    """A message of the log as a commit. Raises Corrupt."""
+    stream, commit = decode(message.subject, message.data)
+    return Stored(message.position, message.stamp, stream, commit, message.data)
+
+
+def _conflict(append: Append, winner: Stored | None) -> Conflict:
+    return Conflict(append.stream, append.commit.version, winner)
+
+
+def _refused(entry: _Entry, error: Rejected) -> BrokerError:
+    return BrokerError(f"appending to {entry.append.stream}", error.code, error.description)

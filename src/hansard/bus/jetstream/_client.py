@@ -1,0 +1,352 @@
+"""The only module that imports nats: one connection to the broker, with fast replies.
+
+nats-py's own `request` costs a task and a `wait_for` per call, and its header parser more than
+half of a bulk read. Here one subscription on a private inbox hands every answer, inline and with
+its headers unparsed, to whoever waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import Callable
+from typing import Any, cast
+from uuid import uuid4
+
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+from nats.errors import MaxPayloadError
+
+from hansard.bus.errors import BrokerError, BusError, TooLarge, Unreachable
+from hansard.bus.jetstream._wire import (
+    NoAnswer,
+    NoResponders,
+    NotSent,
+    Receiver,
+    rendered,
+    status,
+)
+from hansard.bus.jetstream.options import REQUEST_TIMEOUT_S, BrokerOptions
+
+PENDING_BYTES_MAX = 8 * 1024 * 1024
+"""What may wait to be written to the socket: one batch of 1,000 messages fits."""
+
+RECONNECT_WAIT_S = 0.1
+FLUSH_TIMEOUT_S = 5.0
+"""Longest wait for room in the socket's buffer. nats-py waits for ever if it is not given."""
+
+UNAUTHORIZED = 401
+_DENIED = re.compile(r'permissions violation for publish to "([^"]+)"')
+
+_log = structlog.get_logger(__name__)
+
+
+class _Client(Client):
+    """nats-py's client, less its header parser.
+
+    Measured: 1,000 commits of 1 KB read in 13.8 ms instead of 22.0. The hook is private to
+    nats-py: where it no longer exists, headers arrive parsed and `_Sink` renders them again.
+    """
+
+    async def _process_headers(self, headers: bytes | None) -> Any:
+        return headers or None
+
+
+class _Sink:
+    """What nats-py takes for a future: it is called inline for every message, with no queue."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: Callable[[str, str, bytes, bytes], None]) -> None:
+        self._handle = handle
+
+    def cancelled(self) -> bool:
+        return False
+
+    def set_result(self, msg: Msg) -> None:
+        headers: Any = msg.headers
+        if headers is None:
+            headers = b""
+        elif type(headers) is not bytes:
+            headers = rendered(headers)
+        try:
+            self._handle(msg.subject, msg.reply, headers, msg.data)
+        except Exception:  # noqa: BLE001 -- anything let through ends nats-py's read loop for good
+            _log.exception("a receiver failed", subject=msg.subject)
+
+
+class _Reply:
+    """One answer to one request."""
+
+    __slots__ = ("future", "subject")
+
+    def __init__(self, subject: str, future: asyncio.Future[tuple[bytes, bytes]]) -> None:
+        self.subject = subject
+        self.future = future
+
+    def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:  # noqa: ARG002 -- a Receiver
+        if not self.future.done():
+            self.future.set_result((headers, data))
+
+    def lost(self, error: BusError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def expire(self) -> None:
+        self.lost(NoAnswer(f"no answer on {self.subject!r} in time"))
+
+
+class Broker:
+    """One connection. Reconnects for ever; while it is down, nothing is sent or buffered."""
+
+    def __init__(self, options: BrokerOptions) -> None:
+        self.options = options
+        self._nc: Client = _Client()
+        self._inbox = f"{options.inbox_prefix}.{uuid4().hex}."
+        self._receivers: dict[str, Receiver] = {}
+        self._count = 0
+        self._reconnects: list[Callable[[], None]] = []
+        self._up = asyncio.Event()
+        self._closing = False
+        self._refused: asyncio.Future[str] | None = None
+        self._last_error = "no answer"
+        self._revival: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, options: BrokerOptions) -> Broker:
+        """Connect. Raises Unreachable after `connect_timeout_s`, BrokerError if refused."""
+        broker = cls(options)
+        await broker._connect()
+        return broker
+
+    @property
+    def url(self) -> str:
+        """Where the broker is, for messages to people."""
+        return ", ".join(self.options.urls)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a request would be sent now."""
+        return self._nc.is_connected
+
+    @property
+    def max_payload(self) -> int:
+        """The largest message the server takes, in bytes, headers included."""
+        return self._nc.max_payload
+
+    def on_reconnect(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Have something called after each reconnect; returns how to stop that."""
+        self._reconnects.append(call)
+        return lambda: self._reconnects.remove(call)
+
+    async def ready(self, timeout_s: float) -> None:
+        """Wait until connected. Raises Unreachable."""
+        if self._nc.is_connected and self._up.is_set():
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._up.wait()
+        except TimeoutError as error:
+            why = "closed" if self._closing else self._last_error
+            raise Unreachable(self.url, why) from error
+
+    async def close(self) -> None:
+        """Close the connection. What still waits for an answer gets NoAnswer."""
+        self._closing = True
+        self._up.clear()
+        if self._revival is not None:
+            self._revival.cancel()
+        self._fail("the connection was closed")
+        await self._nc.close()
+
+    # ------------------------------------------------------------ sending
+
+    def expect(self, receiver: Receiver) -> str:
+        """An inbox subject whose messages go to the receiver until `forget`."""
+        self._count += 1
+        token = f"{self._count:x}"
+        self._receivers[token] = receiver
+        return self._inbox + token
+
+    def forget(self, inbox: str) -> None:
+        """Drop what else arrives on an inbox."""
+        self._receivers.pop(inbox[len(self._inbox) :], None)
+
+    async def send(
+        self,
+        subject: str,
+        payload: bytes,
+        reply: str = "",
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """Hand a message to the socket, in order. Raises NotSent while disconnected."""
+        if not self._nc.is_connected:
+            raise NotSent(f"not connected to {self.url}")
+        try:
+            await self._nc.publish(subject, payload, reply, headers)
+        except MaxPayloadError as error:
+            raise TooLarge(f"a message on {subject!r}", len(payload), self.max_payload) from error
+        except NatsError as error:
+            raise NotSent(f"not sent to {subject!r}: {error!r}") from error
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        headers: dict[str, str] | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> tuple[bytes, bytes]:
+        """The headers and body of the answer. Raises NoAnswer, NoResponders, BrokerError (denied).
+
+        No task is made. Cancelling it leaves the outcome open.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[bytes, bytes]] = loop.create_future()
+        waiting = _Reply(subject, future)
+        inbox = self.expect(waiting)
+        timer = loop.call_later(timeout_s, waiting.expire)
+        try:
+            await self.send(subject, payload, inbox, headers)
+            answer = await future
+        finally:
+            timer.cancel()
+            self.forget(inbox)
+        if not answer[1] and answer[0] and status(answer[0])[0] == 503:  # noqa: PLR2004 -- no responders
+            raise NoResponders(subject)
+        return answer
+
+    async def listen(self, inbox: str, receiver: Receiver) -> Callable[[], Any]:
+        """Subscribe to a subject of its own; returns the coroutine function that ends it.
+
+        For pushed messages: they carry their stream's subject, so the shared inbox cannot tell
+        them apart.
+        """
+        subscription = await self._subscribe(inbox, receiver.receive)
+
+        async def stop() -> None:
+            if not self._nc.is_closed and not subscription._closed:  # noqa: SLF001 -- no public word
+                await subscription.unsubscribe()
+
+        return stop
+
+    # ------------------------------------------------------------ connecting
+
+    async def _subscribe(
+        self, subject: str, handle: Callable[[str, str, bytes, bytes], None]
+    ) -> Subscription:
+        return await self._nc.subscribe(subject, future=cast("Any", _Sink(handle)))
+
+    def _dispatch(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:
+        receiver = self._receivers.get(subject[len(self._inbox) :])
+        if receiver is not None:
+            receiver.receive(subject, reply, headers, data)
+
+    def _fail(self, why: str) -> None:
+        for receiver in list(self._receivers.values()):
+            receiver.lost(NoAnswer(why))
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._refused = loop.create_future()
+        try:
+            connecting = loop.create_task(self._nc.connect(**self._arguments()))
+            try:
+                either: set[asyncio.Future[Any]] = {connecting, self._refused}
+                await asyncio.wait(
+                    either,
+                    timeout=self.options.connect_timeout_s,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+            finally:
+                if not connecting.done():
+                    connecting.cancel()
+                    await asyncio.wait({connecting})
+                    await self._nc.close()
+            if self._refused.done():
+                doing = f"connecting to {self.url} as {self.options.user!r}"
+                raise BrokerError(doing, UNAUTHORIZED, self._refused.result())
+            if connecting.cancelled():
+                raise Unreachable(self.url, self._last_error)
+            try:
+                connecting.result()
+            except (NatsError, OSError, ImportError, ValueError) as error:
+                raise Unreachable(self.url, str(error) or repr(error)) from error
+        finally:
+            self._refused = None
+        await self._subscribe(self._inbox + "*", self._dispatch)
+        self._up.set()
+
+    def _arguments(self) -> dict[str, Any]:
+        options = self.options
+        arguments: dict[str, Any] = {
+            "servers": list(options.urls),
+            "name": options.name,
+            "user": options.user,
+            "password": options.password,
+            "user_credentials": str(options.credentials) if options.credentials else None,
+            "nkeys_seed": str(options.nkey_seed) if options.nkey_seed else None,
+            "inbox_prefix": options.inbox_prefix,
+            "connect_timeout": max(1, int(options.connect_timeout_s)),
+            "max_reconnect_attempts": -1,
+            "reconnect_time_wait": RECONNECT_WAIT_S,
+            "pending_size": PENDING_BYTES_MAX,
+            "flush_timeout": FLUSH_TIMEOUT_S,
+            "error_cb": self._on_error,
+            "disconnected_cb": self._on_disconnected,
+            "reconnected_cb": self._on_reconnected,
+            "closed_cb": self._on_closed,
+        }
+        if options.tls_ca or options.tls_cert:
+            context = ssl.create_default_context(cafile=options.tls_ca)
+            if options.tls_cert:
+                context.load_cert_chain(options.tls_cert, options.tls_key)
+            arguments["tls"] = context
+            arguments["tls_hostname"] = options.tls_hostname
+        return arguments
+
+    async def _on_error(self, error: Exception) -> None:
+        self._last_error = str(error) or repr(error)
+        text = self._last_error.lower()
+        if self._refused is not None and not self._refused.done() and "authorization" in text:
+            self._refused.set_result(self._last_error)
+        denied = _DENIED.search(text)
+        if denied is not None:
+            for receiver in list(self._receivers.values()):
+                if isinstance(receiver, _Reply) and receiver.subject.lower() == denied.group(1):
+                    receiver.lost(BrokerError(f"sending to {receiver.subject!r}", 403, text))
+        log = _log.debug if isinstance(error, OSError) else _log.warning
+        log("broker connection", error=self._last_error, url=self.url)
+
+    async def _on_disconnected(self) -> None:
+        self._up.clear()
+        self._fail("the connection broke")
+
+    async def _on_reconnected(self) -> None:
+        self._up.set()
+        for call in list(self._reconnects):
+            call()
+
+    async def _on_closed(self) -> None:
+        """nats-py gives a connection up for good after some errors (a message over the server's
+        limit, a login that expired): open another.
+        """
+        if self._closing or (self._revival is not None and not self._revival.done()):
+            return
+        self._up.clear()
+        self._revival = asyncio.get_running_loop().create_task(self._revive())
+
+    async def _revive(self) -> None:
+        while not self._closing:
+            self._nc = _Client()
+            try:
+                await self._connect()
+            except BusError as error:
+                _log.warning("broker connection lost", error=str(error))
+                await asyncio.sleep(1.0)
+            else:
+                await self._on_reconnected()
+                return

@@ -1,0 +1,241 @@
+"""Reading a stream from a position on, for ever: an ordered push consumer of our own.
+
+The server pushes, numbers what it pushes, and waits when the reader is slow. Whatever is out of
+order (a gap in those numbers, a missing heartbeat, a reconnect) drops the consumer and makes a
+new one after the last message taken in; so the reader sees no gap and no repeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+from uuid import uuid4
+
+import structlog
+
+from hansard.bus.errors import BrokerError, BusError, Unreachable
+from hansard.bus.jetstream._calls import JETSTREAM_OFF, api
+from hansard.bus.jetstream._client import Broker
+from hansard.bus.jetstream._wire import Message, NoAnswer, header
+from hansard.domain.errors import Corrupt
+
+CHUNK_MESSAGES_MAX = 256
+"""Messages handed on at once: about 2 ms of work, then other tasks get their turn."""
+
+HEARTBEAT_S = 1.0
+HEARTBEATS_MISSED_MAX = 3
+INACTIVE_S = 5.0
+"""How long the server keeps a consumer whose reader is gone."""
+
+RETRY_S = 0.25
+TRANSIENT = frozenset({JETSTREAM_OFF, 10008, 10023, 10039, 10076})
+"""Errors of a server that starts: temporarily unavailable, no resources, JetStream not (yet) on."""
+
+_NS = 1_000_000_000
+_log = structlog.get_logger(__name__)
+
+
+class Push:
+    """One reader. `chunks()` may be iterated once; close it with `aclose()`.
+
+    At most about 32 MB wait in memory (the server's largest flow control window): its request to
+    go on is answered only when the reader has taken everything before it.
+    """
+
+    def __init__(
+        self, broker: Broker, stream: str, subject: str, after: int, *, inbox_prefix: str = ""
+    ) -> None:
+        self._broker = broker
+        self._stream = stream
+        self._filter = subject
+        self._position = after
+        self._prefix = inbox_prefix or broker.options.inbox_prefix
+        self._buffer: list[Message] = []
+        self._asked: list[str] = []  # flow control requests that came with `_buffer`
+        self._wake: asyncio.Future[None] | None = None
+        self._broken: str | None = "new"
+        self._error: Exception | None = None
+        self._count = 0
+        self._seen_s = 0.0
+        self._generation = 0
+
+    async def chunks(self) -> AsyncGenerator[list[Message], None]:
+        """Lists of up to 256 messages, in order. Raises BrokerError, Corrupt."""
+        loop = asyncio.get_running_loop()
+        stop: Callable[[], Any] | None = None
+        forget = self._broker.on_reconnect(lambda: self._break("the connection was made again"))
+        watch = loop.create_task(self._watch())
+        answer: list[str] = []
+        try:
+            while True:
+                if not self._buffer:
+                    answer += self._asked
+                    self._asked = []
+                for reply in answer:
+                    await self._go_on(reply)
+                answer = []
+                if not self._buffer:
+                    if self._error is not None:
+                        raise self._error
+                    if self._broken is not None:
+                        if stop is not None:
+                            await stop()
+                        stop = await self._begin()
+                        continue
+                    self._wake = loop.create_future()
+                    await self._wake
+                    continue
+                taken, self._buffer = self._buffer, []
+                answer, self._asked = self._asked, []
+                for start in range(0, len(taken), CHUNK_MESSAGES_MAX):
+                    yield taken[start : start + CHUNK_MESSAGES_MAX]
+                    await asyncio.sleep(0)
+        finally:
+            forget()
+            watch.cancel()
+            self._generation += 1
+            if stop is not None:
+                await stop()
+
+    async def _begin(self) -> Callable[[], Any]:
+        """Make a consumer after the last position. Tries until the broker is there again."""
+        while True:
+            self._generation += 1
+            inbox = f"{self._prefix}.{uuid4().hex}"
+            receiver = _Delivery(self, self._generation)
+            try:
+                await self._broker.ready(HEARTBEAT_S)
+                stop = await self._broker.listen(inbox, receiver)
+            except (NoAnswer, Unreachable):
+                await asyncio.sleep(RETRY_S)
+                continue
+            self._broken, self._count = None, 0
+            self._seen_s = asyncio.get_running_loop().time()
+            try:
+                await self._create(inbox)
+            except BusError as error:
+                await stop()
+                passing = isinstance(error, (NoAnswer, Unreachable))
+                if not passing and not (isinstance(error, BrokerError) and error.code in TRANSIENT):
+                    raise
+                _log.debug("consumer not made", stream=self._stream, why=str(error))
+                await asyncio.sleep(RETRY_S)
+                continue
+            return stop
+
+    async def _create(self, inbox: str) -> None:
+        if self._position > 0:
+            info = await api(self._broker, f"STREAM.INFO.{self._stream}")
+            last = info["state"]["last_seq"]
+            if last < self._position:
+                raise Corrupt(
+                    f"stream {self._stream!r}",
+                    f"its last position is {last}, but {self._position} was read before: "
+                    "the broker lost acknowledged messages",
+                )
+        name = uuid4().hex
+        config = {
+            "name": name,
+            "deliver_subject": inbox,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": self._position + 1,
+            "ack_policy": "none",
+            "filter_subject": self._filter,
+            "max_deliver": 1,
+            "flow_control": True,
+            "idle_heartbeat": int(HEARTBEAT_S * _NS),
+            "inactive_threshold": int(INACTIVE_S * _NS),
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        body = {"stream_name": self._stream, "config": config, "action": "create"}
+        await api(self._broker, f"CONSUMER.CREATE.{self._stream}.{name}.{self._filter}", body)
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            if loop.time() - self._seen_s > HEARTBEATS_MISSED_MAX * HEARTBEAT_S:
+                self._break("heartbeats are missing")
+
+    async def _go_on(self, reply: str) -> None:
+        try:
+            await self._broker.send(reply, b"")
+        except NoAnswer:
+            self._break("the connection broke")
+
+    def take(self, reply: str, headers: bytes, subject: str, data: bytes) -> None:
+        """A message of the current consumer, inline."""
+        self._seen_s = asyncio.get_running_loop().time()
+        if headers[8:9] == b" " and not data:
+            self._control(reply, headers)
+            return
+        if self._broken is not None:
+            return
+        # $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<ns>.<pending>,
+        # or with a domain and an account hash before the stream and a token at the end.
+        parts = reply.split(".")
+        first = 4 if len(parts) == 9 else 6  # noqa: PLR2004 -- the two forms above
+        self._count += 1
+        if int(parts[first + 2]) != self._count:
+            self._break("a message is missing")
+            return
+        position = int(parts[first + 1])
+        self._position = position
+        self._buffer.append(Message(subject, position, int(parts[first + 3]), data))
+        self._notify()
+
+    def fail(self, error: Exception) -> None:
+        """Have the reader raise, after what came before."""
+        self._error = error
+        self._notify()
+
+    def _control(self, reply: str, headers: bytes) -> None:
+        if reply:  # flow control: answered when the reader has come this far
+            self._asked.append(reply)
+        else:
+            last = int(header(headers, b"Nats-Last-Consumer") or 0)
+            if last > self._count and self._broken is None:
+                self._break("messages are missing")
+            stalled = header(headers, b"Nats-Consumer-Stalled").decode()
+            if stalled and stalled not in self._asked:
+                self._asked.append(stalled)
+        if self._asked and not self._buffer:
+            self._notify()
+
+    def _break(self, why: str) -> None:
+        if self._broken is None:
+            self._broken = why
+            self._generation += 1
+            _log.debug("consumer is made again", stream=self._stream, why=why)
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def is_current(self, generation: int) -> bool:
+        """Whether a delivery belongs to the consumer in use."""
+        return generation == self._generation
+
+
+class _Delivery:
+    """Receives for one consumer; what an older one still sends is dropped."""
+
+    __slots__ = ("_generation", "_push")
+
+    def __init__(self, push: Push, generation: int) -> None:
+        self._push = push
+        self._generation = generation
+
+    def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:
+        if not self._push.is_current(self._generation):
+            return
+        try:
+            self._push.take(reply, headers, subject, data)
+        except (ValueError, IndexError) as error:
+            self._push.fail(Corrupt(f"a delivery on {subject!r}", f"{reply!r}: {error}"))
+
+    def lost(self, error: BusError) -> None:
+        """The reconnect tells."""

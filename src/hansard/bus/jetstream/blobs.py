@@ -1,0 +1,80 @@
+"""Blobs on JetStream: chunks of 512 KiB on a subject each, below the hash of the whole."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+
+from hansard.bus import subjects
+from hansard.bus.blobs import verified
+from hansard.bus.errors import BrokerError, NotFound, Unreachable
+from hansard.bus.jetstream._calls import publish
+from hansard.bus.jetstream._client import Broker
+from hansard.bus.jetstream._direct import Direct
+from hansard.bus.jetstream._wire import FIRST, NoAnswer, Rejected
+
+CHUNK_BYTES = 512 * 1024
+"""Part of the stored format: a chunk's number times this is its place in the blob."""
+
+CHUNKS_AT_ONCE_MAX = 8
+"""Chunks in flight: 4 MiB, half of what the connection buffers."""
+
+
+class JetStreamBlobs:
+    """A `Blobs` in the workspace's blob stream."""
+
+    def __init__(self, workspace: str, writes: Broker, direct: Direct) -> None:
+        self._workspace = workspace
+        self._stream = subjects.blob_stream(workspace)
+        self._broker = writes
+        self._direct = direct
+
+    async def put(self, data: bytes) -> str:
+        """Store; returns when every chunk is acknowledged. Raises BrokerError, Unreachable."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        chunks = range(-(-len(data) // CHUNK_BYTES))
+        for start in range(0, len(chunks), CHUNKS_AT_ONCE_MAX):
+            async with asyncio.TaskGroup() as tasks:
+                for number in chunks[start : start + CHUNKS_AT_ONCE_MAX]:
+                    body = data[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES]
+                    tasks.create_task(self._put(sha256, number, body))
+        return sha256
+
+    async def get(self, sha256: str, size: int) -> bytes:
+        """Fetch and verify. Raises NotFound (a chunk is missing), Corrupt (it is not what it
+        was).
+        """
+        names = [
+            subjects.blob_subject(self._workspace, sha256, number)
+            for number in range(-(-size // CHUNK_BYTES))
+        ]
+        found = {m.subject: m.data for m in await self._direct.named(self._stream, names)}
+        missing = [name for name in names if name not in found]
+        if missing:
+            what = f"blob {sha256} ({len(missing)} of {len(names)} chunks)"
+            raise NotFound(what, "it was erased, or its writer was killed before it was complete")
+        return verified(sha256, size, b"".join(found[name] for name in names))
+
+    async def _put(self, sha256: str, number: int, body: bytes) -> None:
+        """One chunk, again until it is acknowledged: the same bytes may be sent any number of
+        times.
+        """
+        subject = subjects.blob_subject(self._workspace, sha256, number)
+        until = time.monotonic() + self._broker.options.append_timeout_s
+        while True:
+            try:
+                await self._broker.ready(max(0.0, until - time.monotonic()))
+                await publish(
+                    self._broker, subject, body, FIRST, self._broker.options.request_timeout_s
+                )
+            except Rejected as error:
+                if not error.lost_race:
+                    doing = f"storing blob {sha256}"
+                    raise BrokerError(doing, error.code, error.description) from error
+                return  # it is there
+            except NoAnswer as error:
+                if time.monotonic() >= until:
+                    raise Unreachable(self._broker.url, str(error)) from error
+            else:
+                return

@@ -1,0 +1,154 @@
+"""The log on JetStream: one message a commit, one subject a version."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+import msgspec
+
+from hansard.bus import subjects
+from hansard.bus.errors import BrokerError, NotFound
+from hansard.bus.jetstream import _streams
+from hansard.bus.jetstream._append import Appender, stored_from
+from hansard.bus.jetstream._client import Broker
+from hansard.bus.jetstream._commit import Committer
+from hansard.bus.jetstream._direct import Direct
+from hansard.bus.jetstream._push import Push
+from hansard.bus.jetstream._read import Reader
+from hansard.bus.jetstream.blobs import JetStreamBlobs
+from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.snapshots import JetStreamSnapshots
+from hansard.bus.log import Append, Stored, UpTo
+from hansard.domain.ids import StreamId, workspace_name
+
+
+class JetStreamLog:
+    """An `EventLog` over two connections: one for writes, one for reads and following.
+
+    `blobs` and `snapshots` are the workspace's. Made by `open_log`; close it with `close()`.
+    """
+
+    def __init__(self, workspace: str, durability: str, writes: Broker, reads: Broker) -> None:
+        self._workspace = workspace
+        self._durability = durability
+        self._writes = writes
+        self._reads = reads
+        direct = Direct(reads)
+        self._committer = Committer(writes, group=durability == "strict")
+        self._appender = Appender(workspace, writes, direct, self._committer)
+        self._reader = Reader(workspace, direct)
+        self.blobs = JetStreamBlobs(workspace, writes, direct)
+        self.snapshots = JetStreamSnapshots(workspace, writes, direct)
+
+    @property
+    def workspace(self) -> str:
+        """The workspace's name."""
+        return self._workspace
+
+    @property
+    def durability(self) -> str:
+        """As the opener told: `strict`, `relaxed` or `unknown`."""
+        return self._durability
+
+    async def append(self, append: Append) -> Stored:
+        """Append one commit. The `stamp` of what it returns is 0: an ack does not carry it."""
+        return await self._appender.append(append)
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
+        """Append to several streams, all or none. Some 4 ms, whatever the number."""
+        return await self._appender.append_all(appends)
+
+    async def append_bulk(self, appends: Iterable[Append]) -> int:
+        """Append many commits in batches of up to 1,000, one after the other."""
+        return await self._appender.append_bulk(appends)
+
+    async def read(
+        self, stream: StreamId, *, after: int = 0, to: int | None = None, up_to: UpTo = None
+    ) -> list[Stored]:
+        """One stream's commits. Raises Corrupt, Unreachable."""
+        return await self._reader.read(stream, after=after, to=to, up_to=up_to)
+
+    async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
+        """Several streams as one consistent read, by position."""
+        return await self._reader.read_streams(streams, up_to)
+
+    async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
+        """All streams of a run as one consistent read, by position."""
+        return await self._reader.read_run(run, up_to)
+
+    async def last(self, stream: StreamId) -> Stored | None:
+        """The newest commit of a stream."""
+        return await self._reader.last(stream)
+
+    async def at(self, position: int) -> Stored:
+        """The commit at a position. Raises NotFound."""
+        stored = await self._reader.at(position)
+        if stored is None:
+            head = await self.head()
+            raise NotFound(f"position {position}", f"the log ends at {head}")
+        return stored
+
+    async def runs(self) -> list[str]:
+        """The ids of all runs."""
+        return await self._reader.runs()
+
+    async def head(self) -> int:
+        """The newest position; 0 for an empty log."""
+        return await self._reader.head()
+
+    async def follow(self, after: int = 0, *, until: int | None = None) -> AsyncIterator[Stored]:
+        """Every commit after a position. Raises Corrupt where a message cannot be decoded."""
+        if until is not None and until <= after:
+            return
+        everything = f"{subjects.workspace_prefix(self._workspace)}.>"
+        push = Push(self._reads, subjects.log_stream(self._workspace), everything, after)
+        chunks = push.chunks()
+        try:
+            async for chunk in chunks:
+                for message in chunk:
+                    if until is not None and message.position > until:
+                        return
+                    yield stored_from(message)
+                    if message.position == until:
+                        return
+        finally:
+            await chunks.aclose()
+
+    async def close(self) -> None:
+        """Close both connections; what is on its way is then unknown to its sender."""
+        await self._committer.close()
+        await self._writes.close()
+        await self._reads.close()
+
+
+async def open_log(
+    runtime: BrokerOptions,
+    workspace: str,
+    durability: str,
+    *,
+    admin: BrokerOptions | None = None,
+) -> JetStreamLog:
+    """Open a workspace's log, making its streams where they are missing.
+
+    `admin` may create streams; it is connected to for that alone. Without it the streams must
+    exist, and `runtime` only looks at them. `durability` is what the opener knows of the server.
+    Raises Unreachable, BrokerError (refused, no rights, no JetStream), Contradiction, BadName.
+    """
+    workspace_name(workspace)
+    administrator = await Broker.open(admin or runtime)
+    try:
+        await _streams.ensure(administrator, workspace)
+    finally:
+        await administrator.close()
+    writes = await Broker.open(named(runtime, "writes"))
+    try:
+        reads = await Broker.open(named(runtime, "reads"))
+    except BrokerError:
+        await writes.close()
+        raise
+    return JetStreamLog(workspace, durability, writes, reads)
+
+
+def named(options: BrokerOptions, purpose: str) -> BrokerOptions:
+    """The same broker under a connection name that says what it is for."""
+    return msgspec.structs.replace(options, name=f"{options.name} {purpose}")

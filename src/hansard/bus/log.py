@@ -1,0 +1,165 @@
+"""The port: what an event log is, whatever stores it.
+
+An `EventLog` keeps the commits of one workspace in one order. It promises: a commit is stored
+whole or not at all; a version of a stream is written once; what was acknowledged is read by every
+later read; every reader sees one order. It does not promise that an append whose answer was lost
+did not happen (see `AppendUnknown`), nor how long an acknowledgement survives a power cut
+(see `durability`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+
+import msgspec
+
+from hansard.domain.events import Commit
+from hansard.domain.ids import StreamId
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A commit as it stands in the log.
+
+    `position` orders the workspace (the JetStream sequence). `stamp` is the log's own time of the
+    commit, in ns since 1970 (UTC): the only time that decides anything. `body` is the exact stored
+    bytes that `commit` was decoded from.
+    """
+
+    position: int
+    stamp: int
+    stream: StreamId
+    commit: Commit
+    body: bytes
+
+    @property
+    def time(self) -> datetime:
+        """The log's time of the commit, in UTC, cut to microseconds."""
+        seconds, ns = divmod(self.stamp, 1_000_000_000)
+        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=ns // 1_000)
+
+
+class AtPosition(msgspec.Struct, frozen=True):
+    """Up to and with this position."""
+
+    position: int
+
+
+class AtTime(msgspec.Struct, frozen=True):
+    """Up to and with this log time, in ns since 1970 (UTC)."""
+
+    stamp: int
+
+
+UpTo = AtPosition | AtTime | None
+"""Where a read ends; None is the newest. A transaction that is cut by it is left out whole."""
+
+
+class VersionFree(msgspec.Struct, frozen=True):
+    """Expect nothing but that the commit's version is not written yet. Always checked."""
+
+
+class NothingUnder(msgspec.Struct, frozen=True):
+    """Expect besides that the agent has no stream in this run under any role."""
+
+    run: str
+    agent: str
+
+
+class StreamAt(msgspec.Struct, frozen=True):
+    """Expect besides that another stream's newest commit has this position (0: it has none)."""
+
+    stream: StreamId
+    position: int
+
+
+Expected = VersionFree | NothingUnder | StreamAt
+
+
+class Append(msgspec.Struct, frozen=True):
+    """One commit to append to one stream. Its version says what it follows."""
+
+    stream: StreamId
+    commit: Commit
+    expected: Expected = VersionFree()
+
+
+class EventLog(Protocol):
+    """The commits of one workspace. See the module for what it promises."""
+
+    @property
+    def workspace(self) -> str:
+        """The workspace's name."""
+        ...
+
+    @property
+    def durability(self) -> str:
+        """`strict` (an ack means on disk), `relaxed` (at most about 14 ms unsynced), `memory`, or
+        `unknown`."""
+        ...
+
+    async def append(self, append: Append) -> Stored:
+        """Append one commit; returns it as stored.
+
+        Safe to cancel only in the sense that the outcome is then unknown. Raises Conflict,
+        AppendUnknown, TooLarge, BrokerError.
+        """
+        ...
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
+        """Append commits to different streams, all or none, at consecutive positions (2 to 1,000).
+
+        Fills in `tx` of each. Raises as `append`; a Conflict names the first stream that lost.
+        """
+        ...
+
+    async def append_bulk(self, appends: Iterable[Append]) -> int:
+        """Append many commits in order, at bulk speed; returns how many were new.
+
+        For imports: a commit that stands there already with the same id is passed over, so that
+        a killed import goes on. Not atomic as a whole. Raises Conflict at the first commit whose
+        version another commit has; all before it are stored.
+        """
+        ...
+
+    async def read(
+        self, stream: StreamId, *, after: int = 0, to: int | None = None, up_to: UpTo = None
+    ) -> list[Stored]:
+        """One stream's commits with versions in (after, to], in order.
+
+        `after` must be the last version of a commit, `to` may be inside one (that commit is then
+        returned whole). An unknown stream gives []. Raises Corrupt where a version is missing.
+        """
+        ...
+
+    async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
+        """Several streams as one consistent read, by position."""
+        ...
+
+    async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
+        """All streams of a run as one consistent read, by position. Forks: only its own commits."""
+        ...
+
+    async def last(self, stream: StreamId) -> Stored | None:
+        """The newest commit of a stream."""
+        ...
+
+    async def at(self, position: int) -> Stored:
+        """The commit at a position. Raises NotFound."""
+        ...
+
+    async def runs(self) -> list[str]:
+        """The ids of all runs, in no order."""
+        ...
+
+    async def head(self) -> int:
+        """The newest position; 0 for an empty log."""
+        ...
+
+    def follow(self, after: int = 0, *, until: int | None = None) -> AsyncIterator[Stored]:
+        """Every commit after a position, in order, without gap or repeat, across reconnects.
+
+        Ends after `until` where given, else goes on for ever. Close it with `aclose()`.
+        """
+        ...

@@ -1,0 +1,88 @@
+"""The sync twin's way to the bus: one event loop in one daemon thread per process.
+
+Rebuilt after a fork, since threads do not survive one. Refused inside a running loop, where it
+would block that loop: the async client is the remedy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from hansard.bus.errors import BusError
+
+T = TypeVar("T")
+
+
+class SyncInLoop(BusError):
+    """The sync client was used inside a running event loop; nothing was done."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the sync client was called inside a running event loop, which it would block: "
+            "use hansard.connect_async(...) and await, or call from a thread"
+        )
+
+
+class Portal:
+    """A loop in a thread."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="hansard-loop", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait for it. A KeyboardInterrupt does not cancel it."""
+        refuse_in_loop(work)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Have something called on the loop, in the order of posting."""
+        self.loop.call_soon_threadsafe(call)
+
+    def future(self) -> Future[Any]:
+        """A future that the loop resolves and a thread waits for."""
+        return Future()
+
+
+def refuse_in_loop(work: Coroutine[Any, Any, Any] | None = None) -> None:
+    """Raise SyncInLoop inside a running event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if work is not None:
+        work.close()
+    raise SyncInLoop
+
+
+_lock = threading.Lock()
+_portal: Portal | None = None
+
+
+def portal() -> Portal:
+    """This process's portal."""
+    global _portal  # noqa: PLW0603 -- one per process by design
+    with _lock:
+        if _portal is None or _portal.pid != os.getpid():
+            _portal = Portal()
+        return _portal
+
+
+def _forked() -> None:
+    global _portal, _lock  # noqa: PLW0603 -- the parent's thread and lock are not the child's
+    _portal = None
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)

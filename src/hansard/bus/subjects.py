@@ -1,0 +1,164 @@
+"""Every subject, stream and durable name, made in one place.
+
+A name becomes one subject token by a reversible encoding: `[A-Za-z0-9_-]` is kept, every other
+byte of its UTF-8 is written `=XX`. A token over 128 characters becomes `==` and the SHA-256 of
+the name; the name itself then stands in the commit's body.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import lru_cache
+from typing import assert_never
+
+from hansard.domain.errors import Corrupt
+from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+
+TOKEN_LENGTH_MAX = 128
+"""Longest subject token, in characters."""
+
+_ESCAPED = re.compile(rb"[^A-Za-z0-9_-]")
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_HEX = re.compile(r"=([0-9A-F]{2})")
+_TOKEN = re.compile(r"(?:[A-Za-z0-9_-]|=[0-9A-F]{2})+|==[0-9a-f]{64}")
+_RESERVED_KIND = "run"
+
+
+@lru_cache(maxsize=4_096)
+def token(name: str) -> str:
+    """A name as one subject token."""
+    if _PLAIN.fullmatch(name):
+        return name
+    raw = name.encode()
+    escaped = _ESCAPED.sub(lambda found: b"=%02X" % found.group()[0], raw).decode()
+    if len(escaped) <= TOKEN_LENGTH_MAX:
+        return escaped
+    return "==" + hashlib.sha256(raw).hexdigest()
+
+
+def untoken(text: str) -> str:
+    """The name behind a token; a digest token stays as it is. Raises ValueError."""
+    if "=" not in text:
+        return text
+    if not _TOKEN.fullmatch(text):
+        message = f"{text!r} is not a subject token"
+        raise ValueError(message)
+    if text.startswith("=="):
+        return text
+    raw = _HEX.sub(lambda found: chr(int(found.group(1), 16)), text)
+    return raw.encode("latin-1").decode()
+
+
+def is_digested(stream: StreamId) -> bool:
+    """Whether the subject carries a digest in place of one of the stream's names."""
+    match stream:
+        case Life(run):
+            names: tuple[str, ...] = (run,)
+        case AgentStream(run, role, agent):
+            names = (run, role, agent)
+        case Board(run, key):
+            names = (run, key)
+        case Lasting(kind, id_):
+            names = (kind, id_)
+        case _:
+            assert_never(stream)
+    return any(len(name) > TOKEN_LENGTH_MAX // 3 and token(name)[:2] == "==" for name in names)
+
+
+def workspace_prefix(workspace: str) -> str:
+    """`hansard.<workspace>`."""
+    return f"hansard.{workspace}"
+
+
+def run_prefix(workspace: str, run: str) -> str:
+    """What every subject of a run begins with."""
+    return f"hansard.{workspace}.run.{token(run)}"
+
+
+@lru_cache(maxsize=8_192)
+def prefix(workspace: str, stream: StreamId) -> str:
+    """What every subject of a stream begins with: all but the version."""
+    match stream:
+        case Life(run):
+            return f"{run_prefix(workspace, run)}.life"
+        case AgentStream(run, role, agent):
+            return f"{run_prefix(workspace, run)}.agent.{token(role)}.{token(agent)}"
+        case Board(run, key):
+            return f"{run_prefix(workspace, run)}.board.{token(key)}"
+        case Lasting(kind, id_):
+            if kind == _RESERVED_KIND:
+                message = "'run' is not the kind of a lasting stream"
+                raise ValueError(message)
+            return f"hansard.{workspace}.{token(kind)}.{token(id_)}"
+        case _:
+            assert_never(stream)
+
+
+def subject(workspace: str, stream: StreamId, version: int) -> str:
+    """The subject of the commit whose first version is `version`."""
+    return f"{prefix(workspace, stream)}.{version}"
+
+
+def any_role(workspace: str, run: str, agent: str) -> str:
+    """The filter over an agent's streams in a run under every role."""
+    return f"{run_prefix(workspace, run)}.agent.*.{token(agent)}.>"
+
+
+@lru_cache(maxsize=8_192)
+def _stream_of(text: str) -> StreamId:
+    match text.split("."):
+        case ["hansard", _, "run", run, "life"]:
+            return Life(untoken(run))
+        case ["hansard", _, "run", run, "agent", role, agent]:
+            return AgentStream(untoken(run), untoken(role), untoken(agent))
+        case ["hansard", _, "run", run, "board", key]:
+            return Board(untoken(run), untoken(key))
+        case ["hansard", _, kind, id_] if kind != _RESERVED_KIND:
+            return Lasting(untoken(kind), untoken(id_))
+        case _:
+            message = f"{text!r} is not the subject of a stream"
+            raise ValueError(message)
+
+
+def parse(text: str) -> tuple[StreamId, int]:
+    """The stream and first version that a subject names. Raises Corrupt."""
+    head, _, version = text.rpartition(".")
+    try:
+        number = int(version)
+        stream = _stream_of(head)
+    except ValueError as error:
+        raise Corrupt(f"subject {text!r}", str(error)) from error
+    if number < 1 or version != str(number):
+        raise Corrupt(f"subject {text!r}", f"{version!r} is not a version")
+    return stream, number
+
+
+def live(text: str) -> str:
+    """Where the stream republishes what it accepted under `text`."""
+    return f"live.{text}"
+
+
+def log_stream(workspace: str) -> str:
+    """The JetStream stream that holds a workspace's commits."""
+    return f"hansard_log-{workspace}"
+
+
+def blob_stream(workspace: str) -> str:
+    """The JetStream stream that holds a workspace's large payloads."""
+    return f"hansard_blob-{workspace}"
+
+
+def blob_subject(workspace: str, sha256: str, chunk: int) -> str:
+    """The subject of one chunk of a blob, from 0."""
+    return f"hansard_blob.{workspace}.{sha256}.{chunk}"
+
+
+def snapshot_stream(workspace: str) -> str:
+    """The JetStream stream that holds a workspace's snapshots; it may be deleted at will."""
+    return f"hansard_snap-{workspace}"
+
+
+def snapshot_prefix(workspace: str, stream: StreamId, layout: str) -> str:
+    """What the subjects of a stream's snapshots begin with; `layout` names the state's shape."""
+    return f"hansard_snap.{workspace}.{layout}.{prefix(workspace, stream).split('.', 2)[2]}"

@@ -1,0 +1,1 @@
+"""The domain: decisions and folds over events. Pure: no clock, no randomness, no I/O."""

@@ -1,0 +1,351 @@
+"""One agent in one run: what it did, what it was shown, what it decided.
+
+Names, events, state, evolve, decide. The events are the storage format: a tag never changes its
+meaning, a field is only added with a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, assert_never
+
+import msgspec
+
+from hansard.domain import steps
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.events import Event, event
+from hansard.domain.steps import (
+    NULL,
+    Step,
+    StepAttempted,
+    StepBlocked,
+    StepCompleted,
+    StepFailed,
+    StepInDoubt,
+    StepRequested,
+    StepSettled,
+    StepYielded,
+    ToolDeclared,
+)
+
+
+@event("agent.session_began.v1")
+class SessionBegan(Event, frozen=True, kw_only=True):
+    """A process took the right to write this stream: epoch 1 starts it, each later one fences
+    the session before. The versions are those of the writer."""
+
+    epoch: int
+    agent: str
+    role: str
+    server_version: str
+    protocol_version: str
+    conversation_id: str | None = None
+    turns_before: int = 0
+    purpose: str = "run"
+
+
+@event("checkpoint.saved.v1")
+class CheckpointSaved(Event, frozen=True, kw_only=True):
+    """A named stage. `head` and `after` say where in its scope it stands."""
+
+    name: str
+    data: msgspec.Raw
+    fingerprint: str
+    scope: str = ""
+    head: str = ""
+    after: tuple[int, ...] = ()
+
+
+@event("message.added.v1")
+class MessageAdded(Event, frozen=True, kw_only=True):
+    """A message in the context window. `content` is its value or a reference to it; `fields` is
+    what else the provider's form has (name, tool_calls ...)."""
+
+    role: str
+    content: msgspec.Raw
+    fingerprint: str
+    tokens: int | None = None
+    fields: msgspec.Raw = NULL
+    step: int | None = None
+
+
+@event("resource.accessed.v1")
+class ResourceAccessed(Event, frozen=True, kw_only=True):
+    """A resource was read, written or otherwise used."""
+
+    uri: str
+    operation: str
+    fingerprint: str
+    step: int | None = None
+
+
+class Alternative(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that could have been chosen."""
+
+    id: str
+    score: float | None = None
+    reason: str = ""
+    rejected_because: str = ""
+
+
+@event("decision.made.v1")
+class DecisionMade(Event, frozen=True, kw_only=True):
+    """A decision, with what it was made from. `inputs` are event or commit ids, `after` the
+    steps whose results its scope had seen last."""
+
+    question: str
+    selected: str
+    fingerprint: str
+    alternatives: tuple[Alternative, ...] = ()
+    inputs: tuple[str, ...] = ()
+    threshold: float | None = None
+    confidence: float | None = None
+    because: str = ""
+    scope: str = ""
+    after: tuple[int, ...] = ()
+
+
+@event("agent.handed_off.v1")
+class HandedOff(Event, frozen=True, kw_only=True):
+    """The work went to another agent or role, with what it needs."""
+
+    to: str
+    fingerprint: str
+    payload: msgspec.Raw = NULL
+    because: str = ""
+
+
+@event("agent.left.v1")
+class AgentLeft(Event, frozen=True, kw_only=True):
+    """The agent's session ended in order. `outcome`: completed, failed or cancelled."""
+
+    outcome: str
+    error: steps.Failure | None = None
+
+
+Fact = CheckpointSaved | MessageAdded | ResourceAccessed | DecisionMade | HandedOff
+"""What an agent states once: its fingerprint says whether it is on record already."""
+
+AgentEvent = SessionBegan | ToolDeclared | steps.StepEvent | Fact | AgentLeft
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """A fact and the version at which it was recorded."""
+
+    version: int
+    fact: Fact
+
+
+class AgentState(msgspec.Struct, kw_only=True):
+    """An agent at a version. The fold owns its state: `copy()` before changing one you were given.
+
+    `call_version` is the version of the last event that began or ended a call, `parent_version`
+    the one before it: the chain of snapshots. `known` are the fingerprints of `facts`.
+    """
+
+    version: int = 0
+    epoch: int = 0
+    agent: str = ""
+    role: str = ""
+    server_version: str = ""
+    protocol_version: str = ""
+    conversation_id: str | None = None
+    turns_before: int = 0
+    left: str | None = None
+    total_tokens: int = 0
+    call_version: int = 0
+    parent_version: int = 0
+    call_step: int | None = None
+    last_step: int = 0
+    tools: dict[str, ToolDeclared] = msgspec.field(default_factory=dict)
+    steps: dict[int, Step] = msgspec.field(default_factory=dict)
+    facts: list[Noted] = msgspec.field(default_factory=list)
+    known: set[str] = msgspec.field(default_factory=set)
+
+    def copy(self) -> AgentState:
+        """A state that can be folded on without changing this one; O(steps), shallow."""
+        return msgspec.structs.replace(
+            self,
+            tools=dict(self.tools),
+            steps=dict(self.steps),
+            facts=list(self.facts),
+            known=set(self.known),
+        )
+
+    @property
+    def messages(self) -> list[MessageAdded]:
+        """The context window, in order."""
+        return [noted.fact for noted in self.facts if isinstance(noted.fact, MessageAdded)]
+
+    @property
+    def checkpoints(self) -> dict[str, CheckpointSaved]:
+        """The newest checkpoint of each name."""
+        found = (noted.fact for noted in self.facts)
+        return {fact.name: fact for fact in found if isinstance(fact, CheckpointSaved)}
+
+    @property
+    def decisions(self) -> list[DecisionMade]:
+        """The decisions, in order."""
+        return [noted.fact for noted in self.facts if isinstance(noted.fact, DecisionMade)]
+
+    @property
+    def resources(self) -> list[Noted]:
+        """The resources used, in order."""
+        return [noted for noted in self.facts if isinstance(noted.fact, ResourceAccessed)]
+
+    @property
+    def open_steps(self) -> list[Step]:
+        """Intents without a known outcome."""
+        return [step for step in self.steps.values() if step.is_open]
+
+
+def initial() -> AgentState:
+    """The state before the first event."""
+    return AgentState()
+
+
+def fold(state: AgentState, events: Iterable[Event]) -> AgentState:
+    """The state after more events; the given one is left as it is."""
+    state = state.copy()
+    for event in events:
+        evolve(state, event)
+    return state
+
+
+def evolve(state: AgentState, event: Event) -> None:
+    """Fold one event into a state that the caller owns."""
+    version = state.version = state.version + 1
+    match event:
+        case StepRequested():
+            state.steps[event.step] = steps.requested(event, version)
+            state.last_step = max(state.last_step, event.step)
+            _chain(state, event.step, version)
+        case StepCompleted() | StepFailed() | StepBlocked() | StepInDoubt() | StepSettled():
+            state.steps[event.step] = steps.evolve(state.steps[event.step], event, version)
+            _chain(state, event.step, version)
+        case StepAttempted() | StepYielded():
+            state.steps[event.step] = steps.evolve(state.steps[event.step], event, version)
+        case (
+            MessageAdded() | CheckpointSaved() | ResourceAccessed() | DecisionMade() | HandedOff()
+        ):
+            state.facts.append(Noted(version, event))
+            state.known.add(event.fingerprint)
+            if isinstance(event, MessageAdded):
+                state.total_tokens += event.tokens or 0
+        case SessionBegan():
+            _began(state, event)
+        case ToolDeclared():
+            state.tools[event.tool] = event
+        case AgentLeft():
+            state.left = event.outcome
+        case _:
+            message = f"{event.tag} is not an event of an agent's stream"
+            raise Refused(message)
+
+
+def _chain(state: AgentState, step: int, version: int) -> None:
+    state.parent_version = state.call_version
+    state.call_version = version
+    state.call_step = step
+
+
+def _began(state: AgentState, event: SessionBegan) -> None:
+    state.epoch = event.epoch
+    state.agent = event.agent
+    state.role = event.role
+    state.server_version = event.server_version
+    state.protocol_version = event.protocol_version
+    if event.purpose == "run":
+        state.conversation_id = event.conversation_id
+        state.turns_before = event.turns_before
+        state.left = None
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """Take the next epoch (the first one starts the agent)."""
+
+    agent: str
+    role: str
+    server_version: str
+    protocol_version: str
+    conversation_id: str | None = None
+    turns_before: int = 0
+    purpose: str = "run"
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """Put a step's event on record, unless it is so already."""
+
+    event: steps.StepEvent
+
+
+class Declare(msgspec.Struct, frozen=True):
+    """Put a tool's declaration on record, unless it stands as it is."""
+
+    event: ToolDeclared
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Put a fact on record. The caller has looked up its fingerprint."""
+
+    fact: Fact
+
+
+class Leave(msgspec.Struct, frozen=True):
+    """End the session in order."""
+
+    outcome: str
+    error: steps.Failure | None = None
+
+
+Command = Begin | Tell | Declare | Note | Leave
+
+
+def decide(state: AgentState, command: Command) -> Sequence[AgentEvent]:
+    """The events that a command leads to; none where they are on record already. Raises Refused."""
+    if state.epoch == 0 and not isinstance(command, Begin):
+        message = "the agent has not begun: start or resume the run first"
+        raise Refused(message)
+    match command:
+        case Tell():
+            current = state.steps.get(command.event.step)
+            return (command.event,) if steps.check(current, command.event) else ()
+        case Note():
+            return () if command.fact.fingerprint in state.known else (command.fact,)
+        case Declare():
+            same = state.tools.get(command.event.tool) == command.event
+            return () if same else (command.event,)
+        case Begin():
+            return (_begin(state, command),)
+        case Leave():
+            return () if state.left == command.outcome else (AgentLeft(**_fields(command)),)
+        case _:
+            assert_never(command)
+
+
+def _begin(state: AgentState, command: Begin) -> SessionBegan:
+    if state.epoch and command.role != state.role:
+        message = (
+            f"agent {command.agent!r} has role {state.role!r} in this run, not {command.role!r}: "
+            "use that role, or another agent name"
+        )
+        raise Refused(message)
+    return SessionBegan(epoch=state.epoch + 1, **_fields(command))
+
+
+def _fields(command: Begin | Leave) -> dict[str, Any]:
+    return msgspec.structs.asdict(command)
+
+
+def alternatives(given: Iterable[object]) -> tuple[Alternative, ...]:
+    """Alternatives from dicts, texts or Alternatives. Raises BadValue."""
+    out: list[Alternative] = []
+    for item in given:
+        try:
+            shaped = {"id": item} if isinstance(item, str) else item
+            out.append(msgspec.convert(shaped, Alternative, from_attributes=True))
+        except msgspec.ValidationError as error:
+            raise BadValue(
+                "alternatives", f"{item!r:.80} ({error})", "give id, score, reason"
+            ) from error
+    return tuple(out)

@@ -1,0 +1,65 @@
+"""A budget: what all agents of a run together may still spend. One aggregate a limit.
+
+Reserved before a call, corrected after it; so the sum holds over processes and after a kill. A
+reservation whose call never ended stays reserved: the call may have been made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from hansard.domain.events import Event, event
+
+
+@event("budget.reserved.v1")
+class Reserved(Event, frozen=True, kw_only=True):
+    """Some of a budget was set aside for one call. `call` names agent, step and epoch."""
+
+    call: str
+    amount: float
+
+
+@event("budget.spent.v1")
+class Spent(Event, frozen=True, kw_only=True):
+    """What a call really took; it replaces its reservation."""
+
+    call: str
+    amount: float
+
+
+class BudgetState(msgspec.Struct):
+    """What is gone, by call."""
+
+    version: int = 0
+    calls: dict[str, float] = msgspec.field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        """The sum of what is reserved and spent."""
+        return sum(self.calls.values())
+
+
+def fold(state: BudgetState, events: Iterable[Event]) -> BudgetState:
+    """The state after more events; the given one is left as it is."""
+    state = BudgetState(state.version, dict(state.calls))
+    for event in events:
+        state.version += 1
+        if isinstance(event, Reserved | Spent):
+            state.calls[event.call] = event.amount
+    return state
+
+
+def reserve(state: BudgetState, call: str, amount: float, limit: float) -> Sequence[Event] | None:
+    """The events that set `amount` aside; None where `limit` does not allow it."""
+    if call in state.calls:
+        return ()
+    if state.total + amount > limit:
+        return None
+    return (Reserved(call=call, amount=amount),)
+
+
+def spend(state: BudgetState, call: str, amount: float) -> Sequence[Event]:
+    """The events that correct a reservation; none where it was exact."""
+    return () if state.calls.get(call) == amount else (Spent(call=call, amount=amount),)

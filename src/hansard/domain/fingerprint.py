@@ -1,0 +1,112 @@
+"""Fingerprints of calls: what makes two calls the same call.
+
+Values are digested in their RFC 8785 form (JSON Canonicalization Scheme). A digest is the first
+24 bytes of a SHA-256 over length-prefixed parts, in unpadded base64url: 32 characters.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+import msgspec
+
+DIGEST_BYTES = 24
+"""Kept of each SHA-256: 192 bits, 32 characters, so that a step stays under 1 KB of overhead."""
+
+_sorted = msgspec.json.Encoder(order="sorted")
+_EXPONENT_MIN, _EXPONENT_MAX = -7, 21
+
+
+def digest(*parts: bytes) -> str:
+    """The digest of some parts; their borders count."""
+    state = hashlib.sha256()
+    for part in parts:
+        state.update(b"%d:" % len(part))
+        state.update(part)
+    return base64.urlsafe_b64encode(state.digest()[:DIGEST_BYTES]).decode()
+
+
+def canonical(value: Any) -> bytes:
+    """Plain JSON values in RFC 8785 form. NaN, infinities and lone surrogates must not be there."""
+    if _is_simple(value):
+        return _sorted.encode(value)
+    return _write(value).encode()
+
+
+def _is_simple(value: Any) -> bool:
+    """Whether sorting keys by code point and msgspec's numbers already give the RFC's form."""
+    kind = type(value)
+    if kind is dict:
+        return all(key.isascii() and _is_simple(item) for key, item in value.items())
+    if kind is list:
+        return all(map(_is_simple, value))
+    return kind is not float
+
+
+def _write(value: Any) -> str:
+    match value:
+        case None | bool():
+            return json.dumps(value)
+        case int():
+            return str(value)
+        case float():
+            return number(value)
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case list():
+            return "[" + ",".join(map(_write, value)) + "]"
+        case dict():
+            keys = sorted(value, key=lambda key: key.encode("utf-16-be"))
+            inside = (f"{json.dumps(k, ensure_ascii=False)}:{_write(value[k])}" for k in keys)
+            return "{" + ",".join(inside) + "}"
+        case _:
+            message = f"{type(value).__name__} is not a JSON value"
+            raise TypeError(message)
+
+
+def number(value: float) -> str:
+    """A finite double as ECMAScript writes it (ECMA-262, Number::toString, radix 10)."""
+    if value == 0:
+        return "0"
+    sign = "-" if value < 0 else ""
+    mantissa, _, exponent = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
+    digits = digits.rstrip("0")
+    if len(digits) <= point <= _EXPONENT_MAX:
+        return sign + digits + "0" * (point - len(digits))
+    if 0 < point <= _EXPONENT_MAX:
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if _EXPONENT_MIN < point - 1 < 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    power = point - 1
+    tail = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{tail}e{'+' if power > 0 else '-'}{abs(power)}"
+
+
+def call_base(tool: str, version: str, agent: str, scope: str, arguments: bytes) -> str:
+    """What equal calls in one scope share; `arguments` in RFC 8785 form."""
+    return digest(tool.encode(), version.encode(), agent.encode(), scope.encode(), arguments)
+
+
+def call_key(base: str, occurrence: int) -> str:
+    """The call key: the base and the how-manieth of its equals in the scope, from 0."""
+    return digest(b"call", base.encode(), b"%d" % occurrence)
+
+
+UNORDERED = "unordered"
+"""In place of a predecessor where a call overlapped others of its scope: only arguments count."""
+
+
+def fingerprint(call: str, head: str) -> str:
+    """The fingerprint: the call key and the digest of the predecessor's result."""
+    return digest(b"step", call.encode(), head.encode())
+
+
+def joined(head: str, children: list[str]) -> str:
+    """The head of a scope after its child scopes were joined, in their spawn order."""
+    return digest(b"join", head.encode(), *(child.encode() for child in children))

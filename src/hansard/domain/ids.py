@@ -1,0 +1,137 @@
+"""Names and identifiers: streams, events, and what may be called what.
+
+A stream is the event sequence of one aggregate. Its identity is one of four shapes; how a shape
+becomes a NATS subject is the business of `hansard.bus.subjects` alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import assert_never
+from uuid import UUID
+
+import msgspec
+
+from hansard.domain.errors import BadName
+
+NAME_LENGTH_MAX = 1_000
+"""Longest run, role, agent, key or kind name, in characters: it must fit a commit's body twice."""
+
+_WORKSPACE = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+
+
+class Life(msgspec.Struct, frozen=True, tag="life"):
+    """The stream of a run itself: started, joined, resumed, forked, ended."""
+
+    run: str
+
+    def __str__(self) -> str:
+        return "life"
+
+
+class AgentStream(msgspec.Struct, frozen=True, tag="agent"):
+    """The stream of one agent in one run; its role is fixed for that run."""
+
+    run: str
+    role: str
+    agent: str
+
+    def __str__(self) -> str:
+        return f"agent/{self.role}/{self.agent}"
+
+
+class Board(msgspec.Struct, frozen=True, tag="board"):
+    """The stream of one key of a run's shared state; no role, since two roles write one key."""
+
+    run: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"board/{self.key}"
+
+
+class Lasting(msgspec.Struct, frozen=True, tag="lasting"):
+    """A stream that outlives runs: a conversation, a role, a prompt."""
+
+    kind: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.id}"
+
+
+StreamId = Life | AgentStream | Board | Lasting
+"""`str(stream)` is its name inside its run: what version vectors use as key."""
+
+
+def run_of(stream: StreamId) -> str | None:
+    """The run a stream belongs to; None for a stream that outlives runs."""
+    match stream:
+        case Life() | AgentStream() | Board():
+            return stream.run
+        case Lasting():
+            return None
+        case _:
+            assert_never(stream)
+
+
+def in_run(stream: StreamId, run: str) -> StreamId:
+    """The stream of the same name in another run: where a fork goes on."""
+    match stream:
+        case Life() | AgentStream() | Board():
+            return msgspec.structs.replace(stream, run=run)
+        case Lasting():
+            return stream
+        case _:
+            assert_never(stream)
+
+
+def workspace_name(value: object) -> str:
+    """The workspace name, checked. Raises BadName."""
+    if not isinstance(value, str) or not _WORKSPACE.fullmatch(value):
+        raise BadName(
+            "workspace",
+            value,
+            "use 1 to 40 of a-z, 0-9 and '-', starting with a letter or digit",
+        )
+    return value
+
+
+def name(kind: str, value: object) -> str:
+    """A run, role, agent, key, tool or kind name, checked. Raises BadName.
+
+    Any text of 1 to 1,000 characters without control characters or lone surrogates: what a
+    subject cannot carry is escaped by `hansard.bus.subjects`.
+    """
+    if not isinstance(value, str) or not value:
+        raise BadName(kind, value, "give a non-empty text")
+    if len(value) > NAME_LENGTH_MAX:
+        raise BadName(kind, value[:40] + "...", f"use at most {NAME_LENGTH_MAX} characters")
+    for char in value:
+        if char < " " or char == "\x7f" or "\ud800" <= char <= "\udfff":
+            raise BadName(kind, value, "leave out control characters and lone surrogates")
+    return value
+
+
+def uuid7(unix_ms: int, entropy: bytes) -> str:
+    """A UUID version 7 (RFC 9562, section 5.7) from a Unix time in ms and 10 random bytes."""
+    rand = int.from_bytes(entropy[:10], "big")
+    value = (unix_ms & 0xFFFFFFFFFFFF) << 80
+    value |= 0x7 << 76 | (rand >> 68 & 0xFFF) << 64
+    value |= 0b10 << 62 | rand & 0x3FFFFFFFFFFFFFFF
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def uuid8(*parts: str) -> str:
+    """A UUID version 8 (RFC 9562, section 5.8) derived from texts: equal texts, equal id."""
+    digest = hashlib.sha256()
+    for part in parts:
+        raw = part.encode()
+        digest.update(len(raw).to_bytes(8, "big"))
+        digest.update(raw)
+    value = int.from_bytes(digest.digest()[:16], "big")
+    value = value & ~(0xF << 76) | 0x8 << 76
+    value = value & ~(0b11 << 62) | 0b10 << 62
+    return str(UUID(int=value))

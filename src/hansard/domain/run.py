@@ -1,0 +1,229 @@
+"""A run: one execution of a workflow by one or more agents. Its events are its `life` stream.
+
+Names, events, state, evolve, decide. The events are the storage format: a tag never changes its
+meaning, a field is only added with a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import assert_never
+
+import msgspec
+
+from hansard.domain.errors import Refused
+from hansard.domain.events import Event, event
+from hansard.domain.steps import Failure
+
+
+class ForkEffects(StrEnum):
+    """What a fork does with tools that have effects."""
+
+    SHADOW = "shadow"
+    LIVE = "live"
+
+
+@event("run.started.v1")
+class RunStarted(Event, frozen=True, kw_only=True):
+    """A run began. `program` is what started it, as a label for people; it is never run."""
+
+    workflow: str
+    conversation_id: str | None = None
+    program: str = ""
+    labels: dict[str, str] = {}
+
+
+@event("run.forked.v1")
+class RunForked(Event, frozen=True, kw_only=True):
+    """A run began as a fork: its streams go on where the parent's stood. `at` is the parent's
+    version vector, by stream name; streams not in it begin empty."""
+
+    parent: str
+    at: dict[str, int]
+    effects: ForkEffects = ForkEffects.SHADOW
+    labels: dict[str, str] = {}
+
+
+@event("run.agent_joined.v1")
+class AgentJoined(Event, frozen=True, kw_only=True):
+    """An agent joined the roster, in one role for the whole run."""
+
+    agent: str
+    role: str
+
+
+@event("run.resumed.v1")
+class RunResumed(Event, frozen=True, kw_only=True):
+    """An agent's stream is written under a new epoch from here on."""
+
+    agent: str
+    epoch: int
+
+
+@event("run.completed.v1")
+class RunCompleted(Event, frozen=True, kw_only=True):
+    """The run ended as it should."""
+
+
+@event("run.failed.v1")
+class RunFailed(Event, frozen=True, kw_only=True):
+    """The run ended in an error; it can be resumed."""
+
+    error: Failure
+
+
+@event("run.cancelled.v1")
+class RunCancelled(Event, frozen=True, kw_only=True):
+    """Somebody ended the run."""
+
+    because: str = ""
+
+
+RunEvent = (
+    RunStarted | RunForked | AgentJoined | RunResumed | RunCompleted | RunFailed | RunCancelled
+)
+
+
+class RunStatus(StrEnum):
+    """Where a run stands. A run whose process died stays `open` until it is resumed."""
+
+    UNKNOWN = "unknown"
+    OPEN = "open"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class RunState(msgspec.Struct, kw_only=True):
+    """A run's life at a version. `roster` is agent to role; `forked` says what it is a fork of."""
+
+    version: int = 0
+    workflow: str = ""
+    status: RunStatus = RunStatus.UNKNOWN
+    conversation_id: str | None = None
+    program: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    roster: dict[str, str] = msgspec.field(default_factory=dict)
+    epochs: dict[str, int] = msgspec.field(default_factory=dict)
+    forked: RunForked | None = None
+    error: Failure | None = None
+
+    def copy(self) -> RunState:
+        """A state that can be folded on without changing this one."""
+        return msgspec.structs.replace(
+            self, labels=dict(self.labels), roster=dict(self.roster), epochs=dict(self.epochs)
+        )
+
+
+def initial() -> RunState:
+    """The state before the first event."""
+    return RunState()
+
+
+def fold(state: RunState, events: Iterable[Event]) -> RunState:
+    """The state after more events; the given one is left as it is."""
+    state = state.copy()
+    for event in events:
+        evolve(state, event)
+    return state
+
+
+def evolve(state: RunState, event: Event) -> None:
+    """Fold one event into a state that the caller owns."""
+    state.version += 1
+    match event:
+        case RunStarted():
+            state.workflow = event.workflow
+            state.conversation_id = event.conversation_id
+            state.program = event.program
+            state.labels = dict(event.labels)
+            state.status = RunStatus.OPEN
+        case RunForked():
+            state.forked = event
+            state.labels = {**state.labels, **event.labels}
+            state.status = RunStatus.OPEN
+            state.error = None
+        case AgentJoined():
+            state.roster[event.agent] = event.role
+            state.epochs[event.agent] = 1
+        case RunResumed():
+            state.epochs[event.agent] = event.epoch
+            state.status = RunStatus.OPEN
+            state.error = None
+        case RunCompleted():
+            state.status = RunStatus.COMPLETED
+        case RunFailed():
+            state.status = RunStatus.FAILED
+            state.error = event.error
+        case RunCancelled():
+            state.status = RunStatus.CANCELLED
+        case _:
+            message = f"{event.tag} is not an event of a run's life"
+            raise Refused(message)
+
+
+def decide(state: RunState, event: RunEvent) -> Sequence[RunEvent]:
+    """The events that stating one leads to; none where it is so already. Raises Refused."""
+    match event:
+        case RunStarted() | RunForked():
+            if state.status is not RunStatus.UNKNOWN and not _may_fork(state, event):
+                message = "the run has begun already: give another run id, or resume it"
+                raise Refused(message)
+            return (event,)
+        case AgentJoined():
+            return _join(state, event)
+        case RunResumed():
+            _demand(state, event.agent)
+            return () if state.epochs[event.agent] >= event.epoch else (event,)
+        case RunCompleted() | RunFailed() | RunCancelled():
+            return _end(state, event)
+        case _:
+            assert_never(event)
+
+
+def _may_fork(state: RunState, event: RunStarted | RunForked) -> bool:
+    return isinstance(event, RunForked) and event != state.forked
+
+
+def _join(state: RunState, event: AgentJoined) -> Sequence[RunEvent]:
+    if state.status is RunStatus.UNKNOWN:
+        message = "the run has not begun: start it first"
+        raise Refused(message)
+    role = state.roster.get(event.agent)
+    if role is None:
+        return (event,)
+    if role != event.role:
+        message = (
+            f"agent {event.agent!r} has role {role!r} in this run, not {event.role!r}: "
+            "use that role, or another agent name"
+        )
+        raise Refused(message)
+    return ()
+
+
+def _demand(state: RunState, agent: str) -> None:
+    if agent not in state.roster:
+        known = ", ".join(sorted(state.roster)) or "nobody"
+        message = f"agent {agent!r} is not in this run's roster ({known}): let it join first"
+        raise Refused(message)
+
+
+def _end(
+    state: RunState, event: RunCompleted | RunFailed | RunCancelled
+) -> Sequence[RunEvent]:
+    match event:
+        case RunCompleted():
+            end = RunStatus.COMPLETED
+        case RunFailed():
+            end = RunStatus.FAILED
+        case RunCancelled():
+            end = RunStatus.CANCELLED
+        case _:
+            assert_never(event)
+    if state.status is end:
+        return ()
+    if state.status in (RunStatus.UNKNOWN, RunStatus.COMPLETED, RunStatus.CANCELLED):
+        message = f"the run is {state.status} and cannot become {end}: resume it first"
+        raise Refused(message)
+    return (event,)

@@ -1,0 +1,389 @@
+"""Steps: one call an agent makes to the world, an intent and then an outcome.
+
+The events below are the storage format: a tag never changes its meaning, a field is only added
+with a default. `step` counts an agent's steps from 1; payloads (`arguments`, `result`, `items`)
+are JSON in the form of `hansard.domain.values`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import assert_never
+
+import msgspec
+
+from hansard.domain.errors import Refused
+from hansard.domain.events import Event, event
+
+NULL = msgspec.Raw(b"null")
+
+
+class Effects(StrEnum):
+    """What a tool does to the world, and so what doubt about it means."""
+
+    PURE = "pure"
+    IDEMPOTENT = "idempotent"
+    RECONCILE = "reconcile"
+    ONCE = "once"
+    COMPOSITE = "composite"
+
+
+class Verdict(StrEnum):
+    """How a doubt or a divergence was settled."""
+
+    HAPPENED = "happened"
+    DID_NOT_HAPPEN = "did_not_happen"
+    REUSE = "reuse"
+    RUN_AGAIN = "run_again"
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An exception as it is recorded: its class's name, its text, and its plain arguments."""
+
+    type: str
+    message: str
+    arguments: msgspec.Raw = msgspec.Raw(b"[]")
+    module: str = "builtins"
+
+
+@event("tool.declared.v1")
+class ToolDeclared(Event, frozen=True, kw_only=True):
+    """A tool as it stood when this agent first called it (again after each change)."""
+
+    tool: str
+    effects: Effects
+    version: str = ""
+    source: str = ""
+
+
+@event("step.requested.v1")
+class StepRequested(Event, frozen=True, kw_only=True):
+    """The intent. `call` and `fingerprint` as in `hansard.domain.fingerprint`; `after` are the
+    steps whose results its scope had seen last; `parent` the composite step around it; `key` the
+    idempotency key it is given."""
+
+    step: int
+    tool: str
+    effects: Effects
+    arguments: msgspec.Raw
+    call: str
+    fingerprint: str
+    scope: str = ""
+    after: tuple[int, ...] = ()
+    parent: int | None = None
+    key: str | None = None
+    unordered: bool = False
+    kind: str = "tool"
+
+
+@event("step.attempted.v1")
+class StepAttempted(Event, frozen=True, kw_only=True):
+    """An attempt failed and another follows: the intent of attempt `attempt + 1`."""
+
+    step: int
+    attempt: int
+    error: Failure
+    retry_in_ms: float = 0.0
+    duration_ms: float = 0.0
+
+
+@event("step.yielded.v1")
+class StepYielded(Event, frozen=True, kw_only=True):
+    """Items of a streamed result, as they came; `index` of the first, from 0."""
+
+    step: int
+    index: int
+    items: tuple[msgspec.Raw, ...]
+
+
+@event("step.completed.v1")
+class StepCompleted(Event, frozen=True, kw_only=True):
+    """The outcome. `digest` is that of the result; `items` says how many of a stream; `closed`
+    that its reader stopped early; `reused` names the step whose outcome this is."""
+
+    step: int
+    result: msgspec.Raw
+    digest: str
+    duration_ms: float = 0.0
+    usage: dict[str, float] = {}
+    items: int | None = None
+    closed: bool = False
+    reused: int | None = None
+
+
+@event("step.failed.v1")
+class StepFailed(Event, frozen=True, kw_only=True):
+    """The call raised. `safe` says that the effect surely did not happen."""
+
+    step: int
+    error: Failure
+    digest: str
+    safe: bool = False
+    duration_ms: float = 0.0
+    usage: dict[str, float] = {}
+
+
+@event("step.blocked.v1")
+class StepBlocked(Event, frozen=True, kw_only=True):
+    """The gate refused the call; nothing ran."""
+
+    step: int
+    rule: str
+    reason: str
+
+
+@event("step.in_doubt.v1")
+class StepInDoubt(Event, frozen=True, kw_only=True):
+    """The call ended without telling whether its effect happened."""
+
+    step: int
+    error: Failure
+    duration_ms: float = 0.0
+
+
+@event("step.settled.v1")
+class StepSettled(Event, frozen=True, kw_only=True):
+    """Somebody decided what is to be taken as true of a step."""
+
+    step: int
+    verdict: Verdict
+    by: str
+    result: msgspec.Raw = NULL
+    digest: str = ""
+    because: str = ""
+
+
+StepEvent = (
+    StepRequested
+    | StepAttempted
+    | StepYielded
+    | StepCompleted
+    | StepFailed
+    | StepBlocked
+    | StepInDoubt
+    | StepSettled
+)
+Outcome = StepCompleted | StepFailed | StepBlocked | StepInDoubt
+
+
+class Status(StrEnum):
+    """Where a step stands."""
+
+    REQUESTED = "requested"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    IN_DOUBT = "in_doubt"
+    NOT_DONE = "not_done"
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A step as folded so far. Versions are those of its events in the agent's stream."""
+
+    number: int
+    tool: str
+    effects: Effects
+    arguments: msgspec.Raw
+    call: str
+    fingerprint: str
+    version: int
+    scope: str = ""
+    after: tuple[int, ...] = ()
+    parent: int | None = None
+    key: str | None = None
+    unordered: bool = False
+    kind: str = "tool"
+    status: Status = Status.REQUESTED
+    attempts: tuple[StepAttempted, ...] = ()
+    items: tuple[msgspec.Raw, ...] = ()
+    result: msgspec.Raw = NULL
+    error: Failure | None = None
+    digest: str = ""
+    safe: bool = False
+    rule: str = ""
+    duration_ms: float = 0.0
+    usage: dict[str, float] = {}
+    streamed: bool = False
+    closed: bool = False
+    reused: int | None = None
+    verdict: Verdict | None = None
+    settled_by: str = ""
+    outcome_version: int | None = None
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that is under way or was the last, from 1."""
+        return len(self.attempts) + 1
+
+    @property
+    def is_open(self) -> bool:
+        """An intent without a known outcome."""
+        return self.status in (Status.REQUESTED, Status.IN_DOUBT)
+
+
+def requested(event: StepRequested, version: int) -> Step:
+    """A new step from its intent."""
+    return Step(
+        event.step,
+        event.tool,
+        event.effects,
+        event.arguments,
+        event.call,
+        event.fingerprint,
+        version,
+        event.scope,
+        event.after,
+        event.parent,
+        event.key,
+        event.unordered,
+        event.kind,
+    )
+
+
+def evolve(step: Step, event: StepEvent, version: int) -> Step:
+    """The step after one more of its events."""
+    change = msgspec.structs.replace
+    match event:
+        case StepCompleted():
+            return change(
+                step,
+                status=Status.COMPLETED,
+                result=event.result,
+                error=None,
+                digest=event.digest,
+                duration_ms=event.duration_ms,
+                usage=event.usage,
+                streamed=event.items is not None,
+                closed=event.closed,
+                reused=event.reused,
+                outcome_version=version,
+            )
+        case StepFailed():
+            return change(
+                step,
+                status=Status.FAILED,
+                error=event.error,
+                digest=event.digest,
+                safe=event.safe,
+                duration_ms=event.duration_ms,
+                usage=event.usage,
+                outcome_version=version,
+            )
+        case StepAttempted():
+            return change(
+                step,
+                status=Status.REQUESTED,
+                attempts=(*step.attempts, event),
+                items=(),
+                error=None,
+                verdict=None,
+            )
+        case StepYielded():
+            return change(step, items=step.items + event.items, streamed=True)
+        case StepBlocked():
+            return change(
+                step,
+                status=Status.BLOCKED,
+                rule=event.rule,
+                error=Failure("Blocked", event.reason, module="hansard"),
+                outcome_version=version,
+            )
+        case StepInDoubt():
+            return change(
+                step,
+                status=Status.IN_DOUBT,
+                error=event.error,
+                duration_ms=event.duration_ms,
+                outcome_version=version,
+            )
+        case StepSettled():
+            return _settled(step, event, version)
+        case StepRequested():
+            return requested(event, version)
+        case _:
+            assert_never(event)
+
+
+def _settled(step: Step, event: StepSettled, version: int) -> Step:
+    change = msgspec.structs.replace
+    settled = change(step, verdict=event.verdict, settled_by=event.by)
+    match event.verdict:
+        case Verdict.HAPPENED:
+            return change(
+                settled,
+                status=Status.COMPLETED,
+                result=event.result,
+                digest=event.digest,
+                error=None,
+                outcome_version=version,
+            )
+        case Verdict.DID_NOT_HAPPEN:
+            return change(settled, status=Status.NOT_DONE, safe=True, outcome_version=version)
+        case Verdict.REUSE | Verdict.RUN_AGAIN:
+            return settled
+        case _:
+            assert_never(event.verdict)
+
+
+def check(step: Step | None, event: StepEvent) -> bool:
+    """Whether an event is news to a step: False when it is already so. Raises Refused."""
+    if step is None:
+        if isinstance(event, StepRequested):
+            return True
+        message = f"step {event.step} was never requested: request it first"
+        raise Refused(message)
+    match event:
+        case StepRequested():
+            if step.fingerprint != event.fingerprint:
+                message = f"step {event.step} is already another call ({step.tool})"
+                raise Refused(message)
+            return False
+        case StepSettled():
+            return _check_settlement(step, event)
+        case StepYielded():
+            return event.index >= len(step.items)
+        case StepAttempted():
+            return event.attempt > len(step.attempts)
+        case StepCompleted() | StepFailed() | StepBlocked() | StepInDoubt():
+            return _check_outcome(step, event)
+        case _:
+            assert_never(event)
+
+
+def _check_outcome(step: Step, event: Outcome) -> bool:
+    if step.status in (Status.REQUESTED, Status.NOT_DONE):
+        return True
+    if step.status is Status.IN_DOUBT and not isinstance(event, StepInDoubt):
+        return True
+    same = {
+        StepCompleted: Status.COMPLETED,
+        StepFailed: Status.FAILED,
+        StepBlocked: Status.BLOCKED,
+        StepInDoubt: Status.IN_DOUBT,
+    }[type(event)]
+    if step.status is same and getattr(event, "digest", step.digest) == step.digest:
+        return False
+    message = (
+        f"step {step.number} ({step.tool}) is already {step.status}; "
+        "an outcome is recorded once: settle it if it is wrong"
+    )
+    raise Refused(message)
+
+
+def _check_settlement(step: Step, event: StepSettled) -> bool:
+    doubtful = event.verdict in (Verdict.HAPPENED, Verdict.DID_NOT_HAPPEN)
+    if step.verdict is event.verdict and step.digest == (event.digest or step.digest):
+        return False
+    if doubtful and not (step.is_open or (step.status is Status.FAILED and not step.safe)):
+        message = (
+            f"step {step.number} ({step.tool}) is {step.status}, not in doubt: "
+            "only --reuse or --run-again can be said of it"
+        )
+        raise Refused(message)
+    if not doubtful and step.status is not Status.COMPLETED and step.status is not Status.FAILED:
+        message = (
+            f"step {step.number} ({step.tool}) is {step.status} and has no outcome to reuse or "
+            "run again: settle it with --happened RESULT or --did-not-happen"
+        )
+        raise Refused(message)
+    return True

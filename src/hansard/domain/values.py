@@ -1,0 +1,245 @@
+"""Python values as plain JSON values and back, without a silent loss.
+
+JSON has no tuple, set, bytes, Decimal, NaN or integer keys; msgspec would turn each into something
+else without a word. Here each has a tag, an object with one key that starts with `$`:
+
+    $tuple $set $frozenset $map $bytes $decimal $int $float $datetime $date $time $timedelta
+    $uuid $path        what the value was
+    $secret            a value that is never recorded, by its name
+    $blob $append      a large value, and a list told as an earlier list and what was added
+                       (made by `hansard.agents`, never by `plain`)
+
+A dict with other than str keys, or with a key that starts with `$`, becomes `$map`, so that no
+recorded value can be mistaken for a tag.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Iterable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import PurePath, PurePosixPath, PureWindowsPath
+from typing import Any, NoReturn
+from uuid import UUID
+
+import msgspec
+
+from hansard.domain.errors import BadValue
+from hansard.domain.fingerprint import canonical
+
+DEPTH_MAX = 100
+"""Deepest nesting of a value; deeper is refused before anything is written."""
+
+SAFE_INT = 2**53 - 1
+"""Largest integer that JSON keeps exact (RFC 8785, section 3.2.2.3)."""
+
+Plain = Any
+"""What JSON can say: None, bool, int, float, str, list, dict with str keys."""
+
+Scrub = Callable[[str], "str | Secret"]
+"""Replaces secrets in a text before it is recorded."""
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """Stands for a value that is never recorded. A live call gets the value from a provider."""
+
+    name: str
+
+
+def plain(value: object, where: str = "value", scrub: Scrub | None = None) -> Plain:
+    """A value as plain JSON values with tags. Raises BadValue, naming the place inside it."""
+    return _plain(value, where, scrub, 0)
+
+
+def _plain(value: Any, where: str, scrub: Scrub | None, depth: int) -> Plain:
+    kind = type(value)
+    if kind is str:
+        return _text(value, where, scrub)
+    if kind is int:
+        return value if -SAFE_INT <= value <= SAFE_INT else {"$int": _digits(value, where)}
+    if value is None or kind is bool:
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if depth >= DEPTH_MAX:
+        raise BadValue(where[:200], f"nested deeper than {DEPTH_MAX}", "flatten it")
+    if kind is dict:
+        return _mapping(value, where, scrub, depth)
+    if kind is list:
+        return [_plain(item, f"{where}[{i}]", scrub, depth + 1) for i, item in enumerate(value)]
+    return _tagged(value, where, scrub, depth)
+
+
+def _digits(value: int, where: str) -> str:
+    try:
+        return str(value)
+    except ValueError as error:
+        raise BadValue(where, "an integer of over 4,300 digits", "pass it as text") from error
+
+
+def _text(value: str, where: str, scrub: Scrub | None) -> Plain:
+    if scrub is not None:
+        scrubbed = scrub(value)
+        if isinstance(scrubbed, Secret):
+            return {"$secret": scrubbed.name}
+        value = scrubbed
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise BadValue(where, f"a lone surrogate in {value[:40]!r}", "pass bytes") from error
+    return value
+
+
+def _mapping(value: dict[Any, Any], where: str, scrub: Scrub | None, depth: int) -> Plain:
+    out: dict[str, Plain] = {}
+    for key, item in value.items():
+        if type(key) is not str or key[:1] == "$":
+            break
+        if not key.isascii() or scrub is not None:
+            checked = _text(key, f"key {key[:40]!r} of {where}", scrub)
+            if type(checked) is not str:
+                raise BadValue(where, f"a secret as a key ({key[:1]}...)", "pass it as a value")
+            key = checked  # noqa: PLW2901 -- a scrubbed key replaces the key
+        out[key] = _plain(item, f"{where}[{key!r}]", scrub, depth + 1)
+    else:
+        if len(out) != len(value):
+            raise BadValue(where, "two keys are the same once secrets are taken out", "rename one")
+        return out
+    pairs = [
+        [
+            _plain(key, f"key {key!r:.40} of {where}", scrub, depth + 1),
+            _plain(item, f"{where}[{key!r:.40}]", scrub, depth + 1),
+        ]
+        for key, item in value.items()
+    ]
+    return {"$map": pairs}
+
+
+def _items(values: Iterable[Any], where: str, scrub: Scrub | None, depth: int) -> list[Plain]:
+    return [_plain(item, f"{where}[{i}]", scrub, depth + 1) for i, item in enumerate(values)]
+
+
+def _tagged(value: Any, where: str, scrub: Scrub | None, depth: int) -> Plain:
+    """Everything that JSON has no word for; the order is from the often met to the rare."""
+    match value:
+        case Secret():
+            return {"$secret": value.name}
+        case tuple() if type(value) is tuple:
+            return {"$tuple": _items(value, where, scrub, depth)}
+        case set() | frozenset():
+            items = sorted(_items(value, where, scrub, depth), key=canonical)
+            return {"$set" if isinstance(value, set) else "$frozenset": items}
+        case bytes() | bytearray():
+            return {"$bytes": base64.b64encode(value).decode()}
+        case Decimal():
+            return {"$decimal": str(value)}
+        case datetime():
+            return {"$datetime": value.isoformat()}
+        case date():
+            return {"$date": value.isoformat()}
+        case time():
+            return {"$time": value.isoformat()}
+        case timedelta():
+            return {"$timedelta": [value.days, value.seconds, value.microseconds]}
+        case UUID():
+            return {"$uuid": str(value)}
+        case PurePath():
+            text = str(value)
+            if isinstance(value, PureWindowsPath):
+                text = value.as_posix()
+            return {"$path": _text(text, where, scrub)}
+        case _:
+            return _like(value, where, scrub, depth)
+
+
+def _like(value: Any, where: str, scrub: Scrub | None, depth: int) -> Plain:
+    """Records and subclasses of plain types: recorded as the plain value they hold."""
+    if isinstance(value, bool | int | float | str | list | dict) and not hasattr(value, "__dict__"):
+        base: Any = next(b for b in (int, float, str, list, dict) if isinstance(value, b))
+        return _plain(base(value), where, scrub, depth)
+    try:
+        inner = msgspec.to_builtins(value, builtin_types=_KEPT)
+    except (TypeError, ValueError, RecursionError) as error:
+        _refuse(value, where, error)
+    if type(inner) is type(value):
+        _refuse(value, where, None)
+    return _plain(inner, where, scrub, depth)
+
+
+_KEPT = (bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)
+
+
+def _refuse(value: object, where: str, error: Exception | None) -> NoReturn:
+    raise BadValue(
+        where,
+        f"a {type(value).__module__}.{type(value).__qualname__} cannot be recorded",
+        "pass plain values (dict, list, str, numbers, bytes, dates), a dataclass or a Struct",
+    ) from error
+
+
+def revive(value: Plain, secret: Callable[[str], object] = Secret) -> Any:
+    """The value behind `plain` ones. `secret` gives what stands for a secret, by its name.
+
+    Raises BadValue for a tag that is not one: nothing else is ever made from recorded data.
+    """
+    kind = type(value)
+    if kind is dict:
+        if len(value) == 1:
+            [(tag, inner)] = value.items()
+            if tag[:1] == "$":
+                return _untag(tag, inner, secret)
+        return {key: revive(item, secret) for key, item in value.items()}
+    if kind is list:
+        return [revive(item, secret) for item in value]
+    return value
+
+
+def _untag(tag: str, inner: Plain, secret: Callable[[str], object]) -> Any:  # noqa: PLR0911 -- one case a tag
+    try:
+        match tag:
+            case "$tuple":
+                return tuple(revive(item, secret) for item in inner)
+            case "$set":
+                return {revive(item, secret) for item in inner}
+            case "$frozenset":
+                return frozenset(revive(item, secret) for item in inner)
+            case "$map":
+                return {revive(key, secret): revive(item, secret) for key, item in inner}
+            case "$secret":
+                return secret(inner)
+            case "$timedelta":
+                return timedelta(*inner)
+            case _:
+                return _SCALARS[tag](inner)
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise BadValue("recorded value", f"{tag!r} is not a tag of ours", "check it") from error
+
+
+_SCALARS: dict[str, Callable[[Any], object]] = {
+    "$int": int,
+    "$float": float,
+    "$bytes": base64.b64decode,
+    "$decimal": Decimal,
+    "$datetime": datetime.fromisoformat,
+    "$date": date.fromisoformat,
+    "$time": time.fromisoformat,
+    "$uuid": UUID,
+    "$path": PurePosixPath,
+}
+
+_decode = msgspec.json.Decoder().decode
+
+
+def load(raw: bytes | msgspec.Raw, secret: Callable[[str], object] = Secret) -> Any:
+    """The value behind recorded JSON bytes."""
+    raw = bytes(raw)
+    value = _decode(raw)
+    return revive(value, secret) if b'"$' in raw else value
+
+
+def dump(value: Plain) -> msgspec.Raw:
+    """Plain values as recorded JSON bytes."""
+    return msgspec.Raw(msgspec.json.encode(value))

@@ -1,0 +1,1 @@
+"""The log made queryable: tables, statistics and sandboxed SQL in DuckDB, rebuilt at will."""

@@ -1,0 +1,60 @@
+"""What every test may ask for: `rounds`, `evidence`, `real_data`."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).parents[1]
+
+# Appended, not put first: the links at the root are called `agents`, `domain` ..., and must not
+# shadow an installed package of that name.
+sys.path.append(str(ROOT))
+
+pytest_plugins = ["tests.evidence"]
+
+ROUNDS_DEFAULT = 5
+"""Rounds of a test marked `long` when the environment says nothing: a quick run."""
+
+ROUNDS_THOROUGH = 100
+"""From so many rounds on, property tests look at ten times as many examples."""
+
+ROUNDS = int(os.environ.get("ROUNDS", ROUNDS_DEFAULT))
+REAL_DATA = Path(os.environ.get("HANSARD_REAL_DATA", ROOT.parent / "shared" / "data"))
+
+# No deadline: two cores are shared with servers, and a slow example is not a wrong one.
+settings.register_profile("quick", deadline=None, print_blob=True)
+settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
+settings.load_profile("thorough" if ROUNDS >= ROUNDS_THOROUGH else "quick")
+
+
+@pytest.fixture(scope="session")
+def rounds() -> Callable[[int, int], int]:
+    """`rounds(quick, full)`: as many rounds as ROUNDS says, but within what the test can use.
+
+    `quick` is the fewest that still show something, `full` the most that are worth their time.
+    """
+
+    def between(quick: int, full: int) -> int:
+        return max(quick, min(ROUNDS, full))
+
+    return between
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of recorded real data; tests that read it are marked `real`."""
+    return REAL_DATA
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs the real data where it is not there, and say so."""
+    if REAL_DATA.is_dir():
+        return
+    absent = pytest.mark.skip(reason="no recorded real data here: set HANSARD_REAL_DATA")
+    for item in items:
+        if item.get_closest_marker("real"):
+            item.add_marker(absent)

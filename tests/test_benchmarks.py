@@ -1,0 +1,79 @@
+"""What a benchmark prints can be read by a program, and its figures are right."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import _report
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted((ROOT / "benchmarks").glob("bench_*.py"))
+
+
+def test_a_benchmark_reports_one_line(capsys):
+    """Stdout is one JSON object with question, results, ratios, goals, machine and versions."""
+    measured = _report.summary([1.0, 2.0, 10.0])
+    _report.emit(
+        question="How long?",
+        results={"one": measured, "count": 3},
+        ratios={"slower": 1.23456},
+        goals={"under 20 ms": measured.max_ms < 20},
+    )
+    printed = capsys.readouterr()
+    (line,) = printed.out.splitlines()
+    told = json.loads(line)
+    assert told["results"]["one"]["median_ms"] == 2.0
+    assert told["results"]["count"] == 3
+    assert told["ratios"] == {"slower": 1.235}
+    assert told["goals"] == {"under 20 ms": True}
+    assert told["machine"]["cpu"]
+    assert set(told["versions"]) >= {"python", "nats-server", "nats-py", "duckdb", "msgspec"}
+    assert "kept   under 20 ms" in printed.err
+
+
+def test_the_spread_is_that_of_the_times():
+    """Median, bounds and the 99th percentile of known times."""
+    measured = _report.summary([float(n) for n in range(1, 102)])
+    assert (measured.rounds, measured.median_ms) == (101, 51.0)
+    assert (measured.min_ms, measured.max_ms, measured.p99_ms) == (1.0, 101.0, 100.0)
+
+
+def test_warming_up_is_not_measured():
+    """The function runs once more than it is timed."""
+    calls: list[None] = []
+    assert _report.measure(lambda: calls.append(None), 5).rounds == 5
+    assert len(calls) == 6
+
+
+def test_no_times_have_no_median():
+    """Nothing measured is an error, not a zero."""
+    with pytest.raises(ValueError, match="at least one round"):
+        _report.summary([])
+
+
+def test_an_unknown_benchmark_is_named():
+    """Asking for a benchmark that is not there says which there are."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "no_such"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "bench_no_such" in done.stderr
+    assert all(path.stem in done.stderr for path in MODULES)
+
+
+def test_every_benchmark_opens_with_its_question():
+    """A reader of the file knows what it answers before how."""
+    unclear = [
+        path.name
+        for path in MODULES
+        if "?" not in path.read_text(encoding="utf-8").split('"""')[1].split("\n\n")[0]
+    ]
+    assert not unclear

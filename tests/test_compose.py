@@ -1,0 +1,235 @@
+"""compose.yaml cannot be started without a container engine; all that it rests on can."""
+
+import asyncio
+import json
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import nats
+import pytest
+import yaml
+from nats.js.errors import APIError
+
+ROOT = Path(__file__).parents[1]
+START_S_MAX = 15
+PASSWORDS = ("HANSARD_ADMIN_PASSWORD", "HANSARD_RUNTIME_PASSWORD", "HANSARD_SYSTEM_PASSWORD")
+
+
+class Broker(msgspec.Struct):
+    """A running nats-server with deploy/nats.conf."""
+
+    port: int
+    http_port: int
+    passwords: dict[str, str]
+
+    def url(self, user: str) -> str:
+        """The address with which `user` logs in."""
+        password = self.passwords[f"HANSARD_{user.upper()}_PASSWORD"]
+        return f"nats://{user}:{password}@127.0.0.1:{self.port}"
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    """compose.yaml as a container engine would read it."""
+    parsed: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+    return parsed
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _healthz(port: int) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2) as answer:
+        told: dict[str, Any] = json.load(answer)
+        return told
+
+
+def _wait_until_healthy(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + START_S_MAX
+    while time.monotonic() < end:
+        assert server.poll() is None, f"nats-server stopped:\n{log.read_text()}"
+        try:
+            _healthz(port)
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.05)
+        else:
+            return
+    pytest.fail(f"nats-server was not healthy within {START_S_MAX} s:\n{log.read_text()}")
+
+
+@pytest.fixture(scope="module")
+def broker(compose, tmp_path_factory) -> Iterator[Broker]:
+    """The `nats` service by hand: its command and environment, but free ports and a new store."""
+    folder = tmp_path_factory.mktemp("nats")
+    ports = {"HANSARD_NATS_PORT": _free_port(), "HANSARD_NATS_HTTP_PORT": _free_port()}
+    # Digits only: the hardest case for nats.conf, which would read it as a number.
+    passwords = {name: str(secrets.randbelow(10**12) + 10**12) for name in PASSWORDS}
+    given = compose["services"]["nats"]["environment"]
+    env = {name: _expand(str(value), passwords) for name, value in given.items()}
+    env |= {name: str(port) for name, port in ports.items()}
+    env |= {"HANSARD_NATS_STORE": str(folder / "store")}
+    log = folder / "server.log"
+    program = Path(sys.executable).parent / "nats-server"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [program, "--config", ROOT / "deploy" / "nats.conf", "--addr", "127.0.0.1"],
+            env=env,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        _wait_until_healthy(ports["HANSARD_NATS_HTTP_PORT"], server, log)
+        yield Broker(ports["HANSARD_NATS_PORT"], ports["HANSARD_NATS_HTTP_PORT"], passwords)
+    finally:
+        server.terminate()
+        server.wait(START_S_MAX)
+
+
+def _expand(value: str, given: dict[str, str]) -> str:
+    """What compose makes of `${NAME:?message}`."""
+    return re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda found: given[found[1]], value)
+
+
+def test_every_service_can_start_and_comes_back(compose):
+    """A service has an image or a Dockerfile that exists, and is restarted after a crash."""
+    assert set(compose["services"]) == {"nats", "worker"}
+    for name, service in compose["services"].items():
+        assert ("image" in service) != ("build" in service), name
+        if "build" in service:
+            assert (ROOT / service["build"] / "Dockerfile").is_file()
+        assert service["restart"] == "unless-stopped", name
+
+
+def test_every_volume_is_declared_or_a_file_of_the_repository(compose):
+    """No service loses its data with its container, and no mounted file is missing."""
+    for name, service in compose["services"].items():
+        assert service["volumes"], name
+        for volume in service["volumes"]:
+            source = volume.split(":")[0]
+            assert source in compose["volumes"] or (ROOT / source).is_file(), volume
+
+
+def test_the_store_of_the_broker_is_its_volume(compose):
+    """JetStream writes into the named volume."""
+    nats_service = compose["services"]["nats"]
+    targets = [volume.split(":")[1] for volume in nats_service["volumes"]]
+    assert nats_service["environment"]["HANSARD_NATS_STORE"] in targets
+
+
+def test_the_worker_waits_for_a_healthy_broker_at_its_address(compose):
+    """The worker starts after the healthcheck passed, and is told the broker's own port."""
+    nats_service, worker = compose["services"]["nats"], compose["services"]["worker"]
+    assert worker["command"] == ["up"]
+    assert worker["depends_on"] == {"nats": {"condition": "service_healthy"}}
+    http_port = nats_service["environment"]["HANSARD_NATS_HTTP_PORT"]
+    assert nats_service["healthcheck"]["test"][-1] == f"http://127.0.0.1:{http_port}/healthz"
+    port = nats_service["environment"]["HANSARD_NATS_PORT"]
+    assert worker["environment"]["HANSARD_NATS_URL"].endswith(f"@nats:{port}")
+
+
+def test_no_password_is_written_down(compose):
+    """Passwords come from the environment, and a missing one stops `docker compose up`."""
+    text = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+    for name in PASSWORDS:
+        assert f"${{{name}:?" in text
+        assert compose["services"]["nats"]["environment"][name].startswith('"${')
+
+
+def test_the_configuration_asks_for_nothing_that_compose_does_not_give(compose):
+    """Every variable of deploy/nats.conf is set by the service."""
+    lines = (ROOT / "deploy" / "nats.conf").read_text(encoding="utf-8").splitlines()
+    used = {name for line in lines for name in re.findall(r"[:] \$([A-Z_]+)", line.split("#")[0])}
+    assert used == set(compose["services"]["nats"]["environment"])
+
+
+def test_every_copied_file_of_the_dockerfile_exists_and_reaches_the_build():
+    """COPY finds its sources, and .dockerignore lets them through."""
+    copied = re.findall(
+        r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE
+    )
+    sources = [source for line in copied for source in line.split()]
+    let_through = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert sources
+    for source in sources:
+        assert (ROOT / source).exists(), source
+        assert f"!{source.split('/')[0]}" in let_through, source
+
+
+def test_the_broker_is_healthy(broker):
+    """The healthcheck's address answers ok on the shipped configuration."""
+    assert _healthz(broker.http_port) == {"status": "ok"}
+
+
+def test_an_acknowledged_commit_is_on_disk(broker):
+    """The server itself says that it syncs always."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/jsz", timeout=2) as answer:
+        assert json.load(answer)["config"]["sync_always"] is True
+
+
+async def test_the_runtime_user_appends_but_removes_no_stream(broker):
+    """The user that Hansard runs as may not update or delete a stream; the administrator may."""
+    refused: list[str] = []
+
+    async def on_error(error: Exception) -> None:
+        refused.append(str(error).lower())
+
+    admin = await nats.connect(broker.url("admin"))
+    runtime = await nats.connect(broker.url("runtime"), error_cb=on_error)
+    try:
+        await admin.jetstream().add_stream(name="PROBE", subjects=["probe.>"])
+        acked = await runtime.jetstream().publish("probe.1", b"{}")
+        assert acked.seq == 1
+        with pytest.raises((APIError, TimeoutError, nats.errors.Error)):
+            await runtime.jetstream(timeout=0.3).delete_stream("PROBE")
+        await asyncio.sleep(0)
+        assert any("permissions violation" in error for error in refused)
+        assert (await admin.jetstream().stream_info("PROBE")).state.messages == 1
+        assert await admin.jetstream().delete_stream("PROBE")
+    finally:
+        await runtime.close()
+        await admin.close()
+
+
+async def test_the_system_user_reads_the_settings(broker):
+    """Durability is read from the server, not guessed."""
+    system = await nats.connect(broker.url("system"))
+    try:
+        answer = await system.request("$SYS.REQ.SERVER.PING.JSZ", b"{}", timeout=2)
+        assert json.loads(answer.data)["data"]["config"]["sync_always"] is True
+    finally:
+        await system.close()
+
+
+def test_nobody_gets_in_without_a_password(broker):
+    """There is no default account for strangers.
+
+    Spoken by hand: a refused connection is left open by the client library.
+    """
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=2) as stranger:
+        stranger.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
+        told = b""
+        while part := stranger.recv(4096):  # the server closes the connection
+            told += part
+    assert b"Authorization Violation" in told
+    assert b"PONG" not in told
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the mode of a file is a POSIX notion")
+def test_the_ci_script_can_be_started():
+    """CI calls .ci/run itself, not `bash .ci/run`."""
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)

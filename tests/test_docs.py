@@ -1,0 +1,187 @@
+"""Documents cannot lie: their code runs, their links lead somewhere.
+
+In README.md, ARCHITECTURE.md and docs/, blocks marked `python` run one after another in one
+namespace a file, in a folder of their own. Of blocks marked `console`, the lines that begin with
+`$ hansard` run and must succeed. A block that cannot run has a comment before it that says why:
+`<!-- not run: it needs a broker on another machine -->`.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    path
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+    if path.name != "CHANGELOG.md"  # tells of the past, whose commands may be gone
+)
+RUN_S_MAX = 150
+REASON_LETTERS_MIN = 10
+
+FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>\w*)[^`]*$")
+NOT_RUN = re.compile(r"<!--\s*not run:?\s*(?P<reason>.*?)\s*-->")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)[^)]*\)|!\[[^\]]*\]\((?P<image>[^)\s]+)\)")
+HEADING = re.compile(r"^#+\s+(?P<words>.+?)\s*$")
+
+
+class Block(msgspec.Struct):
+    """A fenced block: its language, its first line in the page, and why it is not run, if so."""
+
+    language: str
+    line: int
+    text: str
+    reason: str | None
+
+
+def blocks(text: str) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    found: list[Block] = []
+    reason: str | None = None
+    opened: tuple[str, str, int] | None = None
+    held: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        fence = FENCE.match(line)
+        if opened is not None:
+            ticks, language, first = opened
+            if fence and fence["ticks"] == ticks and not fence["language"]:
+                found.append(Block(language, first, "\n".join(held) + "\n", reason))
+                opened, reason, held = None, None, []
+            else:
+                held.append(line)
+        elif fence:
+            opened = (fence["ticks"], fence["language"], number + 1)
+        elif marked := NOT_RUN.search(line):
+            reason = marked["reason"]
+        elif line.strip():
+            reason = None
+    return found
+
+
+def commands(block: Block) -> list[list[str]]:
+    """The `$ hansard ...` lines of a console block, continued lines joined."""
+    lines = block.text.replace("\\\n", " ").splitlines()
+    return [shlex.split(line[2:], comments=True) for line in lines if line.startswith("$ hansard")]
+
+
+def runnable(page: Path) -> list[Block]:
+    """The blocks of a page that are run."""
+    found = blocks(page.read_text(encoding="utf-8"))
+    return [
+        block
+        for block in found
+        if block.reason is None
+        and (block.language == "python" or (block.language == "console" and commands(block)))
+    ]
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.timeout(RUN_S_MAX * 4)
+@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=_name)
+def test_the_code_of_a_page_runs(page, tmp_path):
+    """What a reader copies from a page works, in the order of the page."""
+    todo = runnable(page)
+    env = os.environ | {
+        "HANSARD_DATA_DIR": str(tmp_path / "data"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "NO_COLOR": "1",
+    }
+    work = tmp_path / "reader"
+    work.mkdir()
+    python = [block for block in todo if block.language == "python"]
+    if python:
+        # Blank lines before each block: a traceback then names the line of the page.
+        script = ""
+        for block in python:
+            script += "\n" * (block.line - 1 - script.count("\n")) + block.text
+        (work / "page.py").write_text(script, encoding="utf-8")
+        _expect_success([sys.executable, "page.py"], work, env, page)
+    for block in todo:
+        if block.language == "console":
+            for command in commands(block):
+                _expect_success(command, work, env, page)
+
+
+def _expect_success(command: list[str], work: Path, env: dict[str, str], page: Path) -> None:
+    done = subprocess.run(
+        command,
+        cwd=work,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=RUN_S_MAX,
+        stdin=subprocess.DEVNULL,
+    )
+    said = f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert done.returncode == 0, f"{_name(page)}: {shlex.join(command)} failed:\n{said}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_a_block_that_is_not_run_says_why(page):
+    """`<!-- not run: reason -->` without a reason is no excuse."""
+    reasons = [found["reason"] for found in NOT_RUN.finditer(page.read_text(encoding="utf-8"))]
+    assert all(len(reason) >= REASON_LETTERS_MIN for reason in reasons), reasons
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that a page's headings get when it is shown on a code host."""
+    found: set[str] = set()
+    outside = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+    for line in outside.splitlines():
+        if heading := HEADING.match(line):
+            words = re.sub(r"[^\w\- ]", "", heading["words"].lower())
+            found.add(words.replace(" ", "-"))
+    return found
+
+
+def _anchors(page: Path) -> set[str]:
+    return anchors(page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_internal_link_leads_somewhere(page):
+    """A link inside the repository names a file that exists and a heading that is in it."""
+    text = page.read_text(encoding="utf-8")
+    broken = []
+    for found in LINK.finditer(text):
+        target = found["target"] or found["image"]
+        if re.match(r"[a-z]+:", target):
+            continue  # another site
+        path, _, anchor = target.partition("#")
+        where = page.parent / path if path else page
+        if not where.exists() or (
+            anchor and where.suffix == ".md" and anchor not in _anchors(where)
+        ):
+            broken.append(target)
+    assert not broken
+
+
+def test_there_is_a_readme():
+    """A stranger starts with README.md."""
+    if not (ROOT / "README.md").exists():
+        pytest.skip("README.md is not written yet")
+    assert runnable(ROOT / "README.md"), "README.md shows no code or command that runs"
+
+
+def test_blocks_are_found_with_their_line_and_reason():
+    """The reader of pages understands fences, languages, reasons and continued commands."""
+    page = (
+        "# Title\n\n```python\nx = 1\n```\n\n<!-- not run: needs a broker -->\n"
+        "```console\n$ hansard up\n```\n````text\n```python\n```\n````\n"
+        "```console\n$ hansard sql \\\n    --as auditor\nposition 4\n```\n"
+    )
+    first, second, third, fourth = blocks(page)
+    assert (first.language, first.line, first.text) == ("python", 4, "x = 1\n")
+    assert (second.reason, third.language, fourth.reason) == ("needs a broker", "text", None)
+    assert commands(fourth) == [["hansard", "sql", "--as", "auditor"]]
+    assert anchors(page) == {"title"}

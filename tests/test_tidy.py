@@ -1,0 +1,269 @@
+"""The house rules that no linter knows, as tests. A broken rule is named with file and line."""
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "hansard"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+REASON_LETTERS_MIN = 8
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _files() -> list[Path]:
+    """Every text file that git tracks or would track; without git, every file of this project."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    names = listed.stdout.split("\0") if listed.returncode == 0 else []
+    found = [ROOT / name for name in names if name] or [
+        *ROOT.glob("*.*"),
+        *(path for part in ("src", "tests", "docs") for path in (ROOT / part).rglob("*")),
+    ]
+    return [path for path in found if path.is_file() and not path.is_symlink()]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:  # a binary file has no words
+        return ""
+
+
+def _python_files() -> list[Path]:
+    return [path for path in _files() if path.suffix == ".py"]
+
+
+def _at(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def _functions(tree: ast.AST) -> Iterator[Function]:
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def _nodes(paths: list[Path]) -> Iterator[tuple[Path, ast.AST]]:
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            yield path, node
+
+
+def test_a_file_can_be_read_in_one_go():
+    """A file of the package stays under 400 lines."""
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+    assert lengths
+    assert not [
+        f"{path.relative_to(ROOT)}: {length} lines, cut it by subject"
+        for path, length in lengths.items()
+        if length >= FILE_LINES_MAX
+    ]
+
+
+def test_a_function_fits_on_a_screen():
+    """A function of the package stays under 70 lines, its docstring included."""
+    assert not [
+        f"{_at(path, node.lineno)} {node.name}"
+        for path, node in _nodes(SOURCES)
+        if isinstance(node, Function)
+        and (node.end_lineno or 0) - node.lineno + 1 >= FUNCTION_LINES_MAX
+    ]
+
+
+DIRECTIVE = re.compile(
+    r"(noqa(?P<noqa>:\s*[A-Z]+[0-9]+(,\s*[A-Z]+[0-9]+)*)?"
+    r"|type:\s*ignore(?P<mypy>\[[^\]]+\])?"
+    r"|pyright:\s*ignore(?P<pyright>\[[^\]]+\])?)",
+)
+
+
+def _unexplained(comment: str) -> bool:
+    """True for a comment that switches a check off without naming it or without saying why."""
+    found = list(DIRECTIVE.finditer(comment))
+    if not any(re.match(r"#\s*$", comment[: match.start()][-2:]) for match in found):
+        return False  # words about a directive, not one
+    reason = re.sub(r"[^A-Za-z]", "", DIRECTIVE.sub("", comment))
+    named = all(match["noqa"] or match["mypy"] or match["pyright"] for match in found)
+    return not named or len(reason) < REASON_LETTERS_MIN
+
+
+@pytest.mark.parametrize(
+    ("comment", "unexplained"),
+    [
+        ("# noqa" + ": S101", True),
+        ("# noqa" + " because it is long", True),
+        ("# noqa" + ": S101 - the caller checked it before", False),
+        ("# type" + ": ignore[arg-type]", True),
+        ("# type" + ": ignore[arg-type]  # the stub is wrong here", False),
+        ("# pyright" + ": ignore[reportAny]  # partly typed library", False),
+        ("# an ordinary comment", False),
+    ],
+)
+def test_the_rule_for_exceptions_tells_good_from_bad(comment, unexplained):
+    """A lint or type exception names its rule and has its reason on the same line."""
+    assert _unexplained(comment) is unexplained
+
+
+def test_every_exception_to_a_check_has_its_reason():
+    """No check is switched off in silence."""
+    assert not [
+        f"{_at(path, token.start[0])} {token.string}"
+        for path in _python_files()
+        for token in tokenize.generate_tokens(io.StringIO(_text(path)).readline)
+        if token.type == tokenize.COMMENT and _unexplained(token.string)
+    ]
+
+
+# Put together, so that this file does not hold what it forbids.
+REGISTRIES = re.compile(
+    "|".join(("py" + r"pi\b", "npm" + "js", "python" + "hosted")), re.IGNORECASE
+)
+MACHINE_PATH = re.compile(r"(?<![\w.~$}*-])/(" + "work|root|opt" + r")(?=[/\s'\"`:,)]|$)")
+LATER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        pytest.param(REGISTRIES, id="registry host"),
+        pytest.param(MACHINE_PATH, id="path of one machine"),
+        pytest.param(LATER, id="work put off"),
+    ],
+)
+def test_no_file_names_what_only_one_place_has(pattern):
+    """No registry host, no absolute path of one machine, no note of work put off, in any file."""
+    assert not [
+        f"{_at(path, number)} {found[0]}"
+        for path in _files()
+        for number, line in enumerate(_text(path).splitlines(), 1)
+        if (found := pattern.search(line))
+    ]
+
+
+def test_no_exception_is_caught_blindly():
+    """No bare `except`, and none that is caught only to be dropped."""
+    assert not [
+        _at(path, node.lineno)
+        for path, node in _nodes(_python_files())
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or (_is_broad(node.type) and _does_nothing(node.body)))
+    ]
+
+
+def _is_broad(caught: ast.expr) -> bool:
+    return isinstance(caught, ast.Name) and caught.id in {"Exception", "BaseException"}
+
+
+def _does_nothing(body: list[ast.stmt]) -> bool:
+    return all(
+        isinstance(statement, ast.Pass | ast.Continue)
+        or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+        for statement in body
+    )
+
+
+DOMAIN = sorted((PACKAGE / "domain").rglob("*.py"))
+IMPURE = {
+    "asyncio",
+    "io",
+    "logging",
+    "os",
+    "random",
+    "secrets",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+}
+IMPURE_CALLS = {"now", "open", "print", "input", "today", "utcnow", "uuid1", "uuid4", "urandom"}
+
+
+def _imported(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=names):
+            return [alias.name.split(".")[0] for alias in names]
+        case ast.ImportFrom(module=str(module), level=0):
+            return [module.split(".")[0]]
+        case _:
+            return []
+
+
+def test_the_domain_is_pure():
+    """No clock, no randomness, no I/O and no `async` in the domain.
+
+    Time and ids come with the command.
+    """
+    bad = []
+    for path, found in _nodes(DOMAIN):
+        node = cast("Any", found)  # every node named below has a line
+        bad += [
+            f"{_at(path, node.lineno)} import {name}" for name in _imported(node) if name in IMPURE
+        ]
+        match node:
+            case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():
+                bad.append(f"{_at(path, node.lineno)} async")
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if (
+                name in IMPURE_CALLS
+            ):
+                bad.append(f"{_at(path, node.lineno)} {name}()")
+            case _:
+                pass
+    assert DOMAIN
+    assert not bad
+
+
+def test_the_domain_imports_the_standard_library_and_msgspec_only():
+    """The import contract forbids what we know of; this allows what we want."""
+    allowed = {*sys.stdlib_module_names, "msgspec", "hansard"}
+    assert not [
+        f"{_at(path, getattr(node, 'lineno', 0))} import {name}"
+        for path, node in _nodes(DOMAIN)
+        for name in _imported(node)
+        if name not in allowed
+    ]
+
+
+ASSERTING = re.compile(
+    r"^_?(assert|check|expect|verify|raises$|warns$|fail$|then$|deprecated_call$)"
+)
+
+
+def _asserts(function: Function) -> bool:
+    """True if the function states something that can fail."""
+    for node in ast.walk(function):
+        match node:
+            case ast.Assert():
+                return True
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if ASSERTING.match(
+                name
+            ):
+                return True
+            case _:
+                pass
+    return False
+
+
+def test_every_test_can_fail():
+    """A test without an assertion proves nothing."""
+    assert not [
+        f"{_at(path, node.lineno)} {node.name}"
+        for path, node in _nodes(TESTS)
+        if isinstance(node, Function) and node.name.startswith("test") and not _asserts(node)
+    ]
