@@ -23,7 +23,7 @@ from hansard.domain.steps import Effects
 P = ParamSpec("P")
 R = TypeVar("R")
 
-RETRY_WAIT = wait_exponential_jitter(initial=0.2, max=30.0)
+RETRY_WAIT = wait_exponential_jitter(multiplier=0.2, max=30.0)
 """Seconds between attempts unless a tool says otherwise: doubling from 0.2 s, at most 30 s."""
 
 DOUBTFUL: tuple[type[BaseException], ...] = (TimeoutError, ConnectionError, EOFError)

@@ -50,6 +50,7 @@ def untoken(text: str) -> str:
     return raw.encode("latin-1").decode()
 
 
+@lru_cache(maxsize=8_192)
 def is_digested(stream: StreamId) -> bool:
     """Whether the subject carries a digest in place of one of the stream's names."""
     match stream:

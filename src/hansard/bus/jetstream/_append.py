@@ -36,6 +36,7 @@ from hansard.bus.jetstream._wire import (
     NoAnswer,
     NotSent,
     Rejected,
+    block,
 )
 from hansard.bus.log import Append, Expected, NothingUnder, Stored, StreamAt, VersionFree
 from hansard.domain.errors import BadValue
@@ -59,7 +60,7 @@ class _Entry(msgspec.Struct):
     append: Append
     subject: str
     body: bytes
-    headers: dict[str, str]
+    headers: bytes
 
 
 class _Attempts:
@@ -162,6 +163,9 @@ class Appender:
     # ------------------------------------------------------------ one message
 
     def _entry(self, append: Append) -> _Entry:
+        if append.commit.stream is None and subjects.is_digested(append.stream):
+            named = msgspec.structs.replace(append.commit, stream=append.stream)
+            append = msgspec.structs.replace(append, commit=named)
         commit = append.commit
         body = encode(append.stream, commit)
         if len(body) > COMMIT_BYTES_MAX:
@@ -170,17 +174,15 @@ class Appender:
         subject = f"{subjects.prefix(self._workspace, append.stream)}.{commit.version}"
         return _Entry(append, subject, body, self._headers(append.expected))
 
-    def _headers(self, expected: Expected) -> dict[str, str]:
+    def _headers(self, expected: Expected) -> bytes:
         match expected:
             case VersionFree():
                 return FIRST
             case NothingUnder():
-                return {EXPECTED_SEQUENCE: "0", EXPECTED_SUBJECT: self._watched(expected)}
+                return block({EXPECTED_SEQUENCE: "0", EXPECTED_SUBJECT: self._watched(expected)})
             case StreamAt(_, position):
-                return {
-                    EXPECTED_SEQUENCE: str(position),
-                    EXPECTED_SUBJECT: self._watched(expected),
-                }
+                watched = self._watched(expected)
+                return block({EXPECTED_SEQUENCE: str(position), EXPECTED_SUBJECT: watched})
             case _:
                 assert_never(expected)
 

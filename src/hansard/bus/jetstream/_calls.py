@@ -9,7 +9,7 @@ import msgspec
 
 from hansard.bus.errors import BrokerError
 from hansard.bus.jetstream._client import Broker
-from hansard.bus.jetstream._wire import Ack, NoAnswer, NoResponders, acknowledged
+from hansard.bus.jetstream._wire import HEADER_LINE, Ack, NoAnswer, NoResponders, acknowledged
 from hansard.bus.jetstream.options import REQUEST_TIMEOUT_S
 
 BATCH_MESSAGES_MAX = 1_000
@@ -18,13 +18,7 @@ BATCH_MESSAGES_MAX = 1_000
 JETSTREAM_OFF = 503
 """No responders: JetStream is off for this account, or not on yet."""
 
-_BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT = (
-    "Nats-Batch-Id",
-    "Nats-Batch-Sequence",
-    "Nats-Batch-Commit",
-)
-
-Outgoing = tuple[str, bytes, dict[str, str]]
+Outgoing = tuple[str, bytes, bytes]
 """Subject, body, headers."""
 
 
@@ -32,7 +26,7 @@ async def publish(
     broker: Broker,
     subject: str,
     payload: bytes,
-    headers: dict[str, str],
+    headers: bytes,
     timeout_s: float = REQUEST_TIMEOUT_S,
 ) -> Ack:
     """Publish to a stream. Raises Rejected (nothing stored), NoAnswer (unknown), NoResponders."""
@@ -48,12 +42,17 @@ async def publish_all(
     whoever knows it could end the batch. About 4 ms whatever the size. Raises as `publish`.
     """
     batch = uuid4().hex
-    for number, (subject, payload, headers) in enumerate(messages[:-1], 1):
-        place = {_BATCH_ID: batch, _BATCH_SEQUENCE: str(number), **headers}
-        await broker.send(subject, payload, "", place)
+    place = b"NATS/1.0\r\nNats-Batch-Id: %b\r\nNats-Batch-Sequence: " % batch.encode()
+    rest = len(HEADER_LINE)
+    before = [
+        (subject, payload, "", b"%b%d\r\n%b" % (place, number, headers[rest:]))
+        for number, (subject, payload, headers) in enumerate(messages[:-1], 1)
+    ]
+    if before:
+        await broker.send_all(before)
     subject, payload, headers = messages[-1]
-    place = {_BATCH_ID: batch, _BATCH_SEQUENCE: str(len(messages)), _BATCH_COMMIT: "1", **headers}
-    ack = await publish(broker, subject, payload, place, timeout_s)
+    end = b"%b%d\r\nNats-Batch-Commit: 1\r\n%b" % (place, len(messages), headers[rest:])
+    ack = await publish(broker, subject, payload, end, timeout_s)
     if ack.count != len(messages) or ack.batch != batch:
         raise NoAnswer(f"{ack.count} of {len(messages)} messages of a batch were acknowledged")
     return ack.seq - ack.count + 1

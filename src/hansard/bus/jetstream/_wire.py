@@ -18,7 +18,16 @@ from hansard.domain.errors import Corrupt
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 
-FIRST = {EXPECTED_SEQUENCE: "0"}
+HEADER_LINE = b"NATS/1.0\r\n"
+
+
+def block(headers: dict[str, str]) -> bytes:
+    """Headers as they go over the wire. Ours are tokens and subjects: nothing to escape."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return HEADER_LINE + lines.encode() + b"\r\n"
+
+
+FIRST = block({EXPECTED_SEQUENCE: "0"})
 """The header of an ordinary commit: nothing stands on its subject yet."""
 
 LOST_RACE = frozenset({10071, 10164, 10077})
@@ -177,5 +186,29 @@ def rendered(headers: dict[str, str]) -> bytes:
     """
     rest = dict(headers)
     line = " ".join(filter(None, ["NATS/1.0", rest.pop("Status", ""), rest.pop("Description", "")]))
-    lines = [line, *(f"{name}: {value}" for name, value in rest.items()), "", ""]
-    return "\r\n".join(lines).encode()
+    return line.encode() + b"\r\n" + block(rest)[len(HEADER_LINE) :]
+
+
+def parsed(headers: bytes) -> dict[str, str]:
+    """The reverse of `block`: what nats-py's public `publish` wants."""
+    lines = headers.decode().split("\r\n")[1:]
+    return dict(line.split(": ", 1) for line in lines if line)
+
+
+def command(subject: str, reply: str, headers: bytes, payload: bytes) -> bytes:
+    """The bytes of one publish (PUB, or HPUB with headers)."""
+    if not headers:
+        return b"PUB %b %b %d\r\n%b\r\n" % (
+            subject.encode(),
+            reply.encode(),
+            len(payload),
+            payload,
+        )
+    return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (
+        subject.encode(),
+        reply.encode(),
+        len(headers),
+        len(headers) + len(payload),
+        headers,
+        payload,
+    )
