@@ -1,326 +1,330 @@
-"""The supervisor of the embedded broker: `python -m hansard.bus._supervisor DIR DURABILITY BINARY`.
+"""The supervisor of an embedded server: `python -m hansard.bus._supervisor`, started by `join`.
 
-Starts nats-server, restarts it on the same port when it dies, and stops it when the last user is
-gone. Users hold the write end of a FIFO; its read end hangs up when there is none. A lock file
-settles the race between the last one leaving and the next one coming.
+It keeps one nats-server running for as long as somebody uses it. It ends the server half a second
+after the last user is gone, however that user went; it restarts a server that dies; and a server
+never outlives it. One thread, one loop; whatever happens wakes it through one `poll`.
+
+It says "up" on its standard output once processes can enter, then writes to the log only.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-import ctypes
-import fcntl
 import os
-import secrets
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections import deque
+import traceback
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from hansard.bus.server import Durability, Login, Paths, ServerInfo
+from hansard.bus import _server_process
+from hansard.bus._server_place import (
+    LOCK_POLL_S,
+    PRIVATE_DIR,
+    PRIVATE_FILE,
+    Durability,
+    Place,
+    ServerInfo,
+    hung_up,
+    locked,
+    take,
+)
+
+UP = b"up\n"
 
 GRACE_S = 0.5
-"""How long the last user may be gone before the broker stops: a quick next one finds it running."""
+"""How long the server runs without users, so that one command after the other finds it warm."""
 
-TICK_MS = 100
-"""How often the broker's process is looked at."""
+GRACE_POLL_S = 0.05
+READY_POLL_S = 0.01
+"""Pauses between two looks at a state that has no event of its own."""
 
-FIRST_USER_S = 30.0
-"""How long the supervisor waits for the user that started it."""
+READY_TIMEOUT_S = 600.0
+"""A server that does not answer for so long is killed: a million commits are read in 2 s."""
 
-READY_S = 25.0
-"""How long nats-server may take to answer: opening a store of ten million commits fits."""
+RESTARTS_MAX = 5
+RESTART_WINDOW_S = 60.0
+"""A server that dies more often within the window is given up."""
 
-STOP_S = 1.0
-"""How long nats-server may take to stop before it is killed: all it had acknowledged is safe."""
+STARTS_MAX = 3
+"""Tries of a server that has not answered yet: somebody may take the port in between."""
 
-RESTARTS_MAX, RESTARTS_WINDOW_S = 5, 60.0
-"""More deaths than this in that time, and the supervisor gives up."""
+BACKOFF_S = 0.1
+"""Pause before the first restart; each further one within the window doubles it."""
 
-SYNC_INTERVAL = {Durability.STRICT: "always", Durability.RELAXED: "10ms"}
-"""`strict`: fsync before each acknowledgement. `relaxed`: at most about 14 ms unsynced."""
+STORE_WAIT_S = 15.0
+"""How long to wait for a predecessor to release the store."""
 
-PR_SET_PDEATHSIG = 1
-
-DENIED = tuple(
-    f"$JS.API.STREAM.{verb}.>"
-    for verb in ("CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "RESTORE", "SNAPSHOT")
-)
-"""What the runtime user may not ask: it appends and reads, it never changes a stream."""
+ORPHAN_AFTER_S = 2.5
+"""A predecessor's server that still runs after this has no supervisor: end it. More than a clean
+stop takes."""
 
 
-class Logins(msgspec.Struct):
-    """What survives a restart: generated passwords, and the port clients know."""
-
-    admin: Login
-    runtime: Login
-    system: Login
-    port: int = 0
-
-
-def main(arguments: list[str]) -> int:
-    """Run until the last user is gone. 0: stopped in order; 1: given up; 3: another one runs."""
-    root, durability, binary = arguments
-    paths = Paths(Path(root))
-    owner = os.open(paths.owner, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return 3
-    supervisor = Supervisor(paths, Durability(durability), binary)
-    signal.signal(signal.SIGTERM, supervisor.on_signal)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        return supervisor.run()
-    finally:
-        supervisor.stop()
-        os.close(owner)
+class GaveUp(Exception):
+    """The server cannot be run; the message goes to the error file, for `join` to raise."""
 
 
 class Supervisor:
-    """One broker and its users."""
+    """The loop. `store_lock` is the descriptor of the lock, held, that the server inherits."""
 
-    def __init__(self, paths: Paths, durability: Durability, binary: str) -> None:
-        self._paths = paths
+    def __init__(
+        self, place: Place, durability: Durability, binary: Path, store_lock: int, log_since: int
+    ) -> None:
+        self._place = place
         self._durability = durability
         self._binary = binary
+        self._store_lock = store_lock
+        self._log_since = log_since
+        self._credentials = place.read_credentials()
         self._server: subprocess.Popen[bytes] | None = None
-        self._deaths: deque[float] = deque()
-        self._stopping = False
-        self._logins = _logins(paths)
+        self._launched_at = 0.0
+        self._next_start_at = 0.0
+        self._answers = False
+        self._answered_once = False
+        self._deaths: list[float] = []
+        self._alone_since: float | None = None
+        self._over = False
+        self._wakeup, wakeup_in = os.pipe()
+        os.set_blocking(self._wakeup, False)
+        os.set_blocking(wakeup_in, False)
+        signal.set_wakeup_fd(wakeup_in, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._end)
+        self._users = place.receive()
 
-    def on_signal(self, *_: object) -> None:
-        """Asked to stop."""
-        self._stopping = True
-
-    def run(self) -> int:
-        """Watch users and server."""
-        _stop_leftover(self._paths)
-        users = self._open_users()
-        self._start()
-        poller = select.poll()
-        poller.register(users, select.POLLIN)
-        first = time.monotonic() + FIRST_USER_S
-        gone_since: float | None = None
-        while not self._stopping:
-            if not self._keep_running():
-                return 1
-            events = dict(poller.poll(TICK_MS)).get(users, 0)
-            now = time.monotonic()
-            if events & select.POLLIN:
-                os.read(users, 4_096)
-                first = float("inf")
-            if events & select.POLLHUP:
-                gone_since = now if gone_since is None else gone_since
-                if now - gone_since >= GRACE_S and self._leave(poller, users):
-                    return 0
-                time.sleep(TICK_MS / 2_000)
-            else:
-                gone_since = None
-                if now > first:
-                    return 0
-        return 0
-
-    def _open_users(self) -> int:
-        self._paths.users.unlink(missing_ok=True)
-        os.mkfifo(self._paths.users, 0o600)
-        return os.open(self._paths.users, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def _leave(self, poller: select.poll, users: int) -> bool:
-        """Stop, unless somebody is joining right now."""
-        lock = os.open(self._paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def run(self) -> None:
+        """Serve until there are no users or a signal says so. Raises GaveUp, OSError."""
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            return False
-        try:
-            if not dict(poller.poll(0)).get(users, 0) & select.POLLHUP:
-                return False
-            self.stop()
-            return True
+            while not self._over:
+                pause_s = self._step()
+                if not self._over:
+                    self._wait(pause_s)
         finally:
-            os.close(lock)
+            # In this order: nobody new enters, nobody is told of a server that ends.
+            self._leave_users()
+            self._place.state.unlink(missing_ok=True)
+            if self._server is not None:
+                _server_process.stop(self._server)
 
-    def _keep_running(self) -> bool:
-        server = self._server
-        if server is None or server.poll() is None:
-            return True
+    def _end(self, number: int, _frame: object) -> None:
+        _say(f"received {signal.Signals(number).name}")
+        self._over = True
+
+    def _step(self) -> float | None:
+        """Do what is due; seconds until something may be due again, None: until an event."""
         now = time.monotonic()
-        self._deaths.append(now)
-        while self._deaths and self._deaths[0] < now - RESTARTS_WINDOW_S:
-            self._deaths.popleft()
-        print(f"nats-server ended with {server.returncode}", file=sys.stderr, flush=True)
-        if len(self._deaths) > RESTARTS_MAX:
-            return False
-        self._start()
-        return True
+        due = [self._watch_users(now), self._watch_server(now)]
+        return min((pause for pause in due if pause is not None), default=None)
 
-    def _start(self) -> None:
-        port = self._logins.port if _is_free(self._logins.port) else _free_port()
-        self._logins.port = port
-        _write(self._paths.logins, msgspec.json.encode(self._logins))
-        _write(self._paths.config, msgspec.json.encode(self._config(port)))
-        self._server = subprocess.Popen(  # noqa: S603 -- the binary that `join` found
-            [self._binary, "-c", str(self._paths.config)],
-            stdin=subprocess.DEVNULL,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 -- this process has one thread
-        )
-        version = self._await_ready(port)
-        if version is None:
-            return
-        info = ServerInfo(
-            f"nats://127.0.0.1:{port}",
-            self._durability,
-            self._logins.admin,
-            self._logins.runtime,
-            self._logins.system,
-            self._server.pid,
-            os.getpid(),
-            version,
-        )
-        _write(self._paths.state, msgspec.json.encode(info))
+    def _wait(self, pause_s: float | None) -> None:
+        poll = select.poll()
+        poll.register(self._wakeup, select.POLLIN)
+        if self._alone_since is None and self._users >= 0:
+            poll.register(self._users, 0)  # POLLHUP comes unasked, and stays until a user comes
+        poll.poll(None if pause_s is None else max(1, int(pause_s * 1000)))
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wakeup, 512)
 
-    def _config(self, port: int) -> dict[str, Any]:
-        """nats-server reads JSON as a form of its own configuration."""
-        logins = self._logins
-        runtime = {"publish": {"deny": list(DENIED)}}
-        return {
-            "host": "127.0.0.1",
-            "port": port,
-            "server_name": f"hansard-{logins.admin.password[:8]}",
-            "jetstream": {
-                "store_dir": str(self._paths.store),
-                "sync_interval": SYNC_INTERVAL[self._durability],
-            },
-            "accounts": {
-                "HANSARD": {
-                    "jetstream": "enabled",
-                    "users": [
-                        msgspec.to_builtins(logins.admin),
-                        msgspec.to_builtins(logins.runtime) | {"permissions": runtime},
-                    ],
-                },
-                "SYS": {"users": [msgspec.to_builtins(logins.system)]},
-            },
-            "system_account": "SYS",
-        }
+    # ------------------------------------------------------------ users
 
-    def _await_ready(self, port: int) -> str | None:
-        """The server's version once it answers as it should; None where it died instead."""
-        deadline = time.monotonic() + READY_S
-        while time.monotonic() < deadline and not self._stopping:
-            if self._server is None or self._server.poll() is not None:
-                return None
-            version = _ask(port, self._logins.runtime)
-            if version is not None:
-                return version
-            time.sleep(0.02)
-        return None
+    def _watch_users(self, now: float) -> float | None:
+        if not hung_up(self._users):
+            self._alone_since = None
+            return None
+        if self._alone_since is None:
+            self._alone_since = now
+        if now - self._alone_since >= GRACE_S:
+            self._leave_if_alone()
+        return GRACE_POLL_S
 
-    def stop(self) -> None:
-        """Stop the server, and take away what says that it runs. Safe to call again."""
-        self._paths.state.unlink(missing_ok=True)
-        self._paths.users.unlink(missing_ok=True)
-        server, self._server = self._server, None
-        if server is None or server.poll() is not None:
-            return
-        server.terminate()
+    def _leave_if_alone(self) -> None:
+        """Decide to stop, unless somebody is about to enter: then look again soon."""
         try:
-            server.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+            with locked(self._place.join_lock, 0.0) as held:
+                if held and hung_up(self._users):
+                    _say("no users are left")
+                    self._leave_users()
+                    self._over = True
+        except FileNotFoundError:
+            _say("the data directory is gone")
+            self._over = True
 
+    def _leave_users(self) -> None:
+        if self._users >= 0:
+            os.close(self._users)
+            self._users = -1
 
-def _die_with_parent() -> None:
-    """Have the kernel end nats-server when this supervisor is killed (Linux only)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    # ------------------------------------------------------------ server
 
+    def _watch_server(self, now: float) -> float | None:
+        if self._over:
+            return None
+        if self._server is None:
+            if now < self._next_start_at:
+                return self._next_start_at - now
+            self._start(now)
+            return READY_POLL_S
+        code = self._server.poll()
+        if code is not None:
+            return self._died(code, now)
+        if self._answers:
+            return None
+        version = _server_process.probe(
+            self._credentials.port, self._credentials.name, self._credentials.admin
+        )
+        if version is not None:
+            self._answered(self._server.pid, version, now)
+            return None
+        if now - self._launched_at > READY_TIMEOUT_S:
+            _say(f"the server did not answer for {READY_TIMEOUT_S:.0f} s")
+            self._server.kill()
+        return READY_POLL_S
 
-def _logins(paths: Paths) -> Logins:
-    try:
-        return msgspec.json.decode(paths.logins.read_bytes(), type=Logins)
-    except FileNotFoundError:
-        return Logins(_new_login("admin"), _new_login("runtime"), _new_login("system"))
-
-
-def _new_login(user: str) -> Login:
-    return Login(user, secrets.token_urlsafe(24))
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Replace a file whole, readable by this user only."""
-    new = path.with_suffix(path.suffix + ".new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-
-
-def _is_free(port: int) -> bool:
-    if not port:
-        return False
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    def _start(self, now: float) -> None:
+        port = _server_process.free_port(self._credentials.port)
+        if port != self._credentials.port:
+            self._credentials = msgspec.structs.replace(self._credentials, port=port)
+            self._place.write_credentials(self._credentials)
+        self._place.write_config(
+            _server_process.config(self._place, self._credentials, self._durability, port)
+        )
         try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+            self._server = _server_process.launch(self._binary, self._place, self._store_lock)
+        except OSError as error:
+            raise GaveUp(f"{self._binary} cannot be run ({error})") from error
+        self._launched_at = now
+
+    def _answered(self, pid: int, version: str, now: float) -> None:
+        self._answers = self._answered_once = True
+        self._place.write_state(
+            ServerInfo(
+                url=f"nats://{_server_process.HOST}:{self._credentials.port}",
+                durability=self._durability,
+                admin=self._credentials.admin,
+                runtime=self._credentials.runtime,
+                system=self._credentials.system,
+                server_pid=pid,
+                supervisor_pid=os.getpid(),
+                version=version,
+            )
+        )
+        _say(f"nats-server {version} answers after {now - self._launched_at:.3f} s")
+
+    def _died(self, code: int, now: float) -> float:
+        """Restart later, or give up. The pause until then."""
+        self._place.state.unlink(missing_ok=True)
+        self._server = None
+        self._answers = False
+        self._deaths = [at for at in self._deaths if now - at < RESTART_WINDOW_S] + [now]
+        deaths = len(self._deaths)
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        limit = RESTARTS_MAX + 1 if self._answered_once else STARTS_MAX
+        if deaths >= limit:
+            raise GaveUp(
+                f"nats-server {how}, the last of {deaths} times within {RESTART_WINDOW_S:.0f} s; "
+                "the log says:\n" + self._place.log_tail(self._log_since)
+            )
+        pause_s: float = BACKOFF_S * 2 ** (deaths - 1)
+        _say(f"nats-server {how}; starting it again in {pause_s:.1f} s")
+        self._next_start_at = now + pause_s
+        return pause_s
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _take_store(place: Place) -> int:
+    """The store's lock, once a predecessor is gone; the server of a dead one is ended.
+
+    Raises GaveUp if it does not go.
+    """
+    fd = os.open(place.store_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    began = time.monotonic()
+    while not take(fd):
+        waited_s = time.monotonic() - began
+        if waited_s > STORE_WAIT_S:
+            raise GaveUp(
+                f"another process has held {place.store_lock} for {STORE_WAIT_S:.0f} s: "
+                "end the nats-server that runs on this data directory"
+            )
+        if waited_s > ORPHAN_AFTER_S:
+            _end_orphan(place, by_force=waited_s > 2 * ORPHAN_AFTER_S)
+        time.sleep(LOCK_POLL_S)
+    return fd
 
 
-def _ask(port: int, login: Login) -> str | None:
-    """The version of a server that answers, knows the login and has JetStream on."""
+def _end_orphan(place: Place, *, by_force: bool) -> None:
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
-            reader = connection.makefile("rb")
-            info = msgspec.json.decode(reader.readline().removeprefix(b"INFO "))
-            hello = {"verbose": False, "pedantic": False, "user": login.user, "pass": login.password}
-            connection.sendall(b"CONNECT " + msgspec.json.encode(hello) + b"\r\nPING\r\n")
-            answer = reader.readline()
-    except (OSError, msgspec.DecodeError):
-        return None
-    if answer.strip() != b"PONG" or not info.get("jetstream"):
-        return None
-    version: str = info["version"]
-    return version
-
-
-def _stop_leftover(paths: Paths) -> None:
-    """Stop a server whose supervisor was killed where the kernel did not do so."""
-    try:
-        info = msgspec.json.decode(paths.state.read_bytes(), type=ServerInfo)
-    except (FileNotFoundError, msgspec.DecodeError):
+        left = place.read_state()
+    except msgspec.DecodeError:
         return
-    paths.state.unlink(missing_ok=True)
-    said = subprocess.run(  # noqa: S603 -- a fixed command
-        ["/bin/ps", "-o", "command=", "-p", str(info.server_pid)],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout
-    if str(paths.config) in said:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(info.server_pid, signal.SIGTERM)
+    if left is None or not _server_process.is_ours(left.server_pid, place):
+        return
+    try:
+        os.kill(left.server_pid, signal.SIGKILL if by_force else signal.SIGTERM)
+    except ProcessLookupError:
+        return
+
+
+def _serve(place: Place, durability: Durability, binary: Path, log_since: int) -> None:
+    store_lock = _take_store(place)
+    # Before anybody can enter, so that what is found there later is ours.
+    place.state.unlink(missing_ok=True)
+    place.error.unlink(missing_ok=True)
+    place.store.mkdir(mode=PRIVATE_DIR, exist_ok=True)
+    supervisor = Supervisor(place, durability, binary, store_lock, log_since)
+    os.write(sys.stdout.fileno(), UP)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    supervisor.run()
+
+
+def _say(text: str) -> None:
+    now = time.strftime("%Y/%m/%d %H:%M:%S")
+    os.write(sys.stderr.fileno(), f"[{os.getpid()}] {now} [supervisor] {text}\n".encode())
+
+
+def _become_daemon() -> None:
+    """Leave the process that started us: it need not wait for our end. Start from a clean slate."""
+    if os.fork():
+        os._exit(0)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.umask(0o777 & ~PRIVATE_DIR)
+    _server_process.name_process("hansard-server")
+
+
+def main() -> int:
+    """Run until the last user is gone. 0 after a clean end, 1 with the reason in the error file."""
+    parser = argparse.ArgumentParser(prog="hansard.bus._supervisor", description=__doc__)
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--durability", type=Durability, required=True)
+    parser.add_argument("--nats-server", type=Path, required=True)
+    given = parser.parse_args()
+    _become_daemon()
+    place = Place(given.data_dir)
+    log_since = os.fstat(sys.stderr.fileno()).st_size
+    _say(f"started for {place.root}, durability {given.durability.value}")
+    other = place.enter()
+    if other is not None:
+        os.close(other)
+        _say("another supervisor already runs here")
+        return 1
+    try:
+        _serve(place, given.durability, given.nats_server, log_since)
+    except GaveUp as error:
+        _say(f"gave up: {error}")
+        place.write_error(str(error))
+        return 1
+    except Exception:  # noqa: BLE001 -- nobody is above us: `join` reports it
+        told = traceback.format_exc()
+        _say(f"failed: {told}")
+        place.write_error(f"the supervisor failed:\n{told}")
+        return 1
+    _say("ended")
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

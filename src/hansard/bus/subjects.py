@@ -101,6 +101,11 @@ def subject(workspace: str, stream: StreamId, version: int) -> str:
     return f"{prefix(workspace, stream)}.{version}"
 
 
+def all_lives(workspace: str) -> str:
+    """The filter over every commit of every run's life."""
+    return f"hansard.{workspace}.run.*.life.*"
+
+
 def any_role(workspace: str, run: str, agent: str) -> str:
     """The filter over an agent's streams in a run under every role."""
     return f"{run_prefix(workspace, run)}.agent.*.{token(agent)}.>"

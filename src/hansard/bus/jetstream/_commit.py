@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -99,9 +101,8 @@ class Committer:
         if self._batch is not None:
             return
         if len(self._waiting) >= GROUP_MIN:
-            group = self._take()
             self._crowded = True
-            self._batch = asyncio.get_running_loop().create_task(self._send_group(group))
+            self._batch = asyncio.get_running_loop().create_task(self._send_groups())
             return
         self._crowded = False
         while self._waiting and self._singles < SINGLES_MAX:
@@ -133,11 +134,32 @@ class Committer:
         self._waiting.extendleft(reversed(later))
         return group
 
-    async def _send_group(self, group: list[_Waiting]) -> None:
+    async def _send_groups(self) -> None:
+        """Send groups one after the other while enough wait. The next one is handed to the socket
+        before the callers of the last one wake, since what they do next takes its time.
+        """
+        loop = asyncio.get_running_loop()
+        group = self._take()
+        settle: Callable[[], None] | None = None
         try:
-            first = await publish_all(
-                self._broker, [(entry.subject, entry.body, FIRST) for entry in group]
-            )
+            while group:
+                messages = [(entry.subject, entry.body, FIRST) for entry in group]
+                sending = loop.create_task(publish_all(self._broker, messages))
+                await asyncio.sleep(0)
+                if settle is not None:
+                    settle()
+                await asyncio.wait({sending})
+                settle = partial(self._settle, group, sending)
+                group = self._take() if len(self._waiting) >= GROUP_MIN else []
+        finally:
+            if settle is not None:
+                settle()
+            self._batch = None
+            self._schedule()
+
+    def _settle(self, group: list[_Waiting], sent: asyncio.Task[int]) -> None:
+        try:
+            first = sent.result()
         except Rejected:
             # One of them lost: each goes alone and learns for itself.
             for entry in group:
@@ -150,9 +172,6 @@ class Committer:
             for position, entry in enumerate(group, first):
                 if not entry.future.done():
                     entry.future.set_result(position)
-        finally:
-            self._batch = None
-            self._schedule()
 
     async def close(self) -> None:
         """Wait for the batch in flight."""

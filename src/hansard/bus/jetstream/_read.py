@@ -98,7 +98,7 @@ class Reader:
 
     async def runs(self) -> list[str]:
         """As the port says."""
-        names, _ = await self.names(f"{subjects.run_prefix(self._workspace, '*')}.life.*")
+        names, _ = await self.names(subjects.all_lives(self._workspace))
         runs: dict[str, None] = {}
         digested: list[str] = []
         for name in names:

@@ -1,0 +1,216 @@
+"""One nats-server process: its configuration, port, start, first answer and end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hansard.bus._server_place import Credentials, Durability, Login, Place
+
+HOST = "127.0.0.1"
+
+PORT_MIN, PORT_MAX = 20_000, 29_999
+"""Below what systems hand out to outgoing connections (Linux from 32768, macOS from 49152).
+
+In that range, a client that retries while the server is down could be given the server's port as
+its own and so connect to itself, and the server could not come back.
+"""
+
+PORT_TRIES_MAX = 50
+
+SYNC_INTERVALS = {Durability.STRICT: "always", Durability.RELAXED: '"10ms"'}
+
+RUNTIME_DENIED = tuple(
+    f"$JS.API.STREAM.{verb}.>"
+    for verb in ("CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "RESTORE", "SNAPSHOT")
+)
+"""Events are never deleted or changed: `UPDATE` with a small `max_msgs` would delete them, too."""
+
+PROBE_TIMEOUT_S = 1.0
+"""For one step of a probe: the server answers at once or does not listen yet."""
+
+PROBE_BYTES_MAX = 64 * 1024
+
+TERM_S = 1.2
+"""From SIGTERM to SIGKILL: together with the supervisor's grace less than two seconds. An ended
+write is on disk or unacknowledged either way; a clean end makes the next start quicker."""
+
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+
+_CONFIG = """\
+# Written by hansard at each start of the server; changes are lost.
+server_name: {name}
+host: {host}
+port: {port}
+max_payload: 1MB
+jetstream {{
+  store_dir: {store}
+  sync_interval: {sync_interval}
+  max_file: 1PB  # the disk is the limit; the default is three quarters of what is free at the start
+}}
+system_account: SYS
+accounts {{
+  SYS {{ users: [ {{ user: {system.user}, password: {system.password} }} ] }}
+  HANSARD {{
+    jetstream: enabled
+    users: [
+      {{ user: {admin.user}, password: {admin.password} }}
+      {{ user: {runtime.user}, password: {runtime.password}
+         permissions: {{ publish: {{ deny: [{denied}] }} }} }}
+    ]
+  }}
+}}
+"""
+
+
+def config(place: Place, credentials: Credentials, durability: Durability, port: int) -> bytes:
+    """The server's configuration file."""
+    return os.fsencode(
+        _CONFIG.format(
+            name=quoted(credentials.name),
+            host=quoted(HOST),
+            port=port,
+            store=quoted(str(place.store)),
+            sync_interval=SYNC_INTERVALS[durability],
+            system=_quoted_login(credentials.system),
+            admin=_quoted_login(credentials.admin),
+            runtime=_quoted_login(credentials.runtime),
+            denied=", ".join(quoted(subject) for subject in RUNTIME_DENIED),
+        )
+    )
+
+
+def quoted(text: str) -> str:
+    r"""A string of the configuration: what is not plain ASCII goes in as `\xHH`, byte by byte.
+
+    Unquoted, `$X` would be a variable and `#` a comment. The grammar is nats-server's conf/lex.go.
+    """
+    plain = range(0x20, 0x7F)
+    escaped = (
+        chr(byte) if byte in plain and byte not in b'"\\' else f"\\x{byte:02x}"
+        for byte in os.fsencode(text)
+    )
+    return '"' + "".join(escaped) + '"'
+
+
+def _quoted_login(login: Login) -> Login:
+    return Login(quoted(login.user), quoted(login.password))
+
+
+def free_port(preferred: int) -> int:
+    """The preferred port if it is free (0: none), else another that is."""
+    candidates = [preferred] if preferred else []
+    candidates += random.SystemRandom().sample(range(PORT_MIN, PORT_MAX + 1), PORT_TRIES_MAX)
+    for port in (*candidates, 0):
+        with socket.socket() as probe_socket:
+            # As the server does: connections of its predecessor that linger do not count.
+            probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe_socket.bind((HOST, port))
+            except OSError:
+                continue
+            bound: int = probe_socket.getsockname()[1]
+            return bound
+    raise OSError(f"no free port on {HOST}")
+
+
+def launch(binary: Path, place: Place, lock_fd: int) -> subprocess.Popen[bytes]:
+    """Start the server. It inherits the store's lock, our output, and nothing else.
+
+    Raises OSError if the binary cannot be run.
+    """
+    return subprocess.Popen(  # noqa: S603 -- the binary that `join` found
+        [binary, "-c", place.config],
+        stdin=subprocess.DEVNULL,
+        cwd="/",
+        pass_fds=(lock_fd,),
+        preexec_fn=_die_with_parent(),  # noqa: PLW1509 -- the supervisor has one thread
+    )
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """What the child does before exec so that it never outlives the supervisor; Linux only.
+
+    SIGKILL, because nobody is left to see to it that a gentler signal is obeyed.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    parent = os.getpid()
+
+    def arrange() -> None:
+        prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+        if os.getppid() != parent:  # it died before we asked
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return arrange
+
+
+def name_process(name: str) -> None:
+    """Set what `ps -o comm` shows; Linux only."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End the server: cleanly if it hurries, in any case for certain."""
+    process.terminate()
+    try:
+        process.wait(TERM_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def probe(port: int, name: str, login: Login) -> str | None:
+    """The version of the server of that name once it lets the login in with JetStream on, or None.
+
+    The name tells it from a stranger who took the port.
+    """
+    try:
+        with socket.create_connection((HOST, port), PROBE_TIMEOUT_S) as connection:
+            info = _line(connection)
+            if not info.startswith(b"INFO "):
+                return None
+            said: dict[str, Any] = msgspec.json.decode(info[5:])
+            if said.get("server_name") != name or said.get("jetstream") is not True:
+                return None
+            hello = {"user": login.user, "pass": login.password, "verbose": False}
+            connection.sendall(b"CONNECT " + msgspec.json.encode(hello) + b"\r\nPING\r\n")
+            answer = _line(connection)
+            while answer.startswith(b"INFO "):
+                answer = _line(connection)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return str(said.get("version", "")) if answer == b"PONG" else None
+
+
+def _line(connection: socket.socket) -> bytes:
+    received = b""
+    while not received.endswith(b"\r\n"):
+        byte = connection.recv(1)  # not a byte more than the line; there are three of them
+        if not byte or len(received) > PROBE_BYTES_MAX:
+            raise ConnectionError("the line did not end")
+        received += byte
+    return received[:-2]
+
+
+def is_ours(pid: int, place: Place) -> bool:
+    """Whether that process is a nats-server run with this place's configuration."""
+    command = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+    try:
+        told = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:  # no such process, or no Linux
+        told = subprocess.run(command, capture_output=True, check=False).stdout  # noqa: S603 -- words of our own
+    return b"nats-server" in told and os.fsencode(place.config) in told
