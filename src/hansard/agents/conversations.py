@@ -9,7 +9,7 @@ import msgspec
 from hansard.agents import payloads
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive, revive_all
-from hansard.bus.states import RunView
+from hansard.bus.log import Stored
 from hansard.domain import values
 from hansard.domain.agent import MessageAdded
 from hansard.domain.conversation import RunJoined
@@ -40,7 +40,7 @@ async def conversation(workspace: Workspace, name: str) -> Conversation:
     messages: list[dict[str, Any]] = []
     tokens = 0
     for run in found:
-        for message in _added(await workspace.states.run(run)):
+        for message in _added(await workspace.states.history(run)):
             messages.append(await provider_form(workspace, message))
             tokens += message.tokens or 0
     return Conversation(name, found, messages, tokens)
@@ -52,7 +52,7 @@ async def turns(workspace: Workspace, name: str, run: str) -> int:
     for earlier in await _runs(workspace, name):
         if earlier == run:
             break
-        added = _added(await workspace.states.run(earlier))
+        added = _added(await workspace.states.history(earlier))
         count += sum(message.role == "user" for message in added)
     return count
 
@@ -63,10 +63,10 @@ async def _runs(workspace: Workspace, name: str) -> list[str]:
     return [event.run for event in events if isinstance(event, RunJoined)]
 
 
-def _added(view: RunView) -> list[MessageAdded]:
+def _added(commits: list[Stored]) -> list[MessageAdded]:
     """A run's messages by every agent, in the order of the record."""
     found = []
-    for stored in view.commits:
+    for stored in commits:
         for recorded in stored.commit.events:
             if recorded.type == MessageAdded.tag:
                 event = revive(recorded)

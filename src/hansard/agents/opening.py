@@ -26,7 +26,7 @@ from hansard.agents.secrets import Provider, scrubber
 from hansard.agents.workspace import RACES_MAX, Workspace, decided
 from hansard.bus.errors import Conflict, NotFound
 from hansard.bus.log import Append, NothingUnder
-from hansard.bus.states import fold_agent, fold_life
+from hansard.bus.states import fold_life
 from hansard.bus.writer import Identity, StreamWriter
 from hansard.domain import agent as agents
 from hansard.domain import ids
@@ -98,7 +98,7 @@ async def _find(workspace: Workspace, run: str, agent: str, role: str) -> _Found
         )
         raise Refused(message)
     stream = AgentStream(run, role, agent)
-    state = fold_agent(await workspace.states.commits(stream))
+    state = await workspace.states.agent(stream)
     if life.forked is None:
         return _Found(life, state)
     parent = await workspace.states.agent(

@@ -36,7 +36,7 @@ class Workspace:
         self.blobs = blobs
         self.clock = clock
         self.snapshots = snapshots
-        self.states = States(log)
+        self.states = States(log, snapshots)
         self.points = Points(self.states)
         self._close = close
 

@@ -143,9 +143,9 @@ class Place(msgspec.Struct, frozen=True):
         self.root.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
         if not self.root.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self.root))
-        if stat.S_IMODE(self.root.stat().st_mode) & ~PRIVATE_DIR:
-            if self.join_lock.exists() or not any(self.root.iterdir()):
-                self.root.chmod(PRIVATE_DIR)
+        is_open = stat.S_IMODE(self.root.stat().st_mode) & ~PRIVATE_DIR
+        if is_open and (self.join_lock.exists() or not any(self.root.iterdir())):
+            self.root.chmod(PRIVATE_DIR)
 
     # ------------------------------------------------------------ users
 
@@ -261,13 +261,9 @@ def locked(path: Path, deadline: float) -> Iterator[bool]:
         while not held and time.monotonic() < deadline:
             time.sleep(LOCK_POLL_S)
             held = take(fd)
-        try:
-            yield held
-        finally:
-            if held:  # in words: closing alone would leave it with a child forked meanwhile
-                fcntl.flock(fd, fcntl.LOCK_UN)
+        yield held
     finally:
-        os.close(fd)
+        release(fd)
 
 
 def take(fd: int, *, shared: bool = False) -> bool:
@@ -277,6 +273,12 @@ def take(fd: int, *, shared: bool = False) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def release(fd: int) -> None:
+    """Unlock and close. Closing alone would leave the lock with a child forked meanwhile."""
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
 
 
 def _read(path: Path, kind: type[_T]) -> _T | None:

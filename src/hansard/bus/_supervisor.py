@@ -98,19 +98,23 @@ class Supervisor:
             signal.signal(number, self._end)
         self._users = place.receive()
 
-    def run(self) -> None:
-        """Serve until there are no users or a signal says so. Raises GaveUp, OSError."""
+    def run(self) -> int:
+        """Serve until there are no users or a signal says so; the exit code."""
         try:
             while not self._over:
                 pause_s = self._step()
                 if not self._over:
                     self._wait(pause_s)
+        except Exception as error:  # noqa: BLE001 -- whoever waits for us reports it
+            return _give_up(self._place, error)
         finally:
-            # In this order: nobody new enters, nobody is told of a server that ends.
+            # In this order: who waits finds the reason when he finds us gone; nobody new enters;
+            # nobody is told of a server that ends.
             self._leave_users()
             self._place.state.unlink(missing_ok=True)
             if self._server is not None:
                 _server_process.stop(self._server)
+        return 0
 
     def _end(self, number: int, _frame: object) -> None:
         _say(f"received {signal.Signals(number).name}")
@@ -269,7 +273,7 @@ def _end_orphan(place: Place, *, by_force: bool) -> None:
         return
 
 
-def _serve(place: Place, durability: Durability, binary: Path, log_since: int) -> None:
+def _serve(place: Place, durability: Durability, binary: Path, log_since: int) -> int:
     store_lock = _take_store(place)
     # Before anybody can enter, so that what is found there later is ours.
     place.state.unlink(missing_ok=True)
@@ -278,12 +282,22 @@ def _serve(place: Place, durability: Durability, binary: Path, log_since: int) -
     supervisor = Supervisor(place, durability, binary, store_lock, log_since)
     os.write(sys.stdout.fileno(), UP)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    supervisor.run()
+    return supervisor.run()
+
+
+def _give_up(place: Place, error: Exception) -> int:
+    """Leave the reason where `join` looks for it; the exit code."""
+    expected = isinstance(error, GaveUp | OSError)
+    told = str(error) if expected else "".join(traceback.format_exception(error))
+    _say(f"gave up: {told}")
+    place.write_error(told)
+    return 1
 
 
 def _say(text: str) -> None:
     now = time.strftime("%Y/%m/%d %H:%M:%S")
-    os.write(sys.stderr.fileno(), f"[{os.getpid()}] {now} [supervisor] {text}\n".encode())
+    line = f"[{os.getpid()}] {now} [supervisor] {text}\n"
+    os.write(sys.stderr.fileno(), line.encode(errors="surrogateescape"))
 
 
 def _become_daemon() -> None:
@@ -312,18 +326,11 @@ def main() -> int:
         _say("another supervisor already runs here")
         return 1
     try:
-        _serve(place, given.durability, given.nats_server, log_since)
-    except GaveUp as error:
-        _say(f"gave up: {error}")
-        place.write_error(str(error))
-        return 1
-    except Exception:  # noqa: BLE001 -- nobody is above us: `join` reports it
-        told = traceback.format_exc()
-        _say(f"failed: {told}")
-        place.write_error(f"the supervisor failed:\n{told}")
-        return 1
+        code = _serve(place, given.durability, given.nats_server, log_since)
+    except Exception as error:  # noqa: BLE001 -- nobody is above us: `join` reports it
+        code = _give_up(place, error)
     _say("ended")
-    return 0
+    return code
 
 
 if __name__ == "__main__":

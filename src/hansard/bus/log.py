@@ -18,13 +18,18 @@ import msgspec
 from hansard.domain.events import Commit
 from hansard.domain.ids import StreamId
 
+COMMIT_BYTES_MAX = 256 * 1024
+"""Largest body of a commit, in bytes. Far below the megabyte that brokers take, headers included;
+larger payloads belong into blobs."""
+
 
 class Stored(msgspec.Struct, frozen=True):
     """A commit as it stands in the log.
 
     `position` orders the workspace (the JetStream sequence). `stamp` is the log's own time of the
-    commit, in ns since 1970 (UTC): the only time that decides anything. `body` is the exact stored
-    bytes that `commit` was decoded from.
+    commit, in ns since 1970 (UTC): the only time that decides anything; it is 0 in what an append
+    returns where the acknowledgement does not carry it (JetStream's does not): read the commit to
+    learn it. `body` is the exact stored bytes that `commit` was decoded from.
     """
 
     position: int
@@ -96,14 +101,15 @@ class EventLog(Protocol):
     @property
     def durability(self) -> str:
         """`strict` (an ack means on disk), `relaxed` (at most about 14 ms unsynced), `memory`, or
-        `unknown`."""
+        `unknown`.
+        """
         ...
 
     async def append(self, append: Append) -> Stored:
         """Append one commit; returns it as stored.
 
         Safe to cancel only in the sense that the outcome is then unknown. Raises Conflict,
-        AppendUnknown, TooLarge, BrokerError.
+        AppendUnknown, Unreachable (nothing was sent), TooLarge, BrokerError.
         """
         ...
 
@@ -139,6 +145,14 @@ class EventLog(Protocol):
 
     async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
         """All streams of a run as one consistent read, by position. Forks: only its own commits."""
+        ...
+
+    async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
+        """The streams of a run's shared state and budgets as one consistent read, by position."""
+        ...
+
+    async def end(self, up_to: UpTo) -> int:
+        """The position where a read up to a point ends; that of the newest commit for None."""
         ...
 
     async def last(self, stream: StreamId) -> Stored | None:

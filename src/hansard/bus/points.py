@@ -1,10 +1,10 @@
 """Points: the many ways to say up to where a run is to be rebuilt.
 
-    None                 the newest
-    1234                 a position
-    researcher_1@12      a version of an agent's stream (or life@3)
-    2026-11-21T10:00Z    a time; the log's own time of each commit decides
-    a UUID               a commit, event or snapshot of the run
+None                 the newest
+1234                 a position
+researcher_1@12      a version of an agent's stream (or life@3)
+2026-11-21T10:00Z    a time; the log's own time of each commit decides
+a UUID               a commit, event or snapshot of the run
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ class Points:
             raise BadName("point", text, _REMEDY) from None
 
     async def _version(self, run: str, name: str, version: int) -> AtPosition:
-        view = await self._states.run(run)
-        for stored in view.commits:
+        for stored in await self._states.history(run):
             stream = stored.stream
             known = stream.agent if isinstance(stream, AgentStream) else str(stream)
             first = stored.commit.version
@@ -78,11 +77,11 @@ class Points:
         raise NotFound(f"version {version} of {name!r} in run {run}", _REMEDY)
 
     async def _id(self, run: str, wanted: str) -> AtPosition:
-        view = await self._states.run(run)
-        for stored in view.commits:
+        commits = await self._states.history(run)
+        for stored in commits:
             if wanted in (stored.commit.id, *(event.id for event in stored.commit.events)):
                 return AtPosition(stored.position)
-        for stored in view.commits:
+        for stored in commits:
             if wanted in _snapshots(stored):
                 return AtPosition(stored.position)
         raise NotFound(f"a commit, event or snapshot {wanted} in run {run}", _REMEDY)

@@ -39,6 +39,7 @@ from hansard.bus._server_place import (
     ServerInfo,
     hung_up,
     locked,
+    release,
     take,
 )
 from hansard.bus.errors import BusError
@@ -330,7 +331,7 @@ def _freed(place: Place, deadline: float) -> bool:
             time.sleep(STATE_POLL_MS / 1000)
         return True
     finally:
-        os.close(fd)
+        release(fd)
 
 
 def _raise_recorded(place: Place) -> None:

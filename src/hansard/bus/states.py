@@ -1,18 +1,23 @@
 """States by replay: a stream, an agent, a whole run, at any point; forks read through to parents.
 
-No read of the past replays the log or keeps a list of states: one agent at a version costs its
-nearest snapshot and what came after, one run at a position costs that run's own commits.
+No read of the past replays the log or keeps a list of states: an agent at a point costs its
+nearest chunk and what came after it, a run its agents. What was read once is kept in bounded
+memory, since the past does not change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from hansard.bus._commits import until
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
-from hansard.bus.log import AtPosition, AtTime, EventLog, Stored, UpTo
+from hansard.bus.histories import Histories
+from hansard.bus.log import EventLog, Stored, UpTo
+from hansard.bus.snapshots import Snapshots
 from hansard.domain import agent as agents
 from hansard.domain import run as runs
 from hansard.domain.agent import AgentState
@@ -23,12 +28,14 @@ from hansard.domain.run import RunForked, RunState
 FORK_DEPTH_MAX = 100
 """Longest line of forks of forks that is read through."""
 
+SKELETONS_MAX = 256
+"""Most runs whose life and boards are kept in memory."""
+
 
 class RunView(msgspec.Struct):
-    """A run at a point: its life, its agents, and what was read for it.
+    """A run at a point: its life, its agents, and the version of each stream, by stream name.
 
-    `commits` are those of the run and, before a fork's cut, of its parents, by position.
-    `vector` is the version of each stream, by stream name.
+    `position` is where the read ended.
     """
 
     run: str
@@ -36,12 +43,7 @@ class RunView(msgspec.Struct):
     agents: dict[str, AgentState]
     streams: dict[str, StreamId]
     vector: dict[str, int]
-    commits: list[Stored]
-
-    @property
-    def position(self) -> int:
-        """The position of the newest commit that counts."""
-        return max((stored.position for stored in self.commits), default=0)
+    position: int
 
     def agent(self, name: str) -> AgentState:
         """One agent's state. Raises NotFound."""
@@ -57,28 +59,29 @@ class RunView(msgspec.Struct):
         return AgentStream(self.run, self.agent(agent).role, agent)
 
 
+class _Skeleton(msgspec.Struct):
+    """A run's life and boards up to a position: all of it but its agents."""
+
+    commits: list[Stored]
+    horizon: int
+    forked: RunForked | None
+
+
 class States:
     """Reads states from a log."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, snapshots: Snapshots | None = None) -> None:
         self.log = log
+        self._histories = Histories(log, snapshots, self._begin)
+        self._skeletons: OrderedDict[str, _Skeleton] = OrderedDict()
 
     async def forked(self, run: str) -> RunForked | None:
         """How a run began, if as a fork."""
-        first = await self._life_begin(run)
-        if first is None:
-            return None
-        event = revive(first.commit.events[0])
-        return event if isinstance(event, RunForked) else None
-
-    async def _life_begin(self, run: str) -> Stored | None:
-        last = await self.log.last(Life(run))
-        if last is None:
-            return None
-        if last.commit.version == 1:
-            return last
-        whole = await self.log.read_streams([Life(run)])
-        return whole[0]
+        known = self._skeletons.get(run)
+        if known is not None:
+            return known.forked
+        life = await self.log.read_streams([Life(run)])
+        return _forked(run, life)
 
     async def commits(
         self, stream: StreamId, to: int | None = None, up_to: UpTo = None
@@ -99,7 +102,22 @@ class States:
 
     async def agent(self, stream: AgentStream, to: int | None = None) -> AgentState:
         """An agent at a version of its stream; None is the newest."""
-        return fold_agent(await self.commits(stream, to), to)
+        if to is None:
+            return await self._histories.at_position(stream, await self.log.end(None))
+        forked = await self.forked(stream.run)
+        if forked is not None and to <= forked.at.get(str(stream), 0):
+            parent = msgspec.structs.replace(stream, run=forked.parent)
+            return await self.agent(parent, to)
+        return await self._histories.at_version(stream, to)
+
+    async def _begin(self, stream: AgentStream) -> tuple[AgentState, int]:
+        """The state a stream goes on from: nothing, or the parent's where a fork cut it."""
+        forked = await self.forked(stream.run)
+        cut = forked.at.get(str(stream), 0) if forked is not None else 0
+        if forked is None or not cut:
+            return agents.initial(), 0
+        parent = msgspec.structs.replace(stream, run=forked.parent)
+        return await self.agent(parent, cut), 0
 
     async def life(self, run: str) -> RunState:
         """A run's life now. Raises NotFound."""
@@ -110,64 +128,110 @@ class States:
 
     async def run(self, run: str, up_to: UpTo = None) -> RunView:
         """A whole run at a point. Raises NotFound where it had not begun by then."""
-        commits = await self._run_commits(run, up_to, 0)
+        position = await self.log.end(up_to)
+        life, vector, streams = await self._skeleton_at(run, position)
+        if life.status is runs.RunStatus.UNKNOWN:
+            raise _no_run(run)
+        found: dict[str, AgentState] = {}
+        for agent, role in life.roster.items():
+            stream = AgentStream(run, role, agent)
+            state = await self._histories.at_position(stream, position)
+            if state.version:
+                found[agent] = state
+                vector[str(stream)] = state.version
+                streams[str(stream)] = stream
+        return RunView(run, life, found, streams, vector, position)
+
+    async def _skeleton_at(
+        self, run: str, position: int
+    ) -> tuple[RunState, dict[str, int], dict[str, StreamId]]:
+        """A run's life, and the versions of it and its boards, at a position."""
+        skeleton = await self._skeleton(run, position)
+        own = until(skeleton.commits, position)
+        before: list[Stored] = []
+        if skeleton.forked is not None and own:
+            before = await self._parents(skeleton.forked, 1)
+        lives = [stored for stored in (*before, *own) if isinstance(stored.stream, Life)]
+        vector: dict[str, int] = {}
+        streams: dict[str, StreamId] = {}
+        for stored in (*before, *own):
+            name = str(stored.stream)
+            vector[name] = stored.commit.last_version
+            streams[name] = in_run(stored.stream, run)
+        return fold_life(lives), vector, streams
+
+    async def _skeleton(self, run: str, position: int) -> _Skeleton:
+        known = self._skeletons.get(run)
+        if known is not None and known.horizon >= position:
+            self._skeletons.move_to_end(run)
+            return known
+        horizon = await self.log.end(None)
+        life = await self.log.read_streams([Life(run)])
+        boards = await self.log.read_boards(run)
+        commits = sorted((*life, *boards), key=lambda stored: stored.position)
+        commits = [stored for stored in commits if stored.position <= horizon]
+        made = _Skeleton(commits, horizon, _forked(run, life))
+        if commits:
+            self._skeletons[run] = made
+            while len(self._skeletons) > SKELETONS_MAX:
+                self._skeletons.popitem(last=False)
+        return made
+
+    async def _parents(self, forked: RunForked, depth: int) -> list[Stored]:
+        """The parents' life and boards before a fork's cut, by position."""
+        if depth > FORK_DEPTH_MAX:
+            raise Corrupt(f"run {forked.parent}", f"it has more than {FORK_DEPTH_MAX} parents")
+        skeleton = await self._skeleton(forked.parent, await self.log.end(None))
+        before: list[Stored] = []
+        if skeleton.forked is not None:
+            before = await self._parents(skeleton.forked, depth + 1)
+        return _within([*before, *skeleton.commits], forked)
+
+    async def history(self, run: str, up_to: UpTo = None) -> list[Stored]:
+        """All commits of a run by position, before a fork's cut its parents'. Raises NotFound.
+
+        Reads the whole run: for a listing or a search, not for a state.
+        """
+        commits = await self._history(run, up_to, 0)
         if not commits:
             raise _no_run(run)
-        return view(run, commits)
+        return commits
 
-    async def _run_commits(self, run: str, up_to: UpTo, depth: int) -> list[Stored]:
+    async def _history(self, run: str, up_to: UpTo, depth: int) -> list[Stored]:
         if depth > FORK_DEPTH_MAX:
             raise Corrupt(f"run {run}", f"it has more than {FORK_DEPTH_MAX} parents")
         own = await self.log.read_run(run, up_to)
-        begin = next((stored for stored in own if isinstance(stored.stream, Life)), None)
-        if begin is None or begin.commit.version == 1:
+        lives = [stored for stored in own if isinstance(stored.stream, Life)]
+        forked = _forked(run, lives)
+        if forked is None:
             return own
-        event = revive(begin.commit.events[0])
-        if not isinstance(event, RunForked):
-            raise Corrupt(f"run {run}", f"its life begins at version {begin.commit.version}")
-        parents = await self._run_commits(event.parent, None, depth + 1)
-        kept = [
-            stored
-            for stored in parents
-            if stored.commit.version <= event.at.get(str(stored.stream), 0)
-        ]
-        return kept + own
+        return _within(await self._history(forked.parent, None, depth + 1), forked) + own
+
+
+def _within(commits: Iterable[Stored], forked: RunForked) -> list[Stored]:
+    """Those of a parent's commits that a fork took over."""
+    return [
+        stored
+        for stored in commits
+        if stored.commit.version <= forked.at.get(str(stored.stream), 0)
+    ]
+
+
+def _forked(run: str, life: Sequence[Stored]) -> RunForked | None:
+    if not life or life[0].commit.version == 1:
+        return None
+    event = revive(life[0].commit.events[0])
+    if not isinstance(event, RunForked):
+        raise Corrupt(f"run {run}", f"its life begins at version {life[0].commit.version}")
+    return event
 
 
 def _no_run(run: str) -> NotFound:
     return NotFound(f"run {run}", "see 'hansard runs'; at an early point it may not have begun")
 
 
-def view(run: str, commits: Sequence[Stored]) -> RunView:
-    """A run's view from its commits, parents' first."""
-    by_stream: dict[str, list[Stored]] = {}
-    streams: dict[str, StreamId] = {}
-    for stored in commits:
-        name = str(stored.stream)
-        by_stream.setdefault(name, []).append(stored)
-        streams[name] = in_run(stored.stream, run)
-    found: dict[str, AgentState] = {}
-    vector: dict[str, int] = {}
-    for name, stream in streams.items():
-        mine = by_stream[name]
-        _contiguous(name, mine)
-        vector[name] = mine[-1].commit.last_version
-        if isinstance(stream, AgentStream):
-            found[stream.agent] = fold_agent(mine)
-    life = fold_life(by_stream.get("life", []))
-    return RunView(run, life, found, streams, vector, list(commits))
-
-
-def _contiguous(name: str, commits: Sequence[Stored]) -> None:
-    expected = 1
-    for stored in commits:
-        if stored.commit.version != expected:
-            raise Corrupt(f"stream {name}", f"version {expected} is missing")
-        expected = stored.commit.last_version + 1
-
-
-def fold_agent(commits: Sequence[Stored], to: int | None = None) -> AgentState:
-    """An agent's state from its stream's commits."""
+def fold_agent(commits: Iterable[Stored], to: int | None = None) -> AgentState:
+    """An agent's state from its stream's commits, from the first."""
     state = agents.initial()
     for stored in commits:
         for recorded in stored.commit.events:
@@ -177,21 +241,10 @@ def fold_agent(commits: Sequence[Stored], to: int | None = None) -> AgentState:
     return state
 
 
-def fold_life(commits: Sequence[Stored]) -> RunState:
+def fold_life(commits: Iterable[Stored]) -> RunState:
     """A run's life from its stream's commits."""
     state = runs.initial()
     for stored in commits:
         for recorded in stored.commit.events:
             runs.evolve(state, revive(recorded))
     return state
-
-
-def up_to_version(commits: Sequence[Stored], stream: str, version: int) -> AtPosition | None:
-    """The position of the commit that holds a version of a stream."""
-    for stored in commits:
-        if str(stored.stream) == stream and stored.commit.last_version >= version:
-            return AtPosition(stored.position)
-    return None
-
-
-__all__ = ["AtPosition", "AtTime", "RunView", "States", "fold_agent", "fold_life", "view"]

@@ -77,6 +77,11 @@ def run_prefix(workspace: str, run: str) -> str:
     return f"hansard.{workspace}.run.{token(run)}"
 
 
+def lives(workspace: str) -> str:
+    """The filter over the life of every run."""
+    return f"hansard.{workspace}.run.*.life.*"
+
+
 @lru_cache(maxsize=8_192)
 def prefix(workspace: str, stream: StreamId) -> str:
     """What every subject of a stream begins with: all but the version."""
@@ -99,6 +104,11 @@ def prefix(workspace: str, stream: StreamId) -> str:
 def subject(workspace: str, stream: StreamId, version: int) -> str:
     """The subject of the commit whose first version is `version`."""
     return f"{prefix(workspace, stream)}.{version}"
+
+
+def boards(workspace: str, run: str) -> str:
+    """The filter over every commit of a run's shared state."""
+    return f"{run_prefix(workspace, run)}.board.>"
 
 
 def all_lives(workspace: str) -> str:

@@ -15,7 +15,7 @@ from typing import assert_never
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.codec import decode, encode
+from hansard.bus._commits import enveloped, transaction
 from hansard.bus.errors import (
     AppendUnknown,
     BrokerError,
@@ -32,20 +32,12 @@ from hansard.bus.jetstream._wire import (
     EXPECTED_SEQUENCE,
     EXPECTED_SUBJECT,
     FIRST,
-    Message,
     NoAnswer,
     NotSent,
     Rejected,
     block,
 )
 from hansard.bus.log import Append, Expected, NothingUnder, Stored, StreamAt, VersionFree
-from hansard.domain.errors import BadValue
-from hansard.domain.events import Tx
-from hansard.domain.ids import uuid8
-
-COMMIT_BYTES_MAX = 256 * 1024
-"""Largest body of a commit. The client counts no headers and a message over the server's limit
-closes the connection for good, so this stays far below the usual megabyte."""
 
 TRANSACTION_BYTES_MAX = 8 * 1024 * 1024
 """Largest sum of bodies in one atomic batch: what the connection buffers."""
@@ -163,15 +155,8 @@ class Appender:
     # ------------------------------------------------------------ one message
 
     def _entry(self, append: Append) -> _Entry:
-        if append.commit.stream is None and subjects.is_digested(append.stream):
-            named = msgspec.structs.replace(append.commit, stream=append.stream)
-            append = msgspec.structs.replace(append, commit=named)
-        commit = append.commit
-        body = encode(append.stream, commit)
-        if len(body) > COMMIT_BYTES_MAX:
-            what = f"commit {commit.id} (version {commit.version} of {append.stream})"
-            raise TooLarge(what, len(body), COMMIT_BYTES_MAX)
-        subject = f"{subjects.prefix(self._workspace, append.stream)}.{commit.version}"
+        append, body = enveloped(append)
+        subject = f"{subjects.prefix(self._workspace, append.stream)}.{append.commit.version}"
         return _Entry(append, subject, body, self._headers(append.expected))
 
     def _headers(self, expected: Expected) -> bytes:
@@ -205,7 +190,7 @@ class Appender:
             raise _refused(entry, error) from error
         message = await self._points.last(self._stream, entry.subject)
         if message is not None:
-            standing = stored_from(message)
+            standing = message.commit()
             if standing.commit.id == entry.append.commit.id:
                 return standing
             raise _conflict(entry.append, standing) from error
@@ -220,23 +205,13 @@ class Appender:
         newest = await self._points.last(self._stream, self._watched(expected))
         wanted = expected.position if isinstance(expected, StreamAt) else 0
         if (newest.position if newest else 0) != wanted:
-            winner = stored_from(newest) if newest else None
+            winner = newest.commit() if newest else None
             raise _conflict(entry.append, winner) from error
 
     # ------------------------------------------------------------ several messages
 
     def _transaction(self, appends: Sequence[Append]) -> list[_Entry]:
-        if len(appends) > BATCH_MESSAGES_MAX:
-            raise TooLarge("a transaction's number of commits", len(appends), BATCH_MESSAGES_MAX)
-        if len({each.stream for each in appends}) != len(appends):
-            remedy = "merge a stream's events into one commit"
-            raise BadValue("append_all", "one stream is written twice", remedy)
-        tx = uuid8(*(each.commit.id for each in appends))
-        replace = msgspec.structs.replace
-        entries = []
-        for index, each in enumerate(appends):
-            commit = replace(each.commit, tx=Tx(tx, index, len(appends)))
-            entries.append(self._entry(replace(each, commit=commit)))
+        entries = [self._entry(each) for each in transaction(appends)]
         size = sum(len(entry.body) for entry in entries)
         if size > TRANSACTION_BYTES_MAX:
             raise TooLarge("a transaction", size, TRANSACTION_BYTES_MAX)
@@ -249,7 +224,7 @@ class Appender:
     async def _found(self, entries: list[_Entry]) -> dict[str, Stored]:
         names = [entry.subject for entry in entries]
         messages = await self._reads.named(self._stream, names)
-        return {message.subject: stored_from(message) for message in messages}
+        return {message.subject: message.commit() for message in messages}
 
     async def _judge(self, entries: list[_Entry], error: Rejected) -> list[Stored] | None:
         """The same commits from an earlier attempt; None if nothing explains the rejection (yet).
@@ -326,12 +301,6 @@ class Appender:
             elif standing.commit.id != entry.append.commit.id:
                 return missing, _conflict(entry.append, standing)
         return missing, lost
-
-
-def stored_from(message: Message) -> Stored:
-    """A message of the log as a commit. Raises Corrupt."""
-    stream, commit = decode(message.subject, message.data)
-    return Stored(message.position, message.stamp, stream, commit, message.data)
 
 
 def _conflict(append: Append, winner: Stored | None) -> Conflict:

@@ -146,6 +146,11 @@ class Broker:
         return self._nc.is_connected
 
     @property
+    def server_version(self) -> str:
+        """The broker's version, as it told when we connected."""
+        return str(self._nc.connected_server_version)
+
+    @property
     def max_payload(self) -> int:
         """The largest message the server takes, in bytes, headers included."""
         return self._nc.max_payload

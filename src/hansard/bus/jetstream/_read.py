@@ -12,12 +12,11 @@ from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from hansard.bus import subjects
-from hansard.bus.jetstream._append import stored_from
+from hansard.bus._commits import check_each, check_versions, position_of, until
 from hansard.bus.jetstream._calls import api
 from hansard.bus.jetstream._direct import Direct
-from hansard.bus.jetstream._wire import TooMany
+from hansard.bus.jetstream._wire import Message, TooMany
 from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
-from hansard.domain.errors import Corrupt
 from hansard.domain.ids import Life, StreamId
 
 TAIL_VERSIONS_MAX = 4_000
@@ -63,7 +62,7 @@ class Reader:
             except TooMany:
                 pass
             else:
-                commits = [stored_from(message) for message in messages]
+                commits = [message.commit() for message in messages]
                 check_each(commits)
                 return commits if cut is None else until(commits, cut)
         if cut is None:
@@ -71,17 +70,24 @@ class Reader:
         commits = []
         for stream in distinct:
             commits += await self._commits(stream, 0, None)
-        commits.sort(key=_position)
+        commits.sort(key=position_of)
         check_each(commits)
         return until(commits, cut)
 
     async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
         """As the port says: the names first (2,000 in 5 to 8 ms), then 1,000 at a time."""
+        return await self._matching(f"{subjects.run_prefix(self._workspace, run)}.>", up_to)
+
+    async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
+        """As the port says."""
+        return await self._matching(subjects.boards(self._workspace, run), up_to)
+
+    async def _matching(self, pattern: str, up_to: UpTo) -> list[Stored]:
         cut = await self.cut(up_to)
-        names, head = await self.names(f"{subjects.run_prefix(self._workspace, run)}.>")
+        names, head = await self.names(pattern)
         messages = await self._direct.named(self._stream, names)
-        commits = [stored_from(message) for message in messages]
-        commits.sort(key=_position)
+        commits = [message.commit() for message in messages]
+        commits.sort(key=position_of)
         check_each(commits)
         return until(commits, head if cut is None else cut)
 
@@ -89,12 +95,12 @@ class Reader:
         """As the port says."""
         prefix = subjects.prefix(self._workspace, stream)
         message = await self._direct.last(self._stream, f"{prefix}.*")
-        return stored_from(message) if message is not None else None
+        return message.commit() if message is not None else None
 
     async def at(self, position: int) -> Stored | None:
         """The commit at a position."""
         message = await self._direct.at(self._stream, position) if position > 0 else None
-        return stored_from(message) if message is not None else None
+        return message.commit() if message is not None else None
 
     async def runs(self) -> list[str]:
         """As the port says."""
@@ -108,7 +114,7 @@ class Reader:
             else:
                 runs[subjects.untoken(token)] = None
         for message in await self._direct.named(self._stream, digested):
-            stream = stored_from(message).stream
+            stream = message.commit().stream
             if isinstance(stream, Life):
                 runs[stream.run] = None
         return list(runs)
@@ -164,7 +170,7 @@ class Reader:
             except TooMany:
                 pass
             else:
-                return _by_version(map(stored_from, messages), to)
+                return _by_version(messages, to)
         end = to
         if end is None or end - after > TAIL_VERSIONS_MAX:
             newest = await self._direct.last(self._stream, f"{prefix}.*")
@@ -177,53 +183,15 @@ class Reader:
         else:
             listed = [(int(n.rpartition(".")[2]), n) for n in (await self.names(f"{prefix}.*"))[0]]
             names = [name for version, name in sorted(listed) if after < version <= end]
-        return _by_version(map(stored_from, await self._direct.named(self._stream, names)), to)
+        return _by_version(await self._direct.named(self._stream, names), to)
 
 
-def check_versions(stream: StreamId, commits: Iterable[Stored], version: int) -> None:
-    """Raise Corrupt unless the commits' versions go on without a hole from `version`."""
-    for stored in commits:
-        if stored.commit.version != version:
-            raise Corrupt(
-                f"stream {stream}",
-                f"version {version} is missing: position {stored.position} has version "
-                f"{stored.commit.version}",
-            )
-        version = stored.commit.last_version + 1
-
-
-def check_each(commits: Iterable[Stored]) -> None:
-    """Raise Corrupt unless each stream's versions go on without a hole from its first one on."""
-    following: dict[StreamId, int] = {}
-    for stored in commits:
-        version = following.get(stored.stream)
-        if version is not None and stored.commit.version != version:
-            check_versions(stored.stream, [stored], version)
-        following[stored.stream] = stored.commit.last_version + 1
-
-
-def until(commits: Iterable[Stored], position: int) -> list[Stored]:
-    """The commits up to a position, less every transaction that ends after it.
-
-    A transaction's commits have consecutive positions, so each tells where the whole ends.
-    """
-    kept: list[Stored] = []
-    for stored in commits:
-        tx = stored.commit.tx
-        end = stored.position if tx is None else stored.position - tx.index + tx.count - 1
-        if end <= position:
-            kept.append(stored)
-    return kept
-
-
-def _by_version(commits: Iterable[Stored], to: int | None) -> list[Stored]:
-    chosen = [c for c in commits if to is None or c.commit.version <= to]
-    chosen.sort(key=_position)
-    return chosen
-
-
-def _position(stored: Stored) -> int:
-    return stored.position
+def _by_version(messages: Iterable[Message], to: int | None) -> list[Stored]:
+    commits = [message.commit() for message in messages]
+    if to is not None:
+        commits = [stored for stored in commits if stored.commit.version <= to]
+    commits.sort(key=position_of)
+    return commits
 
 
 def _rfc3339(stamp: int) -> str:

@@ -12,7 +12,9 @@ from typing import Protocol
 
 import msgspec
 
+from hansard.bus._commits import stored_from
 from hansard.bus.errors import BusError
+from hansard.bus.log import Stored
 from hansard.domain.errors import Corrupt
 
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
@@ -48,6 +50,10 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     position: int
     stamp: int
     data: bytes
+
+    def commit(self) -> Stored:
+        """A message of the log as a commit. Raises Corrupt."""
+        return stored_from(self.position, self.stamp, self.subject, self.data)
 
 
 class Receiver(Protocol):

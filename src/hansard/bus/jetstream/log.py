@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.errors import BrokerError, NotFound
+from hansard.bus.errors import BusError, NotFound
 from hansard.bus.jetstream import _streams
-from hansard.bus.jetstream._append import Appender, stored_from
+from hansard.bus.jetstream._append import Appender
 from hansard.bus.jetstream._client import Broker
 from hansard.bus.jetstream._commit import Committer
 from hansard.bus.jetstream._direct import Direct
@@ -76,6 +76,15 @@ class JetStreamLog:
         """All streams of a run as one consistent read, by position."""
         return await self._reader.read_run(run, up_to)
 
+    async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
+        """The streams of a run's shared state and budgets, by position."""
+        return await self._reader.read_boards(run, up_to)
+
+    async def end(self, up_to: UpTo) -> int:
+        """The position where a read up to a point ends."""
+        cut = await self._reader.cut(up_to)
+        return await self._reader.head() if cut is None else cut
+
     async def last(self, stream: StreamId) -> Stored | None:
         """The newest commit of a stream."""
         return await self._reader.last(stream)
@@ -108,7 +117,7 @@ class JetStreamLog:
                 for message in chunk:
                     if until is not None and message.position > until:
                         return
-                    yield stored_from(message)
+                    yield message.commit()
                     if message.position == until:
                         return
         finally:
@@ -143,7 +152,7 @@ async def open_log(
     writes = await Broker.open(named(runtime, "writes"))
     try:
         reads = await Broker.open(named(runtime, "reads"))
-    except BrokerError:
+    except BusError:
         await writes.close()
         raise
     return JetStreamLog(workspace, durability, writes, reads)

@@ -1,0 +1,101 @@
+"""What every adapter of the log does alike: envelopes for appends, checks for reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from hansard.bus import subjects
+from hansard.bus.codec import decode, encode
+from hansard.bus.errors import TooLarge
+from hansard.bus.log import COMMIT_BYTES_MAX, Append, Stored
+from hansard.domain.errors import BadValue, Corrupt
+from hansard.domain.events import Tx
+from hansard.domain.ids import StreamId, uuid8
+
+TRANSACTION_COMMITS_MAX = 1_000
+"""Most commits in one transaction: the limit of a JetStream atomic batch."""
+
+
+def enveloped(append: Append) -> tuple[Append, bytes]:
+    """The append as it is stored (with its stream's name where a subject cannot carry it), and its
+    body. Raises TooLarge.
+    """
+    commit = append.commit
+    if commit.stream is None and subjects.is_digested(append.stream):
+        commit = replace(commit, stream=append.stream)
+        append = replace(append, commit=commit)
+    body = encode(append.stream, commit)
+    if len(body) > COMMIT_BYTES_MAX:
+        what = f"commit {commit.id} (version {commit.version} of {append.stream})"
+        raise TooLarge(what, len(body), COMMIT_BYTES_MAX)
+    return append, body
+
+
+def transaction(appends: Sequence[Append]) -> list[Append]:
+    """The appends with `tx` filled in; equal commits give equal transactions.
+
+    Raises TooLarge (over 1,000), BadValue (one stream twice).
+    """
+    if len(appends) > TRANSACTION_COMMITS_MAX:
+        raise TooLarge("a transaction's list of commits", len(appends), TRANSACTION_COMMITS_MAX)
+    if len({append.stream for append in appends}) != len(appends):
+        remedy = "merge a stream's events into one commit"
+        raise BadValue("append_all", "one stream is written twice", remedy)
+    tx = uuid8(*(append.commit.id for append in appends))
+    return [
+        replace(append, commit=replace(append.commit, tx=Tx(tx, index, len(appends))))
+        for index, append in enumerate(appends)
+    ]
+
+
+def stored_from(position: int, stamp: int, subject: str, body: bytes) -> Stored:
+    """A message of the log as a commit. Raises Corrupt."""
+    stream, commit = decode(subject, body)
+    return Stored(position, stamp, stream, commit, body)
+
+
+def check_versions(stream: StreamId, commits: Iterable[Stored], version: int) -> None:
+    """Raise Corrupt unless the commits' versions go on without a hole from `version`."""
+    for stored in commits:
+        if stored.commit.version != version:
+            raise Corrupt(
+                f"stream {stream}",
+                f"version {version} is missing: position {stored.position} has version "
+                f"{stored.commit.version}",
+            )
+        version = stored.commit.last_version + 1
+
+
+def check_each(commits: Iterable[Stored]) -> None:
+    """Raise Corrupt unless each stream's versions go on without a hole from its first one on."""
+    following: dict[StreamId, int] = {}
+    for stored in commits:
+        version = following.get(stored.stream)
+        if version is not None and stored.commit.version != version:
+            check_versions(stored.stream, [stored], version)
+        following[stored.stream] = stored.commit.last_version + 1
+
+
+def until(commits: Iterable[Stored], position: int) -> list[Stored]:
+    """The commits up to a position, less every transaction that ends after it.
+
+    A transaction's commits have consecutive positions, so each tells where the whole ends.
+    """
+    kept: list[Stored] = []
+    for stored in commits:
+        if whole_at(stored) <= position:
+            kept.append(stored)
+    return kept
+
+
+def whole_at(stored: Stored) -> int:
+    """The position from which on a commit counts: where its transaction ends, else its own."""
+    tx = stored.commit.tx
+    return stored.position if tx is None else stored.position - tx.index + tx.count - 1
+
+
+def position_of(stored: Stored) -> int:
+    """The key to sort commits by."""
+    return stored.position

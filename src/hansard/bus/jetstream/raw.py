@@ -1,0 +1,177 @@
+"""A workspace's streams as they stand, undecoded: for figures about them and for the recheck.
+
+Nothing here makes a stream or changes one, and what cannot be decoded is handed on as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+
+from hansard.bus import subjects
+from hansard.bus.check import RawMessage
+from hansard.bus.errors import BrokerError, Contradiction
+from hansard.bus.jetstream import _streams
+from hansard.bus.jetstream._calls import api
+from hansard.bus.jetstream._client import Broker
+from hansard.bus.jetstream._direct import Direct
+from hansard.bus.jetstream._push import Push
+from hansard.bus.jetstream.blobs import JetStreamBlobs
+from hansard.bus.jetstream.options import BrokerOptions
+from hansard.domain.ids import workspace_name
+
+PAGES_MAX = 1_000
+"""Bound of the loops over what the server lists in pages (of 1,024 streams, 100,000 subjects)."""
+
+_LOG = re.compile(r"hansard_log-(?P<workspace>.+)")
+_BLOB = re.compile(r"hansard_blob\.[^.]+\.(?P<sha256>[0-9a-f]{64})\.(?P<chunk>\d+)")
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """One JetStream stream: how many messages and bytes it holds, from which sequence to which."""
+
+    name: str
+    messages: int
+    bytes: int
+    first: int
+    last: int
+    deleted: int
+
+
+class RawWorkspace:
+    """One workspace over a connection of its own. Made by `open`; close it with `close()`."""
+
+    def __init__(self, workspace: str, broker: Broker) -> None:
+        self.workspace = workspace
+        self._broker = broker
+        self._blobs = JetStreamBlobs(workspace, broker, Direct(broker))
+
+    @classmethod
+    async def open(cls, options: BrokerOptions, workspace: str) -> RawWorkspace:
+        """Connect. Raises Unreachable, BrokerError, BadName."""
+        workspace_name(workspace)
+        return cls(workspace, await Broker.open(options))
+
+    @property
+    def server_version(self) -> str:
+        """The broker's version, as it told when we connected."""
+        return self._broker.server_version
+
+    async def figures(self) -> list[Figures]:
+        """Log, blobs and snapshots, as far as they exist."""
+        found: list[Figures] = []
+        for name in (
+            subjects.log_stream(self.workspace),
+            subjects.blob_stream(self.workspace),
+            subjects.snapshot_stream(self.workspace),
+        ):
+            state = await self._state(name)
+            if state is not None:
+                found.append(
+                    Figures(
+                        name,
+                        state["messages"],
+                        state["bytes"],
+                        state["first_seq"],
+                        state["last_seq"],
+                        state.get("num_deleted", 0),
+                    )
+                )
+        return found
+
+    async def workspaces(self) -> list[str]:
+        """The names of all workspaces that this login sees on the broker."""
+        names: list[str] = []
+        for _ in range(PAGES_MAX):
+            page = await api(self._broker, "STREAM.NAMES", {"offset": len(names)})
+            names += page.get("streams") or []
+            if not page.get("streams") or len(names) >= page.get("total", 0):
+                break
+        return sorted(m["workspace"] for name in names if (m := _LOG.fullmatch(name)) is not None)
+
+    async def bounds(self) -> tuple[int, int]:
+        """The first and the newest position of the log; (1, 0) where it is empty or not there."""
+        state = await self._state(subjects.log_stream(self.workspace))
+        if state is None or not state["messages"]:
+            return 1, 0
+        return state["first_seq"], state["last_seq"]
+
+    async def follow(
+        self, after: int = 0, *, until: int | None = None
+    ) -> AsyncGenerator[RawMessage, None]:
+        """Every message of the log after a position, as `EventLog.follow`, but never decoded."""
+        if until is not None and until <= after:
+            return
+        everything = f"{subjects.workspace_prefix(self.workspace)}.>"
+        push = Push(self._broker, subjects.log_stream(self.workspace), everything, after)
+        chunks = push.chunks()
+        try:
+            async for chunk in chunks:
+                for message in chunk:
+                    if until is not None and message.position > until:
+                        return
+                    yield RawMessage(
+                        message.position, message.stamp, message.subject, message.data
+                    )
+                    if message.position == until:
+                        return
+        finally:
+            await chunks.aclose()
+
+    async def blob_chunks(self) -> dict[str, set[int]]:
+        """Which chunks there are of each blob, by the hash of the whole."""
+        found: dict[str, set[int]] = {}
+        name, offset = subjects.blob_stream(self.workspace), 0
+        if await self._state(name) is None:
+            return found
+        for _ in range(PAGES_MAX):
+            asked = {"subjects_filter": ">", "offset": offset}
+            info = await api(self._broker, f"STREAM.INFO.{name}", asked)
+            page = info["state"].get("subjects") or {}
+            for subject in page:
+                parts = _BLOB.fullmatch(subject)
+                if parts is not None:
+                    found.setdefault(parts["sha256"], set()).add(int(parts["chunk"]))
+            offset += len(page)
+            if not page or offset >= info.get("total", 0):
+                break
+        return found
+
+    async def blob(self, sha256: str, size: int) -> bytes:
+        """A blob, fetched and verified. Raises NotFound, Corrupt."""
+        return await self._blobs.get(sha256, size)
+
+    async def contradictions(self) -> list[str]:
+        """What differs between the streams' settings and those that Hansard asks for."""
+        told: list[str] = []
+        for wanted in (
+            _streams.log_config(self.workspace),
+            _streams.blob_config(self.workspace),
+            _streams.snapshot_config(self.workspace),
+        ):
+            existing = await _streams.config_of(self._broker, wanted["name"])
+            if existing is None:
+                told.append(f"stream {wanted['name']!r} does not exist")
+                continue
+            try:
+                _streams.compare(wanted, existing)
+            except Contradiction as error:
+                told.append(str(error))
+        return told
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        await self._broker.close()
+
+    async def _state(self, name: str) -> dict[str, Any] | None:
+        try:
+            info = await api(self._broker, f"STREAM.INFO.{name}")
+        except BrokerError as error:
+            if error.code == _streams.STREAM_NOT_FOUND:
+                return None
+            raise
+        state: dict[str, Any] = info["state"]
+        return state

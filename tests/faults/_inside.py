@@ -1,0 +1,223 @@
+"""What a program that is to be killed works with: the world, its own notes, and where it stops.
+
+The code under test is untouched: a stop is a tool body, or an event log around the real one, that
+makes a file and then waits for ever. See `support` for the other side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import hansard
+from hansard.bus.log import Append, EventLog, Stored
+
+APPEND_LINE = Path(__file__).with_name("_append_line.py")
+
+
+class Point(StrEnum):
+    """Where a program stops and waits for its end."""
+
+    NOWHERE = ""
+    BEFORE_INTENT = "before_intent"
+    AFTER_INTENT = "after_intent"
+    AFTER_EFFECT = "after_effect"
+    BEFORE_RECEIPT = "before_receipt"
+    AFTER_RECEIPT = "after_receipt"
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program is told. `world` is a folder outside the broker's; `acks` and `marker` are
+    files of this one process; `settings` is whatever else the program wants to know."""
+
+    workspace: str
+    run: str
+    world: str
+    acks: str
+    marker: str
+    point: Point = Point.NOWHERE
+    tool: str = ""
+    settings: dict[str, Any] = {}
+
+
+class Acked(msgspec.Struct, frozen=True):
+    """A line of an `acks` file: a commit that was acknowledged, and the digest of its body."""
+
+    position: int
+    stream: str
+    version: int
+    commit: str
+    sha256: str
+
+
+def acked(stored: Stored) -> Acked:
+    """A commit as it is noted."""
+    return Acked(
+        stored.position,
+        str(stored.stream),
+        stored.commit.version,
+        stored.commit.id,
+        hashlib.sha256(stored.body).hexdigest(),
+    )
+
+
+def append_line(path: str | Path, line: bytes) -> None:
+    """Append a line and have it on disk before this returns."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, line + b"\n")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class World:
+    """The world outside: effects are lines that other processes wrote."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+
+    def effect(self, tool: str, word: str, key: str | None = None) -> None:
+        """Change the world, through a process that outlives this one being killed."""
+        line = json.dumps({"tool": tool, "word": word, "key": key})
+        subprocess.run(
+            [sys.executable, "-I", "-S", str(APPEND_LINE), str(self._folder / "effects"), line],
+            check=True,
+        )
+
+    def note(self, what: str, **fields: object) -> None:
+        """Note something that is no effect: a body that ran, a question that was asked."""
+        append_line(self._folder / what, json.dumps(fields).encode())
+
+    def read(self, what: str = "effects", **wanted: object) -> list[dict[str, Any]]:
+        """The lines of a kind, in order, whose fields are as wanted."""
+        try:
+            lines = (self._folder / what).read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        found: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        return [
+            line for line in found if all(line[key] == value for key, value in wanted.items())
+        ]
+
+
+class Stops:
+    """Stops this process for good at one point of one tool."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def wanted(self, point: Point, tool: str) -> bool:
+        """Whether this is where to stop."""
+        return point is self._job.point and tool == self._job.tool
+
+    def reach(self) -> None:
+        """Tell who waits outside that the point is reached."""
+        Path(self._job.marker).touch()
+
+    def here(self, point: Point, tool: str) -> None:
+        """Stop in a tool's body, if this is where to."""
+        if self.wanted(point, tool):
+            self.reach()
+            threading.Event().wait()
+
+    def hold(self, point: Point, tool: str) -> None:
+        """As `here`, but the log says that the point is reached."""
+        if self.wanted(point, tool):
+            threading.Event().wait()
+
+
+class WatchedLog:
+    """The real log; notes on disk what was acknowledged, and stops before or after an append."""
+
+    def __init__(self, log: EventLog, job: Job, stops: Stops) -> None:
+        self._log = log
+        self._job = job
+        self._stops = stops
+        self._tools: dict[int, str] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def append(self, append: Append) -> Stored:
+        """The real append, watched."""
+        [stored] = await self._watched([append], self._single)
+        return stored
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
+        """The real append of several, watched."""
+        return await self._watched(appends, self._log.append_all)
+
+    async def _single(self, appends: Sequence[Append]) -> list[Stored]:
+        return [await self._log.append(append) for append in appends]
+
+    async def _watched(
+        self, appends: Sequence[Append], work: Callable[[Sequence[Append]], Any]
+    ) -> list[Stored]:
+        seen = [pair for append in appends for pair in self._steps(append)]
+        await self._stop(seen, Point.BEFORE_INTENT, Point.BEFORE_RECEIPT)
+        stored: list[Stored] = await work(appends)
+        for each in stored:
+            append_line(self._job.acks, msgspec.json.encode(acked(each)))
+        await self._stop(seen, Point.AFTER_INTENT, Point.AFTER_RECEIPT)
+        return stored
+
+    def _steps(self, append: Append) -> list[tuple[str, str]]:
+        """(event type, tool) of each intent and receipt in a commit."""
+        found: list[tuple[str, str]] = []
+        for event in append.commit.events:
+            if event.type == "step.requested.v1":
+                data = msgspec.json.decode(event.data)
+                self._tools[data["step"]] = data["tool"]
+                found.append((event.type, data["tool"]))
+            elif event.type == "step.completed.v1":
+                step = msgspec.json.decode(event.data)["step"]
+                found.append((event.type, self._tools.get(step, "")))
+        return found
+
+    async def _stop(self, seen: list[tuple[str, str]], intent: Point, receipt: Point) -> None:
+        for kind, tool in seen:
+            point = intent if kind == "step.requested.v1" else receipt
+            if self._stops.wanted(point, tool):
+                self._stops.reach()
+                await asyncio.Event().wait()
+
+
+class Inside:
+    """What a program's `main` is given."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.world = World(job.world)
+        self.stops = Stops(job)
+
+    def connect(self, **more: Any) -> hansard.Record:
+        """The workspace, its log watched; where the broker is stands in the environment."""
+        record = hansard.connect(workspace=self.job.workspace, **more)
+        record.workspace.log = WatchedLog(record.workspace.log, self.job, self.stops)  # type: ignore[assignment]  # the other methods are handed on
+        return record
+
+
+def run_program(main: Callable[[Inside], Any]) -> None:
+    """Run a program and print what it came to, as one line of JSON."""
+    inside = Inside(msgspec.json.decode(sys.argv[1], type=Job))
+    report: dict[str, Any] = {"results": None, "error": "", "message": "", "step": 0}
+    try:
+        report["results"] = main(inside)
+    except hansard.HansardError as error:
+        report["error"] = type(error).__name__
+        report["message"] = str(error)
+        if isinstance(error, hansard.NeedsSettling):
+            report["step"] = error.step.number
+    print(json.dumps(report), flush=True)  # noqa: T201 -- whoever started it reads this

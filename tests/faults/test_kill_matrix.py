@@ -1,0 +1,148 @@
+"""A process killed at each point of a step, under each effects policy, and resumed elsewhere.
+
+An effect is a line that another process appends to a file and syncs. SIGKILL finds the agent
+standing still at the point, so each cell has one outcome, not a likely one.
+"""
+
+import msgspec
+import pytest
+
+from tests.faults._inside import Point
+
+DONE = ["LETTER", {"did": "LETTER"}, "LETTER"]
+PARTS = ["LETTER", {"did": "LETTER 1, LETTER 2"}, "LETTER 1, LETTER 2"]
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """What must be: effects in the world when killed and when done, and what resuming asks."""
+
+    killed: int
+    done: int
+    doubt: bool = False
+    asked: int = 0
+
+
+CELLS = {
+    ("pure", Point.BEFORE_INTENT): Cell(1, 2),  # its intent and its receipt are one commit
+    ("pure", Point.AFTER_INTENT): Cell(0, 1),  # it has begun, and nothing is on record
+    ("pure", Point.AFTER_EFFECT): Cell(1, 2),
+    ("pure", Point.BEFORE_RECEIPT): Cell(1, 2),
+    ("pure", Point.AFTER_RECEIPT): Cell(1, 1),
+    ("idempotent", Point.BEFORE_INTENT): Cell(0, 1),
+    ("idempotent", Point.AFTER_INTENT): Cell(0, 1),
+    ("idempotent", Point.AFTER_EFFECT): Cell(1, 2),
+    ("idempotent", Point.BEFORE_RECEIPT): Cell(1, 2),
+    ("idempotent", Point.AFTER_RECEIPT): Cell(1, 1),
+    ("reconcile", Point.BEFORE_INTENT): Cell(0, 1),
+    ("reconcile", Point.AFTER_INTENT): Cell(0, 1, asked=1),
+    ("reconcile", Point.AFTER_EFFECT): Cell(1, 1, asked=1),
+    ("reconcile", Point.BEFORE_RECEIPT): Cell(1, 1, asked=1),
+    ("reconcile", Point.AFTER_RECEIPT): Cell(1, 1),
+    ("once", Point.BEFORE_INTENT): Cell(0, 1),
+    ("once", Point.AFTER_INTENT): Cell(0, 1, doubt=True),
+    ("once", Point.AFTER_EFFECT): Cell(1, 1, doubt=True),
+    ("once", Point.BEFORE_RECEIPT): Cell(1, 1, doubt=True),
+    ("once", Point.AFTER_RECEIPT): Cell(1, 1),
+}
+"""Policy and point. Under `once` the doubt is settled with what is true."""
+
+
+@pytest.mark.parametrize(("policy", "point"), CELLS, ids=lambda part: str(part))
+def test_what_a_kill_leaves_and_what_resuming_does_about_it(stage, evidence, policy, point):
+    """`pure` runs again, `idempotent` runs again with its old key, `reconcile` asks the world,
+    `once` waits for a settlement; before the intent and after the receipt nothing is in doubt."""
+    cell = CELLS[policy, point]
+    stage.killed_at("matrix", point, policy=policy)
+    assert len(stage.world.read()) == cell.killed
+
+    report = stage.go_on("matrix", policy=policy)
+    if cell.doubt:
+        assert (report.error, report.results) == ("InDoubt", None)
+        assert "hansard run settle r1 worker#2 --happened RESULT" in report.message
+        assert len(stage.world.read()) == cell.killed  # asking did nothing
+        if cell.killed:
+            verdict = {"verdict": "happened", "result": DONE[1]}
+        else:
+            verdict = {"verdict": "did_not_happen"}
+        stage.record.settle("r1", f"worker#{report.step}", **verdict, because="looked")
+        report = stage.go_on("matrix", policy=policy)
+    effects = stage.world.read()
+
+    assert (report.error, report.results) == ("", DONE)
+    assert len(effects) == cell.done
+    assert len({line["key"] for line in effects}) == 1
+    assert all(line["key"] for line in effects) is (policy == "idempotent")
+    assert len(stage.world.read("questions")) == cell.asked
+    assert len(stage.settlements()) == (1 if cell.doubt or cell.asked else 0)
+    assert len(stage.world.read("bodies")) == 2  # what was acknowledged before did not run again
+    assert stage.acks()
+    assert stage.lost() == []
+    evidence.record(
+        f"kill.{policy}.{point}", effects=len(effects), settlements=len(stage.settlements())
+    )
+
+
+@pytest.mark.parametrize(
+    ("point", "effects"),
+    [
+        pytest.param(Point.BEFORE_INTENT, 0, id="before_intent"),
+        pytest.param(Point.AFTER_INTENT, 0, id="after_intent"),
+        pytest.param(Point.AFTER_EFFECT, 2, id="after_effect"),
+        pytest.param(Point.BEFORE_RECEIPT, 2, id="before_receipt"),
+        pytest.param(Point.AFTER_RECEIPT, 2, id="after_receipt"),
+    ],
+)
+def test_a_composite_is_entered_again_and_its_parts_replay(stage, point, effects):
+    """Wherever a composite is cut, its two parts have happened once each in the end."""
+    stage.killed_at("matrix", point, policy="composite")
+    assert len(stage.world.read()) == effects
+    report = stage.go_on("matrix", policy="composite")
+    assert (report.error, report.results) == ("", PARTS)
+    assert [line["word"] for line in stage.world.read()] == ["LETTER 1", "LETTER 2"]
+    assert stage.settlements() == []
+    assert stage.lost() == []
+
+
+@pytest.mark.parametrize("point", [Point.AFTER_INTENT, Point.BEFORE_RECEIPT], ids=str)
+def test_doubt_about_a_part_stops_the_composite(stage, point):
+    """A `once` part in doubt stops the whole; the part is settled, the composite goes on."""
+    stage.killed_at("matrix", point, tool="part", policy="composite")
+    done = len(stage.world.read())
+    assert done == (0 if point is Point.AFTER_INTENT else 1)
+    report = stage.go_on("matrix", policy="composite")
+    assert (report.error, report.step) == ("InDoubt", 3)
+    verdict = {"verdict": "happened", "result": "LETTER 1"} if done else {
+        "verdict": "did_not_happen"
+    }
+    stage.record.settle("r1", "worker#3", **verdict)
+    report = stage.go_on("matrix", policy="composite")
+    assert (report.error, report.results) == ("", PARTS)
+    assert [line["word"] for line in stage.world.read()] == ["LETTER 1", "LETTER 2"]
+
+
+@pytest.mark.parametrize(
+    ("point", "verdict", "effects"),
+    [
+        pytest.param(Point.AFTER_INTENT, "happened", 0, id="nothing happened, said it did"),
+        pytest.param(Point.AFTER_EFFECT, "did_not_happen", 2, id="happened, said it did not"),
+    ],
+)
+def test_a_settlement_is_believed(stage, point, verdict, effects):
+    """Hansard takes a settlement as true: a wrong one repeats or skips the effect, on record."""
+    stage.killed_at("matrix", point, policy="once")
+    said = {"result": {"did": "by hand"}} if verdict == "happened" else {}
+    stage.record.settle("r1", "worker#2", verdict, **said, by="someone")  # without resuming first
+    report = stage.go_on("matrix", policy="once")
+    expected = ["LETTER", {"did": "by hand"}, "BY HAND"] if verdict == "happened" else DONE
+    assert (report.error, report.results) == ("", expected)
+    assert len(stage.world.read()) == effects
+    assert [(said.verdict, said.by) for said in stage.settlements()] == [(verdict, "someone")]
+
+
+def test_doubt_lasts_as_long_as_nobody_settles_it(stage):
+    """Resuming three times asks three times and does nothing to the world."""
+    stage.killed_at("matrix", Point.AFTER_EFFECT, policy="once")
+    errors = [stage.go_on("matrix", policy="once").error for _ in range(3)]
+    assert errors == ["InDoubt"] * 3
+    assert len(stage.world.read()) == 1
+    assert stage.settlements() == []

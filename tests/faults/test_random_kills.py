@@ -1,0 +1,127 @@
+"""Kills at seeded random moments of a run of every kind of step, resumed until it is done."""
+
+import collections
+import random
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hansard.domain.ids import AgentStream
+from tests.faults.support import Report, Stage
+
+KILLS_QUICK, KILLS_FULL = 10, 200
+SEED = 20_261_121
+
+RESUMES_MAX = 60
+"""Resumes of one run before it counts as stuck: a kill lets about one step of 14 through."""
+
+ONCE = [
+    ("file", "form"),
+    ("send", "leaflet 1"),
+    ("send", "leaflet 2"),
+    ("send", "left"),
+    ("send", "letter"),
+    ("send", "parcel"),
+    ("send", "summary of 2"),
+]
+"""What must be in the world exactly once in the end."""
+
+
+class Tally:
+    """What happened over all rounds."""
+
+    def __init__(self) -> None:
+        self.kills = 0
+        self.runs = 0
+        self.acks = 0
+        self.doubts: collections.Counter[str] = collections.Counter()
+
+
+def _settle_with_the_truth(stage: Stage, step: int, tally: Tally) -> None:
+    """Do what a person does: look into the world, then say what is so."""
+    found = stage.view().agent("worker").steps[step]
+    word = msgspec.json.decode(found.arguments)["word"]
+    happened = bool(stage.world.read(tool="send", word=word))
+    tally.doubts["happened" if happened else "did_not_happen"] += 1
+    name = f"worker#{step}"
+    if happened:
+        late = " at last" if found.tool == "moody" else ""
+        stage.record.settle(stage.run, name, "happened", result=f"sent {word}{late}")
+    else:
+        stage.record.settle(stage.run, name, "did_not_happen")
+
+
+def _until_done(
+    stage: Stage, chance: random.Random, span_s: float, tally: Tally, kills: int
+) -> Report:
+    """Start, kill, resume ... until it ends by itself; its report."""
+    for _ in range(RESUMES_MAX):
+        child = stage.start("mixed")
+        if tally.kills < kills:
+            child.reach(Path(child.job.acks))
+            time.sleep(chance.uniform(0, span_s))
+            if child.process.poll() is None:
+                child.kill()
+                tally.kills += 1
+                continue
+        report = child.end()
+        if report.error == "InDoubt":
+            _settle_with_the_truth(stage, report.step, tally)
+            continue
+        return report
+    raise AssertionError(f"run {stage.run} was resumed {RESUMES_MAX} times and did not end")
+
+
+def _check(stage: Stage, tally: Tally) -> None:
+    effects = stage.world.read()
+    once = sorted((line["tool"], line["word"]) for line in effects if line["tool"] != "put")
+    assert once == ONCE
+    keys = collections.defaultdict(set)
+    for line in effects:
+        keys[line["tool"], line["word"]].add(line["key"])
+    assert len(keys["put", "note"]) == len(keys["put", "right"]) == 1
+    assert keys["put", "note"] != keys["put", "right"]
+    assert stage.lost() == []
+    tally.acks += len(stage.acks())
+    view = stage.view()
+    assert view.life.status == "completed"
+    stream = AgentStream(stage.run, "worker", "worker")
+    epochs = [stored.commit.epoch for stored in view.commits if stored.stream == stream]
+    assert epochs == sorted(epochs)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_000)
+def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(stage, evidence, rounds):
+    """Resumed until it is done, a run has the results of an undisturbed one; no `once` or
+    `reconcile` step has happened twice, an `idempotent` one has kept its key, and no event that
+    a process saw acknowledged is lost."""
+    kills, chance, tally = rounds(KILLS_QUICK, KILLS_FULL), random.Random(SEED), Tally()
+    began = stage.start("mixed")
+    began.reach(Path(began.job.acks))
+    clock = time.monotonic()
+    undisturbed = began.end()
+    span_s = time.monotonic() - clock
+    assert undisturbed.error == ""
+    _check(stage, tally)
+    while tally.kills < kills:
+        tally.runs += 1
+        settled = tally.doubts.total()
+        stage.begin(f"killed-{tally.runs}")
+        report = _until_done(stage, chance, span_s, tally, kills)
+        assert (report.error, report.results) == ("", undisturbed.results)
+        _check(stage, tally)
+        by_hand = [said for said in stage.settlements() if said.by == "person"]
+        assert len(by_hand) == tally.doubts.total() - settled
+    evidence.record(
+        "kill.random",
+        kills=tally.kills,
+        runs=tally.runs,
+        acknowledged=tally.acks,
+        lost=0,
+        repeated=0,
+        settled_as_happened=tally.doubts["happened"],
+        settled_as_not_happened=tally.doubts["did_not_happen"],
+    )
