@@ -1,6 +1,7 @@
-"""`python -m benchmarks [name ...]`: run each `bench_*.py` by itself, print its JSON line.
+"""`python -m benchmarks [--quick] [name ...]`: run each `bench_*.py`, print its JSON line.
 
-A benchmark that fails, prints anything else on stdout or takes longer than its bound is reported,
+Each runs in a process of its own. `--quick` makes everything small: to see that it works, not how
+fast. A benchmark that fails, prints anything else on stdout or takes longer than its bound is reported,
 the others still run, and the exit code is 1.
 """
 
@@ -17,13 +18,13 @@ _BOUND_S = 900
 """Longest time for one benchmark, in seconds; a kill is the end of it."""
 
 
-def _run(name: str) -> bool:
+def _run(name: str, flags: list[str]) -> bool:
     """Run one benchmark; true if it printed exactly one JSON line and ended well."""
     _report.say(f"== {name}")
     start = time.monotonic()
     try:
         done = subprocess.run(
-            [sys.executable, "-m", f"benchmarks.{name}"],
+            [sys.executable, "-m", f"benchmarks.{name}", *flags],
             cwd=_HERE.parent,
             stdout=subprocess.PIPE,
             text=True,
@@ -50,15 +51,17 @@ def _is_object(line: str) -> bool:
         return False
 
 
-def main(asked: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run the benchmarks asked for, or all of them."""
+    flags = [word for word in arguments if word == _report.QUICK_FLAG]
+    asked = [word for word in arguments if word != _report.QUICK_FLAG]
     known = sorted(path.stem for path in _HERE.glob("bench_*.py"))
     names = [name if name.startswith("bench_") else f"bench_{name}" for name in asked] or known
     unknown = sorted(set(names) - set(known))
     if unknown:
         _report.say(f"no such benchmark: {', '.join(unknown)}; there are: {', '.join(known)}")
         return 2
-    outcomes = {name: _run(name) for name in names}
+    outcomes = {name: _run(name, flags) for name in names}
     failed = [name for name, good in outcomes.items() if not good]
     _report.say(f"{len(names) - len(failed)} of {len(names)} benchmarks reported")
     return 1 if failed else 0

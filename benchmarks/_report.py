@@ -14,8 +14,24 @@ from typing import Any
 
 import msgspec
 
-_LIBRARIES = ("nats-py", "msgspec", "duckdb", "eventsourcing")
+_LIBRARIES = ("nats-py", "msgspec", "duckdb", "eventsourcing", "langgraph-checkpoint-sqlite")
 _SERVER_TIMEOUT_S = 10
+
+_LOAD_AT_START = os.getloadavg()[0]
+"""Other work on the machine: processes that wanted a core in the minute before we began."""
+
+QUICK_FLAG = "--quick"
+"""Asks for small sizes: to see that a benchmark works, not how fast the thing is."""
+
+
+def quick() -> bool:
+    """Whether this process was asked for small sizes."""
+    return QUICK_FLAG in sys.argv[1:]
+
+
+def sized(full: int, small: int) -> int:
+    """A size: the full one unless `--quick`."""
+    return small if quick() else full
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +74,19 @@ def measure(fn: Callable[[], object], rounds: int, *, warm_up: int = 1) -> Measu
     return summary(times_ms)
 
 
+class Findings(msgspec.Struct):
+    """What a benchmark has found so far; `emit` takes the same three."""
+
+    results: dict[str, Any] = msgspec.field(default_factory=dict)
+    ratios: dict[str, float] = msgspec.field(default_factory=dict)
+    goals: dict[str, bool] = msgspec.field(default_factory=dict)
+
+    def emit(self, docstring: str | None) -> None:
+        """Report, under the question that the benchmark's docstring begins with."""
+        question = (docstring or "").split("\n\n", 1)[0].replace("\n", " ")
+        emit(question=question, results=self.results, ratios=self.ratios, goals=self.goals)
+
+
 def machine() -> dict[str, str | int]:
     """The machine's processor, cores, memory and kernel; nothing that names it."""
     return {
@@ -98,10 +127,12 @@ def emit(
     """
     body = {
         "question": question,
+        "quick": quick(),
         "results": msgspec.to_builtins(dict(results)),
         "ratios": {name: _short(ratio) for name, ratio in (ratios or {}).items()},
         "goals": dict(goals or {}),
         "machine": machine(),
+        "load_1min": {"start": _short(_LOAD_AT_START), "end": _short(os.getloadavg()[0])},
         "versions": versions(),
     }
     say(f"\n{question}")

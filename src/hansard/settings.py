@@ -18,7 +18,11 @@ class SettingsError(CallerError):
     """An environment variable that cannot be taken."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda field: PREFIX + field.upper()):
+def _variable(field: str) -> str:
+    return PREFIX + field.upper()
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     """Every setting, with its environment variable, meaning and default.
 
     HANSARD_DATA_DIR: where the embedded broker keeps its files (`.hansard`).
@@ -55,10 +59,11 @@ def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings
     source = os.environ if environment is None else environment
     known = {field.encode_name: field.name for field in msgspec.structs.fields(Settings)}
     fields: dict[str, Any] = {name: source[name] for name in known if source.get(name)}
-    fields |= {PREFIX + name.upper(): value for name, value in given.items() if value is not None}
+    fields |= {_variable(name): value for name, value in given.items() if value is not None}
     unknown = [name for name in fields if name not in known]
     if unknown:
-        message = f"{unknown[0].removeprefix(PREFIX).lower()!r} is not a setting: see hansard.settings"
+        name = unknown[0].removeprefix(PREFIX).lower()
+        message = f"{name!r} is not a setting: see hansard.settings"
         raise SettingsError(message)
     if "HANSARD_DATA_DIR" in fields:
         fields["HANSARD_DATA_DIR"] = os.fspath(fields["HANSARD_DATA_DIR"])

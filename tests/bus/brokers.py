@@ -1,10 +1,11 @@
 """Real servers and logs for tests: a server that can be killed, and short ways to make commits."""
 
+import asyncio
 import contextlib
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import StreamId
 
 CLOCK = Clock()
+FREE = VersionFree()
 START_S = 10.0
 
 CONFIG = """\
@@ -71,19 +73,35 @@ class Nats:
             self.process.wait()
             self.process = None
 
-    def options(self, user: str = "runtime", **given: float) -> BrokerOptions:
+    def options(
+        self,
+        user: str = "runtime",
+        *,
+        append_timeout_s: float = 30.0,
+        request_timeout_s: float = 5.0,
+    ) -> BrokerOptions:
         """Options to log in as `admin` or `runtime`."""
         return BrokerOptions(
-            urls=(f"nats://127.0.0.1:{self.port}",), user=user, password=user, **given
+            urls=(f"nats://127.0.0.1:{self.port}",),
+            user=user,
+            password=user,
+            append_timeout_s=append_timeout_s,
+            request_timeout_s=request_timeout_s,
         )
 
     async def log(
-        self, workspace: str = "lab", durability: str = "strict", **given: float
+        self,
+        workspace: str = "lab",
+        durability: str = "strict",
+        *,
+        append_timeout_s: float = 30.0,
+        request_timeout_s: float = 5.0,
     ) -> JetStreamLog:
         """A log of this server, its streams made as admin."""
-        return await open_log(
-            self.options(**given), workspace, durability, admin=self.options("admin")
+        runtime = self.options(
+            append_timeout_s=append_timeout_s, request_timeout_s=request_timeout_s
         )
+        return await open_log(runtime, workspace, durability, admin=self.options("admin"))
 
 
 @contextlib.contextmanager
@@ -114,8 +132,15 @@ def append(
     stream: StreamId,
     version: int = 1,
     events: int = 1,
-    expected: Expected = VersionFree(),
+    expected: Expected = FREE,
     text: str = "x",
 ) -> Append:
     """An append of a new commit."""
     return Append(stream, commit(version, events, text), expected)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], within_s: float = 5.0) -> None:
+    """Wait until a condition holds."""
+    async with asyncio.timeout(within_s):
+        while not await condition():  # noqa: ASYNC110 -- nothing tells when a server has stored
+            await asyncio.sleep(0.005)

@@ -1,6 +1,7 @@
 """The embedded server, with real processes that are really killed."""
 
 import contextlib
+import fcntl
 import json
 import multiprocessing
 import os
@@ -22,6 +23,7 @@ import msgspec
 import pytest
 
 import hansard.bus
+from hansard.bus._server_place import locked
 from hansard.bus.errors import BusError
 from hansard.bus.server import (
     BadDataDir,
@@ -66,19 +68,29 @@ def eventually(holds: Callable[[], Any], within_s: float) -> bool:
     return True
 
 
+def commands() -> dict[int, bytes]:
+    """The command line of every process, less those that only wait to be reaped."""
+    if not Path("/proc/self/cmdline").exists():
+        listing = ["ps", "-axww", "-o", "pid=,stat=,command="]
+        told = subprocess.run(listing, capture_output=True, check=True).stdout.splitlines()
+        rows = [line.split(maxsplit=2) for line in told]
+        return {int(row[0]): row[2] for row in rows if len(row) == 3 and row[1][:1] != b"Z"}
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+    return {pid: command for pid, command in found.items() if command}  # a zombie has none
+
+
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be reaped does not."""
-    told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, check=False)
-    return bool(told.stdout.strip()) and not told.stdout.strip().startswith(b"Z")
+    """Whether a process runs."""
+    return pid in commands()
 
 
 def processes_of(data_dir: Path) -> list[int]:
     """The nats-servers and supervisors of a data directory."""
-    told = subprocess.run(["ps", "-axww", "-o", "pid=,command="], capture_output=True, check=True)
-    mine = rb"\s*(\d+) .*(nats-server -c|_supervisor).*" + re.escape(os.fsencode(data_dir))
-    return [
-        int(found[1]) for found in map(re.compile(mine).match, told.stdout.splitlines()) if found
-    ]
+    mine = re.compile(rb"(nats-server -c|_supervisor) .*" + re.escape(os.fsencode(data_dir)))
+    return [pid for pid, command in commands().items() if mine.search(command)]
 
 
 class Wire:
@@ -151,9 +163,9 @@ def has_changed(lease: Lease, info: ServerInfo | None, data_dir: Path) -> bool:
 class User:
     """A process of its own that joined."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, script: str = USER) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", USER, data_dir],
+            [sys.executable, "-c", script, data_dir],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": SOURCES},
@@ -167,7 +179,10 @@ class User:
     def kill(self) -> None:
         """SIGKILL: nothing is tidied up."""
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe
+            pipe.close()
 
 
 @pytest.fixture
@@ -229,27 +244,18 @@ def test_a_lease_ends_once(lease):
 
 
 def test_a_program_that_a_user_started_is_no_user(data_dir):
-    """What is executed does not inherit the use."""
-    script = USER.replace("sys.stdin.read()", "import subprocess; subprocess.run(['sleep', '60'])")
-    user = subprocess.Popen(
-        [sys.executable, "-c", script, data_dir],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": SOURCES},
-        start_new_session=True,
-    )
-    assert user.stdout
-    info = msgspec.json.decode(user.stdout.readline(), type=ServerInfo)
+    """What is executed does not inherit the use, even where nobody closes descriptors for it."""
+    program = "import os; print(os.posix_spawnp('sleep', ['sleep', '60'], os.environ), flush=True)"
+    user = User(data_dir, USER.replace("sys.stdin", program + "; sys.stdin"))
+    info = user.info()
+    assert user.process.stdout
+    started = int(user.process.stdout.readline())
     try:
-        children = ["ps", "-o", "pid=", "--ppid", str(user.pid)]
-        assert eventually(
-            lambda: subprocess.run(children, stdout=-3, check=False).returncode == 0, 5
-        )
         user.kill()
         assert eventually(lambda: is_over(info), GONE_WITHIN_S)
+        assert alive(started)
     finally:
-        os.killpg(user.pid, signal.SIGKILL)
-        user.wait()
-        user.stdout.close()
+        os.kill(started, signal.SIGKILL)
 
 
 def test_a_forked_child_is_a_user(data_dir):
@@ -285,6 +291,36 @@ def test_whoever_joins_while_the_server_is_about_to_stop_has_one(data_dir, round
         assert not eventually(lambda: False, moment.uniform(0.45, 0.65))
         with join(data_dir) as lease:
             assert not eventually(partial(is_mute, lease.info), 0.2)
+
+
+def test_the_server_does_not_stop_while_somebody_joins(data_dir):
+    """Between a join's lock and its entry the supervisor decides nothing."""
+    lease = join(data_dir)
+    with locked(data_dir / "join.lock", 0.0) as held:
+        assert held
+        lease.close()
+        assert not eventually(lambda: is_mute(lease.info), 1.0)  # longer than the grace
+    assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
+
+
+def supervisor(data_dir: Path) -> list[str | Path]:
+    """The command that `join` runs."""
+    command: list[str | Path] = [sys.executable, "-P", "-m", "hansard.bus._supervisor"]
+    command += ["--data-dir", data_dir, "--durability", "strict", "--nats-server", find_binary()]
+    return command
+
+
+def test_a_supervisor_that_nobody_enters_ends(data_dir):
+    """Who started it may die before he uses it."""
+    data_dir.mkdir()
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
+    with (data_dir / "log").open("wb") as log:
+        started = subprocess.run(
+            supervisor(data_dir), env=environment, stdout=subprocess.PIPE, stderr=log, check=True
+        )
+    assert started.stdout == b"up\n"
+    assert eventually(lambda: not processes_of(data_dir), GONE_WITHIN_S)
+    assert "no users are left" in (data_dir / "log").read_text()
 
 
 # ---------------------------------------------------------------- deaths
@@ -370,10 +406,10 @@ def test_a_join_right_after_the_end_was_ordered_waits_for_it(lease, data_dir):
 
 def test_a_second_supervisor_does_not_start(lease, data_dir):
     """Started by hand beside a running one, it ends and changes nothing."""
-    command = [sys.executable, "-m", "hansard.bus._supervisor", "--data-dir", data_dir]
-    command += ["--durability", "strict", "--nats-server", find_binary()]
     environment = {**os.environ, "PYTHONPATH": SOURCES}
-    second = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=10)
+    second = subprocess.run(
+        supervisor(data_dir), env=environment, capture_output=True, check=True, timeout=10
+    )
     assert b"another supervisor already runs" in second.stderr
     assert b"up" not in second.stdout
     assert peek(data_dir) == lease.info
@@ -394,6 +430,28 @@ def test_what_a_dead_server_left_behind_misleads_nobody(data_dir):
     with join(data_dir) as again:
         assert again.info.server_pid != os.getpid()
         assert answers(again.info)
+
+
+def test_a_server_left_without_supervisor_is_ended(data_dir):
+    """Where the system does not end it with its supervisor, the next join does."""
+    with join(data_dir) as lease:
+        state = (data_dir / "state.json").read_bytes()
+    assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
+    lock = os.open(data_dir / "store.lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    command = [find_binary(), "-c", data_dir / "nats.conf"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, pass_fds=(lock,)) as orphan:
+        os.close(lock)
+        (data_dir / "state.json").write_bytes(
+            state.replace(
+                b'"server_pid":%d' % lease.info.server_pid, b'"server_pid":%d' % orphan.pid
+            )
+        )
+        assert eventually(lambda: answers(lease.info), 5)
+        with join(data_dir) as again:
+            assert orphan.wait(1) is not None
+            assert again.info.server_pid != orphan.pid
+            assert answers(again.info)
 
 
 def test_a_port_that_somebody_took_is_left_to_him(data_dir):
@@ -629,9 +687,24 @@ def test_a_lock_that_is_not_released_ends_in_an_error(data_dir):
 
 
 def test_a_join_that_runs_out_of_time_says_so(data_dir):
-    """Too little time is an error with the remedy, and nothing is left running."""
+    """Too little time, at whatever stage, is an error with the remedy; nothing is left running."""
     with pytest.raises(NotStarted, match=r"did not answer in time(.|\n)*timeout_s"):
-        join(data_dir, timeout_s=0.02)
+        join(data_dir, timeout_s=0.0)
+    for hundredths in range(1, 15):
+        with contextlib.suppress(NotStarted):
+            join(data_dir, timeout_s=hundredths / 100).close()
+    assert eventually(lambda: not processes_of(data_dir), 2 * GONE_WITHIN_S)
+    with join(data_dir) as lease:
+        assert answers(lease.info)
+
+
+def test_a_long_log_is_put_aside(data_dir):
+    """One old log is kept, so that two bounded files are the most there is."""
+    data_dir.mkdir()
+    (data_dir / "server.log").write_bytes(b"old\n" * 2_100_000)
+    with join(data_dir):
+        assert (data_dir / "server.log").stat().st_size < 100_000
+        assert (data_dir / "server.log.1").read_bytes().startswith(b"old")
 
 
 def test_without_a_server_binary_the_error_says_where_it_was_sought(tmp_path):
@@ -663,7 +736,7 @@ def test_what_steers_python_does_not_reach_the_supervisor(data_dir, tmp_path, mo
     with join(data_dir) as lease:
         assert answers(lease.info)
         if sys.platform.startswith("linux"):
-            assert os.readlink(f"/proc/{lease.info.supervisor_pid}/cwd") == "/"  # noqa: PTH115 -- of a link
+            assert os.readlink(f"/proc/{lease.info.supervisor_pid}/cwd") == "/"  # noqa: PTH115 -- the text of the link
             environment = Path(f"/proc/{lease.info.supervisor_pid}/environ").read_bytes()
             assert os.fsencode(tmp_path) not in environment
 
@@ -675,3 +748,15 @@ def test_many_open_files_do_not_matter(data_dir):
             stack.enter_context(Path(os.devnull).open())
         with join(data_dir) as lease:
             assert answers(lease.info)
+
+
+def test_the_supervisor_imports_little():
+    """It runs as long as the server does, and a cold join waits for its imports."""
+    script = "import hansard.bus._supervisor, sys; print(*sorted(sys.modules))"
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
+    told = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, check=True, text=True
+    )
+    loaded = {name.partition(".")[0] for name in told.stdout.split()}
+    assert "msgspec" in loaded
+    assert not loaded & {"asyncio", "duckdb", "eventsourcing", "nats", "structlog", "rich", "typer"}

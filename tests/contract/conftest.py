@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from itertools import count
 
 import pytest
+
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.log import EventLog
 from hansard.bus.recorder._log import RecorderLog

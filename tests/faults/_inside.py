@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -39,7 +40,8 @@ class Point(StrEnum):
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What a program is told. `world` is a folder outside the broker's; `acks` and `marker` are
-    files of this one process; `settings` is whatever else the program wants to know."""
+    files of this one process; `freeze` makes a stop one from which SIGCONT wakes it; `settings` is
+    whatever else the program wants to know."""
 
     workspace: str
     run: str
@@ -48,6 +50,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     marker: str
     point: Point = Point.NOWHERE
     tool: str = ""
+    freeze: bool = False
     settings: dict[str, Any] = {}
 
 
@@ -122,19 +125,22 @@ class Stops:
         """Whether this is where to stop."""
         return point is self._job.point and tool == self._job.tool
 
-    def reach(self) -> None:
-        """Tell who waits outside that the point is reached."""
+    def reach(self) -> bool:
+        """Tell who waits outside that the point is reached; True where work goes on after it."""
         Path(self._job.marker).touch()
+        if self._job.freeze:
+            # To this thread: sent to the process, another thread may take it, and this one goes on.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+        return self._job.freeze
 
     def here(self, point: Point, tool: str) -> None:
         """Stop in a tool's body, if this is where to."""
-        if self.wanted(point, tool):
-            self.reach()
+        if self.wanted(point, tool) and not self.reach():
             threading.Event().wait()
 
     def hold(self, point: Point, tool: str) -> None:
         """As `here`, but the log says that the point is reached."""
-        if self.wanted(point, tool):
+        if self.wanted(point, tool) and not self._job.freeze:
             threading.Event().wait()
 
 
@@ -189,8 +195,7 @@ class WatchedLog:
     async def _stop(self, seen: list[tuple[str, str]], intent: Point, receipt: Point) -> None:
         for kind, tool in seen:
             point = intent if kind == "step.requested.v1" else receipt
-            if self._stops.wanted(point, tool):
-                self._stops.reach()
+            if self._stops.wanted(point, tool) and not self._stops.reach():
                 await asyncio.Event().wait()
 
 

@@ -16,6 +16,7 @@ import msgspec
 import hansard
 from hansard.bus.codec import revive
 from hansard.bus.log import Stored
+from hansard.bus.portal import portal
 from hansard.bus.states import RunView
 from hansard.domain.steps import StepSettled
 from tests.faults._broker import NatsServer
@@ -67,19 +68,19 @@ class Child:
         """Send it a signal."""
         self.process.send_signal(number)
 
-    def end(self) -> Report:
+    def end(self, within_s: float = REACH_S) -> Report:
         """Wait for its end and read its report."""
-        out, err = self._communicate()
+        out, err = self._communicate(within_s)
         lines = out.splitlines()
         if self.process.returncode or not lines:
             message = f"it ended with {self.process.returncode}: {err.decode()[-3_000:]}"
             raise AssertionError(message)
         return msgspec.json.decode(lines[-1], type=Report)
 
-    def _communicate(self) -> tuple[bytes, bytes]:
+    def _communicate(self, within_s: float = REACH_S) -> tuple[bytes, bytes]:
         # Its effects are processes that hold the same pipe: end of file means all have ended.
         try:
-            return self.process.communicate(timeout=REACH_S)
+            return self.process.communicate(timeout=within_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
             _, err = self.process.communicate()
@@ -115,7 +116,13 @@ class Stage:
         return self._record
 
     def start(
-        self, program: str | Path, point: Point = Point.NOWHERE, tool: str = "act", **settings: Any
+        self,
+        program: str | Path,
+        point: Point = Point.NOWHERE,
+        tool: str = "act",
+        *,
+        freeze: bool = False,
+        **settings: Any,
     ) -> Child:
         """Start a program, in a folder of its own and with nothing but the broker's address."""
         self._count += 1
@@ -129,6 +136,7 @@ class Stage:
             marker=str(home / "reached"),
             point=point,
             tool=tool,
+            freeze=freeze,
             settings=settings,
         )
         path = program if isinstance(program, Path) else PROGRAMS / f"{program}.py"
@@ -155,6 +163,15 @@ class Stage:
         child.kill()
         return child
 
+    def frozen_at(
+        self, program: str | Path, point: Point, tool: str = "act", **settings: Any
+    ) -> Child:
+        """Start a program, let it reach a point and stop there by SIGSTOP."""
+        child = self.start(program, point, tool, freeze=True, **settings)
+        child.reach()
+        os.waitid(os.P_PID, child.process.pid, os.WSTOPPED)
+        return child
+
     def go_on(self, program: str | Path, **settings: Any) -> Report:
         """Resume in a new process; what that came to."""
         return self.start(program, **settings).end()
@@ -163,14 +180,18 @@ class Stage:
         """The run as it stands in the log."""
         return self.record.state(self.run)
 
+    def commits(self) -> list[Stored]:
+        """Every commit of the run, by position."""
+        return portal().run(self.record.workspace.log.read_run(self.run))
+
     def settlements(self) -> list[StepSettled]:
         """The settlements on record, in order."""
-        events = (revive(event) for stored in self.view().commits for event in stored.commit.events)
+        events = (revive(event) for stored in self.commits() for event in stored.commit.events)
         return [event for event in events if isinstance(event, StepSettled)]
 
     def lost(self) -> list[Acked]:
         """Acknowledged commits of any process of this run that are not in the log as they were."""
-        return missing(self.acks(), self.view().commits)
+        return missing(self.acks(), self.commits())
 
     def acks(self) -> list[Acked]:
         """What processes of this run noted as acknowledged."""
@@ -192,11 +213,12 @@ def paths() -> dict[str, str]:
     return {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONWARNINGS": "error"}
 
 
-def read_acks(file: Path) -> list[Acked]:
+def read_acks(file: str | Path) -> list[Acked]:
     """The whole lines of an `acks` file; a line that a kill cut short was not noted yet."""
-    if not file.exists():
+    path = Path(file)
+    if not path.exists():
         return []
-    whole, _, _ = file.read_bytes().rpartition(b"\n")
+    whole, _, _ = path.read_bytes().rpartition(b"\n")
     return [msgspec.json.decode(line, type=Acked) for line in whole.splitlines()]
 
 

@@ -85,10 +85,9 @@ def _check(stage: Stage, tally: Tally) -> None:
     assert keys["put", "note"] != keys["put", "right"]
     assert stage.lost() == []
     tally.acks += len(stage.acks())
-    view = stage.view()
-    assert view.life.status == "completed"
+    assert stage.view().life.status == "completed"
     stream = AgentStream(stage.run, "worker", "worker")
-    epochs = [stored.commit.epoch for stored in view.commits if stored.stream == stream]
+    epochs = [stored.commit.epoch for stored in stage.commits() if stored.stream == stream]
     assert epochs == sorted(epochs)
 
 

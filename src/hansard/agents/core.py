@@ -15,8 +15,8 @@ import msgspec
 
 from hansard.agents import gate as gates
 from hansard.agents import payloads
-from hansard.agents.effects import ToolSpec
 from hansard.agents.doubts import Doubts
+from hansard.agents.effects import ToolSpec
 from hansard.agents.errors import (
     Blocked,
     InDoubt,
@@ -58,9 +58,7 @@ class Budgets(Protocol):
 class Core:
     """The steps of one session."""
 
-    def __init__(
-        self, ledger: Ledger, settings: Settings, blobs: Blobs, budgets: Budgets
-    ) -> None:
+    def __init__(self, ledger: Ledger, settings: Settings, blobs: Blobs, budgets: Budgets) -> None:
         self.ledger = ledger
         self.settings = settings
         self.stream = ledger.stream
@@ -163,12 +161,13 @@ class Core:
                 result = yield from self._run(call)
             if call.number:
                 self.ledger.advance(call.place.scope, self.ledger.state.steps[call.number])
-            return result
         except BaseException:
             done = self.ledger.state.steps.get(call.number)
             if done is not None and is_final(done):
                 self.ledger.advance(call.place.scope, done)
             raise
+        else:
+            return result
         finally:
             self.ledger.leave_call(call.place.scope)
 
@@ -187,6 +186,7 @@ class Core:
     # Plan: what is to be done about a call. A returned step is the answer; None means run.
 
     def plan(self, call: Call) -> Flow[Step | None]:
+        """What is to be done about a call: the step that answers it, or None: run it."""
         step = call.step
         if step is None:
             return (yield from self._plan_new(call))
@@ -210,7 +210,7 @@ class Core:
             if call.effects is Effects.RECONCILE:
                 return (yield from self.doubts.ask_world(call, step))
             if call.effects is Effects.ONCE:
-                return (yield from self.doubts.settle(call, step))
+                return (yield from self.doubts.settle(step))
         return None
 
     def _plan_new(self, call: Call) -> Flow[Step | None]:
@@ -232,7 +232,7 @@ class Core:
             call.number, call.attempt, call.told = old.number, old.attempt, True
             if call.effects is Effects.RECONCILE:
                 return (yield from self.doubts.ask_world(call, old))
-            return (yield from self.doubts.settle(call, old))
+            return (yield from self.doubts.settle(old))
         return (yield from self.doubts.diverged(call, old))
 
     # Gate
@@ -296,7 +296,7 @@ class Core:
             scope = self.body_scope(call)
             try:
                 result, took = yield Body(spec.function, args, kwargs, scope, spec.timeout_s)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 -- `raised` records it and raises it
                 for budget in held:
                     yield from self._spend(call, budget, scope)
                 yield Pause((yield from self.outcomes.raised(call, error, scope)))
@@ -312,10 +312,12 @@ class Core:
         yield Io(functools.partial(self._budgets.spend, budget, name, amount))
 
     def body_scope(self, call: Call) -> Scope:
+        """The scope a call's body runs in; calls may stand in it where the tool is composite."""
         place = call.place
         scope = Scope(self.ledger, place.call, place.fingerprint, place.after, call.number)
         scope.nests = call.effects is Effects.COMPOSITE
         return scope
+
 
 def _passed(spec: ToolSpec, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments by name as the function takes them."""

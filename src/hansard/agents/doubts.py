@@ -41,6 +41,7 @@ class Doubts:
         self.stream = outcomes.stream
 
     def diverged(self, call: Call, old: Step) -> Flow[Step | None]:
+        """A call on record with an effect, after something else than before."""
         verdict = old.verdict
         if verdict not in (Verdict.REUSE, Verdict.RUN_AGAIN) and self.settings.settle is not None:
             said = self.settings.settle(old)
@@ -67,12 +68,12 @@ class Doubts:
             digest=digest(canonical(plain)) if verdict is Verdict.HAPPENED else "",
         )
 
-    def settle(self, call: Call, step: Step) -> Flow[Step | None]:
+    def settle(self, step: Step) -> Flow[Step | None]:
         """A policy's word on a doubt, or the error that asks a person."""
         said = self.settings.settle(step) if self.settings.settle is not None else None
-        return (yield from self._believe(call, step, said))
+        return (yield from self._believe(step, said))
 
-    def _believe(self, call: Call, step: Step, said: Any) -> Flow[Step | None]:
+    def _believe(self, step: Step, said: Any) -> Flow[Step | None]:
         match said:
             case Happened(result):
                 yield from self.outcomes.tell(Tell(self._settled(step, Verdict.HAPPENED, result)))
@@ -87,7 +88,7 @@ class Doubts:
         """Let a reconciling tool look; an error of its own leaves the step in doubt."""
         ask = call.spec.reconcile
         if ask is None:
-            return (yield from self.settle(call, step))
+            return (yield from self.settle(step))
         scope = Scope(self.ledger, call.place.call, call.place.fingerprint, (), step.number)
         scope.nests = False
         arguments = reveal(dict(call.arguments), self.settings.secrets, call.spec.name)
@@ -97,7 +98,7 @@ class Doubts:
             doubt = InDoubt(self.stream.run, self.stream.agent, step)
             doubt.add_note(f"asking the world raised {type(error).__name__}: {error}")
             raise doubt from error
-        return (yield from self._believe(call, step, said))
+        return (yield from self._believe(step, said))
 
     def adopt(self, call: Call, old: Step) -> Flow[None]:
         """Put an outcome that is on record elsewhere on record here."""
@@ -127,4 +128,3 @@ class Doubts:
         result, took = yield Body(call.spec.shadow, (), dict(call.arguments), scope)
         call.spec = msgspec.structs.replace(call.spec, kind="shadow")
         yield from self.outcomes.completed(call, result, took, {})
-

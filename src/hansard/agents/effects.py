@@ -144,7 +144,9 @@ def is_rich(annotation: Any) -> bool:
     return any(is_rich(inner) for inner in typing.get_args(annotation))
 
 
-def spec(function: Callable[..., Any], effects: str | Reconcile, options: dict[str, Any]) -> ToolSpec:
+def spec(
+    function: Callable[..., Any], effects: str | Reconcile, options: dict[str, Any]
+) -> ToolSpec:
     """A function's declaration. Raises ToolError where it contradicts itself."""
     ask = effects.ask if isinstance(effects, Reconcile) else None
     try:
@@ -216,7 +218,7 @@ class Tool(Generic[P, R]):
 def _like(function: Callable[..., Any], method: Callable[..., Any]) -> Callable[..., Any]:
     """A bound method of the same kind (plain, coroutine, generator) as its function."""
     instance = method.args[0]  # type: ignore[attr-defined] # a functools.partial
-    return typing.cast(Callable[..., Any], function.__get__(instance))
+    return typing.cast("Callable[..., Any]", function.__get__(instance))
 
 
 class Declare:

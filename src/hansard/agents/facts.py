@@ -91,12 +91,12 @@ class Facts:
         data: dict[str, Any] = values.revive(plain)
         return data
 
-    def decide(  # noqa: PLR0913 -- a decision has this many sides
+    def decide(
         self,
         question: str,
         selected: str,
         *,
-        alternatives: Iterable[object] = (),  # noqa: A002 -- the field's name
+        alternatives: Iterable[object] = (),
         inputs: Iterable[str] = (),
         threshold: float | None = None,
         confidence: float | None = None,

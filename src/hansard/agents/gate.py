@@ -41,7 +41,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """`allow(...)` or `deny(...)`. It matches a call whose tool and role fit the patterns, all of
-    whose `where` conditions hold, and not all of whose `unless` conditions hold."""
+    whose `where` conditions hold, and not all of whose `unless` conditions hold.
+    """
 
     allows: bool
     tool: str = "*"
@@ -130,7 +131,9 @@ def path_under(*roots: str | os.PathLike[str]) -> Condition:
         if not isinstance(value, str | os.PathLike):
             return False
         path = os.path.realpath(value)
-        return any(path == root or path.startswith(root.rstrip(os.sep) + os.sep) for root in resolved)
+        return any(
+            path == root or path.startswith(root.rstrip(os.sep) + os.sep) for root in resolved
+        )
 
     return holds
 
@@ -147,7 +150,9 @@ def host_in(*hosts: str) -> Condition:
         except ValueError:
             return False
         return any(
-            host == want or (want.startswith(".") and host.endswith(want)) for want in wanted if host
+            host == want or (want.startswith(".") and host.endswith(want))
+            for want in wanted
+            if host
         )
 
     return holds

@@ -101,13 +101,11 @@ async def _find(workspace: Workspace, run: str, agent: str, role: str) -> _Found
     state = await workspace.states.agent(stream)
     if life.forked is None:
         return _Found(life, state)
-    parent = await workspace.states.agent(
-        AgentStream(life.forked.parent, role, agent)
-    )
+    parent = await workspace.states.agent(AgentStream(life.forked.parent, role, agent))
     return _Found(life, state, parent, life.forked.at.get(str(stream), 0))
 
 
-async def open_agent(  # noqa: PLR0913 -- the two twins differ in how they post and wait
+async def open_agent(
     workspace: Workspace,
     agent: str,
     role: str,
@@ -154,7 +152,7 @@ def _check(found: _Found, run: str, mode: Mode | None, options: Options) -> None
         raise NotFound(f"this agent in run {run}", f"its roster is {sorted(found.life.roster)}")
 
 
-async def _take_part(  # noqa: PLR0913 -- all of it is needed to say who takes part in what
+async def _take_part(
     workspace: Workspace, run: str, agent: str, role: str, options: Options, found: _Found
 ) -> _Found:
     conversation = found.life.conversation_id
@@ -206,7 +204,7 @@ async def _join_conversation(
     return Append(stream, workspace.commit(version, agent, [RunJoined(run=run)]))
 
 
-def _opened(  # noqa: PLR0913 -- see open_agent
+def _opened(
     workspace: Workspace,
     run: str,
     stream: AgentStream,
@@ -228,9 +226,7 @@ def _opened(  # noqa: PLR0913 -- see open_agent
             options.correlation,
             options.traceparent,
         )
-        writer = StreamWriter(
-            workspace.log, stream, found.state.version, identity, workspace.clock
-        )
+        writer = StreamWriter(workspace.log, stream, found.state.version, identity, workspace.clock)
     ledger = Ledger(stream, found.state, writer, post, pending)
     ledger.inherited = found.inherited
     forked = found.life.forked
@@ -248,9 +244,7 @@ def _opened(  # noqa: PLR0913 -- see open_agent
     return Opened(run, Core(ledger, settings, workspace.blobs, budgets), writer, owner)
 
 
-async def open_agent_here(
-    workspace: Workspace, agent: str, role: str, options: Options
-) -> Opened:
+async def open_agent_here(workspace: Workspace, agent: str, role: str, options: Options) -> Opened:
     """Open a session in the running loop: its writes are posted and awaited here."""
     loop = asyncio.get_running_loop()
     return await open_agent(
@@ -258,9 +252,7 @@ async def open_agent_here(
     )
 
 
-async def close_agent(
-    workspace: Workspace, opened: Opened, error: BaseException | None
-) -> None:
+async def close_agent(workspace: Workspace, opened: Opened, error: BaseException | None) -> None:
     """End a session in order. With an error it never raises one of its own: it adds a note."""
     writer = opened.writer
     if writer is None or (error is not None and writer.lost is not None):
@@ -279,4 +271,3 @@ async def close_agent(
         if error is None:
             raise
         error.add_note(f"the end of the session could not be recorded: {failed}")
-

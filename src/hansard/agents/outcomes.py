@@ -147,6 +147,7 @@ class Outcomes:
                 return
 
     def request(self, call: Call, arguments: msgspec.Raw | None = None) -> StepRequested:
+        """A call's intent as an event; numbers the step and gives it its idempotency key."""
         if not call.number:
             call.number = self.ledger.next_step()
         if call.effects is Effects.IDEMPOTENT and call.key is None:
@@ -200,9 +201,7 @@ class Outcomes:
         event = StepInDoubt(step=call.number, error=told, duration_ms=round(took, 3))
         yield from self.tell(Tell(event))
         step = self.ledger.state.steps[call.number]
-        raise ResultNotRecordable(
-            self.stream.run, self.stream.agent, step, str(error)
-        ) from error
+        raise ResultNotRecordable(self.stream.run, self.stream.agent, step, str(error)) from error
 
     def raised(self, call: Call, error: BaseException, scope: Scope) -> Flow[float]:
         """Record what an error means and raise it; the seconds to wait where it is tried again."""
@@ -252,5 +251,3 @@ class Outcomes:
         done = self.ledger.tell(commands)
         if done is not None:
             yield Wait(done)
-
-

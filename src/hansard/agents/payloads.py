@@ -188,10 +188,11 @@ def resolve(plain: Plain) -> Fetch:
             out[key] = yield from resolve(item)
         return out
     if type(plain) is list:
-        items = []
+        out_items: list[Plain] = []
         for item in plain:
-            items.append((yield from resolve(item)))
-        return items
+            resolved = yield from resolve(item)
+            out_items.append(resolved)
+        return out_items
     return plain
 
 

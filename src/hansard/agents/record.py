@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -66,7 +66,12 @@ class Record:
 
     @contextlib.contextmanager
     def run(
-        self, workflow: str | None = None, *, agent: str = "agent", role: str = "agent", **options: Any
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str = "agent",
+        role: str = "agent",
+        **options: Any,
     ) -> Iterator[Session]:
         """Begin a run, or with `run=ID` join or resume one, as one agent in one role.
 
@@ -92,13 +97,9 @@ class Record:
         finally:
             leave(token)
 
-    def fork(
-        self, run: str, *, at: object = None, effects: str = "shadow", **labels: str
-    ) -> str:
+    def fork(self, run: str, *, at: object = None, effects: str = "shadow", **labels: str) -> str:
         """Begin a new run where another stood; its id. See `runs.fork`."""
-        return self._portal.run(
-            fork(self.workspace, run, at, ForkEffects(effects), labels)
-        )
+        return self._portal.run(fork(self.workspace, run, at, ForkEffects(effects), labels))
 
     def state(self, run: str, at: object = None) -> RunView:
         """A whole run at a point; see `hansard.bus.points`."""
@@ -120,7 +121,7 @@ class Record:
         """Let go of the broker."""
         self._portal.run(self.workspace.close())
 
-    def __enter__(self) -> Record:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -136,7 +137,12 @@ class AsyncRecord:
 
     @contextlib.asynccontextmanager
     async def run(
-        self, workflow: str | None = None, *, agent: str = "agent", role: str = "agent", **options: Any
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str = "agent",
+        role: str = "agent",
+        **options: Any,
     ) -> AsyncIterator[AsyncSession]:
         """Begin a run, or with `run=ID` join or resume one; see `Record.run`."""
         wanted = _options(self._defaults, workflow, options)
@@ -179,9 +185,8 @@ class AsyncRecord:
         """Let go of the broker."""
         await self.workspace.close()
 
-    async def __aenter__(self) -> AsyncRecord:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-

@@ -66,5 +66,3 @@ def reveal(value: Any, provider: Provider | None, tool: str) -> Any:
     if type(value) is tuple:
         return tuple(reveal(item, provider, tool) for item in value)
     return value
-
-

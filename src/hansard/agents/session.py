@@ -55,7 +55,7 @@ class _Session:
             return self.core.ledger.state.copy()
 
     def usage(self, **figures: float) -> None:
-        """Report what the current call used (`input_tokens`, `output_tokens`, `cost` ...), summed."""
+        """Report what the current call used (`input_tokens`, `cost` ...); it is summed."""
         scope = current(self.core.ledger) or self.core.ledger.root
         for name, amount in figures.items():
             scope.usage[name] = scope.usage.get(name, 0.0) + amount
@@ -120,9 +120,7 @@ class Session(_Session):
         """The context window in the provider's message form."""
         return self._drive(self.facts.context())
 
-    def resumable(
-        self, items: Iterable[T], *, every: int = 1, name: str = "items"
-    ) -> Iterator[T]:
+    def resumable(self, items: Iterable[T], *, every: int = 1, name: str = "items") -> Iterator[T]:
         """The items not yet done; progress is recorded every so many and skipped on resume."""
         progress = facts.Progress(self.facts, name, every)
         self._drive(progress.begin())

@@ -80,7 +80,9 @@ class StreamCall:
         """Record an error and raise it."""
         self.call.attempt = self.call.spec.attempts
         try:
-            yield from self.core.outcomes.raised(self.call, error, self.scope or self.call.place.scope)
+            yield from self.core.outcomes.raised(
+                self.call, error, self.scope or self.call.place.scope
+            )
         finally:
             self._advance()
         raise error
@@ -129,7 +131,7 @@ def iterate(core: Core, call: Call, drive: Drive) -> Iterator[Any]:
                 value = next(inner)
             except StopIteration:
                 break
-            except BaseException as error:  # noqa: BLE001 -- `failed` raises it again
+            except BaseException as error:
                 drive(stream.failed(error))
                 raise
             finally:
@@ -165,7 +167,7 @@ async def iterate_async(core: Core, call: Call, drive: Drive) -> AsyncGenerator[
                 value = await following()
             except StopAsyncIteration:
                 break
-            except BaseException as error:  # noqa: BLE001 -- `failed` raises it again
+            except BaseException as error:
                 await drive(stream.failed(error))
                 raise
             finally:

@@ -44,9 +44,7 @@ class Workspace:
         """Let go of the broker."""
         await self._close()
 
-    def commit(
-        self, version: int, agent: str, events: Sequence[Event], epoch: int = 0
-    ) -> Commit:
+    def commit(self, version: int, agent: str, events: Sequence[Event], epoch: int = 0) -> Commit:
         """A commit of events by an agent, with ids and time."""
         return Commit(
             id=self.clock.new_id(),

@@ -25,7 +25,7 @@ import secrets
 import select
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -250,7 +250,7 @@ def hung_up(fd: int) -> bool:
 
 
 @contextlib.contextmanager
-def locked(path: Path, deadline: float) -> Iterator[bool]:
+def locked(path: Path, deadline: float) -> Generator[bool, None, None]:
     """Hold a lock file if it can be had before the deadline (time.monotonic); gives whether.
 
     At least one try is made.

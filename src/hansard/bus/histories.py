@@ -136,7 +136,7 @@ class Histories:
         segment = await self._read(stream, state, start, number, newest, head)
         return self._keep(stream, number - 1, index, segment)
 
-    async def _read(  # noqa: PLR0913 -- a segment's begin, its end, and what is there
+    async def _read(
         self,
         stream: AgentStream,
         state: AgentState,
@@ -207,9 +207,7 @@ def _lies_in(
     return position is not None and position < position_end
 
 
-def _fold(
-    segment: Segment, version: int | None = None, position: int | None = None
-) -> AgentState:
+def _fold(segment: Segment, version: int | None = None, position: int | None = None) -> AgentState:
     state = segment.base.copy()
     for end_position, _, events in segment.ends:
         if position is not None and end_position > position:

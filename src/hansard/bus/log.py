@@ -174,6 +174,7 @@ class EventLog(Protocol):
     def follow(self, after: int = 0, *, until: int | None = None) -> AsyncIterator[Stored]:
         """Every commit after a position, in order, without gap or repeat, across reconnects.
 
-        Ends after `until` where given, else goes on for ever. Close it with `aclose()`.
+        Ends after `until` where given, else goes on for ever. Close it with `aclose()`. Raises
+        Corrupt if `after` is beyond the head: what was read there is no longer in the log.
         """
         ...

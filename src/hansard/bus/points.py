@@ -99,4 +99,6 @@ def _time(moment: datetime) -> AtTime:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return AtTime((delta.days * 86_400 + delta.seconds) * 1_000_000_000 + delta.microseconds * 1_000)
+    return AtTime(
+        (delta.days * 86_400 + delta.seconds) * 1_000_000_000 + delta.microseconds * 1_000
+    )

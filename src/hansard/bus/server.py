@@ -25,7 +25,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -225,7 +225,7 @@ def find_binary() -> Path:
 
 
 @contextlib.contextmanager
-def _data_dir_errors(place: Place) -> Iterator[None]:
+def _data_dir_errors(place: Place) -> Generator[None, None, None]:
     try:
         yield
     except OSError as error:

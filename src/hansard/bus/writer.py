@@ -31,9 +31,15 @@ MERGE_EVENTS_MAX = 500
 class Pending(Protocol):
     """A future of either kind: the loop resolves it, whoever asked waits for it."""
 
-    def set_result(self, result: Any, /) -> None: ...
-    def set_exception(self, exception: Any, /) -> None: ...
-    def cancelled(self) -> bool: ...
+    def set_result(self, result: Any, /) -> None:
+        """Give the answer."""
+
+    def set_exception(self, exception: Any, /) -> None:
+        """Give the error."""
+
+    def cancelled(self) -> bool:
+        """Whether nobody waits any more."""
+        ...
 
 
 class _Entry(msgspec.Struct):

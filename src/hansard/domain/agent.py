@@ -32,7 +32,8 @@ from hansard.domain.steps import (
 @event("agent.session_began.v1")
 class SessionBegan(Event, frozen=True, kw_only=True):
     """A process took the right to write this stream: epoch 1 starts it, each later one fences
-    the session before. The versions are those of the writer."""
+    the session before. The versions are those of the writer.
+    """
 
     epoch: int
     agent: str
@@ -59,7 +60,8 @@ class CheckpointSaved(Event, frozen=True, kw_only=True):
 @event("message.added.v1")
 class MessageAdded(Event, frozen=True, kw_only=True):
     """A message in the context window. `content` is its value or a reference to it; `fields` is
-    what else the provider's form has (name, tool_calls ...)."""
+    what else the provider's form has (name, tool_calls ...).
+    """
 
     role: str
     content: msgspec.Raw
@@ -91,7 +93,8 @@ class Alternative(msgspec.Struct, frozen=True, omit_defaults=True):
 @event("decision.made.v1")
 class DecisionMade(Event, frozen=True, kw_only=True):
     """A decision, with what it was made from. `inputs` are event or commit ids, `after` the
-    steps whose results its scope had seen last."""
+    steps whose results its scope had seen last.
+    """
 
     question: str
     selected: str
@@ -207,8 +210,8 @@ def initial() -> AgentState:
 def fold(state: AgentState, events: Iterable[Event]) -> AgentState:
     """The state after more events; the given one is left as it is."""
     state = state.copy()
-    for event in events:
-        evolve(state, event)
+    for each in events:
+        evolve(state, each)
     return state
 
 
@@ -225,9 +228,7 @@ def evolve(state: AgentState, event: Event) -> None:
             _chain(state, event.step, version)
         case StepAttempted() | StepYielded():
             state.steps[event.step] = steps.evolve(state.steps[event.step], event, version)
-        case (
-            MessageAdded() | CheckpointSaved() | ResourceAccessed() | DecisionMade() | HandedOff()
-        ):
+        case MessageAdded() | CheckpointSaved() | ResourceAccessed() | DecisionMade() | HandedOff():
             state.facts.append(Noted(version, event))
             state.known.add(event.fingerprint)
             if isinstance(event, MessageAdded):

@@ -44,10 +44,10 @@ class BudgetState(msgspec.Struct):
 def fold(state: BudgetState, events: Iterable[Event]) -> BudgetState:
     """The state after more events; the given one is left as it is."""
     state = BudgetState(state.version, dict(state.calls))
-    for event in events:
+    for each in events:
         state.version += 1
-        if isinstance(event, Reserved | Spent):
-            state.calls[event.call] = event.amount
+        if isinstance(each, Reserved | Spent):
+            state.calls[each.call] = each.amount
     return state
 
 

@@ -37,7 +37,8 @@ class RunStarted(Event, frozen=True, kw_only=True):
 @event("run.forked.v1")
 class RunForked(Event, frozen=True, kw_only=True):
     """A run began as a fork: its streams go on where the parent's stood. `at` is the parent's
-    version vector, by stream name; streams not in it begin empty."""
+    version vector, by stream name; streams not in it begin empty.
+    """
 
     parent: str
     at: dict[str, int]
@@ -124,8 +125,8 @@ def initial() -> RunState:
 def fold(state: RunState, events: Iterable[Event]) -> RunState:
     """The state after more events; the given one is left as it is."""
     state = state.copy()
-    for event in events:
-        evolve(state, event)
+    for each in events:
+        evolve(state, each)
     return state
 
 
@@ -209,9 +210,7 @@ def _demand(state: RunState, agent: str) -> None:
         raise Refused(message)
 
 
-def _end(
-    state: RunState, event: RunCompleted | RunFailed | RunCancelled
-) -> Sequence[RunEvent]:
+def _end(state: RunState, event: RunCompleted | RunFailed | RunCancelled) -> Sequence[RunEvent]:
     match event:
         case RunCompleted():
             end = RunStatus.COMPLETED

@@ -60,7 +60,8 @@ class ToolDeclared(Event, frozen=True, kw_only=True):
 class StepRequested(Event, frozen=True, kw_only=True):
     """The intent. `call` and `fingerprint` as in `hansard.domain.fingerprint`; `after` are the
     steps whose results its scope had seen last; `parent` the composite step around it; `key` the
-    idempotency key it is given."""
+    idempotency key it is given.
+    """
 
     step: int
     tool: str
@@ -99,7 +100,8 @@ class StepYielded(Event, frozen=True, kw_only=True):
 @event("step.completed.v1")
 class StepCompleted(Event, frozen=True, kw_only=True):
     """The outcome. `digest` is that of the result; `items` says how many of a stream; `closed`
-    that its reader stopped early; `reused` names the step whose outcome this is."""
+    that its reader stopped early; `reused` names the step whose outcome this is.
+    """
 
     step: int
     result: msgspec.Raw

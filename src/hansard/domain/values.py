@@ -197,7 +197,7 @@ def revive(value: Plain, secret: Callable[[str], object] = Secret) -> Any:
     return value
 
 
-def _untag(tag: str, inner: Plain, secret: Callable[[str], object]) -> Any:  # noqa: PLR0911 -- one case a tag
+def _untag(tag: str, inner: Plain, secret: Callable[[str], object]) -> Any:
     try:
         match tag:
             case "$tuple":

@@ -131,8 +131,8 @@ class Push:
             if last < self._position:
                 raise Corrupt(
                     f"stream {self._stream!r}",
-                    f"its last position is {last}, but {self._position} was read before: "
-                    "the broker lost acknowledged messages",
+                    f"it ends at {last}, but {self._position} was read before: the broker lost "
+                    "acknowledged messages, or this is another log",
                 )
         name = uuid4().hex
         config = {

@@ -37,6 +37,7 @@ from hansard.bus.log import (
     UpTo,
     VersionFree,
 )
+from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream, Board, Life, StreamId, uuid8, workspace_name
 
 TOPIC = "commit"
@@ -173,8 +174,10 @@ class RecorderLog:
         return self._commits[-1].position if self._commits else 0
 
     async def follow(self, after: int = 0, *, until: int | None = None) -> AsyncIterator[Stored]:
-        """Every commit after a position."""
-        taken = 0
+        """Every commit after a position. Raises Corrupt for one beyond the head."""
+        taken, head = 0, await self.head()
+        if after > head and (until is None or until > after):
+            raise Corrupt("the log", f"it ends at {head}, but {after} was read before")
         while until is None or after < until:
             self._all()
             new, taken = self._commits[taken:], len(self._commits)

@@ -1,0 +1,178 @@
+"""Recheck a whole workspace: does the record say what it should, does it hold together?
+
+Every message of the log is read once, in order, undecoded: a message that cannot be decoded is a
+finding and no reason to stop. Checked are holes in positions and versions, bodies against their
+subjects, transactions, epochs, references from event to event, and every blob that an event names.
+Costs one full replay, one fetch of each blob, and memory for the steps' numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from hansard.bus._payloads import event_ids
+from hansard.bus._recheck import Count, Recheck
+from hansard.bus.errors import NotFound
+from hansard.domain.errors import Corrupt
+
+
+class Kind(StrEnum):
+    """What a finding is about."""
+
+    SETTINGS = "settings"
+    POSITION = "position"
+    BODY = "body"
+    VERSION = "version"
+    TRANSACTION = "transaction"
+    EPOCH = "epoch"
+    DUPLICATE = "duplicate"
+    EVENT = "event"
+    UNKNOWN_EVENT = "unknown_event"
+    REFERENCE = "reference"
+    BLOB = "blob"
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that was found; `wrong` is False for what is only worth knowing."""
+
+    kind: Kind
+    fact: str
+    wrong: bool = True
+    position: int | None = None
+    run: str | None = None
+    stream: str | None = None
+
+
+class Summary(msgspec.Struct):
+    """What was read and what came of it."""
+
+    workspace: str
+    position: int = 0
+    commits: int = 0
+    events: int = 0
+    streams: int = 0
+    runs: int = 0
+    blobs: int = 0
+    blob_bytes: int = 0
+    blobs_unreferenced: int = 0
+    wrong: int = 0
+    notes: int = 0
+
+
+class RawMessage(msgspec.Struct, frozen=True):
+    """One message of the log as it is stored. `stamp` is the log's time in ns since 1970."""
+
+    position: int
+    stamp: int
+    subject: str
+    body: bytes
+
+
+class Source(Protocol):
+    """Where a recheck reads from."""
+
+    @property
+    def workspace(self) -> str:
+        """The workspace's name."""
+        ...
+
+    async def bounds(self) -> tuple[int, int]:
+        """The first and the newest position."""
+        ...
+
+    def follow(
+        self, after: int = 0, *, until: int | None = None
+    ) -> AsyncGenerator[RawMessage, None]:
+        """Every message after a position up to another, undecoded."""
+        ...
+
+    async def blob_chunks(self) -> dict[str, set[int]]:
+        """Which chunks there are of each blob."""
+        ...
+
+    async def blob(self, sha256: str, size: int) -> bytes:
+        """A blob, verified. Raises NotFound, Corrupt."""
+        ...
+
+    async def contradictions(self) -> list[str]:
+        """What differs between the settings of the streams and ours."""
+        ...
+
+
+Tell = Callable[[Finding], None]
+Progress = Callable[[str, int, int], None]
+"""Called with what is read, how much of it is done, and how much there is."""
+
+
+def _silent(_what: str, _done: int, _total: int) -> None:
+    return None
+
+
+async def check(source: Source, tell: Tell, progress: Progress = _silent) -> Summary:
+    """Recheck a workspace up to the position it has now. Raises Unreachable, BrokerError."""
+    summary = Summary(source.workspace)
+
+    def count(kind: str, fact: str, *, wrong: bool = True, **where: object) -> None:
+        summary.wrong += wrong
+        summary.notes += not wrong
+        tell(msgspec.convert({"kind": kind, "fact": fact, "wrong": wrong, **where}, Finding))
+
+    for fact in await source.contradictions():
+        count(Kind.SETTINGS, fact)
+    first, summary.position = await source.bounds()
+    if summary.position and first != 1:
+        count(Kind.POSITION, f"the log begins at position {first}, not at 1", wrong=False)
+    recheck = Recheck(count)
+    at = first - 1
+    async for message in source.follow(at, until=summary.position):
+        if message.position != at + 1:
+            fact = f"positions {at + 1} to {message.position - 1} are missing"
+            count(Kind.POSITION, fact, position=message.position)
+        at = message.position
+        recheck.message(message.position, message.subject, message.body)
+        progress("commits", at - first + 1, summary.position - first + 1)
+    recheck.end()
+    summary.commits, summary.events = recheck.commits, recheck.events
+    summary.streams, summary.runs = len(recheck.streams), len(recheck.runs)
+    wanted = recheck.causations
+    if wanted:
+        await _causations(source, first, summary.position, wanted, count)
+    await _blobs(source, recheck.blobs, summary, count, progress)
+    return summary
+
+
+async def _causations(
+    source: Source, first: int, last: int, wanted: dict[str, int], count: Count
+) -> None:
+    """A second reading, only where commits name what led to them: is it there?"""
+    missing = dict(wanted)
+    async for message in source.follow(first - 1, until=last):
+        for event in event_ids(message.body):
+            missing.pop(event, None)
+        if not missing:
+            return
+    for event, position in missing.items():
+        count(Kind.REFERENCE, f"its causation {event} is no event of this log", position=position)
+
+
+async def _blobs(
+    source: Source,
+    named: dict[str, tuple[int, int]],
+    summary: Summary,
+    count: Count,
+    progress: Progress,
+) -> None:
+    stored = await source.blob_chunks()
+    summary.blobs_unreferenced = len(stored.keys() - named.keys())
+    for done, (sha256, (size, position)) in enumerate(named.items(), 1):
+        try:
+            await source.blob(sha256, size)
+        except (NotFound, Corrupt) as error:
+            count(Kind.BLOB, str(error), position=position)
+        summary.blobs += 1
+        summary.blob_bytes += size
+        progress("blobs", done, len(named))

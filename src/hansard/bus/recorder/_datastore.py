@@ -1,0 +1,201 @@
+"""What the recorders of one factory share: two connections, opened when first needed.
+
+The library calls from any thread and waits; the work is done on the process's one event loop. A
+call blocks its thread, also one that runs an event loop of its own, as every recorder of the
+library does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from eventsourcing.persistence import InterfaceError, ProgrammingError
+
+from hansard.bus.errors import BusError
+from hansard.bus.jetstream._client import Broker
+from hansard.bus.jetstream._direct import Direct
+from hansard.bus.jetstream.log import named
+from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.portal import portal
+from hansard.bus.recorder._access import Access
+from hansard.bus.recorder._errors import translated
+from hansard.bus.recorder._place import Place
+from hansard.bus.server import Lease, Login, join
+
+FOLLOWERS_END_S = 5.0
+"""How long `close` waits for subscriptions to end their consumers; the server drops them anyway."""
+
+T = TypeVar("T")
+
+
+class Connections:
+    """One process's connections: one for writes, one for reads and following."""
+
+    def __init__(
+        self, writes: Broker, reads: Broker, admin: BrokerOptions | None, lease: Lease | None
+    ) -> None:
+        self.writes = writes
+        self.direct = Direct(reads)
+        self.reads = reads
+        self.followers: set[asyncio.Task[None]] = set()
+        self.checked: set[str] = set()
+        self._admin = admin
+        self._lease = lease
+
+    @classmethod
+    async def open(cls, access: Access) -> Connections:
+        """Connect, to the embedded broker if no other is named. Raises BusError."""
+        lease = None
+        runtime, admin = access.outside, None
+        if runtime is None:
+            lease = await asyncio.to_thread(join, access.data_dir, access.durability)
+            runtime = _options(lease, lease.info.runtime)
+            admin = _options(lease, lease.info.admin)
+        writes = None
+        try:
+            writes = await Broker.open(named(runtime, "writes"))
+            reads = await Broker.open(named(runtime, "reads"))
+        except BaseException:
+            if writes is not None:
+                await writes.close()
+            if lease is not None:
+                lease.close()
+            raise
+        return cls(writes, reads, admin, lease)
+
+    async def create(self, place: Place) -> None:
+        """Make a stream where it is missing, as the administrator where there is one."""
+        if self._admin is None:
+            await place.create(self.writes)
+        else:
+            administrator = await Broker.open(self._admin)
+            try:
+                await place.create(administrator)
+            finally:
+                await administrator.close()
+        await self.check(place)
+
+    async def check(self, place: Place) -> None:
+        """Look once whether a stream is there and as it must be."""
+        if place.stream not in self.checked:
+            await place.check(self.writes)
+            self.checked.add(place.stream)
+
+    async def close(self) -> None:
+        """End what follows, close both connections, let go of the embedded broker."""
+        for task in self.followers:
+            task.cancel()
+        if self.followers:
+            await asyncio.wait(self.followers, timeout=FOLLOWERS_END_S)
+        await self.writes.close()
+        await self.reads.close()
+        if self._lease is not None:
+            self._lease.close()
+
+
+def _options(lease: Lease, login: Login) -> BrokerOptions:
+    return BrokerOptions(
+        urls=(lease.info.url,), user=login.user, password=login.password, name="hansard recorder"
+    )
+
+
+class _Opening:
+    """Opens once per process: after a fork the parent's sockets and loop are not the child's.
+
+    What a parent opened is kept, unused, in its child: closing it there would write on a socket
+    that both share.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._by_process: dict[int, asyncio.Task[Connections]] = {}
+        self.closed = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has connections, or is about to."""
+        return os.getpid() in self._by_process
+
+    async def opened(self) -> Connections:
+        """This process's connections. Only called on the loop, so nobody opens twice."""
+        if self.closed:
+            message = "the factory was closed: construct another"
+            raise InterfaceError(message)
+        process = os.getpid()
+        task = self._by_process.get(process)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = asyncio.get_running_loop().create_task(Connections.open(self._access))
+            self._by_process[process] = task
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Close this process's connections; later calls raise InterfaceError."""
+        self.closed = True
+        task = self._by_process.pop(os.getpid(), None)
+        if task is not None:
+            try:
+                connections = await task
+            except BusError:  # it never opened, and said so to who asked
+                return
+            await connections.close()
+
+
+class Datastore:
+    """Where the recorders of one factory write and read.
+
+    Closed by `close()`, else when it is collected.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._opening = _Opening(access)
+        self._finalizer = weakref.finalize(self, _let_go, self._opening)
+        self._finalizer.atexit = False  # at the end of the process the kernel closes everything
+
+    def run(self, work: Callable[[Connections], Awaitable[T]]) -> T:
+        """Do some work on the loop and wait for it. Raises the library's errors.
+
+        A KeyboardInterrupt does not cancel it.
+        """
+        with translated():
+            return self.start(work).result()
+
+    def start(self, work: Callable[[Connections], Awaitable[T]]) -> Future[T]:
+        """Have some work begun on the loop."""
+
+        async def working() -> T:
+            return await work(await self._opening.opened())
+
+        return _posted(working())
+
+    def close(self) -> None:
+        """Close the connections and let go of the embedded broker. May be called again."""
+        if self._finalizer.detach() is not None:
+            with translated():
+                _posted(self._opening.close()).result()
+
+
+def _posted(work: Coroutine[Any, Any, T]) -> Future[T]:
+    loop = portal().loop
+    if _runs_here(loop):
+        work.close()
+        message = "a recorder was called on Hansard's own event loop, which it would block for ever"
+        raise ProgrammingError(message)
+    return asyncio.run_coroutine_threadsafe(work, loop)
+
+
+def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+def _let_go(opening: _Opening) -> None:
+    """Close without waiting: the collector runs in any thread, the loop's own included."""
+    if opening.is_open:
+        asyncio.run_coroutine_threadsafe(opening.close(), portal().loop)

@@ -1,0 +1,130 @@
+"""From a command's options to an open workspace, and from what was typed to a run.
+
+A command that only reads makes nothing: no data directory, no workspace. A mistyped name is an
+error and not an empty answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hansard import settings as configuration
+from hansard._connect import find_broker, open_workspace
+from hansard.agents.workspace import Workspace
+from hansard.bus.errors import NotFound
+from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.commands import _lives
+from hansard.domain.errors import CallerError
+from hansard.settings import Settings
+
+CANDIDATES_MAX = 8
+"""How many runs an ambiguous prefix shows."""
+
+_PASSWORD = re.compile(r"(?<=://)[^@/\s]+(?=@)")
+
+
+class Ambiguous(CallerError):
+    """A prefix that several runs have."""
+
+    def __init__(self, prefix: str, runs: list[str]) -> None:
+        shown = "\n  ".join(sorted(runs)[:CANDIDATES_MAX])
+        more = len(runs) - CANDIDATES_MAX
+        super().__init__(
+            f"{len(runs)} runs begin with {prefix!r}: give more of the id, or 'last'\n  {shown}"
+            + (f"\n  and {more} more" if more > 0 else "")
+        )
+        self.prefix = prefix
+        self.runs = runs
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The global options; what is None comes from the environment."""
+
+    workspace: str | None = None
+    data_dir: Path | None = None
+    nats_url: str | None = None
+    durability: str | None = None
+
+    def settings(self) -> Settings:
+        """The settings they lead to. Raises SettingsError."""
+        given: dict[str, Any] = msgspec.structs.asdict(self)
+        return configuration.load(**given)
+
+
+def masked(text: str) -> str:
+    """A text without the passwords of the addresses in it."""
+    return _PASSWORD.sub("***", text)
+
+
+def data_dir_of(settings: Settings) -> Path:
+    """The embedded broker's folder, in full."""
+    return Path(settings.data_dir).absolute()
+
+
+def check_data_dir(settings: Settings) -> None:
+    """Raise NotFound where there is no embedded broker's folder, and none other is named."""
+    folder = data_dir_of(settings)
+    if settings.nats_url is None and not folder.is_dir():
+        remedy = "give --data-dir or --nats, or begin a record with 'hansard up' or connect()"
+        raise NotFound(f"data directory {str(folder)!r}", remedy)
+
+
+async def check_workspace(raw: RawWorkspace) -> None:
+    """Raise NotFound where the broker has no such workspace."""
+    found = await raw.workspaces()
+    if raw.workspace not in found:
+        known = ", ".join(found) or "none yet"
+        raise NotFound(f"workspace {raw.workspace!r}", f"give --workspace; there are: {known}")
+
+
+@contextlib.asynccontextmanager
+async def reading_raw(options: Options) -> AsyncIterator[RawWorkspace]:
+    """A workspace that exists, undecoded. Raises NotFound, Unreachable, ServerError, BadName."""
+    settings = options.settings()
+    check_data_dir(settings)
+    broker = await find_broker(settings)
+    try:
+        raw = await RawWorkspace.open(broker.runtime, settings.workspace)
+        try:
+            await check_workspace(raw)
+            yield raw
+        finally:
+            await raw.close()
+    finally:
+        await broker.release()
+
+
+@contextlib.asynccontextmanager
+async def reading(options: Options) -> AsyncIterator[Workspace]:
+    """A workspace that exists. Raises as `reading_raw`, and Contradiction."""
+    async with reading_raw(options):
+        workspace = await open_workspace(options.settings())
+        try:
+            yield workspace
+        finally:
+            await workspace.close()
+
+
+async def find_run(workspace: Workspace, text: str) -> str:
+    """A run from its id, a prefix that no other run has, or `last`. Raises NotFound, Ambiguous."""
+    remedy = "see 'hansard runs'"
+    if text == "last":
+        newest = await _lives.read(workspace)
+        if not newest:
+            raise NotFound("the last run", f"workspace {workspace.log.workspace!r} has no runs yet")
+        return newest[0].run
+    known = await workspace.log.runs()
+    if text in known:
+        return text
+    found = [run for run in known if text and run.startswith(text)]
+    if not found:
+        raise NotFound(f"run {text!r}", remedy)
+    if len(found) > 1:
+        raise Ambiguous(text, found)
+    return found[0]

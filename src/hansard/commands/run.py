@@ -1,0 +1,276 @@
+"""`hansard run show`: the state of a run at a point."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from hansard.agents.workspace import Workspace
+from hansard.bus.errors import NotFound
+from hansard.bus.log import AtPosition, Stored
+from hansard.bus.states import RunView
+from hansard.commands import _show, _snapshots
+from hansard.commands._open import Options, find_run, reading
+from hansard.domain.agent import AgentState
+from hansard.domain.errors import UnknownEvent
+from hansard.domain.ids import AgentStream
+from hansard.domain.steps import Step
+
+
+class What(msgspec.Struct, frozen=True, kw_only=True):
+    """Which run, at which point, which of its agents, and in which shape."""
+
+    run: str
+    at: str | None = None
+    agent: str | None = None
+    snapshot: bool = False
+    snapshots: bool = False
+    json: bool = False
+
+
+async def show(options: Options, what: What) -> int:
+    """Print a run's state at a point. Raises NotFound, BadName, UnknownEvent, Corrupt."""
+    async with reading(options) as workspace:
+        run = await find_run(workspace, what.run)
+        up_to = await workspace.points.up_to(run, what.at)
+        try:
+            view = await workspace.states.run(run, up_to)
+        except UnknownEvent as error:
+            if not what.json:
+                raise
+            _show.hint(str(error))
+            _raw(await workspace.states.history(run, up_to))
+            return 0
+        history = await workspace.states.history(run, AtPosition(view.position))
+        if what.agent is not None:
+            view.agents = {what.agent: view.agent(what.agent)}
+        if what.snapshot or what.snapshots:
+            return await _snapshot(workspace, view, history, what)
+    if what.json:
+        for line in lines(view, history):
+            _show.emit(line)
+    else:
+        _print(view, history)
+    return 0
+
+
+def _raw(history: list[Stored]) -> None:
+    """The commits with their exact bytes, where a state cannot be made of them."""
+    for stored in history:
+        _show.emit(
+            {
+                "kind": "commit",
+                "position": stored.position,
+                "time": stored.time.isoformat(),
+                "stream": str(stored.stream),
+                "body": msgspec.Raw(stored.body),
+            }
+        )
+
+
+async def _snapshot(
+    workspace: Workspace, view: RunView, history: list[Stored], what: What
+) -> int:
+    if not view.agents:
+        raise NotFound(f"an agent in run {view.run}", "none had begun at this point")
+    for agent in view.agents:
+        commits = [
+            stored
+            for stored in history
+            if isinstance(stored.stream, AgentStream) and stored.stream.agent == agent
+        ]
+        chain = _snapshots.chain if what.snapshots else _snapshots.newest
+        async for snapshot in chain(workspace, commits):
+            if what.json:
+                _show.emit(snapshot)
+            else:
+                text = msgspec.json.format(msgspec.json.encode(snapshot), indent=2).decode()
+                _show.console().print(_show.plain_text(text, lines=True))
+    return 0
+
+
+# ---------------------------------------------------------------- for programs
+
+
+def lines(view: RunView, history: list[Stored]) -> Iterator[dict[str, Any]]:
+    """The run, then each agent, as one object each."""
+    life = view.life
+    yield {
+        "kind": "run",
+        "run": view.run,
+        "position": history[-1].position,
+        "time": history[-1].time.isoformat(),
+        "started": _own(view, history)[0].time.isoformat(),
+        "workflow": life.workflow,
+        "status": life.status.value,
+        "program": life.program,
+        "conversation": life.conversation_id,
+        "labels": life.labels,
+        "error": life.error,
+        "forked": life.forked,
+        "vector": view.vector,
+        "agents": life.roster,
+    }
+    for name, state in view.agents.items():
+        yield {"kind": "agent", "run": view.run, "agent": name, **_agent(state)}
+
+
+def _own(view: RunView, history: list[Stored]) -> list[Stored]:
+    """The run's own commits, without those before a fork's cut."""
+    own = [stored for stored in history if getattr(stored.stream, "run", None) == view.run]
+    return own or history
+
+
+def _agent(state: AgentState) -> dict[str, Any]:
+    return {
+        "role": state.role,
+        "version": state.version,
+        "epoch": state.epoch,
+        "left": state.left,
+        "turn_number": _turn(state),
+        "steps": _by_status(state),
+        "open_steps": [
+            {
+                "step": f"{state.agent}#{step.number}",
+                "tool": step.tool,
+                "effects": step.effects.value,
+                "status": step.status.value,
+                "arguments": step.arguments,
+                "error": step.error,
+            }
+            for step in state.open_steps
+        ],
+        "checkpoints": {name: saved.data for name, saved in state.checkpoints.items()},
+        "decisions": state.decisions,
+        "messages": len(state.messages),
+        "context_tokens": state.total_tokens,
+        "resources": [
+            {"uri": noted.fact.uri, "operation": noted.fact.operation}  # type: ignore[union-attr] # only resources
+            for noted in state.resources
+        ],
+        "written_by": state.server_version,
+    }
+
+
+def _turn(state: AgentState) -> int:
+    return state.turns_before + sum(message.role == "user" for message in state.messages)
+
+
+def _by_status(state: AgentState) -> dict[str, int]:
+    return dict(Counter(step.status.value for step in state.steps.values()))
+
+
+# ---------------------------------------------------------------- for people
+
+
+def _print(view: RunView, history: list[Stored]) -> None:
+    console = _show.console()
+    life = view.life
+    newest = history[-1]
+    forked = life.forked
+    console.print(
+        _show.pairs(
+            [
+                ("run", view.run),
+                ("workflow", life.workflow),
+                ("status", _show.status_cell(life.status.value)),
+                ("error", _show.failure_text(life.error) if life.error is not None else None),
+                ("program", life.program),
+                ("conversation", life.conversation_id),
+                ("labels", ", ".join(f"{key}={value}" for key, value in life.labels.items())),
+                ("fork of", f"{forked.parent} (effects {forked.effects.value})" if forked else None),
+                ("started", _show.moment(_own(view, history)[0].time)),
+                ("as of", f"{_show.moment(newest.time)}, position {newest.position}"),
+            ]
+        )
+    )
+    if view.agents:
+        console.print()
+        console.print(_agents(view))
+    for title, made in (
+        ("open steps", _open_steps(view)),
+        ("checkpoints", _checkpoints(view)),
+        ("decisions", _decisions(view)),
+    ):
+        if made is not None:
+            console.print()
+            console.print(title, style="bold")
+            console.print(made)
+    if any(state.open_steps for state in view.agents.values()):
+        _show.hint(
+            "an open step's effect may or may not have happened: look, then say so with\n"
+            f"  hansard run settle {view.run} STEP --happened RESULT | --did-not-happen"
+        )
+
+
+def _agents(view: RunView) -> Any:
+    columns = (
+        _show.Column("agent", whole=True),
+        _show.Column("role"),
+        _show.Column("version", right=True),
+        _show.Column("epoch", right=True),
+        _show.Column("steps"),
+        _show.Column("context", right=True),
+        _show.Column("session"),
+    )
+    rows = [
+        [
+            name,
+            state.role,
+            str(state.version),
+            str(state.epoch),
+            ", ".join(f"{count} {status}" for status, count in _by_status(state).items()) or "0",
+            f"{len(state.messages)} messages, {state.total_tokens:,} tokens",
+            state.left or "open",
+        ]
+        for name, state in view.agents.items()
+    ]
+    return _show.table(columns, rows)
+
+
+def _open_steps(view: RunView) -> Any:
+    rows = [_open_row(state, step) for state in view.agents.values() for step in state.open_steps]
+    names = ("step", "tool", "arguments", "effects", "status", "why")
+    whole = {"step", "status"}
+    return _show.table([_show.Column(n, whole=n in whole) for n in names], rows) if rows else None
+
+
+def _open_row(state: AgentState, step: Step) -> list[Any]:
+    return [
+        f"{state.agent}#{step.number}",
+        step.tool,
+        _show.arguments_preview(_show.recorded(step.arguments)),
+        step.effects.value,
+        _show.status_cell(step.status.value),
+        _show.cut(_show.failure_text(step.error)) if step.error is not None else "",
+    ]
+
+
+def _checkpoints(view: RunView) -> Any:
+    rows = [
+        [name, saved.name, _show.preview(_show.recorded(saved.data))]
+        for name, state in view.agents.items()
+        for saved in state.checkpoints.values()
+    ]
+    names = ("agent", "checkpoint", "data")
+    return _show.table([_show.Column(name) for name in names], rows) if rows else None
+
+
+def _decisions(view: RunView) -> Any:
+    rows = [
+        [
+            name,
+            _show.cut(made.question),
+            _show.cut(made.selected),
+            "" if made.confidence is None else f"{made.confidence:g}",
+            "" if made.threshold is None else f"{made.threshold:g}",
+            _show.cut(made.because),
+        ]
+        for name, state in view.agents.items()
+        for made in state.decisions
+    ]
+    names = ("agent", "question", "selected", "confidence", "threshold", "because")
+    return _show.table([_show.Column(name) for name in names], rows) if rows else None

@@ -1,0 +1,130 @@
+"""`hansard runs`: which runs there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hansard.agents.workspace import Workspace
+from hansard.bus.log import Stored
+from hansard.bus.states import fold_agent
+from hansard.commands import _lives, _show
+from hansard.commands._lives import RunLife
+from hansard.commands._open import Options, reading
+from hansard.domain.agent import AgentState
+from hansard.domain.errors import HansardError
+from hansard.domain.ids import AgentStream
+from hansard.domain.run import RunStatus
+
+LIMIT = 20
+"""Runs shown unless more are asked for."""
+
+COLUMNS = (
+    _show.Column("run", whole=True),
+    _show.Column("workflow"),
+    _show.Column("status", whole=True),
+    _show.Column("agents"),
+    _show.Column("steps", right=True),
+    _show.Column("open", right=True),
+    _show.Column("started", whole=True),
+    _show.Column("last", whole=True),
+)
+
+
+class Activity(msgspec.Struct):
+    """What a run's agents did, from all of its commits."""
+
+    steps: int | None = None
+    open: int | None = None
+    last: str | None = None
+    position: int | None = None
+    problem: str | None = None
+
+
+async def runs(options: Options, status: RunStatus | None, limit: int, *, json: bool) -> int:
+    """Print the runs, the newest first; reads the whole of each run it shows."""
+    async with reading(options) as workspace:
+        found = [
+            life
+            for life in await _lives.read(workspace)
+            if status is None or (life.state.status is status and not life.problem)
+        ]
+        shown = found[:limit] if limit > 0 else found
+        lines = [(life, await activity(workspace, life.run)) for life in shown]
+    if json:
+        for life, activity_ in lines:
+            _show.emit(_line(life, activity_))
+        return 0
+    if not found:
+        _show.hint(f"no runs{f' with status {status.value}' if status else ''} in this workspace")
+        return 0
+    _show.console().print(_show.table(COLUMNS, [_row(*line) for line in lines]))
+    for life, activity_ in lines:
+        problem = life.problem or activity_.problem
+        if problem:
+            _show.hint(f"run {life.run} could not be read whole: {problem}")
+    if len(shown) < len(found):
+        _show.hint(f"{len(shown)} of {len(found)} runs; --limit 0 shows all")
+    return 0
+
+
+async def activity(workspace: Workspace, run: str) -> Activity:
+    """What a run's agents did."""
+    try:
+        commits = await workspace.states.history(run)
+        states = agents_of(commits)
+    except HansardError as error:
+        return Activity(problem=str(error))
+    steps = [step for state in states.values() for step in state.steps.values()]
+    last = commits[-1]
+    return Activity(
+        len(steps),
+        sum(step.is_open for step in steps),
+        last.time.isoformat(),
+        last.position,
+    )
+
+
+def agents_of(commits: list[Stored]) -> dict[str, AgentState]:
+    """The agents' states after a run's commits, by name."""
+    by_agent: dict[str, list[Stored]] = {}
+    for stored in commits:
+        if isinstance(stored.stream, AgentStream):
+            by_agent.setdefault(stored.stream.agent, []).append(stored)
+    return {agent: fold_agent(mine) for agent, mine in by_agent.items()}
+
+
+def _line(life: RunLife, activity_: Activity) -> dict[str, Any]:
+    state = life.state
+    return {
+        "run": life.run,
+        "workflow": state.workflow,
+        "status": state.status.value,
+        "agents": state.roster,
+        "steps": activity_.steps,
+        "open_steps": activity_.open,
+        "started": None if life.problem else life.started.isoformat(),
+        "last": activity_.last,
+        "position": activity_.position,
+        "program": state.program,
+        "conversation": state.conversation_id,
+        "forked_from": state.forked.parent if state.forked is not None else None,
+        "labels": state.labels,
+        "error": state.error,
+        "problem": life.problem or activity_.problem,
+    }
+
+
+def _row(life: RunLife, activity_: Activity) -> list[Any]:
+    state = life.state
+    return [
+        life.run,
+        state.workflow,
+        _show.status_cell("unreadable" if life.problem else state.status.value),
+        ", ".join(state.roster),
+        "?" if activity_.steps is None else str(activity_.steps),
+        str(activity_.open or ""),
+        "" if life.problem else _show.moment(life.started),
+        (activity_.last or "")[:19].replace("T", " "),
+    ]

@@ -1,0 +1,159 @@
+"""The eventsourcing library's own test classes, unmodified, over a real nats-server."""
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import TestCase
+from unittest.mock import patch
+from uuid import uuid4
+
+import pytest
+from eventsourcing.persistence import ApplicationRecorder
+from eventsourcing.tests.application import ExampleApplicationTestCase
+from eventsourcing.tests.persistence import (
+    AggregateRecorderTestCase,
+    ApplicationRecorderTestCase,
+    InfrastructureFactoryTestCase,
+    NonInterleavingNotificationIDsBaseCase,
+    ProcessRecorderTestCase,
+    TrackingRecorderTestCase,
+)
+from eventsourcing.utils import Environment
+
+from hansard.bus.recorder import (
+    Factory,
+    JetStreamAggregateRecorder,
+    JetStreamApplicationRecorder,
+    JetStreamFactory,
+    JetStreamProcessRecorder,
+    JetStreamTrackingRecorder,
+)
+from hansard.bus.server import Lease, join
+
+MODULE = "hansard.bus.recorder"
+
+
+class OnOneBroker(TestCase):
+    """A broker for the module, and a factory of its own, under a name of its own, for each test."""
+
+    lease: Lease
+    folder: TemporaryDirectory
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.folder = TemporaryDirectory()
+        cls.lease = join(Path(cls.folder.name))
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.addClassCleanup(cls.lease.close)
+
+    def setUp(self):
+        self.env = Environment(f"T{uuid4().hex}", self.variables())
+        self._made: list[JetStreamFactory] = []
+        self.addCleanup(self._close)
+        super().setUp()
+
+    @classmethod
+    def variables(cls):
+        """What names the broker."""
+        return {"PERSISTENCE_MODULE": MODULE, "HANSARD_DATA_DIR": cls.folder.name}
+
+    def made(self) -> JetStreamFactory:
+        """A factory that is closed after the test."""
+        factory = Factory.construct(self.env)
+        self._made.append(factory)
+        return factory
+
+    def _close(self):
+        for factory in self._made:
+            factory.close()
+
+
+class TestAggregateRecorder(OnOneBroker, AggregateRecorderTestCase):
+    def create_recorder(self):
+        """One recorder a test."""
+        return self.made().aggregate_recorder()
+
+
+class TestSnapshotRecorder(OnOneBroker, AggregateRecorderTestCase):
+    def create_recorder(self):
+        """The same under the purpose that applications ask for."""
+        return self.made().aggregate_recorder(purpose="snapshots")
+
+
+class TestApplicationRecorder(OnOneBroker, ApplicationRecorderTestCase[ApplicationRecorder]):
+    def create_recorder(self):
+        """One recorder a test."""
+        return self.made().application_recorder()
+
+    def test_insert_subscribe(self):
+        """The library's test for recorders that support subscriptions."""
+        self.optional_test_insert_subscribe()
+
+
+class TestNonInterleavingNotificationIDs(OnOneBroker, NonInterleavingNotificationIDsBaseCase):
+    def create_recorder(self):
+        """One recorder a test."""
+        return self.made().application_recorder()
+
+
+class TestTrackingRecorder(OnOneBroker, TrackingRecorderTestCase):
+    def create_recorder(self):
+        """One recorder a test."""
+        return self.made().tracking_recorder()
+
+
+class TestProcessRecorder(OnOneBroker, ProcessRecorderTestCase):
+    def create_recorder(self):
+        """One recorder a test."""
+        return self.made().process_recorder()
+
+
+class TrackingSubclass(JetStreamTrackingRecorder):
+    """What an application may make of a tracking recorder."""
+
+
+class TestInfrastructureFactory(OnOneBroker, InfrastructureFactoryTestCase[JetStreamFactory]):
+    def expected_factory_class(self):
+        """What the module resolves to."""
+        return JetStreamFactory
+
+    def expected_aggregate_recorder_class(self):
+        """Ours."""
+        return JetStreamAggregateRecorder
+
+    def expected_application_recorder_class(self):
+        """Ours."""
+        return JetStreamApplicationRecorder
+
+    def expected_tracking_recorder_class(self):
+        """Ours."""
+        return JetStreamTrackingRecorder
+
+    def tracking_recorder_subclass(self):
+        """A subclass, handed over or named by its topic."""
+        return TrackingSubclass
+
+    def expected_process_recorder_class(self):
+        """Ours."""
+        return JetStreamProcessRecorder
+
+
+class TestExampleApplication(OnOneBroker, ExampleApplicationTestCase):
+    expected_factory_topic = "hansard.bus.recorder._factory:JetStreamFactory"
+
+    def setUp(self):
+        """The library's application reads the process's environment."""
+        super().setUp()
+        patched = patch.dict(os.environ, self.variables())
+        patched.start()
+        self.addCleanup(patched.stop)
+
+
+@pytest.mark.parametrize("case", OnOneBroker.__subclasses__())
+def test_the_library_s_tests_are_run_as_they_are(case):
+    """Nothing of the library's test classes is overridden but what they ask to be given."""
+    theirs = case.__mro__[2]
+    overridden = {name for name in vars(case) if name.startswith("test")} & set(dir(theirs))
+    assert theirs.__module__.startswith("eventsourcing.tests.")
+    assert not overridden

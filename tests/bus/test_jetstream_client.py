@@ -1,0 +1,178 @@
+"""The connection: replies, what breaks it, and what it does without its private hooks."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+
+from hansard.bus.errors import BrokerError, TooLarge
+from hansard.bus.jetstream import _client
+from hansard.bus.jetstream._client import Broker
+from hansard.bus.jetstream._wire import (
+    NoAnswer,
+    NoResponders,
+    block,
+    header,
+    parsed,
+    rendered,
+    stamp_ns,
+    status,
+    stored,
+)
+from hansard.bus.log import Stored
+from hansard.domain.errors import Corrupt
+from hansard.domain.ids import AgentStream, Board
+from tests.bus.brokers import Nats, append, running
+
+ALICE = AgentStream("r1", "researcher", "alice")
+
+
+@pytest.fixture(scope="module")
+def nats(tmp_path_factory: pytest.TempPathFactory):
+    """One server for these tests; each has a workspace of its own."""
+    with running(tmp_path_factory.mktemp("nats")) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"2026-11-21T02:33:20.366790247Z", 1795228400366790247),
+        (b"2026-11-21T02:33:20.36679Z", 1795228400366790000),
+        (b"2026-11-21T02:33:20.1Z", 1795228400100000000),
+        (b"2026-11-21T02:33:20Z", 1795228400000000000),
+        (b"1970-01-01T00:00:00.000000001Z", 1),
+    ],
+)
+def test_stamps(text: bytes, expected: int):
+    """The server's times have up to nine digits after the second; trailing zeros are left out."""
+    assert stamp_ns(text) == expected
+    assert stamp_ns(text) == expected  # once more, from what it remembers of the second
+
+
+def test_stamps_are_in_utc():
+    """Any other form is refused, not read as if it were UTC."""
+    with pytest.raises(ValueError, match="not a time in UTC"):
+        stamp_ns(b"2026-11-21T02:33:20.366790247+01:00")
+
+
+def test_headers():
+    """Headers go out and come back; a status line is none of them."""
+    headers = {"Nats-Expected-Last-Subject-Sequence": "0", "A": "b: c"}
+    assert parsed(block(headers)) == headers
+    assert rendered(headers) == block(headers)
+    assert status(b"NATS/1.0 404 Message Not Found\r\n\r\n") == (404, "Message Not Found")
+    assert status(b"NATS/1.0 503\r\n\r\n") == (503, "")
+    assert status(block(headers)) == (0, "")
+    end = rendered({"Status": "204", "Description": "EOB", "Nats-Num-Pending": "7"})
+    assert status(end) == (204, "EOB")
+    assert header(end, b"Nats-Num-Pending") == b"7"
+    assert header(end, b"Nats-Last-Sequence") == b""
+
+
+def test_an_answer_without_a_subject():
+    """An answer that does not say which message it is, is Corrupt."""
+    with pytest.raises(Corrupt):
+        stored(b"NATS/1.0\r\nNats-Stream: x\r\n\r\n", b"")
+
+
+async def test_no_responders(nats: Nats):
+    """Nobody on a subject is told at once."""
+    broker = await Broker.open(nats.options())
+    with pytest.raises(NoResponders):
+        await broker.request("nobody.here", b"", None, 5.0)
+    await broker.close()
+
+
+async def test_no_answer(nats: Nats):
+    """Silence ends after the time given."""
+    broker = await Broker.open(nats.options())
+
+    class Silent:
+        def receive(self, *message: object) -> None: ...
+        def lost(self, error: object) -> None: ...
+
+    await broker.listen("silent", Silent())
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(NoAnswer):
+        await broker.request("silent", b"", None, 0.2)
+    assert 0.15 < asyncio.get_running_loop().time() - began < 2
+    assert broker._receivers == {}
+    await broker.close()
+
+
+async def test_denied(nats: Nats):
+    """A request that permissions forbid is refused at once, with the subject."""
+    broker = await Broker.open(nats.options())
+    with pytest.raises(BrokerError, match=r"(?i)permissions violation") as denied:
+        await broker.request("$JS.API.STREAM.PURGE.x", b"{}", None, 5.0)
+    assert denied.value.code == 403
+    await broker.close()
+
+
+async def test_too_large_for_the_server(nats: Nats):
+    """A message over the server's limit, headers included, is not sent: it would end the
+    connection for good.
+    """
+    broker = await Broker.open(nats.options())
+    with pytest.raises(TooLarge):
+        await broker.send("x", b"x" * broker.max_payload, "", block({"A": "b"}))
+    assert broker.connected
+    await broker.close()
+
+
+async def test_given_up_by_the_client(nats: Nats):
+    """Where nats-py gives a connection up for good, another is opened."""
+    log = await nats.log("revived")
+    await log.append(append(ALICE, 1))
+    for broker in (log._writes, log._reads):
+        broker._nc._max_payload = 10**9
+        await Client.publish(broker._nc, "x", b"x" * 2_000_000)
+    await asyncio.sleep(0.1)
+    assert (await asyncio.wait_for(log.append(append(ALICE, 2)), 10)).position == 2
+    assert len(await log.read(ALICE)) == 2
+    await log.close()
+
+
+async def test_a_receiver_that_raises(nats: Nats):
+    """A receiver's error does not end the connection's read loop."""
+    broker = await Broker.open(nats.options())
+
+    class Clumsy:
+        def receive(self, *message: object) -> None:
+            raise RuntimeError("clumsy")
+
+        def lost(self, error: object) -> None: ...
+
+    await broker.listen("clumsy", Clumsy())
+    await broker.send("clumsy", b"")
+    with pytest.raises(NoResponders):
+        await broker.request("nobody.here", b"", None, 5.0)
+    await broker.close()
+
+
+async def test_without_private_hooks(nats: Nats, monkeypatch: pytest.MonkeyPatch):
+    """If nats-py loses the hooks that make it fast, everything still works over its public
+    methods.
+    """
+    monkeypatch.setattr(_client, "_Client", Client)
+
+    class Stock(Client):
+        takes_commands = False
+
+    monkeypatch.setattr(_client, "_Client", Stock)
+    log = await nats.log("stock")
+    assert type(log._writes._nc) is Stock
+    await log.append(append(ALICE, 1))
+    await log.append_all([append(ALICE, 2), append(Board("r1", "k"), 1)])
+    assert await log.append_bulk([append(Board("r2", "k"), i) for i in range(1, 1_101)]) == 1_100
+    results: list[Any] = await asyncio.gather(
+        *(log.append(append(Board("r3", f"k{i}"), 1)) for i in range(64))
+    )
+    assert all(isinstance(each, Stored) for each in results)
+    assert [s.commit.version for s in await log.read(ALICE)] == [1, 2]
+    assert len(await log.read_run("r2")) == 1_100
+    followed = [stored.position async for stored in log.follow(until=1_167)]
+    assert followed == list(range(1, 1_168))
+    await log.close()

@@ -1,0 +1,242 @@
+"""What the log does when its broker dies, stops or comes back."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hansard.bus.errors import AppendUnknown, BusError, Conflict, Unreachable
+from hansard.bus.jetstream import JetStreamLog
+from hansard.bus.log import Append, Stored
+from hansard.domain.ids import AgentStream, Board, StreamId
+from tests.bus.brokers import append, running
+
+ALICE = AgentStream("r1", "researcher", "alice")
+
+
+async def check(log: JetStreamLog, acked: dict[str, list[Stored]]) -> None:
+    """Everything acknowledged is there once, at its position, and no stream has a hole."""
+    everything = {stored.commit.id: stored async for stored in log.follow(until=await log.head())}
+    assert len(everything) == await log.head()
+    for name, commits in acked.items():
+        for stored in commits:
+            assert everything[stored.commit.id].position == stored.position
+        found = await log.read(Board("r1", name))
+        assert {s.commit.id for s in commits} <= {s.commit.id for s in found}
+
+
+async def test_append_while_the_broker_is_down(tmp_path: Path):
+    """An append made while the broker is away is stored once when it is back."""
+    with running(tmp_path) as nats:
+        log = await nats.log()
+        await log.append(append(ALICE, 1))
+        nats.kill()
+        waiting = asyncio.ensure_future(log.append(append(ALICE, 2)))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        nats.start()
+        assert (await asyncio.wait_for(waiting, 10)).position == 2
+        assert [s.commit.version for s in await log.read(ALICE)] == [1, 2]
+        await log.close()
+
+
+async def test_nothing_was_sent(tmp_path: Path):
+    """If the broker stays away, the append says that nothing was sent."""
+    with running(tmp_path) as nats:
+        log = await nats.log(append_timeout_s=0.5)
+        nats.kill()
+        await asyncio.sleep(0.1)
+        with pytest.raises(Unreachable):
+            await log.append(append(ALICE, 1))
+        with pytest.raises(Unreachable):
+            await log.append_all([append(ALICE, 1), append(Board("r1", "k"), 1)])
+        await log.close()
+
+
+async def test_unknown(tmp_path: Path):
+    """If a sent commit is never answered, its outcome is unknown, and is said to be so."""
+    with running(tmp_path) as nats:
+        log = await nats.log(append_timeout_s=0.6, request_timeout_s=0.25)
+        await log.append(append(ALICE, 1))
+        assert nats.process is not None
+        nats.process.send_signal(signal.SIGSTOP)
+        second = append(ALICE, 2)
+        try:
+            with pytest.raises(AppendUnknown) as unknown:
+                await log.append(second)
+            with pytest.raises(AppendUnknown):
+                await log.append_all([append(Board("r1", "j"), 1), append(Board("r1", "k"), 1)])
+        finally:
+            nats.process.send_signal(signal.SIGCONT)
+        assert unknown.value.commit_id == second.commit.id
+        # It was on its way all the time: here it was stored, and the same commit is success.
+        again = await log.append(second)
+        assert again.commit.id == second.commit.id
+        assert [s.commit.version for s in await log.read(ALICE)] == [1, 2]
+        await log.close()
+
+
+async def test_the_answer_was_lost(tmp_path: Path):
+    """A stopped broker that goes on in time: the commit is stored once, though sent twice."""
+    with running(tmp_path) as nats:
+        log = await nats.log(request_timeout_s=0.2)
+        assert nats.process is not None
+        nats.process.send_signal(signal.SIGSTOP)
+        bulk = [append(Board("bulk", str(i)), 1) for i in range(40)]
+        waiting = [
+            asyncio.ensure_future(log.append(append(ALICE, 1))),
+            asyncio.ensure_future(
+                log.append_all([append(Board("r1", "j"), 1), append(Board("r1", "k"), 1)])
+            ),
+            asyncio.ensure_future(log.append_bulk(bulk)),
+        ]
+        await asyncio.sleep(0.7)
+        nats.process.send_signal(signal.SIGCONT)
+        one, two, new = await asyncio.wait_for(asyncio.gather(*waiting), 10)
+        assert (one.commit.version, len(two), new) == (1, 2, 40)
+        assert await log.head() == 43
+        assert len(await log.read_run("r1")) == 3
+        await log.close()
+
+
+@pytest.mark.long
+async def test_kill_under_writers(tmp_path: Path, rounds: Callable[[int, int], int]):
+    """64 writers, and the broker killed again and again: nothing acknowledged is lost, nothing is
+    stored twice, no stream has a hole, and a follower sees it all once, in order.
+    """
+    writers, kills = 64, rounds(3, 40)
+    with running(tmp_path) as nats:
+        log, follower = await nats.log(), await nats.log()
+        acked: dict[str, list[Stored]] = {f"k{i}": [] for i in range(writers)}
+        stop = asyncio.Event()
+        followed: list[int] = []
+
+        async def write(name: str) -> None:
+            version = 1
+            while not stop.is_set():
+                acked[name].append(await log.append(append(Board("r1", name), version)))
+                version += 1
+
+        async def transact() -> None:
+            version = 1
+            while not stop.is_set():
+                streams: list[StreamId] = [Board("tx", "a"), Board("tx", "b")]
+                stored = await log.append_all([append(stream, version) for stream in streams])
+                assert stored[1].position == stored[0].position + 1
+                version += 1
+                await asyncio.sleep(0.01)
+
+        async def follow() -> None:
+            async for stored in follower.follow():
+                followed.append(stored.position)
+
+        following = asyncio.ensure_future(follow())
+        writing = asyncio.gather(*(write(name) for name in acked), transact())
+        for _ in range(kills):
+            await asyncio.sleep(0.25)
+            nats.kill()
+            await asyncio.sleep(0.05)
+            nats.start()
+        await asyncio.sleep(0.25)
+        stop.set()
+        await asyncio.wait_for(writing, 30)
+        head = await log.head()
+        while len(followed) < head:
+            await asyncio.sleep(0.05)
+            assert not following.done()
+        following.cancel()
+        assert followed == list(range(1, head + 1))
+        await check(log, acked)
+        transactions = await log.read_run("tx")
+        assert len(transactions) % 2 == 0
+        for name, commits in acked.items():
+            versions = [stored.commit.version for stored in await log.read(Board("r1", name))]
+            assert versions == list(range(1, len(commits) + 1))
+        await log.close()
+        await follower.close()
+
+
+async def test_follow_across_a_restart(tmp_path: Path):
+    """A follower goes on after the broker was killed: no gap, no repeat."""
+    with running(tmp_path) as nats:
+        log = await nats.log()
+        followed: list[Stored] = []
+
+        async def follow() -> None:
+            followed.extend([stored async for stored in log.follow(until=30)])
+
+        following = asyncio.ensure_future(follow())
+        for i in range(1, 31):
+            await log.append(append(ALICE, i))
+            if i in (10, 20):
+                nats.kill()
+                nats.start()
+        await asyncio.wait_for(following, 10)
+        assert [stored.position for stored in followed] == list(range(1, 31))
+        await log.close()
+
+
+async def test_a_log_that_went_back(tmp_path: Path):
+    """A follower does not silently skip what takes the place of lost messages."""
+    with running(tmp_path / "a") as nats, running(tmp_path / "b") as other:
+        log, shorter = await nats.log(), await other.log()
+        for i in range(1, 6):
+            await log.append(append(ALICE, i))
+        await shorter.append(append(ALICE, 1))
+        position = (await log.read(ALICE))[-1].position
+        with pytest.raises(Exception, match="ends at 1, but 5 was read before"):
+            await anext(shorter.follow(position))
+        await log.close()
+        await shorter.close()
+
+
+async def test_reads_wait_for_the_broker(tmp_path: Path):
+    """Reads made while the broker is away are answered when it is back."""
+    with running(tmp_path) as nats:
+        log = await nats.log()
+        await log.append(append(ALICE, 1))
+        nats.kill()
+        reading = asyncio.gather(
+            log.read(ALICE), log.read_run("r1"), log.last(ALICE), log.head(), log.at(1), log.runs()
+        )
+        await asyncio.sleep(0.2)
+        assert not reading.done()
+        nats.start()
+        one, run, last, head, at, runs = await asyncio.wait_for(reading, 10)
+        assert one == run == [last] == [at]
+        assert (head, runs) == (1, [])
+        await log.close()
+
+
+async def test_closing_answers_whoever_waits(tmp_path: Path):
+    """Closing a log ends what is under way with an error, never with silence."""
+    with running(tmp_path) as nats:
+        log = await nats.log(append_timeout_s=0.5)
+        assert nats.process is not None
+        nats.process.send_signal(signal.SIGSTOP)
+        waiting = [
+            asyncio.ensure_future(log.append(append(Board("r1", f"k{i}"), 1))) for i in range(4)
+        ]
+        await asyncio.sleep(0.05)
+        nats.process.send_signal(signal.SIGCONT)
+        await asyncio.sleep(0)
+        await log.close()
+        results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
+        assert all(isinstance(each, (Stored, BusError)) for each in results)
+
+
+async def test_conflict_is_final(tmp_path: Path):
+    """What was a conflict stays one across a restart; what was stored stays."""
+    with running(tmp_path) as nats:
+        log = await nats.log()
+        mine = append(ALICE, 1)
+        stored = await log.append(mine)
+        nats.kill()
+        nats.start()
+        with pytest.raises(Conflict):
+            await log.append(append(ALICE, 1))
+        again = await log.append(Append(ALICE, mine.commit))
+        assert again.position == stored.position
+        await log.close()

@@ -1,0 +1,177 @@
+"""The workspace's streams: made once, checked, and safe from whoever runs agents."""
+
+from pathlib import Path
+
+import pytest
+
+from hansard.bus import subjects
+from hansard.bus.errors import BrokerError, Contradiction, Unreachable
+from hansard.bus.jetstream import BrokerOptions, open_log
+from hansard.bus.jetstream._calls import api
+from hansard.bus.jetstream._client import Broker
+from hansard.bus.jetstream._streams import compare, ensure, log_config
+from hansard.domain.errors import BadName
+from hansard.domain.ids import Board
+from tests.bus.brokers import Nats, append, running
+
+KEY = Board("r1", "plan")
+
+
+@pytest.fixture(scope="module")
+def nats(tmp_path_factory: pytest.TempPathFactory):
+    """One server for these tests; each has a workspace of its own."""
+    with running(tmp_path_factory.mktemp("nats")) as server:
+        yield server
+
+
+async def test_made_once(nats: Nats):
+    """Opening again changes nothing, also without rights to administer."""
+    first = await nats.log("once")
+    await first.append(append(KEY))
+    second = await open_log(nats.options(), "once", "strict")
+    assert len(await second.read(KEY)) == 1
+    await first.close()
+    await second.close()
+
+
+async def test_runtime_creates_nothing(nats: Nats):
+    """Without rights to administer, a new workspace is refused at once, with the reason."""
+    with pytest.raises(BrokerError, match=r"(?i)permissions violation"):
+        await open_log(nats.options(), "refused", "strict")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("max_msgs_per_subject", 5), ("allow_atomic", False), ("max_age", 3_600_000_000_000)],
+)
+async def test_contradiction(nats: Nats, setting: str, value: object):
+    """A stream with other settings is not used; every difference is named."""
+    workspace = f"other-{setting.replace('_', '-')}"
+    wanted = log_config(workspace)
+    admin = await Broker.open(nats.options("admin"))
+    changed = wanted | {setting: value}
+    if setting == "max_msgs_per_subject":
+        changed |= {"discard_new_per_subject": False}
+    await api(admin, f"STREAM.CREATE.{wanted['name']}", changed)
+    with pytest.raises(Contradiction) as contradiction:
+        await ensure(admin, workspace)
+    assert contradiction.value.differences[setting] == (value, wanted[setting])
+    assert setting in str(contradiction.value)
+    await admin.close()
+
+
+def test_compare_ignores_what_is_the_operators():
+    """Replicas, placement and metadata may differ; what is off is left out by the server."""
+    wanted = log_config("lab")
+    existing = {key: value for key, value in wanted.items() if value is not False}
+    compare(wanted, existing | {"num_replicas": 3, "metadata": {"team": "x"}})
+    with pytest.raises(Contradiction) as contradiction:
+        compare(wanted, existing | {"mirror": {"name": "elsewhere"}})
+    assert "mirror or sources" in contradiction.value.differences
+
+
+async def test_nobody_deletes(nats: Nats):
+    """The runtime user can neither delete, purge nor change; the admin cannot delete a message."""
+    log = await nats.log("safe")
+    await log.append(append(KEY))
+    name = subjects.log_stream("safe")
+    runtime = await Broker.open(nats.options())
+    admin = await Broker.open(nats.options("admin"))
+    config = log_config("safe")
+    for call, body in (
+        (f"STREAM.DELETE.{name}", None),
+        (f"STREAM.PURGE.{name}", {}),
+        (f"STREAM.MSG.DELETE.{name}", {"seq": 1}),
+        (f"STREAM.UPDATE.{name}", config | {"max_msgs": 1, "discard": "old"}),
+    ):
+        with pytest.raises(BrokerError, match=r"(?i)permissions violation"):
+            await api(runtime, call, body)
+    for call, body, code in (
+        (f"STREAM.PURGE.{name}", {}, 10110),
+        (f"STREAM.MSG.DELETE.{name}", {"seq": 1}, 10057),
+        (f"STREAM.UPDATE.{name}", config | {"deny_delete": False}, 10052),
+    ):
+        with pytest.raises(BrokerError) as refused:
+            await api(admin, call, body)
+        assert refused.value.code == code
+    assert len(await log.read(KEY)) == 1
+    for broker in (runtime, admin):
+        await broker.close()
+    await log.close()
+
+
+async def test_accepted_commits_are_republished(nats: Nats):
+    """What the log accepted is published again as a wake-up; what it refused is not."""
+    log = await nats.log("live")
+    heard: list[str] = []
+
+    class Ear:
+        def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:
+            heard.append(subject)
+
+        def lost(self, error: object) -> None: ...
+
+    listener = await Broker.open(nats.options())
+    await listener.listen("live.>", Ear())
+    await api(listener, "INFO")
+    mine = append(KEY)
+    await log.append(mine)
+    await log.append(mine)
+    await api(listener, "INFO")
+    assert heard == [subjects.live(subjects.subject("live", KEY, 1))]
+    await listener.close()
+    await log.close()
+
+
+async def test_two_workspaces(nats: Nats):
+    """Workspaces do not see each other, also where one name begins with the other."""
+    one, two = await nats.log("lab"), await nats.log("lab-2")
+    await one.append(append(KEY))
+    assert await two.read(KEY) == []
+    assert await two.runs() == []
+    assert (await two.append(append(KEY))).position == 1
+    await one.close()
+    await two.close()
+
+
+async def test_small_max_payload(tmp_path: Path):
+    """A server that cannot take a blob's chunk is refused at the start."""
+    with (
+        running(tmp_path, max_payload="256KB") as small,
+        pytest.raises(Contradiction, match="max_payload"),
+    ):
+        await small.log()
+
+
+async def test_bad_workspace():
+    """A workspace's name is checked before anything is sent."""
+    with pytest.raises(BadName):
+        await open_log(BrokerOptions(urls=("nats://127.0.0.1:1",)), "../x", "strict")
+
+
+@pytest.mark.parametrize("line", ["jetstream {", "  jetstream: enabled"])
+async def test_no_jetstream(tmp_path: Path, line: str):
+    """A server or account without JetStream is told apart from no server."""
+    with running(tmp_path) as nats:
+        config = tmp_path / "nats.conf"
+        kept = [each for each in config.read_text().splitlines() if not each.startswith(line)]
+        nats.kill()
+        config.write_text("\n".join(kept))
+        nats.start()
+        with pytest.raises(BrokerError, match="JetStream (is )?not enabled"):
+            await nats.log()
+
+
+async def test_nobody_there():
+    """No server: Unreachable within the bound, with the address and the reason."""
+    options = BrokerOptions(urls=("nats://127.0.0.1:1",), connect_timeout_s=0.4)
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
+        await open_log(options, "lab", "strict")
+
+
+async def test_wrong_password(nats: Nats):
+    """A refused login is told at once, not after the time to connect."""
+    options = BrokerOptions(urls=nats.options().urls, user="runtime", password="wrong")
+    with pytest.raises(BrokerError, match=r"(?i)authorization violation"):
+        await open_log(options, "lab", "strict")
+    assert "wrong" not in repr(options)

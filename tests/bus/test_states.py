@@ -1,0 +1,179 @@
+"""States at a point: with chunks or without, cached or not, they equal a fold from the start."""
+
+import random
+from collections.abc import AsyncIterator, Iterable
+
+import pytest
+
+import hansard
+from hansard.agents.record import AsyncRecord
+from hansard.agents.session import AsyncSession
+from hansard.bus import _chunks, subjects
+from hansard.bus.codec import revive
+from hansard.bus.log import AtPosition, AtTime, Stored
+from hansard.bus.states import States, fold_agent
+from hansard.domain import agent as agents
+from hansard.domain.agent import AgentState
+from hansard.domain.ids import AgentStream
+
+STEPS = 130
+
+
+async def work(session: AsyncSession, count: int, offset: int = 0) -> None:
+    """Calls with intents, calls without, several in one commit, messages and checkpoints."""
+
+    @session.tool(effects="idempotent")
+    async def effect(x: int, text: str) -> dict[str, int]:
+        return {"x": x}
+
+    @session.tool(effects="pure")
+    async def pure(x: int) -> int:
+        if x % 50 == 49:
+            raise ValueError(x)
+        return x
+
+    for number in range(offset, offset + count):
+        await effect(number, "y" * 100)
+        if number % 7 == 0:
+            await session.gather(*(pure(number * 50 + i) for i in range(5)))
+            await session.message("user", f"m{number}", tokens=2)
+            await session.checkpoint("stage", number=number)
+
+
+class World:
+    """A run of some 450 versions, and a fork of it that goes on for as many."""
+
+    def __init__(self, record: AsyncRecord, run: str, fork: str) -> None:
+        self.record = record
+        self.log = record.workspace.log
+        self.snapshots = record.workspace.snapshots
+        self.runs = (run, fork)
+
+    def states(self, *, chunks: bool = True) -> States:
+        """States that have read nothing yet."""
+        return States(self.log, self.snapshots if chunks else None)
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where the module's broker keeps its files."""
+    return str(tmp_path_factory.mktemp("states"))
+
+
+@pytest.fixture
+async def world(data_dir: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """The two runs, in a workspace of the test's own."""
+    workspace = request.node.name.split("[")[0].replace("_", "-")[-40:].strip("-").lower()
+    async with hansard.connect_async(
+        workspace=workspace, data_dir=data_dir, durability="relaxed"
+    ) as record:
+        async with record.run("w", agent="a", role="r") as session:
+            await work(session, STEPS)
+        fork = await record.fork(session.run, at="a@213", effects="live")
+        async with record.run("w", agent="a", role="r", run=fork) as again:
+            await work(again, 90, offset=1_000)
+        async with record.run("w", agent="b", role="r", run=fork) as other:
+            await work(other, 3)
+        yield World(record, session.run, fork)
+
+
+def folds(commits: Iterable[Stored]) -> list[AgentState]:
+    """The state at every version, each folded on from a copy of the one before."""
+    states = [agents.initial()]
+    for stored in commits:
+        for recorded in stored.commit.events:
+            states.append(agents.fold(states[-1], [revive(recorded)]))
+    return states
+
+
+@pytest.mark.parametrize("chunks", [False, True], ids=["no-chunks", "chunks"])
+async def test_an_agent_at_every_version_is_a_fold_of_its_first_events(world, chunks):
+    """In any order of asking, before and after chunks were made, across a fork's cut."""
+    for run in world.runs:
+        stream = AgentStream(run, "r", "a")
+        expected = folds(await world.states(chunks=False).commits(stream))
+        assert len(expected) > 2 * _chunks.CHUNK_VERSIONS
+        for _ in range(2):
+            states = world.states(chunks=chunks)
+            versions = list(range(len(expected)))
+            random.shuffle(versions)
+            for version in versions:
+                assert await states.agent(stream, version) == expected[version], version
+
+
+async def test_a_run_at_any_position_holds_whole_commits_up_to_it(world):
+    """A point inside a commit over several streams includes all of it or nothing."""
+    for run in world.runs:
+        stream = AgentStream(run, "r", "a")
+        own = await world.log.read_run(run)
+        history = await world.states().history(run)
+        states = world.states()
+        for position in range(own[0].position - 1, own[-1].position + 2):
+            kept = [stored for stored in own if _whole_at(stored) <= position]
+            if not kept:
+                with pytest.raises(hansard.NotFound):
+                    await states.run(run, AtPosition(position))
+                continue
+            inherited = [stored for stored in history if stored not in own]
+            mine = [s for s in (*inherited, *kept) if str(s.stream) == str(stream)]
+            view = await states.run(run, AtPosition(position))
+            assert view.agents.get("a", agents.initial()) == fold_agent(mine), position
+            assert view.vector.get(str(stream), 0) == view.agents["a"].version
+
+
+def _whole_at(stored: Stored) -> int:
+    tx = stored.commit.tx
+    return stored.position if tx is None else stored.position - tx.index + tx.count - 1
+
+
+async def test_the_same_point_said_in_every_way_is_the_same_state(world):
+    """A version, a position, a time, a commit id and an event id of one commit agree."""
+    run = world.runs[0]
+    stored = [s for s in await world.log.read_run(run) if str(s.stream) == "agent/r/a"][40]
+    points = [
+        f"a@{stored.commit.version}",
+        stored.position,
+        str(stored.position),
+        stored.commit.id,
+        stored.commit.events[0].id,
+        AtTime(stored.stamp),
+    ]
+    views = [await world.record.state(run, point) for point in points]
+    assert {view.agents["a"].version for view in views} == {stored.commit.last_version}
+
+
+async def test_chunks_thrown_away_cost_nothing_but_time(world):
+    """Another layout, damaged bytes or no chunk at all: the state is read from the log."""
+    stream = AgentStream(world.runs[0], "r", "a")
+    expected = await world.states(chunks=False).agent(stream)
+    await world.states().agent(stream)
+    prefix = f"{stream_prefix(world, stream)}.1"
+    assert await world.snapshots.put(prefix, b"{not a chunk")
+    assert await world.states().agent(stream) == expected
+    assert await world.states().agent(stream, 205) == folds(await world.log.read(stream))[205]
+
+
+def stream_prefix(world: World, stream: AgentStream) -> str:
+    """What a stream's chunks are stored under."""
+    return subjects.snapshot_prefix(world.log.workspace, stream, _chunks.LAYOUT)
+
+
+async def test_a_state_that_was_given_away_is_the_callers_own(world):
+    """Changing it changes nothing that is read later."""
+    stream = AgentStream(world.runs[0], "r", "a")
+    states = world.states()
+    first = await states.agent(stream, 210)
+    first.steps.clear()
+    first.facts.clear()
+    assert (await states.agent(stream, 210)).steps
+
+
+async def test_an_unknown_run_or_point_is_named(world):
+    """What was asked for, and what can be asked for instead."""
+    with pytest.raises(hansard.NotFound, match="hansard runs"):
+        await world.record.state("no-such-run")
+    with pytest.raises(hansard.NotFound, match="99999"):
+        await world.record.state(world.runs[0], "a@99999")
+    for nonsense in ("a@", "yesterday", "", True, 1.5):
+        with pytest.raises(hansard.BadName, match="agent@version"):
+            await world.record.state(world.runs[0], nonsense)

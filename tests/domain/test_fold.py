@@ -1,0 +1,68 @@
+"""Folding: a state is what its events say, at every version, whoever else holds an earlier one."""
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.domain import agent, budget, run
+from hansard.domain.conversation import RunJoined
+from hansard.domain.errors import Refused
+from tests.domain import strategies
+
+AGGREGATES = {
+    "agent": (agent.initial, agent.fold, strategies.agent_histories),
+    "run": (run.initial, run.fold, strategies.run_histories),
+    "budget": (budget.BudgetState, budget.fold, strategies.budget_histories),
+}
+histories = st.sampled_from(sorted(AGGREGATES)).flatmap(
+    lambda name: st.tuples(st.just(name), AGGREGATES[name][2])
+)
+
+
+@given(histories)
+def test_the_state_at_every_k_is_a_fresh_fold_of_the_first_k_events(history):
+    """Folding on event by event gives, at each k, what folding the first k events gives; and all
+    those states still stand when the last event is in.
+    """
+    name, events = history
+    initial, fold, _ = AGGREGATES[name]
+    states = [initial()]
+    for event in events:
+        states.append(fold(states[-1], [event]))
+    for k, state in enumerate(states):
+        assert state == fold(initial(), events[:k])
+        assert state.version == k
+
+
+@given(histories, st.data())
+def test_folding_leaves_the_given_state_as_it_is(history, data):
+    """`fold` answers with a new state; the one it was given does not change, however deep."""
+    name, events = history
+    initial, fold, _ = AGGREGATES[name]
+    cut = data.draw(st.integers(0, len(events)))
+    before = fold(initial(), events[:cut])
+    kept = copy.deepcopy(before)
+    fold(before, events[cut:])
+    assert before == kept
+
+
+@pytest.mark.parametrize("fold_of", [agent, run])
+def test_an_event_of_another_aggregate_is_refused(fold_of):
+    """An event that does not belong to a stream stops the fold and is named."""
+    with pytest.raises(Refused, match=r"conversation\.run_joined\.v1"):
+        fold_of.fold(fold_of.initial(), [RunJoined(run="r")])
+
+
+def test_histories_are_not_trivial():
+    """The generated agent histories reach every kind of event that a fold tells apart."""
+    seen: set[str] = set()
+
+    @given(strategies.agent_histories)
+    def look(events):
+        seen.update(event.tag for event in events)
+
+    look()
+    assert {"step.requested.v1", "step.completed.v1", "step.settled.v1", "checkpoint.saved.v1",
+            "message.added.v1", "agent.left.v1", "tool.declared.v1"} <= seen

@@ -1,0 +1,54 @@
+"""The whole log of a workspace, read anew, and the laws that it must keep."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+
+import hansard
+from hansard.bus.log import Stored
+from tests.faults._broker import NatsServer
+
+
+def whole_log(server: NatsServer, workspace: str) -> list[Stored]:
+    """Every commit of a workspace in order, over a connection of its own."""
+    return asyncio.run(_read(server, workspace))
+
+
+async def _read(server: NatsServer, workspace: str) -> list[Stored]:
+    async with hansard.connect_async(workspace=workspace, **server.login) as record:
+        log = record.workspace.log
+        return [stored async for stored in log.follow(0, until=await log.head())]
+
+
+def holes(commits: list[Stored]) -> list[str]:
+    """Streams whose versions are not 1, 2, 3 ... in the order of positions."""
+    following: collections.Counter[str] = collections.Counter()
+    found = []
+    for stored in commits:
+        name = repr(stored.stream)
+        if stored.commit.version != following[name] + 1:
+            found.append(f"{name}: {stored.commit.version} follows {following[name]}")
+        following[name] = stored.commit.last_version
+    return found
+
+
+def repeats(commits: list[Stored]) -> list[str]:
+    """Ids of commits and events that stand in the log more than once."""
+    ids = collections.Counter(stored.commit.id for stored in commits)
+    ids.update(event.id for stored in commits for event in stored.commit.events)
+    return [name for name, count in ids.items() if count > 1]
+
+
+def torn(commits: list[Stored]) -> list[str]:
+    """Transactions of which not every commit is there, at neighbouring positions."""
+    found: dict[str, list[Stored]] = {}
+    for stored in commits:
+        if stored.commit.tx is not None:
+            found.setdefault(stored.commit.tx.id, []).append(stored)
+    return [
+        name
+        for name, parts in found.items()
+        if [(part.position - parts[0].position, part.commit.tx and part.commit.tx.index) for part in parts]
+        != [(index, index) for index in range(parts[0].commit.tx.count if parts[0].commit.tx else 0)]
+    ]

@@ -1,0 +1,54 @@
+"""Eight processes append to one stream at the same time."""
+
+import time
+
+import msgspec
+import pytest
+
+from hansard.domain.ids import Board
+from tests.faults._whole import holes, repeats, whole_log
+
+PROCESSES = 8
+SHARE_QUICK, SHARE_FULL = 60, 1_000
+ROUNDS_FULL = 200
+"""From so many rounds on, each process appends its full share."""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+def test_eight_processes_append_to_one_stream(stage, server, workspace, evidence, rounds):
+    """All that was appended is there, in versions 1..N without a hole; each process finds its own
+    in its own order; and all of them, reading or following, see one order."""
+    share = SHARE_FULL if rounds(1, ROUNDS_FULL) == ROUNDS_FULL else SHARE_QUICK
+    total = PROCESSES * share
+    clock = time.monotonic()
+    children = [
+        stage.start("contender", name=f"writer{n}", share=share, total=total)
+        for n in range(PROCESSES)
+    ]
+    reports = [child.end(within_s=900.0) for child in children]
+    took_s = time.monotonic() - clock
+    assert [report.error for report in reports] == [""] * PROCESSES
+
+    commits = whole_log(server, workspace)
+    assert [stored.commit.version for stored in commits] == list(range(1, total + 1))
+    assert {stored.stream for stored in commits} == {Board("r1", "shared")}
+    assert holes(commits) == repeats(commits) == []
+    written: dict[str, list[int]] = {}
+    for stored in commits:
+        [event] = stored.commit.events
+        number = msgspec.json.decode(event.data)["data"]
+        written.setdefault(stored.commit.actor.agent, []).append(number)
+    assert written == {f"writer{n}": list(range(share)) for n in range(PROCESSES)}
+    orders = {report.results[way] for report in reports for way in ("reading", "following")}
+    assert len(orders) == 1
+    conflicts = sum(report.results["conflicts"] for report in reports)
+    assert conflicts > 0  # else they were not at it at the same time
+    evidence.record(
+        "one_stream.eight_processes",
+        events=total,
+        conflicts=conflicts,
+        readers=2 * PROCESSES,
+        orders=len(orders),
+        commits_per_s=round(total / took_s),
+    )

@@ -1,0 +1,73 @@
+"""The storage format of a commit, byte for byte: what was written once must be read for ever.
+
+The files are never regenerated. A change of the envelope adds files; it does not touch these.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from hansard.bus import codec, subjects
+from hansard.domain.events import Encryption, Tx
+from hansard.domain.ids import AgentStream, Board, StreamId
+
+FOLDER = Path(__file__).parent / "commits"
+
+LONG = "x" * 200
+DIGEST = "==aa20c23e3201834050679e1d88941b9a6fed0557c9a705cb2c315e2e63fd486d"
+
+GOLDEN: dict[str, tuple[str, StreamId]] = {
+    "full.v1": (
+        "hansard.lab.run.r1.agent.researcher.researcher_1.41",
+        AgentStream("r1", "researcher", "researcher_1"),
+    ),
+    "least.v1": ("hansard.lab.run.r1.board.plan=2Eof=20=2A.1", Board("r1", "plan.of *")),
+    "long-name.v1": (
+        f"hansard.lab.run.r1.agent.role.{DIGEST}.1",
+        AgentStream("r1", "role", LONG),
+    ),
+}
+
+
+def test_every_file_is_read():
+    """No golden file is left out."""
+    assert {path.stem for path in FOLDER.iterdir()} == set(GOLDEN)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_bytes(name: str):
+    """Decoding and encoding again gives the same bytes, and the stream its subject."""
+    subject, stream = GOLDEN[name]
+    body = (FOLDER / f"{name}.json").read_bytes()
+    found, commit = codec.decode(subject, body)
+    assert found == stream
+    assert codec.encode(stream, commit) == body
+    assert subjects.subject("lab", stream, commit.version) == subject
+
+
+def test_full():
+    """Every field means what it meant."""
+    subject, _ = GOLDEN["full.v1"]
+    _, commit = codec.decode(subject, (FOLDER / "full.v1.json").read_bytes())
+    assert (commit.version, commit.last_version, commit.epoch) == (41, 42, 3)
+    assert commit.at == datetime(2026, 11, 21, 2, 33, 20, 366790, tzinfo=UTC)
+    assert commit.actor.on_behalf_of == ("lead", "alice@example.org")
+    assert commit.tx == Tx("5b0f6f6e-6a32-8c1c-9d6e-3a1c55f9a111", 1, 3)
+    assert (commit.causation, commit.correlation) == (
+        "019aa3c5-7d3f-7000-8000-000000000001",
+        "ticket 4711",
+    )
+    said, sealed = commit.events
+    assert bytes(said.data).startswith('{"text":"naïve'.encode())
+    assert b"9007199254740993" in bytes(said.data)
+    assert sealed.enc == Encryption("key-7", "A256GCM")
+
+
+def test_least():
+    """What is not written is a default."""
+    subject, _ = GOLDEN["least.v1"]
+    _, commit = codec.decode(subject, (FOLDER / "least.v1.json").read_bytes())
+    assert (commit.epoch, commit.tx, commit.causation, commit.stream) == (0, None, None, None)
+    assert commit.actor.on_behalf_of == ()
+    assert commit.events[0].enc is None
