@@ -85,16 +85,14 @@ async def test_the_answer_was_lost(tmp_path: Path):
         assert nats.process is not None
         nats.process.send_signal(signal.SIGSTOP)
         bulk = [append(Board("bulk", str(i)), 1) for i in range(40)]
-        waiting = [
-            asyncio.ensure_future(log.append(append(ALICE, 1))),
-            asyncio.ensure_future(
-                log.append_all([append(Board("r1", "j"), 1), append(Board("r1", "k"), 1)])
-            ),
-            asyncio.ensure_future(log.append_bulk(bulk)),
-        ]
+        waiting = asyncio.gather(
+            log.append(append(ALICE, 1)),
+            log.append_all([append(Board("r1", "j"), 1), append(Board("r1", "k"), 1)]),
+            log.append_bulk(bulk),
+        )
         await asyncio.sleep(0.7)
         nats.process.send_signal(signal.SIGCONT)
-        one, two, new = await asyncio.wait_for(asyncio.gather(*waiting), 10)
+        one, two, new = await asyncio.wait_for(waiting, 10)
         assert (one.commit.version, len(two), new) == (1, 2, 40)
         assert await log.head() == 43
         assert len(await log.read_run("r1")) == 3
@@ -130,7 +128,7 @@ async def test_kill_under_writers(tmp_path: Path, rounds: Callable[[int, int], i
 
         async def follow() -> None:
             async for stored in follower.follow():
-                followed.append(stored.position)
+                followed.append(stored.position)  # noqa: PERF401 -- it is cancelled midway
 
         following = asyncio.ensure_future(follow())
         writing = asyncio.gather(*(write(name) for name in acked), transact())
@@ -216,9 +214,8 @@ async def test_closing_answers_whoever_waits(tmp_path: Path):
         log = await nats.log(append_timeout_s=0.5)
         assert nats.process is not None
         nats.process.send_signal(signal.SIGSTOP)
-        waiting = [
-            asyncio.ensure_future(log.append(append(Board("r1", f"k{i}"), 1))) for i in range(4)
-        ]
+        keys = [Board("r1", f"k{i}") for i in range(4)]
+        waiting = [asyncio.ensure_future(log.append(append(key, 1))) for key in keys]
         await asyncio.sleep(0.05)
         nats.process.send_signal(signal.SIGCONT)
         await asyncio.sleep(0)

@@ -158,7 +158,7 @@ async def test_no_jetstream(tmp_path: Path, line: str):
         nats.kill()
         config.write_text("\n".join(kept))
         nats.start()
-        with pytest.raises(BrokerError, match="JetStream (is )?not enabled"):
+        with pytest.raises(BrokerError, match=r"JetStream (is )?not enabled"):
             await nats.log()
 
 

@@ -100,6 +100,7 @@ class Wire:
         host, port = info.url.removeprefix("nats://").split(":")
         self._socket = socket.create_connection((host, int(port)), 5)
         self._file = self._socket.makefile("rb")
+        self._sent = 0
         hello = {"user": login.user, "pass": login.password, "verbose": False}
         self._socket.sendall(b"CONNECT " + json.dumps(hello).encode() + b"\r\nPING\r\n")
         try:
@@ -133,9 +134,10 @@ class Wire:
     def request(self, subject: str, body: object = None) -> dict[str, Any]:
         """Send a request; the answer to it."""
         data = b"" if body is None else json.dumps(body).encode()
+        self._sent += 1  # of their own: the server may still be tidying up the one before
+        numbers = {b"n": self._sent, b"size": len(data), b"to": subject.encode(), b"data": data}
         self._socket.sendall(
-            b"SUB here 1\r\nUNSUB 1 1\r\nPUB %b here %d\r\n%b\r\n"
-            % (subject.encode(), len(data), data)
+            b"SUB here.%(n)d %(n)d\r\nPUB %(to)b here.%(n)d %(size)d\r\n%(data)b\r\n" % numbers
         )
         answer: dict[str, Any] = json.loads(self._until(b"MSG"))
         return answer

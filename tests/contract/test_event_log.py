@@ -1,12 +1,16 @@
 """What every adapter of the log promises (`hansard.bus.log`)."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hansard.bus import subjects
+from hansard.bus.codec import encode
 from hansard.bus.errors import Conflict, NotFound, TooLarge
 from hansard.bus.log import (
     COMMIT_BYTES_MAX,
@@ -20,7 +24,7 @@ from hansard.bus.log import (
 )
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
-from tests.bus.brokers import append, commit
+from tests.bus.brokers import append, commit, until
 from tests.contract.conftest import Opener
 
 ALICE = AgentStream("r1", "researcher", "alice")
@@ -50,10 +54,12 @@ HOSTILE = [
 
 
 def versions(commits: list[Stored]) -> list[int]:
+    """The first versions of commits."""
     return [stored.commit.version for stored in commits]
 
 
 async def fill(log: EventLog, stream: StreamId, number: int, first: int = 1) -> list[Stored]:
+    """Append commits of one event each."""
     return [await log.append(append(stream, first + i)) for i in range(number)]
 
 
@@ -399,7 +405,13 @@ class TestRead:
 
     async def test_run(self, log: EventLog):
         """A run is all its streams by position, and nothing of another run or outside."""
-        mine = [ALICE, KEY, LIFE, Board("r1", "other"), AgentStream("r1", "critic", "bob")]
+        mine: list[StreamId] = [
+            ALICE,
+            KEY,
+            LIFE,
+            Board("r1", "other"),
+            AgentStream("r1", "critic", "bob"),
+        ]
         for version in (1, 2):
             for stream in mine:
                 await log.append(append(stream, version))
@@ -494,8 +506,6 @@ class TestNames:
     )
     def test_names_do_not_meet(self, names: list[str]):
         """Different names never share a subject (without a server: the subjects decide)."""
-        from hansard.bus import subjects  # noqa: PLC0415
-
         names = [name for name in names if max(name) < "\ud800" or min(name) > "\udfff"]
         assert len({subjects.token(name) for name in names}) == len(names)
         for name in names:
@@ -529,8 +539,11 @@ class TestFollow:
         writing = asyncio.gather(*(write(i) for i in range(10)))
         await asyncio.sleep(0.01)
         following.append(asyncio.ensure_future(follow(second, 0)))
-        while await second.head() < 100:
-            await asyncio.sleep(0.001)
+
+        async def hundred() -> bool:
+            return await second.head() >= 100
+
+        await until(hundred)
         following.append(asyncio.ensure_future(follow(second, 100)))
         await writing
         one, two, three = await asyncio.gather(*following)
@@ -541,7 +554,7 @@ class TestFollow:
     async def test_waits_for_what_is_new(self, log: EventLog):
         """A follower at the end waits, and gets the next commit."""
         await fill(log, ALICE, 3)
-        async with aclosing(log.follow(3)) as following:  # type: ignore[type-var]
+        async with aclosing(cast("AsyncGenerator[Stored, None]", log.follow(3))) as following:
             waiting = asyncio.ensure_future(anext(following))
             await asyncio.sleep(0.05)
             assert not waiting.done()
@@ -569,8 +582,6 @@ class TestFollow:
 class TestCommitBytes:
     async def test_body_is_the_record(self, log: EventLog):
         """What is stored decodes to the commit and encodes to the same bytes."""
-        from hansard.bus.codec import encode  # noqa: PLC0415
-
         original = commit(1, 2, text='ünïcode \u2028 \\ "')
         await log.append(Append(ALICE, original))
         (stored,) = await log.read(ALICE)

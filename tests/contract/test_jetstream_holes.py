@@ -18,6 +18,7 @@ Opener = Callable[[], Awaitable[JetStreamLog]]
 
 
 async def write(log: JetStreamLog, stream: StreamId, version: int, body: bytes) -> None:
+    """Publish to a stream's subject without the log."""
     subject = subjects.subject(log.workspace, stream, version)
     await log._writes.request(subject, body)
 

@@ -220,7 +220,7 @@ def run_program(main: Callable[[Inside], Any]) -> None:
     report: dict[str, Any] = {"results": None, "error": "", "message": "", "step": 0}
     try:
         report["results"] = main(inside)
-    except hansard.HansardError as error:
+    except (hansard.HansardError, KeyboardInterrupt, OSError) as error:
         report["error"] = type(error).__name__
         report["message"] = str(error)
         if isinstance(error, hansard.NeedsSettling):

@@ -41,14 +41,14 @@ def repeats(commits: list[Stored]) -> list[str]:
 
 
 def torn(commits: list[Stored]) -> list[str]:
-    """Transactions of which not every commit is there, at neighbouring positions."""
-    found: dict[str, list[Stored]] = {}
+    """Transactions of which not every commit is there, in order and at neighbouring positions."""
+    parts: dict[str, list[tuple[int, int, int]]] = {}
     for stored in commits:
         if stored.commit.tx is not None:
-            found.setdefault(stored.commit.tx.id, []).append(stored)
+            tx = stored.commit.tx
+            parts.setdefault(tx.id, []).append((tx.index, stored.position, tx.count))
     return [
         name
-        for name, parts in found.items()
-        if [(part.position - parts[0].position, part.commit.tx and part.commit.tx.index) for part in parts]
-        != [(index, index) for index in range(parts[0].commit.tx.count if parts[0].commit.tx else 0)]
+        for name, found in parts.items()
+        if found != [(i, found[0][1] + i, found[0][2]) for i in range(found[0][2])]
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Self
 
@@ -72,7 +72,7 @@ class Record:
         agent: str = "agent",
         role: str = "agent",
         **options: Any,
-    ) -> Iterator[Session]:
+    ) -> Generator[Session, None, None]:
         """Begin a run, or with `run=ID` join or resume one, as one agent in one role.
 
         options: run, mode (`strict` or `offline` only read), conversation, gate, redact, secrets,
@@ -143,7 +143,7 @@ class AsyncRecord:
         agent: str = "agent",
         role: str = "agent",
         **options: Any,
-    ) -> AsyncIterator[AsyncSession]:
+    ) -> AsyncGenerator[AsyncSession, None]:
         """Begin a run, or with `run=ID` join or resume one; see `Record.run`."""
         wanted = _options(self._defaults, workflow, options)
         opened = await opening.open_agent_here(self.workspace, agent, role, wanted)

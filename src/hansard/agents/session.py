@@ -6,7 +6,15 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
@@ -291,7 +299,7 @@ class AsyncSession(_Session):
         return list(results)
 
     @contextlib.asynccontextmanager
-    async def task_group(self) -> AsyncIterator[SessionTasks]:
+    async def task_group(self) -> AsyncGenerator[SessionTasks, None]:
         """An asyncio.TaskGroup whose tasks have scopes of their own, joined at its end."""
         parent, _ = self._spawn(0)
         children: list[Scope] = []

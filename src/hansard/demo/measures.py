@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import textwrap
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -91,11 +90,7 @@ def source(folder: Path, module: str) -> str:
 def measure(module: str, text: str) -> Measures:
     """Parse and measure a module."""
     tree = ast.parse(text)
-    functions = [
-        FunctionMeasure(name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1, count)
-        for name, node in _functions(tree, "")
-        if (count := sum(_branches(node).values())) is not None
-    ]
+    functions = [_measured(name, node) for name, node in _functions(tree, "")]
     public = [node for node in _documentable(tree) if not node.name.startswith("_")]
     return Measures(
         module=module,
@@ -110,6 +105,11 @@ def measure(module: str, text: str) -> Measures:
     )
 
 
+def _measured(name: str, node: Function) -> FunctionMeasure:
+    end = node.end_lineno or node.lineno
+    return FunctionMeasure(name, node.lineno, end - node.lineno + 1, _branches(node).total())
+
+
 def _largest(functions: list[FunctionMeasure]) -> list[FunctionMeasure]:
     by_lines = sorted(functions, key=lambda f: (-f.lines, f.line))[:KEPT_MAX]
     by_branches = sorted(functions, key=lambda f: (-f.branches, f.line))[:KEPT_MAX]
@@ -117,17 +117,15 @@ def _largest(functions: list[FunctionMeasure]) -> list[FunctionMeasure]:
 
 
 def excerpt(text: str, function: FunctionMeasure) -> str:
-    """A function's own text, without its indentation."""
-    lines = text.splitlines()[function.line - 1 : function.line - 1 + function.lines]
-    return textwrap.dedent("\n".join(lines)) + "\n"
+    """A function's own lines, indented as they stand."""
+    lines = text.split("\n")[function.line - 1 : function.line - 1 + function.lines]
+    return "\n".join(lines) + "\n"
 
 
 def dissect(place: str, text: str) -> Anatomy:
     """Take one function's text apart."""
-    [node] = ast.parse(text).body
-    if not isinstance(node, Function):
-        message = f"{place} is a {type(node).__name__}, not a function"
-        raise TypeError(message)
+    indented = text[:1].isspace()  # dedenting would change the texts inside it
+    node = next(_functions(ast.parse(f"if 1:\n{text}" if indented else text), ""))[1]
     arguments = node.args
     given = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
     starred = (arguments.vararg, arguments.kwarg)

@@ -342,14 +342,23 @@ def check(step: Step | None, event: StepEvent) -> bool:
             return False
         case StepSettled():
             return _check_settlement(step, event)
-        case StepYielded():
-            return event.index >= len(step.items)
-        case StepAttempted():
-            return event.attempt > len(step.attempts)
+        case StepYielded(index=at):
+            due = len(step.items)
+            return at >= due and _follows(step, f"item {at}", due=at == due)
+        case StepAttempted(attempt=at):
+            due = step.attempt
+            return at >= due and _follows(step, f"attempt {at}", due=at == due)
         case StepCompleted() | StepFailed() | StepBlocked() | StepInDoubt():
             return _check_outcome(step, event)
         case _:
             assert_never(event)
+
+
+def _follows(step: Step, what: str, *, due: bool) -> bool:
+    if due and step.status is not Status.COMPLETED:
+        return True
+    message = f"{what} cannot follow on step {step.number} ({step.tool}, {step.status})"
+    raise Refused(message)
 
 
 def _check_outcome(step: Step, event: Outcome) -> bool:

@@ -9,15 +9,7 @@ from uuid import uuid4
 
 import pytest
 from eventsourcing.persistence import ApplicationRecorder
-from eventsourcing.tests.application import ExampleApplicationTestCase
-from eventsourcing.tests.persistence import (
-    AggregateRecorderTestCase,
-    ApplicationRecorderTestCase,
-    InfrastructureFactoryTestCase,
-    NonInterleavingNotificationIDsBaseCase,
-    ProcessRecorderTestCase,
-    TrackingRecorderTestCase,
-)
+from eventsourcing.tests import application, persistence
 from eventsourcing.utils import Environment
 
 from hansard.bus.recorder import (
@@ -69,19 +61,21 @@ class OnOneBroker(TestCase):
             factory.close()
 
 
-class TestAggregateRecorder(OnOneBroker, AggregateRecorderTestCase):
+class TestAggregateRecorder(OnOneBroker, persistence.AggregateRecorderTestCase):
     def create_recorder(self):
         """One recorder a test."""
         return self.made().aggregate_recorder()
 
 
-class TestSnapshotRecorder(OnOneBroker, AggregateRecorderTestCase):
+class TestSnapshotRecorder(OnOneBroker, persistence.AggregateRecorderTestCase):
     def create_recorder(self):
         """The same under the purpose that applications ask for."""
         return self.made().aggregate_recorder(purpose="snapshots")
 
 
-class TestApplicationRecorder(OnOneBroker, ApplicationRecorderTestCase[ApplicationRecorder]):
+class TestApplicationRecorder(
+    OnOneBroker, persistence.ApplicationRecorderTestCase[ApplicationRecorder]
+):
     def create_recorder(self):
         """One recorder a test."""
         return self.made().application_recorder()
@@ -91,19 +85,21 @@ class TestApplicationRecorder(OnOneBroker, ApplicationRecorderTestCase[Applicati
         self.optional_test_insert_subscribe()
 
 
-class TestNonInterleavingNotificationIDs(OnOneBroker, NonInterleavingNotificationIDsBaseCase):
+class TestNonInterleavingNotificationIDs(
+    OnOneBroker, persistence.NonInterleavingNotificationIDsBaseCase
+):
     def create_recorder(self):
         """One recorder a test."""
         return self.made().application_recorder()
 
 
-class TestTrackingRecorder(OnOneBroker, TrackingRecorderTestCase):
+class TestTrackingRecorder(OnOneBroker, persistence.TrackingRecorderTestCase):
     def create_recorder(self):
         """One recorder a test."""
         return self.made().tracking_recorder()
 
 
-class TestProcessRecorder(OnOneBroker, ProcessRecorderTestCase):
+class TestProcessRecorder(OnOneBroker, persistence.ProcessRecorderTestCase):
     def create_recorder(self):
         """One recorder a test."""
         return self.made().process_recorder()
@@ -113,7 +109,9 @@ class TrackingSubclass(JetStreamTrackingRecorder):
     """What an application may make of a tracking recorder."""
 
 
-class TestInfrastructureFactory(OnOneBroker, InfrastructureFactoryTestCase[JetStreamFactory]):
+class TestInfrastructureFactory(
+    OnOneBroker, persistence.InfrastructureFactoryTestCase[JetStreamFactory]
+):
     def expected_factory_class(self):
         """What the module resolves to."""
         return JetStreamFactory
@@ -139,7 +137,7 @@ class TestInfrastructureFactory(OnOneBroker, InfrastructureFactoryTestCase[JetSt
         return JetStreamProcessRecorder
 
 
-class TestExampleApplication(OnOneBroker, ExampleApplicationTestCase):
+class TestExampleApplication(OnOneBroker, application.ExampleApplicationTestCase):
     expected_factory_topic = "hansard.bus.recorder._factory:JetStreamFactory"
 
     def setUp(self):
@@ -153,7 +151,7 @@ class TestExampleApplication(OnOneBroker, ExampleApplicationTestCase):
 @pytest.mark.parametrize("case", OnOneBroker.__subclasses__())
 def test_the_library_s_tests_are_run_as_they_are(case):
     """Nothing of the library's test classes is overridden but what they ask to be given."""
-    theirs = case.__mro__[2]
+    theirs = case.__mro__[2]  # the module is imported, not its classes: pytest would collect them
     overridden = {name for name in vars(case) if name.startswith("test")} & set(dir(theirs))
     assert theirs.__module__.startswith("eventsourcing.tests.")
     assert not overridden

@@ -1,0 +1,58 @@
+"""A recorded run to rebuild, and clients that have read nothing yet."""
+
+from __future__ import annotations
+
+import msgspec
+
+from benchmarks import _world
+from hansard.agents.record import AsyncRecord, Defaults
+from hansard.agents.workspace import Workspace
+from hansard.domain.ids import AgentStream
+
+ARGUMENT_BYTES = 300
+
+
+class Recorded(msgspec.Struct):
+    """A run of one agent: its id, its stream, each commit's position and last version."""
+
+    run: str
+    stream: AgentStream
+    positions: list[int]
+    versions: list[int]
+
+
+async def record_run(record: AsyncRecord, steps: int) -> Recorded:
+    """A run of so many steps, every tenth with effects; completed."""
+    async with record.run("bench", agent="stepper", role="worker") as session:
+
+        @session.tool(effects="pure")
+        async def look(query: str, number: int) -> str:
+            return f"{number} {query[:200]}"
+
+        @session.tool(effects="once")
+        async def send(text: str, number: int) -> int:
+            return number + len(text)
+
+        for number in range(steps):
+            tool = send if number % 10 == 9 else look
+            await tool(_world.text(ARGUMENT_BYTES), number)
+        run = session.run
+    stream = AgentStream(run, "worker", "stepper")
+    stored = await record.workspace.log.read(stream)
+    return Recorded(
+        run,
+        stream,
+        [each.position for each in stored],
+        [each.commit.last_version for each in stored],
+    )
+
+
+def fresh(record: AsyncRecord) -> AsyncRecord:
+    """A record over the same connections that has nothing in memory."""
+    old = record.workspace
+    made = Workspace(old.log, old.blobs, old.clock, _nothing, snapshots=old.snapshots)
+    return AsyncRecord(made, Defaults())
+
+
+async def _nothing() -> None:
+    """The connections are another's."""

@@ -1,0 +1,83 @@
+"""The sync client's loop thread: after a fork, and where another loop runs already."""
+
+import asyncio
+import os
+
+import pytest
+
+import hansard
+from hansard.bus.portal import SyncInLoop
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize("how", ["os.fork", "multiprocessing"])
+def test_a_forked_child_connects_anew(stage, how):
+    """After a fork the child opens a record of its own and works; the parent goes on with its own;
+    the one that the child inherited is refused with the remedy, before any effect."""
+    report = stage.go_on("forks", how=how)
+    assert (report.error, report.results) == ("", [7, 0, 14])
+    [child] = stage.world.read("child")
+    assert child["result"] == 28
+    assert child["refused"].startswith("AfterFork: ")
+    assert "call hansard.connect(...) in the child" in child["refused"]
+    assert [line["number"] for line in stage.world.read("bodies")] == [1, 2]
+    assert stage.record.state("child").life.status == "completed"
+    assert stage.view().life.status == "completed"
+    assert {name: len(agent.steps) for name, agent in stage.view().agents.items()} == {"parent": 2}
+
+
+async def test_connecting_inside_a_running_loop_is_refused(server, workspace):
+    """The error names the async client as the remedy."""
+    with pytest.raises(SyncInLoop, match=r"use hansard\.connect_async\(\.\.\.\) and await"):
+        hansard.connect(workspace=workspace, **server.login)
+
+
+def test_a_record_used_inside_a_running_loop_is_refused(stage):
+    """Whatever would wait is refused, before a tool runs and before it counts as called: the same
+    call made from outside is the first of its kind, and resuming finds it."""
+    calls = []
+
+    def work(session):
+        @session.tool
+        def send(word):
+            calls.append(word)
+            return f"sent {word}"
+
+        return send
+
+    with stage.record.run("loops", run="r1", agent="worker", role="worker") as session:
+        send = work(session)
+
+        async def inside():
+            with pytest.raises(SyncInLoop, match="connect_async"):
+                send("letter")
+            with pytest.raises(SyncInLoop, match="connect_async"):
+                session.checkpoint("here")
+            with pytest.raises(SyncInLoop, match="connect_async"), stage.record.run("other"):
+                pass
+
+        asyncio.run(inside())
+        assert calls == []
+        assert send("letter") == "sent letter"
+    with stage.record.run("loops", run="r1", agent="worker", role="worker") as session:
+        assert work(session)("letter") == "sent letter"
+    assert calls == ["letter"]
+    assert [name for name, _ in stage.record.runs()] == ["r1"]
+
+
+def test_the_sync_client_works_in_a_thread_beside_a_loop(stage):
+    """The remedy that the error gives besides: what is refused in a loop works from a thread."""
+
+    def in_thread():
+        with stage.record.run("threads", run="r1", agent="worker", role="worker") as session:
+
+            @session.tool
+            def seven():
+                return 7
+
+            return seven()
+
+    async def inside():
+        return await asyncio.to_thread(in_thread)
+
+    assert asyncio.run(inside()) == 7
