@@ -1,8 +1,8 @@
 """`python -m benchmarks [--quick] [name ...]`: run each `bench_*.py`, print its JSON line.
 
 Each runs in a process of its own. `--quick` makes everything small: to see that it works, not how
-fast. A benchmark that fails, prints anything else on stdout or takes longer than its bound is reported,
-the others still run, and the exit code is 1.
+fast. A benchmark that fails, prints anything else on stdout or takes longer than its bound is
+reported, the others still run, and the exit code is 1.
 """
 
 import json

@@ -133,9 +133,7 @@ async def direct(nc: Client, stream: str, request: dict[str, Any]) -> list[Msg]:
         else:
             found.append(message)
 
-    subscription = await nc.subscribe(
-        inbox, cb=take, pending_msgs_limit=0, pending_bytes_limit=0
-    )
+    subscription = await nc.subscribe(inbox, cb=take, pending_msgs_limit=0, pending_bytes_limit=0)
     try:
         body = msgspec.json.encode(request)
         await nc.publish(f"$JS.API.DIRECT.GET.{stream}", body, reply=inbox)
@@ -166,8 +164,7 @@ def appends(
     actor = Actor(stream.agent)
     for version in range(first, first + count * events, events):
         recorded = tuple(
-            Recorded("step.completed.v1", _clock.new_id(), msgspec.Raw(data))
-            for _ in range(events)
+            Recorded("step.completed.v1", _clock.new_id(), msgspec.Raw(data)) for _ in range(events)
         )
         commit = Commit(
             id=_clock.new_id(),

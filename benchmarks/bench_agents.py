@@ -99,7 +99,7 @@ async def one_process(place: World, found: Findings) -> None:
     await _world.raw_stream(nc)
     js = nc.jetstream()
     for agents in (1, 8, 64, 256):
-        each = max(4, sized(4_096, 128) // agents) if agents > 1 else sized(400, 20)
+        each = sized(max(16, 4_096 // agents), 2) if agents > 1 else sized(400, 20)
 
         async def ours(number: int, agents: int = agents, each: int = each) -> float:
             return await run_ours(log, f"{agents}-{number}", agents, each)
@@ -152,12 +152,12 @@ async def many_processes(place: World, found: Findings) -> None:
     _note(found, f"{PROCESSES} processes of {AGENTS_EACH} agents", total, mine, theirs)
 
 
-def _note(
-    found: Findings, name: str, commits: int, mine: list[float], theirs: list[float]
-) -> None:
+def _note(found: Findings, name: str, commits: int, mine: list[float], theirs: list[float]) -> None:
     found.results[name] = speeds(commits, mine)
     found.results[f"{name}, one publish each"] = speeds(commits, theirs)
-    found.ratios[f"{name}: speed / one publish each"] = median(theirs) / median(mine)
+    pairs = sorted(raw / ours for ours, raw in zip(mine, theirs, strict=True))
+    found.ratios[f"{name}: speed / one publish each"] = median(pairs)
+    found.results[f"{name}: that ratio, round by round"] = [round(each, 2) for each in pairs]
 
 
 async def _child() -> asyncio.subprocess.Process:

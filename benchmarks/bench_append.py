@@ -17,6 +17,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -54,7 +55,7 @@ async def against_raw(place: World, blocks: int) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {"hansard": [], "raw": []}
     for block in range(blocks):
         for append in [next(ours) for _ in range(BLOCK)]:
-            took, _ = await _world.timed(lambda append=append: log.append(append))
+            took, _ = await _world.timed(partial(log.append, append))
             times["hansard"].append(took)
         for subject, body in theirs[block * BLOCK : (block + 1) * BLOCK]:
             start = time.perf_counter_ns()
@@ -155,12 +156,13 @@ def steps_sync(folder: Path, steps: int) -> dict[str, Measured]:
                 return f"{query[:100]} {number}"
 
             numbers = iter(range(-20, steps))
-            found[f"step {effects}, sync"] = _report.measure(
-                lambda tool=tool, numbers=numbers: tool(_world.text(600), next(numbers)),
-                steps,
-                warm_up=20,
-            )
+            step = partial(_step, tool, numbers)
+            found[f"step {effects}, sync"] = _report.measure(step, steps, warm_up=20)
     return found
+
+
+def _step(tool: Callable[[str, int], str], numbers: Iterator[int]) -> None:
+    tool(_world.text(600), next(numbers))
 
 
 def ratios_of(times: dict[str, list[float]]) -> Iterator[float]:

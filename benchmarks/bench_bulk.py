@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from statistics import median
 from uuid import uuid4
 
@@ -76,10 +77,10 @@ async def measure(found: Findings) -> None:
             ours = prepared(f"ours{number}", commits)
             raws = [_world.raw_message(each) for each in prepared(f"raw{number}", commits)]
             rendered = [_world.raw_message(each) for each in prepared(f"own{number}", commits)]
-            works: dict[str, Callable[[], object]] = {
-                "append_bulk": lambda ours=ours: log.append_bulk(ours),
-                "raw": lambda raws=raws: raw_batches(nc, raws),
-                "rendered": lambda rendered=rendered: rendered_batches(broker, rendered),
+            works: dict[str, Callable[[], Awaitable[object]]] = {
+                "append_bulk": partial(log.append_bulk, ours),
+                "raw": partial(raw_batches, nc, raws),
+                "rendered": partial(rendered_batches, broker, rendered),
             }
             for name, work in works.items():
                 took, result = await _world.timed(work)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -60,7 +61,7 @@ def forks_sync(
     with hansard.connect("bench", data_dir=folder) as record:
         for name, point in points.items():
             found.results[f"fork at the {name}, warm, sync"] = _report.measure(
-                lambda point=point: record.fork(run, at=point), rounds, warm_up=2
+                partial(record.fork, run, at=point), rounds, warm_up=2
             )
 
 

@@ -9,9 +9,9 @@ take turns. Goal: at most twice raw.
 from __future__ import annotations
 
 import asyncio
-import random
 import sys
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -19,10 +19,13 @@ from uuid import UUID, uuid5
 
 from eventsourcing.persistence import StoredEvent
 from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteDatastore
+from nats.aio.client import Client
 
 from benchmarks import _world
 from benchmarks._report import Findings, sized, summary
 from hansard.bus import subjects
+from hansard.bus.jetstream import JetStreamLog
+from hansard.domain.ids import AgentStream
 
 SIZES = (10, 100, 1_000)
 LENGTH = 100
@@ -57,6 +60,22 @@ def sqlite(folder: Path, others: int) -> tuple[SQLiteDatastore, SQLiteApplicatio
     return store, recorder
 
 
+async def ours(log: JetStreamLog, stream: AgentStream, size: int) -> None:
+    """Load with all checks."""
+    assert len(await log.read(stream)) == size
+
+
+async def raw(nc: Client, request: dict[str, list[str]], size: int) -> None:
+    """The plain request."""
+    name = subjects.log_stream(_world.WORKSPACE)
+    assert len(await _world.direct(nc, name, request)) == size
+
+
+async def rows(recorder: SQLiteApplicationRecorder, key: UUID, size: int) -> None:
+    """The rows from SQLite."""
+    assert len(recorder.select_events(key)) == size
+
+
 async def measure(found: Findings) -> None:
     """Fill both stores, then load in turns."""
     others, rounds = sized(2_000, 20), sized(60, 3)
@@ -71,22 +90,18 @@ async def measure(found: Findings) -> None:
         found.results["commits in the log"] = await log.head()
         store, recorder = await asyncio.to_thread(sqlite, place.folder, others)
         nc = await place.raw()
-        name = subjects.log_stream(_world.WORKSPACE)
         for size in SIZES:
             stream = _world.agent_stream(f"size{size}")
             request = {"multi_last": [f"{subjects.prefix(_world.WORKSPACE, stream)}.*"]}
             key = uuid5(NAMESPACE, f"size{size}")
 
-            async def ours(stream=stream, size=size) -> None:
-                assert len(await log.read(stream)) == size
-
-            async def raw(request=request, size=size) -> None:
-                assert len(await _world.direct(nc, name, request)) == size
-
-            async def rows(key=key, size=size) -> None:
-                assert len(recorder.select_events(key)) == size
-
-            loaded, asked, selected = await _world.turns(rounds, ours, raw, rows, warm_up=3)
+            loaded, asked, selected = await _world.turns(
+                rounds,
+                partial(ours, log, stream, size),
+                partial(raw, nc, request, size),
+                partial(rows, recorder, key, size),
+                warm_up=3,
+            )
             found.results[f"read, {size} commits"] = summary(loaded)
             found.results[f"raw multi_last, {size} commits"] = summary(asked)
             found.results[f"eventsourcing SQLite, {size} events"] = summary(selected)
@@ -101,7 +116,6 @@ async def measure(found: Findings) -> None:
 
 def main() -> int:
     """Measure and report."""
-    random.seed(1)
     found = Findings()
     asyncio.run(measure(found))
     found.emit(__doc__)

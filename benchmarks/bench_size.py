@@ -56,7 +56,10 @@ async def prompts(record: AsyncRecord, calls: int) -> int:
 
         @session.tool(effects="pure", kind="model")
         async def complete(messages: list[dict[str, str]]) -> dict[str, str]:
-            return {"role": "assistant", "content": f"{len(messages)} " + _world.text(MESSAGE_BYTES)}
+            return {
+                "role": "assistant",
+                "content": f"{len(messages)} " + _world.text(MESSAGE_BYTES),
+            }
 
         for number in range(calls):
             asked = f"{number} " + _world.text(MESSAGE_BYTES)
@@ -82,9 +85,7 @@ def on_disk(folder: Path, workspace: str) -> int:
     names = {subjects.log_stream(workspace), subjects.blob_stream(workspace)}
     roots = [path for path in folder.rglob("*") if path.is_dir() and path.name in names]
     assert roots, f"no folder of {names} under {folder}"
-    return sum(
-        path.stat().st_size for root in roots for path in root.rglob("*") if path.is_file()
-    )
+    return sum(path.stat().st_size for root in roots for path in root.rglob("*") if path.is_file())
 
 
 async def measure(found: Findings) -> None:
@@ -135,9 +136,9 @@ def growth(
         found.results[f"{size} growing prompts, each in full: bytes"] = payloads[f"prompts-{size}"]
     grown = per_call[sizes[-1]] / per_call[sizes[1]]
     found.ratios[f"bytes a call, {sizes[-1]} / {sizes[1]} growing prompts"] = grown
-    found.ratios[f"in full / as recorded, {sizes[-1]} growing prompts"] = (
-        payloads[f"prompts-{sizes[-1]}"] / (per_call[sizes[-1]] * sizes[-1])
-    )
+    found.ratios[f"in full / as recorded, {sizes[-1]} growing prompts"] = payloads[
+        f"prompts-{sizes[-1]}"
+    ] / (per_call[sizes[-1]] * sizes[-1])
     found.goals["growing prompts linear in N (<= 1.25 per call)"] = grown <= LINEAR_MAX
 
 

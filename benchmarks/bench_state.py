@@ -14,6 +14,7 @@ import asyncio
 import random
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from statistics import median
 
 import hansard
@@ -28,6 +29,8 @@ from hansard.domain.ids import AgentStream
 EVENTS_EACH = 10
 COMMITS_EACH = 100
 """Of each other run: 1,000 events."""
+
+Read = Callable[[AsyncRecord], Awaitable[None]]
 
 WARM_MS, HOT_MS, GROWN_MAX = 1.0, 10.0, 2.0
 
@@ -68,6 +71,10 @@ class Reads:
         assert view.agent("stepper").version == self._recorded.versions[index]
 
 
+async def _fresh(read: Read, record: AsyncRecord) -> None:
+    await read(fresh(record))
+
+
 async def cold(place: World, reads: Reads, rounds: int) -> dict[str, list[float]]:
     """Milliseconds of the first read after each restart of the broker."""
     times: dict[str, list[float]] = {"agent at a version": [], "run at a position": []}
@@ -76,7 +83,7 @@ async def cold(place: World, reads: Reads, rounds: int) -> dict[str, list[float]
             await place.restart()
             async with hansard.connect_async("bench", data_dir=place.folder) as record:
                 await record.workspace.log.head()  # the connection is no part of it
-                took, _ = await _world.timed(lambda read=read, record=record: read(record))
+                took, _ = await _world.timed(partial(read, record))
                 times[name].append(took)
     return times
 
@@ -94,7 +101,7 @@ async def at_size(
         medians[kind] = median(times)
 
     async with hansard.connect_async("bench", data_dir=place.folder) as record:
-        asked: dict[str, Callable[[AsyncRecord], Awaitable[None]]] = {
+        asked: dict[str, Read] = {
             "agent at a version": reads.agent,
             "run at a position": reads.view,
         }
@@ -103,8 +110,8 @@ async def at_size(
                 await read(record)
             warm, hot = await _world.turns(
                 rounds,
-                lambda read=read: read(record),
-                lambda read=read: read(fresh(record)),
+                partial(read, record),
+                partial(_fresh, read, record),
             )
             note(f"{name}, warm", warm)
             note(f"{name}, hot", hot)
@@ -121,12 +128,12 @@ async def measure(found: Findings) -> None:
         async with hansard.connect_async("bench", data_dir=place.folder) as record:
             recorded = await record_run(record, sized(1_000, 40))
             found.results["versions of the run"] = recorded.versions[-1]
-            first, _ = await _world.timed(lambda: Reads(recorded).agent(fresh(record)))
+            first, _ = await _world.timed(partial(Reads(recorded).agent, fresh(record)))
             found.results["the first read ever, which makes the snapshots: ms"] = round(first, 2)
         have = 0
         for wanted in sizes:
             async with hansard.connect_async("bench", data_dir=place.folder) as record:
-                took, _ = await _world.timed(lambda: fill(record.workspace.log, have, wanted))
+                took, _ = await _world.timed(partial(fill, record.workspace.log, have, wanted))
             say(f"{wanted:,} events of other runs: filled in {took / 1_000:.1f} s")
             have = wanted
             medians.append(await at_size(place, recorded, f"{wanted:,}", found))

@@ -1,6 +1,8 @@
 """What a benchmark prints can be read by a program, and its figures are right."""
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -77,3 +79,56 @@ def test_every_benchmark_opens_with_its_question():
         if "?" not in path.read_text(encoding="utf-8").split('"""')[1].split("\n\n")[0]
     ]
     assert not unclear
+
+
+QUICK_S_MAX = 90
+"""Longest time of one quick benchmark, in seconds: some 3 on an idle machine."""
+
+
+@pytest.mark.timeout(QUICK_S_MAX + 10)
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
+def test_a_benchmark_runs(module):
+    """Each benchmark works from beginning to end and prints its one line, at small sizes."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{module.stem}", _report.QUICK_FLAG],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=QUICK_S_MAX,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (line,) = done.stdout.splitlines()
+    told = json.loads(line)
+    assert told["quick"] is True
+    assert told["question"].endswith("?")
+    assert told["results"]
+    assert told["goals"]
+    assert all(isinstance(kept, bool) for kept in told["goals"].values())
+    assert all(ratio > 0 for ratio in told["ratios"].values())
+    assert set(told["load_1min"]) == {"start", "end"}
+
+
+def test_a_benchmark_leaves_nothing_behind(tmp_path):
+    """Its folder is removed and its server has ended by the time it has."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.bench_replay_log", _report.QUICK_FLAG],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=QUICK_S_MAX,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert list(tmp_path.iterdir()) == []
+    assert not [line for line in _command_lines() if str(tmp_path) in line]
+
+
+def _command_lines() -> list[str]:
+    """The command lines of what runs now; a process may end while we look."""
+    lines: list[str] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(path.read_bytes().decode(errors="replace"))
+    return lines

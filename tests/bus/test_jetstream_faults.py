@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.bus.errors import AppendUnknown, BusError, Conflict, Unreachable
+from hansard.bus.errors import AppendUnknown, BrokerError, BusError, Conflict, Unreachable
 from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.log import Append, Stored
 from hansard.domain.ids import AgentStream, Board, StreamId
@@ -236,4 +236,38 @@ async def test_conflict_is_final(tmp_path: Path):
             await log.append(append(ALICE, 1))
         again = await log.append(Append(ALICE, mine.commit))
         assert again.position == stored.position
+        await log.close()
+
+
+async def test_a_full_store(tmp_path: Path):
+    """A store that takes no more is an error of the broker, told at once; what is there is read."""
+    text = "x" * 200_000
+    with running(tmp_path) as nats:
+        nats.kill()
+        config = tmp_path / "nats.conf"
+        config.write_text(
+            config.read_text().replace("sync_interval", "max_file: 1MB, sync_interval")
+        )
+        nats.start()
+        log = await nats.log()
+
+        async def fill() -> None:
+            for version in range(1, 10):
+                await log.append(append(ALICE, version, text=text))
+
+        with pytest.raises(BrokerError, match="insufficient resources"):
+            await fill()
+        stored = await log.read(ALICE)
+        assert len(stored) > 2
+        keys: list[StreamId] = [Board("r1", f"k{i}") for i in range(40)]
+        for writing in (
+            log.append_all([append(key, text=text) for key in keys[:3]]),
+            log.append_bulk([append(key, text=text) for key in keys]),
+            asyncio.gather(*(log.append(append(key, text=text)) for key in keys)),
+            log.blobs.put(b"x" * 1_200_000),
+        ):
+            async with asyncio.timeout(5):
+                with pytest.raises(BrokerError, match="insufficient resources"):
+                    await writing
+        assert await log.read(ALICE) == stored
         await log.close()

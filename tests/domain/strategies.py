@@ -72,122 +72,95 @@ python_values = st.recursive(
 )
 """What a tool may be given or return: all the kinds that have a tag, nested in each other."""
 
-# Histories are about order, not about payloads: few choices, so that many events come of them.
-_words = st.sampled_from(["a", "b", "", "\U0001f4a5"])
-raws = st.sampled_from([msgspec.Raw(raw) for raw in (b"null", b"1", b'{"a":[]}', b'"x"')])
-failures = st.sampled_from([Failure("ValueError", "no"), Failure("TimeoutError", "")])
-_numbers = st.sampled_from([1, 1, 2, 3])
-_digests = st.sampled_from(["d1", "d2", "d3"])
-_moments = st.sampled_from([0.0, 0.5, 12.0])
+# Histories are about order, not about payloads: one draw a command, from a pool of few of each kind.
+_RAWS = [msgspec.Raw(raw) for raw in (b"null", b'{"a":[]}')]
+_FAILURES = [Failure("ValueError", "no"), Failure("TimeoutError", "")]
 
-step_events = st.one_of(
-    st.builds(
-        steps.StepRequested,
-        step=_numbers,
-        tool=st.sampled_from(["read", "send"]),
-        effects=st.sampled_from(Effects),
-        arguments=raws,
-        call=_digests,
-        fingerprint=_digests,
-        after=st.lists(_numbers, max_size=2).map(tuple),
-    ),
-    st.builds(
-        steps.StepAttempted, step=_numbers, attempt=st.integers(1, 3), error=failures
-    ),
-    st.builds(
-        steps.StepYielded,
-        step=_numbers,
-        index=st.integers(0, 3),
-        items=st.lists(raws, min_size=1, max_size=2).map(tuple),
-    ),
-    st.builds(
-        steps.StepCompleted,
-        step=_numbers,
-        result=raws,
-        digest=_digests,
-        duration_ms=_moments,
-        usage=st.dictionaries(st.sampled_from(["cost", "input_tokens"]), _moments, max_size=2),
-        items=st.none() | st.integers(0, 3),
-    ),
-    st.builds(
-        steps.StepFailed, step=_numbers, error=failures, digest=_digests, safe=st.booleans()
-    ),
-    st.builds(steps.StepBlocked, step=_numbers, rule=_words, reason=_words),
-    st.builds(steps.StepInDoubt, step=_numbers, error=failures),
-    st.builds(
-        steps.StepSettled,
-        step=_numbers,
-        verdict=st.sampled_from(Verdict),
-        by=_words,
-        result=raws,
-        digest=_digests,
-    ),
-)
-_marks = st.sampled_from([f"f{i}" for i in range(8)])
-facts = st.one_of(
-    st.builds(agent.CheckpointSaved, name=_words, data=raws, fingerprint=_marks),
-    st.builds(
-        agent.MessageAdded,
-        role=st.sampled_from(["user", "assistant"]),
-        content=raws,
-        fingerprint=_marks,
-        tokens=st.none() | st.integers(0, 99),
-    ),
-    st.builds(agent.ResourceAccessed, uri=_words, operation=_words, fingerprint=_marks),
-    st.builds(agent.DecisionMade, question=_words, selected=_words, fingerprint=_marks),
-    st.builds(agent.HandedOff, to=_words, fingerprint=_marks, payload=raws),
-)
-_tells = [st.builds(agent.Tell, step_events)] * 6
-agent_commands: st.SearchStrategy[agent.Command] = st.one_of(
-    *_tells,
-    st.builds(agent.Note, facts),
-    st.builds(
-        agent.Declare,
-        st.builds(
-            steps.ToolDeclared,
-            tool=st.sampled_from(["read", "send"]),
-            effects=st.sampled_from(Effects),
-            source=_digests,
-        ),
-    ),
-    st.builds(
-        agent.Begin,
-        agent=st.just("ada"),
-        role=st.sampled_from(["writer", "writer", "reader"]),
-        server_version=_digests,
-        protocol_version=_digests,
-        conversation_id=st.none() | _words,
-        turns_before=st.integers(0, 3),
-        purpose=st.sampled_from(["run", "settle"]),
-    ),
-    st.builds(agent.Leave, st.sampled_from(["completed", "failed"]), st.none() | failures),
-)
-_names = st.sampled_from(["ada", "bob", "cy"])
-run_commands: st.SearchStrategy[run.RunEvent] = st.one_of(
-    st.builds(
-        run.RunStarted, workflow=_words, labels=st.dictionaries(_words, _words, max_size=2)
-    ),
-    st.builds(
-        run.RunForked,
-        parent=_names,
-        at=st.dictionaries(_words, st.integers(1, 9), max_size=2),
-        labels=st.dictionaries(_words, _words, max_size=2),
-    ),
-    st.builds(run.AgentJoined, agent=_names, role=st.sampled_from(["writer", "reader"])),
-    st.builds(run.RunResumed, agent=_names, epoch=st.integers(1, 4)),
-    st.builds(run.RunCompleted),
-    st.builds(run.RunFailed, error=failures),
-    st.builds(run.RunCancelled, because=_words),
-)
-budget_commands = st.tuples(
-    st.sampled_from(["reserve", "spend"]), _names, st.floats(0, 5), st.just(20.0)
-)
 
+def _requested(number: int, mark: str) -> steps.StepRequested:
+    return steps.StepRequested(
+        step=number,
+        tool="read",
+        effects=Effects.ONCE,
+        arguments=_RAWS[1],
+        call=mark,
+        fingerprint=mark,
+        after=tuple(range(1, number)),
+    )
+
+
+def _step_events(n: int) -> list[steps.StepEvent]:
+    return [
+        _requested(n, f"d{n}"),
+        _requested(n, "d9"),
+        *(steps.StepAttempted(step=n, attempt=i, error=_FAILURES[1]) for i in (1, 2)),
+        *(steps.StepYielded(step=n, index=i, items=(raw,)) for i, raw in enumerate(_RAWS)),
+        *(steps.StepCompleted(step=n, result=raw, digest=f"{i}") for i, raw in enumerate(_RAWS)),
+        steps.StepCompleted(step=n, result=_RAWS[0], digest="", items=1, usage={"cost": 0.5}),
+        *(steps.StepFailed(step=n, error=_FAILURES[0], digest="e", safe=s) for s in (True, False)),
+        steps.StepBlocked(step=n, rule="r", reason="no"),
+        steps.StepInDoubt(step=n, error=_FAILURES[1]),
+        *(steps.StepSettled(step=n, verdict=verdict, by="b") for verdict in Verdict),
+        steps.StepSettled(step=n, verdict=Verdict.HAPPENED, by="b", result=_RAWS[1], digest="1"),
+    ]
+
+
+FACTS = [
+    *(agent.CheckpointSaved(name=f"c{i}", data=_RAWS[i], fingerprint=f"k{i}") for i in (0, 1)),
+    agent.MessageAdded(role="user", content=_RAWS[1], fingerprint="m0", tokens=3),
+    agent.MessageAdded(role="assistant", content=_RAWS[0], fingerprint="m1"),
+    agent.ResourceAccessed(uri="file:x", operation="read", fingerprint="r0"),
+    agent.DecisionMade(question="?", selected="a", fingerprint="d0"),
+    agent.HandedOff(to="bob", fingerprint="h0", payload=_RAWS[1]),
+]
 BEGIN = agent.Begin("ada", "writer", "1", "1")
-START = run.RunStarted(workflow="w")
+_AGENT_COMMANDS: list[agent.Command] = [
+    *(agent.Tell(event) for number in (1, 1, 2, 3) for event in _step_events(number)),
+    *map(agent.Note, FACTS),
+    *(
+        agent.Declare(steps.ToolDeclared(tool=tool, effects=Effects.PURE, source=source))
+        for tool in ("read", "send")
+        for source in ("a", "b")
+    ),
+    BEGIN,
+    agent.Begin("ada", "reader", "1", "1"),
+    agent.Begin("ada", "writer", "2", "1", conversation_id="c", turns_before=2),
+    agent.Begin("ada", "writer", "2", "1", purpose="settle"),
+    agent.Leave("completed"),
+    agent.Leave("failed", _FAILURES[0]),
+]
+agent_commands = st.sampled_from(_AGENT_COMMANDS)
+agent_command_lists = st.lists(agent_commands, min_size=5, max_size=40).map(
+    lambda commands: [BEGIN, *(agent.Tell(_requested(n, f"d{n}")) for n in (1, 2)), *commands]
+)
+
+START = run.RunStarted(workflow="w", labels={"a": "1"})
+_RUN_COMMANDS: list[run.RunEvent] = [
+    START,
+    run.RunForked(parent="p", at={"life": 1}, labels={"b": "2"}),
+    run.RunForked(parent="q", at={"life": 2}),
+    *(
+        run.AgentJoined(agent=name, role=role)
+        for name in ("ada", "bob")
+        for role in ("writer", "reader")
+    ),
+    *(run.RunResumed(agent=name, epoch=epoch) for name in ("ada", "bob") for epoch in (1, 2, 3)),
+    run.RunCompleted(),
+    run.RunFailed(error=_FAILURES[0]),
+    run.RunCancelled(because="late"),
+]
+run_commands = st.sampled_from(_RUN_COMMANDS)
+budget_commands = st.tuples(
+    st.sampled_from(["reserve", "spend"]),
+    st.sampled_from(["a#1", "a#2", "b#1"]),
+    st.floats(0, 5),
+    st.just(6.0),
+)
 
 
-def budget_decide(state: budget.BudgetState, command: tuple[str, str, float, float]) -> Sequence[Event]:
+def budget_decide(
+    state: budget.BudgetState, command: tuple[str, str, float, float]
+) -> Sequence[Event]:
     """A budget's two commands behind one name."""
     kind, call, amount, limit = command
     if kind == "reserve":
@@ -213,26 +186,10 @@ def happened(
     return events
 
 
-REQUESTS = [
-    agent.Tell(
-        steps.StepRequested(
-            step=number,
-            tool="read",
-            effects=Effects.ONCE,
-            arguments=steps.NULL,
-            call=f"c{number}",
-            fingerprint=f"d{number}",
-        )
-    )
-    for number in (1, 2)
-]
-agent_command_lists = st.tuples(
-    st.sampled_from([[BEGIN], [BEGIN, *REQUESTS]]), st.lists(agent_commands, min_size=5, max_size=20)
-).map(lambda parts: [*parts[0], *parts[1]])
 agent_histories = agent_command_lists.map(
     lambda commands: happened(commands, agent.initial(), agent.fold, agent.decide)
 )
-run_histories = st.lists(run_commands, max_size=12).map(
+run_histories = st.lists(run_commands, max_size=15).map(
     lambda commands: happened([START, *commands], run.initial(), run.fold, run.decide)
 )
 budget_histories = st.lists(budget_commands, max_size=12).map(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -53,7 +54,7 @@ class Child:
         deadline = time.monotonic() + REACH_S
         while not path.exists():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                self.process.kill()
+                self.kill_all()
                 out, err = self.process.communicate()
                 message = f"{path.name} was not reached: {out.decode()} {err.decode()[-3_000:]}"
                 raise AssertionError(message)
@@ -63,6 +64,11 @@ class Child:
         """SIGKILL it, then wait until whatever it had started in the world has ended too."""
         self.process.kill()
         self._communicate()
+
+    def kill_all(self) -> None:
+        """SIGKILL it and whatever it has started: they are a process group of their own."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -82,7 +88,7 @@ class Child:
         try:
             return self.process.communicate(timeout=within_s)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self.kill_all()
             _, err = self.process.communicate()
             message = f"it did not end: {err.decode()[-3_000:]}"
             raise AssertionError(message) from None
@@ -148,6 +154,7 @@ class Stage:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                start_new_session=True,
             ),
             job,
         )
@@ -202,7 +209,7 @@ class Stage:
         """End whatever still runs."""
         for child in self._children:
             if child.process.poll() is None:
-                child.process.kill()
+                child.kill_all()
                 child.process.communicate()
         if self._record is not None:
             self._record.close()

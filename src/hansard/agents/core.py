@@ -28,7 +28,7 @@ from hansard.agents.errors import (
 from hansard.agents.failures import raised
 from hansard.agents.flow import Body, Flow, Io, Pause
 from hansard.agents.ledger import Ledger, Mode, is_final
-from hansard.agents.outcomes import Call, Outcomes, Settings
+from hansard.agents.outcomes import INTERRUPTIONS, Call, Outcomes, Settings
 from hansard.agents.scope import Scope, current
 from hansard.agents.secrets import reveal
 from hansard.bus.blobs import Blobs
@@ -297,19 +297,35 @@ class Core:
             try:
                 result, took = yield Body(spec.function, args, kwargs, scope, spec.timeout_s)
             except BaseException as error:  # noqa: BLE001 -- `raised` records it and raises it
-                for budget in held:
-                    yield from self._spend(call, budget, scope)
-                yield Pause((yield from self.outcomes.raised(call, error, scope)))
+                name = self._budget_call(call) if held else ""
+                try:
+                    wait_s = yield from self.outcomes.raised(call, error, scope)
+                finally:
+                    yield from self._spend(held, name, scope)
+                yield from self._pause(call, error, wait_s)
                 held = yield from self.gate(call)
                 continue
-            for budget in held:
-                yield from self._spend(call, budget, scope)
-            yield from self.outcomes.completed(call, result, took, scope.usage)
+            name = self._budget_call(call) if held else ""
+            # The outcome first: a cancellation while a budget is corrected must not lose it.
+            try:
+                yield from self.outcomes.completed(call, result, took, scope.usage)
+            finally:
+                yield from self._spend(held, name, scope)
             return result
 
-    def _spend(self, call: Call, budget: gates.Budget, scope: Scope) -> Flow[None]:
-        name, amount = self._budget_call(call), budget.used(scope.usage)
-        yield Io(functools.partial(self._budgets.spend, budget, name, amount))
+    def _spend(self, held: list[gates.Budget], name: str, scope: Scope) -> Flow[None]:
+        for budget in held:
+            amount = budget.used(scope.usage)
+            yield Io(functools.partial(self._budgets.spend, budget, name, amount))
+
+    def _pause(self, call: Call, last: BaseException, wait_s: float) -> Flow[None]:
+        """Wait for the next attempt; interrupted after a safe error, nothing is in doubt."""
+        try:
+            yield Pause(wait_s)
+        except INTERRUPTIONS as error:
+            if call.spec.is_safe(last):
+                yield from self.outcomes.never_began(call, error)
+            raise
 
     def body_scope(self, call: Call) -> Scope:
         """The scope a call's body runs in; calls may stand in it where the tool is composite."""

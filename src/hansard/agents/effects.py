@@ -159,6 +159,10 @@ def spec(
         message = "effects='reconcile' needs the function that asks: effects=reconcile(function)"
         raise ToolError(message)
     name = ids.name("tool", options.pop("name", None) or function.__name__)
+    for field in ("version", "kind"):
+        if not isinstance(options.get(field, ""), str):
+            message = f"{field}={options[field]!r} of {name}: give a text"
+            raise ToolError(message)
     try:
         hints = typing.get_type_hints(inspect.unwrap(function))
     except (NameError, TypeError):

@@ -24,7 +24,7 @@ def failure(error: BaseException, scrub: Scrub | None = None) -> Failure:
     """An exception as it is recorded, secrets taken out."""
     message = _safe_text(error, scrub)
     try:
-        plain = values.plain(list(error.args), "error", scrub)
+        plain = values.plain(_given(error), "error", scrub)
         arguments = values.dump(plain)
         if len(bytes(arguments)) > MESSAGE_LENGTH_MAX:
             arguments = values.dump([message])
@@ -34,8 +34,19 @@ def failure(error: BaseException, scrub: Scrub | None = None) -> Failure:
     return Failure(kind.__qualname__, message, arguments, kind.__module__)
 
 
+def _given(error: BaseException) -> list[Any]:
+    """What makes an equal error: an OSError keeps its files outside its arguments."""
+    if isinstance(error, OSError) and error.filename is not None and len(error.args) == 2:  # noqa: PLR2004 -- errno, text
+        files = [error.filename] if error.filename2 is None else [error.filename, None, error.filename2]
+        return [*error.args, *files]
+    return list(error.args)
+
+
 def _safe_text(error: BaseException, scrub: Scrub | None) -> str:
-    text = str(error).encode(errors="backslashreplace").decode()
+    try:
+        text = str(error).encode(errors="backslashreplace").decode()
+    except Exception as broken:  # noqa: BLE001 -- whatever its __str__ raises, the error is recorded
+        text = f"(its text cannot be had: {type(broken).__name__})"
     if len(text) > MESSAGE_LENGTH_MAX:
         text = text[:MESSAGE_LENGTH_MAX] + f"... ({len(text):,} characters)"
     scrubbed = scrub(text) if scrub is not None else text
@@ -51,19 +62,28 @@ def raised(step: Step, spec: ToolSpec | None) -> BaseException:
     """A recorded error as an exception to raise again.
 
     Its class is looked up by name among the builtins, the tool's `raises=` and error lists, and
-    the names the tool's own function can see; nothing is imported, and no constructor runs.
+    the names the tool's own function can see; nothing is imported, and no constructor but of a
+    builtin runs.
     """
     recorded = step.error or Failure("Unknown", "no error was recorded")
     if step.status is Status.BLOCKED:
         return Blocked(step.rule, recorded.message, step.tool)
     cls = _class_of(recorded, spec)
-    if cls is None:
-        error: BaseException = RecordedFailure(recorded.type, recorded.message)
-    else:
-        error = cls.__new__(cls)
-        error.args = tuple(_arguments(recorded))
+    error = _made(cls, _arguments(recorded)) if cls is not None else None
+    if error is None:
+        error = RecordedFailure(recorded.type, recorded.message)
     error.add_note(f"recorded at step {step.number} ({step.tool})")
     return error
+
+
+def _made(cls: type[BaseException], arguments: list[Any]) -> BaseException | None:
+    """An error of a class, None where the class does not take what was recorded."""
+    try:
+        if cls.__module__ == "builtins":
+            return cls(*arguments)
+        return cls.__new__(cls, *arguments)
+    except (TypeError, ValueError):
+        return None
 
 
 def _arguments(recorded: Failure) -> list[Any]:

@@ -43,6 +43,10 @@ UNTOUCHED = (NeedsSettling, BusError, Miss, Refused)
 """What a composite's body may raise without that being the composite's own outcome."""
 
 
+INTERRUPTIONS = (asyncio.CancelledError, KeyboardInterrupt)
+"""What ends a wait from outside. What was being recorded is still recorded."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a session is given besides its stream."""
 
@@ -101,11 +105,7 @@ class Outcomes:
         if call.effects is Effects.COMPOSITE:
             self.ledger.tell([declare, Tell(request)], wait=False)
         else:
-            try:
-                yield from self.tell(declare, Tell(request))
-            except asyncio.CancelledError as error:
-                yield from self._never_started(call, error)
-                raise
+            yield from self._before(call, declare, Tell(request))
         call.told = True
         self._prompts.learn(call.spec.name, call.number, call.plain)
 
@@ -114,12 +114,27 @@ class Outcomes:
         step = self.ledger.state.steps[call.number]
         why = step.error or Failure("Interrupted", "the session ended before the outcome was known")
         event = StepAttempted(step=call.number, attempt=step.attempt, error=why)
-        yield from self.tell(Declare(self._declaration(call.spec)), Tell(event))
+        yield from self._before(call, Declare(self._declaration(call.spec)), Tell(event))
         call.attempt = step.attempt + 1
 
-    def _never_started(self, call: Call, error: BaseException) -> Flow[None]:
+    def _before(self, call: Call, *commands: Any) -> Flow[None]:
+        """Record an intent; interrupted while that is on its way, the attempt never begins."""
+        try:
+            yield from self.tell(*commands)
+        except INTERRUPTIONS as error:
+            yield from self.never_began(call, error)
+            raise
+
+    def never_began(self, call: Call, error: BaseException) -> Flow[None]:
+        """Record that an attempt whose intent is on record was called off before its body."""
+        earlier = self.ledger.state.steps[call.number].attempts
         told = failure(error, self.settings.scrub)
-        failed = StepFailed(step=call.number, error=told, digest=failure_digest(told), safe=True)
+        failed = StepFailed(
+            step=call.number,
+            error=told,
+            digest=failure_digest(told),
+            safe=not earlier or call.effects in (Effects.ONCE, Effects.RECONCILE),
+        )
         yield from self.tell(Tell(failed))
 
     def _declaration(self, spec: ToolSpec) -> ToolDeclared:
@@ -209,7 +224,8 @@ class Outcomes:
         if isinstance(error, UNTOUCHED):
             raise error
         told = failure(error, self.settings.scrub)
-        if spec.is_doubtful(error):
+        again = spec.may_retry(error) and call.attempt < spec.attempts
+        if spec.is_doubtful(error) and not again:
             yield from self.tell(Tell(StepInDoubt(step=call.number, error=told)))
             raise error
         if not isinstance(error, Exception) and not spec.is_safe(error):
@@ -220,7 +236,7 @@ class Outcomes:
             yield from self.put(blobs)
             request = [Declare(self._declaration(spec)), Tell(event)]
             call.told = True
-        if spec.may_retry(error) and call.attempt < spec.attempts:
+        if again:
             wait_s = spec.wait_s(call.attempt)
             tried = StepAttempted(
                 step=call.number,

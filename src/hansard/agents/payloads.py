@@ -160,9 +160,7 @@ def plain_result(value: object, convert: Any, scrub: Scrub | None) -> Plain:
 def _same(back: Any, value: Any) -> bool:
     """Equal, and of equal types all the way down; NaN equals itself."""
     if type(back) is not type(value):
-        path = isinstance(back, PurePath) and isinstance(value, PurePath)
-        array = isinstance(back, bytes) and isinstance(value, bytearray)
-        return (path or array) and back == value
+        return isinstance(back, PurePath) and isinstance(value, PurePath) and back == value
     if type(value) is dict:
         return len(back) == len(value) and all(
             key in back and _same(back[key], item) for key, item in value.items()

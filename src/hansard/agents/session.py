@@ -93,7 +93,9 @@ class Session(_Session):
         return drive(flow, self._portal)
 
     def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a declared tool: resolve, gate, run, record."""
+        """Call a declared tool: resolve, gate, run, record. Raises SyncInLoop, AfterFork first of
+        all: a call that is refused must not count among its equals."""
+        self._portal.refuse()
         call = self.core.begin(spec, args, kwargs)
         if spec.is_stream:
             return iterate(self.core, call, self._drive)

@@ -10,7 +10,7 @@ from hansard.agents import payloads
 from hansard.agents.core import Core
 from hansard.agents.errors import Miss
 from hansard.agents.flow import Flow
-from hansard.agents.outcomes import Call
+from hansard.agents.outcomes import INTERRUPTIONS, Call
 from hansard.agents.scope import Scope, enter, leave
 from hansard.agents.secrets import reveal
 from hansard.domain import values
@@ -136,7 +136,13 @@ def iterate(core: Core, call: Call, drive: Drive) -> Iterator[Any]:
                 raise
             finally:
                 leave(token)
-            drive(stream.item(value))
+            try:
+                drive(stream.item(value))
+            except INTERRUPTIONS as error:
+                try:
+                    drive(stream.failed(error))
+                finally:
+                    inner.close()
             try:
                 yield value
             except GeneratorExit:
@@ -172,7 +178,13 @@ async def iterate_async(core: Core, call: Call, drive: Drive) -> AsyncGenerator[
                 raise
             finally:
                 leave(token)
-            await drive(stream.item(value))
+            try:
+                await drive(stream.item(value))
+            except INTERRUPTIONS as error:
+                try:
+                    await drive(stream.failed(error))
+                finally:
+                    await _close(inner)
             try:
                 yield value
             except GeneratorExit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -23,8 +23,10 @@ FORK_DEPTH_MAX = 100
 class Count(Protocol):
     """Takes a finding's parts."""
 
-    def __call__(self, kind: str, fact: str, *, wrong: bool = True, **where: object) -> None:
-        """Count one."""
+    def __call__(
+        self, kind: str, fact: str, where: Mapping[str, object], *, wrong: bool = True
+    ) -> None:
+        """Count one. `where`: position, run, stream, as far as they are known."""
 
 
 class _Stream(msgspec.Struct):
@@ -78,7 +80,7 @@ class Recheck:
         try:
             stream, commit = decode(subject, body)
         except Corrupt as error:
-            self._count("body", f"{error.where}: {error.fact}", position=position)
+            self._count("body", f"{error.where}: {error.fact}", {"position": position})
             self._unreadable(subject)
             return
         where = {"position": position, "run": run_of(stream), "stream": str(stream)}
@@ -92,14 +94,14 @@ class Recheck:
                 self._blobs_of(recorded, position)
                 self._event(stream, revive(recorded), commit.version + index, known, where)
             except UnknownEvent as error:
-                self._count("unknown_event", str(error), wrong=False, **where)
+                self._count("unknown_event", str(error), where, wrong=False)
                 known.partial = True
             except Corrupt as error:
-                self._count("event", f"{error.where}: {error.fact}", **where)
+                self._count("event", f"{error.where}: {error.fact}", where)
                 known.partial = True
             except (msgspec.DecodeError, RecursionError) as error:
                 fact = f"event {recorded.id}: a payload of it is not as Hansard writes it ({error})"
-                self._count("event", fact, **where)
+                self._count("event", fact, where)
                 known.partial = True
 
     def _blobs_of(self, recorded: Recorded, position: int) -> None:
@@ -126,7 +128,7 @@ class Recheck:
         if open_ is None:
             if tx.index != 0:
                 fact = f"commit {tx.index} of {tx.count} of transaction {tx.id} without the first"
-                self._count("transaction", fact, position=position)
+                self._count("transaction", fact, {"position": position})
             open_ = self._tx = _Tx(tx.id, tx.count, tx.index, position)
         open_.seen += 1
         if open_.seen == open_.count:
@@ -134,7 +136,7 @@ class Recheck:
 
     def _incomplete(self, tx: _Tx) -> None:
         fact = f"transaction {tx.id} has {tx.seen} of its {tx.count} commits"
-        self._count("transaction", fact, position=tx.position)
+        self._count("transaction", fact, {"position": tx.position})
 
     def _versions(self, stream: StreamId, commit: Commit, where: dict[str, Any]) -> _Stream:
         known = self.streams.get(stream)
@@ -147,7 +149,7 @@ class Recheck:
                 fact = f"versions {known.following} to {last} are missing before this commit"
             else:
                 fact = f"version {commit.version} is written again: {known.following} was next"
-            self._count("version", fact, **where)
+            self._count("version", fact, where)
             known.partial = True
         known.following = commit.last_version + 1
         return known
@@ -168,7 +170,7 @@ class Recheck:
     ) -> None:
         mark = hash(commit.id)
         if mark in self._commit_ids:
-            self._count("duplicate", f"commit {commit.id} stands in the log twice", **where)
+            self._count("duplicate", f"commit {commit.id} stands in the log twice", where)
         self._commit_ids.add(mark)
         if commit.causation is not None:
             self.causations.setdefault(commit.causation, where["position"])
@@ -176,10 +178,10 @@ class Recheck:
             role = self._roles.setdefault((stream.run, stream.agent), stream.role)
             if role != stream.role:
                 fact = f"agent {stream.agent!r} writes as {stream.role!r} and as {role!r}"
-                self._count("reference", fact, **where)
+                self._count("reference", fact, where)
             if commit.epoch < known.epoch:
                 fact = f"it is of epoch {commit.epoch}, after epoch {known.epoch} had begun"
-                self._count("epoch", fact, **where)
+                self._count("epoch", fact, where)
             known.epoch = max(known.epoch, commit.epoch)
 
     # ------------------------------------------------------------ one event
@@ -190,10 +192,10 @@ class Recheck:
         match stream:
             case AgentStream():
                 for fact in self._of_agent(stream, event, version, known):
-                    self._count("reference", f"version {version}: {fact}", **where)
+                    self._count("reference", f"version {version}: {fact}", where)
             case Life():
                 for fact in self._of_life(stream, event, where["position"]):
-                    self._count("reference", f"version {version}: {fact}", **where)
+                    self._count("reference", f"version {version}: {fact}", where)
             case Lasting() if isinstance(event, RunJoined):
                 self._joined[stream.id, event.run] = where["position"]
             case _:
@@ -264,7 +266,7 @@ class Recheck:
                 argument = f"argument {name!r} of step {event.step}"
                 length = self._length(stream, told.to, name)
                 if length is not None and length < told.count:
-                    yield f"{argument} extends {told.count} items of step {told.to}: it has {length}"
+                    yield f"{argument} extends {told.count} of step {told.to}'s {length} items"
                 if told.to == event.step or not self._knows(stream, told.to, known):
                     yield f"{argument} extends step {told.to}, which is not on record"
                 sizes[name] = told.count + len(told.items)
@@ -330,23 +332,23 @@ class Recheck:
             if not self._knows(stream, step, self.streams[stream]):
                 fact = f"version {version}: its step {step} was never requested"
                 where = {"run": stream.run, "stream": str(stream)}
-                self._count("reference", fact, wrong=False, **where)
+                self._count("reference", fact, where, wrong=False)
         for name, (conversation, position) in self._of_conversation.items():
             if (conversation, name) not in self._joined:
                 fact = f"conversation {conversation!r} does not know this run"
-                self._count("reference", fact, run=name, position=position)
+                self._count("reference", fact, {"run": name, "position": position})
         for (conversation, name), position in self._joined.items():
             if self._of_conversation.get(name, ("", 0))[0] != conversation:
                 fact = f"conversation {conversation!r} names run {name}, which is not of it"
-                self._count("reference", fact, position=position)
+                self._count("reference", fact, {"position": position})
 
     def _in_roster(self, stream: AgentStream) -> None:
         where = {"run": stream.run, "stream": str(stream)}
         life = self.streams.get(Life(stream.run))
         if life is None:
-            self._count("reference", f"run {stream.run} has no life: it never began", **where)
+            self._count("reference", f"run {stream.run} has no life: it never began", where)
         elif not life.partial and stream.agent not in self._rosters.get(stream.run, {}):
-            self._count("reference", f"agent {stream.agent!r} never joined the run", **where)
+            self._count("reference", f"agent {stream.agent!r} never joined the run", where)
 
 
 def _first(commit: Commit) -> Event | None:

@@ -8,7 +8,7 @@ Costs one full replay, one fetch of each blob, and memory for the steps' numbers
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from enum import StrEnum
 from typing import Protocol
 
@@ -116,22 +116,22 @@ async def check(source: Source, tell: Tell, progress: Progress = _silent) -> Sum
     """Recheck a workspace up to the position it has now. Raises Unreachable, BrokerError."""
     summary = Summary(source.workspace)
 
-    def count(kind: str, fact: str, *, wrong: bool = True, **where: object) -> None:
+    def count(kind: str, fact: str, where: Mapping[str, object], *, wrong: bool = True) -> None:
         summary.wrong += wrong
         summary.notes += not wrong
         tell(msgspec.convert({"kind": kind, "fact": fact, "wrong": wrong, **where}, Finding))
 
     for fact in await source.contradictions():
-        count(Kind.SETTINGS, fact)
+        count(Kind.SETTINGS, fact, {})
     first, summary.position = await source.bounds()
     if summary.position and first != 1:
-        count(Kind.POSITION, f"the log begins at position {first}, not at 1", wrong=False)
+        count(Kind.POSITION, f"the log begins at position {first}, not at 1", {}, wrong=False)
     recheck = Recheck(count)
     at = first - 1
     async for message in source.follow(at, until=summary.position):
         if message.position != at + 1:
             fact = f"positions {at + 1} to {message.position - 1} are missing"
-            count(Kind.POSITION, fact, position=message.position)
+            count(Kind.POSITION, fact, {"position": message.position})
         at = message.position
         recheck.message(message.position, message.subject, message.body)
         progress("commits", at - first + 1, summary.position - first + 1)
@@ -156,7 +156,9 @@ async def _causations(
         if not missing:
             return
     for event, position in missing.items():
-        count(Kind.REFERENCE, f"its causation {event} is no event of this log", position=position)
+        count(
+            Kind.REFERENCE, f"its causation {event} is no event of this log", {"position": position}
+        )
 
 
 async def _blobs(
@@ -172,7 +174,7 @@ async def _blobs(
         try:
             await source.blob(sha256, size)
         except (NotFound, Corrupt) as error:
-            count(Kind.BLOB, str(error), position=position)
+            count(Kind.BLOB, str(error), {"position": position})
         summary.blobs += 1
         summary.blob_bytes += size
         progress("blobs", done, len(named))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from hansard.bus._commits import whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
 from hansard.bus.states import RunView, States
@@ -73,17 +74,17 @@ class Points:
             known = stream.agent if isinstance(stream, AgentStream) else str(stream)
             first = stored.commit.version
             if known == name and first <= version <= stored.commit.last_version:
-                return AtPosition(stored.position)
+                return AtPosition(whole_at(stored))
         raise NotFound(f"version {version} of {name!r} in run {run}", _REMEDY)
 
     async def _id(self, run: str, wanted: str) -> AtPosition:
         commits = await self._states.history(run)
         for stored in commits:
             if wanted in (stored.commit.id, *(event.id for event in stored.commit.events)):
-                return AtPosition(stored.position)
+                return AtPosition(whole_at(stored))
         for stored in commits:
             if wanted in _snapshots(stored):
-                return AtPosition(stored.position)
+                return AtPosition(whole_at(stored))
         raise NotFound(f"a commit, event or snapshot {wanted} in run {run}", _REMEDY)
 
 
@@ -96,9 +97,9 @@ def _snapshots(stored: Stored) -> list[str]:
 
 
 def _time(moment: datetime) -> AtTime:
+    """To the end of the microsecond: the log counts ns, and shows its times cut to microseconds."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return AtTime(
-        (delta.days * 86_400 + delta.seconds) * 1_000_000_000 + delta.microseconds * 1_000
-    )
+    seconds = delta.days * 86_400 + delta.seconds
+    return AtTime(seconds * 1_000_000_000 + delta.microseconds * 1_000 + 999)

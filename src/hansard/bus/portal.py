@@ -28,6 +28,28 @@ class SyncInLoop(BusError):
         )
 
 
+class OtherProcess(BusError):
+    """A record that another process opened was used after a fork; nothing was done."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this record was opened before the process was forked, and its connection belongs to "
+            "the parent: open one of your own in the child with hansard.connect(...)"
+        )
+
+
+class AfterFork(BusError):
+    """A record opened before a fork was used in the child; nothing was done."""
+
+    def __init__(self, opened_by: int) -> None:
+        super().__init__(
+            f"process {os.getpid()} was forked from process {opened_by} and used a record opened "
+            "there, whose connection and thread a fork does not carry over: "
+            "call hansard.connect(...) in the child and use what that returns"
+        )
+        self.opened_by = opened_by
+
+
 class Portal:
     """A loop in a thread."""
 
@@ -42,12 +64,32 @@ class Portal:
         self.loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for it. A KeyboardInterrupt does not cancel it."""
-        refuse_in_loop(work)
+        """Run a coroutine on the loop and wait for it. A KeyboardInterrupt does not cancel it.
+
+        Raises SyncInLoop, AfterFork.
+        """
+        try:
+            self.refuse()
+        except BusError:
+            work.close()
+            raise
+        if self.pid != os.getpid():
+            work.close()
+            raise OtherProcess
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
+    def refuse(self) -> None:
+        """Raise SyncInLoop or AfterFork where `run` would."""
+        refuse_in_loop()
+        if os.getpid() != self.pid:
+            raise AfterFork(self.pid)
+
     def post(self, call: Callable[[], None]) -> None:
-        """Have something called on the loop, in the order of posting."""
+        """Have something called on the loop, in the order of posting. Raises AfterFork."""
+        if os.getpid() != self.pid:
+            raise AfterFork(self.pid)
+        if self.pid != os.getpid():
+            raise OtherProcess
         self.loop.call_soon_threadsafe(call)
 
     def future(self) -> Future[Any]:
@@ -55,14 +97,12 @@ class Portal:
         return Future()
 
 
-def refuse_in_loop(work: Coroutine[Any, Any, Any] | None = None) -> None:
+def refuse_in_loop() -> None:
     """Raise SyncInLoop inside a running event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    if work is not None:
-        work.close()
     raise SyncInLoop
 
 

@@ -7,8 +7,9 @@ made no call are tried. What fits no order of joins within the bounds is told as
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -25,9 +26,19 @@ a call at the end of a resumable loop."""
 MORE_CHILDREN_MAX = 32
 """Most children without a call that are tried beside recorded ones."""
 
+EMPTY_CHILDREN_DEEP_MAX = 4
+LOOP_TRIES_MAX = 256
+"""Items of a loop after which a call that fits nothing simple is looked for."""
+
+STARTS_MAX = 4
+"""Newest heads from which joins are tried."""
+
 JOINS_DEPTH_MAX = 3
 ATTEMPTS_MAX = 20_000
 """Digests per call that fits nothing simple: about 40 ms."""
+
+PROGRESS = "progress:"
+"""What a loop's children are named, as `hansard.agents.facts` makes them."""
 
 _SPAWNED = re.compile(r"(?P<group>\d+)\.(?P<index>\d+)")
 _LOOPED = re.compile(r"(?P<group>progress:.*)\.(?P<index>\d+)", re.DOTALL)
@@ -38,6 +49,11 @@ class _Scope(msgspec.Struct):
 
     heads: list[str] = []
     groups: dict[str, _Group] = {}
+    outer: list[str] = []
+
+    def unjoined(self) -> list[str]:
+        """The groups whose children, or later items, the scope has not gone on after."""
+        return [name for name, group in self.groups.items() if group.joined < group.ends_at]
 
 
 class _Group(msgspec.Struct):
@@ -51,6 +67,20 @@ class _Group(msgspec.Struct):
     head: str | None = None
     joined: int = 0
 
+    @property
+    def last(self) -> int:
+        """The highest index or number with a call."""
+        return max(self.children)
+
+    @property
+    def ends_at(self) -> int:
+        """What `joined` is when nothing of the group is left."""
+        return self.last if self.loops else 1
+
+
+Marks = tuple[tuple[str, int], ...]
+"""Which groups a candidate has joined: name, and how many of a loop's items (1 for a spawn)."""
+
 
 class Heads:
     """The heads of one agent's scopes."""
@@ -62,10 +92,12 @@ class Heads:
     def derive(self, step: Step, parent: Step | None) -> bool:
         """Whether a call's fingerprint follows from what was before it; takes its place over."""
         scope = self._enter(step.scope, parent)
-        for head in self._candidates(scope, step):
+        for head, marks in self._candidates(scope, step):
             if fingerprint(step.call, head) == step.fingerprint:
                 if head not in scope.heads[-1:]:
                     scope.heads.append(head)
+                for name, count in marks:
+                    scope.groups[name].joined = count
                 self._spawned_at(step.scope, head)
                 return True
         return False
@@ -80,103 +112,121 @@ class Heads:
 
     def _enter(self, path: str, parent: Step | None) -> _Scope:
         """The scope of a path, begun where its parent's scope or the call around it stands."""
-        known = self._scopes.get(path)
-        if known is not None:
-            if parent is not None and path == parent.call:
-                known.heads.insert(0, parent.fingerprint)
-            return known
-        made = self._scopes[path] = _Scope()
+        scope = self._scopes.get(path)
+        is_new = scope is None
+        if scope is None:
+            scope = self._scopes[path] = _Scope()
         if parent is not None and path == parent.call:
-            made.heads.append(parent.fingerprint)
-            return made
-        for above, group, index in _splits(path):
-            if above and above not in self._scopes and not self._plausible(above, parent):
-                continue
-            outer = self._enter(above, parent)
-            loops = group.startswith("progress:")
-            outer.groups.setdefault(group, _Group(loops)).children[index] = path
-            made.heads += outer.heads[-HEADS_MAX:]
-        return made
+            if parent.fingerprint not in scope.heads:
+                scope.heads.insert(0, parent.fingerprint)
+        elif is_new:
+            for above, name, index in self._above(path, parent):
+                outer = self._enter(above, parent)
+                loops = name.startswith(PROGRESS)
+                outer.groups.setdefault(name, _Group(loops)).children[index] = path
+                scope.outer.append(above)
+        return scope
 
-    @staticmethod
-    def _plausible(path: str, parent: Step | None) -> bool:
-        return any(True for _ in _splits(path)) or (parent is not None and path == parent.call)
+    def _above(self, path: str, parent: Step | None) -> list[tuple[str, str, int]]:
+        """The scopes a path may be a child of; more than one only where names hold slashes."""
+        body = parent.call if parent is not None else ""
+        found = list(_splits(path))
+        return [
+            split
+            for split in found
+            if split[0] in self._scopes or split[0] == body or any(_splits(split[0]))
+        ]
 
     def _spawned_at(self, path: str, head: str) -> None:
-        """Remember where a child began, once its first call has told."""
+        """Remember where a group of children began, once the first call of one has told."""
         for above, name, _ in _splits(path):
             outer = self._scopes.get(above)
             group = outer.groups.get(name) if outer is not None else None
             if group is not None and group.head is None:
                 group.head = head
 
+    def _inherited(self, scope: _Scope) -> Iterator[str]:
+        """Where a child scope may have begun: at any head of the scope around it, newest first."""
+        for path in scope.outer:
+            outer = self._scopes[path]
+            yield from reversed(outer.heads[-HEADS_MAX:])
+            for start in outer.heads[-1:] or list(self._inherited(outer))[:1]:
+                yield from (head for head, _ in self._in_order(outer, start))
+            yield from self._inherited(outer)
+
     # ------------------------------------------------------------ candidates
 
-    def _candidates(self, scope: _Scope, step: Step) -> Iterator[str]:
-        seen: list[str] = []
-        told = [d for number in step.after for d in self._digests.get(number, ())]
-        for head in (*reversed(scope.heads[-HEADS_MAX:]), *reversed(told), *scope.heads[:1]):
+    def _candidates(self, scope: _Scope, step: Step) -> Iterator[tuple[str, Marks]]:
+        seen: dict[str, None] = {}
+        told = [digest for number in step.after for digest in self._digests.get(number, ())]
+        near = (*reversed(scope.heads[-HEADS_MAX:]), *reversed(told), *scope.heads[:1])
+        for head in itertools.chain(near, self._inherited(scope)):
             if head not in seen:
-                seen.append(head)
-                yield head
-        yield from self._in_order(scope, seen)
+                seen[head] = None
+                yield head, ()
+        starts = list(seen)[:STARTS_MAX]
+        for start in starts:
+            yield from self._in_order(scope, start)
         budget = ATTEMPTS_MAX
-        for head in seen[:8]:
-            for found in self._search(scope, head, tuple(scope.groups), 1):
+        for start in starts:
+            for found in self._search(scope, start, (), 1):
                 yield found
                 budget -= 1
                 if budget <= 0:
                     return
 
-    def _in_order(self, scope: _Scope, heads: list[str]) -> Iterator[str]:
+    def _in_order(self, scope: _Scope, head: str) -> Iterator[tuple[str, Marks]]:
         """What a run without surprises gives: groups joined in the order they were spawned."""
-        for start in heads[:4]:
-            head = start
-            for name in scope.groups:
-                group = scope.groups[name]
-                if group.loops:
-                    for head in self._loop(group, head):  # noqa: B020 -- each item goes on from there
-                        yield head
-                else:
-                    head = self._join(group, head, 0)
-                    yield head
+        marks: Marks = ()
+        for name in scope.unjoined():
+            group = scope.groups[name]
+            if group.loops:
+                for found, count in self._loop(group, head):
+                    yield found, (*marks, (name, count))
+                    if count == group.last:
+                        head = found
+                marks = (*marks, (name, group.last))
+            else:
+                marks = (*marks, (name, 1))
+                head = self._join(group, head, 0)
+                yield head, marks
 
-    def _loop(self, group: _Group, head: str) -> Iterator[str]:
+    def _loop(self, group: _Group, head: str) -> Iterator[tuple[str, int]]:
         """A loop's items joined one by one; those without a call add themselves."""
-        last = max(group.children, default=0)
-        for number in range(1, last + EMPTY_CHILDREN_MAX):
+        for number in range(group.joined + 1, group.last + EMPTY_CHILDREN_MAX):
             child = group.children.get(number)
             head = joined(head, [self._end(child, head) if child is not None else head])
-            yield head
+            yield head, number
 
     def _search(
-        self, scope: _Scope, head: str, names: tuple[str, ...], depth: int
-    ) -> Iterator[str]:
+        self, scope: _Scope, head: str, marks: Marks, depth: int
+    ) -> Iterator[tuple[str, Marks]]:
         """Joins in any order, with children that made no call."""
-        most = EMPTY_CHILDREN_MAX if depth == 1 else 4
-        made: list[tuple[str, tuple[str, ...]]] = []
-        for name in names:
+        done = {name for name, _ in marks}
+        made: list[tuple[str, Marks]] = []
+        for name in scope.unjoined():
             group = scope.groups[name]
-            rest = tuple(other for other in names if other != name)
+            if name in done:
+                continue
             if group.loops:
-                made += [(found, rest) for found in list(self._loop(group, head))[:256]]
+                items = itertools.islice(self._loop(group, head), LOOP_TRIES_MAX)
+                made += [(found, (*marks, (name, count))) for found, count in items]
             else:
-                made += [
-                    (self._join(group, head, more), rest) for more in range(MORE_CHILDREN_MAX)
-                ]
-        made += [(joined(head, [head] * count), names) for count in range(1, most + 1)]
-        yield from (found for found, _ in made)
+                after = (*marks, (name, 1))
+                made += [(self._join(group, head, n), after) for n in range(MORE_CHILDREN_MAX)]
+        most = EMPTY_CHILDREN_MAX if depth == 1 else EMPTY_CHILDREN_DEEP_MAX
+        made += [(joined(head, [head] * count), marks) for count in range(1, most + 1)]
+        yield from made
         if depth < JOINS_DEPTH_MAX:
-            for found, rest in made:
-                yield from self._search(scope, found, rest, depth + 1)
+            for found, after in made:
+                yield from self._search(scope, found, after, depth + 1)
 
     def _join(self, group: _Group, head: str, more: int) -> str:
         """The head after a group's children, `more` of them without a call at the end."""
-        count = max(group.children) + 1 + more
         begun = group.head if group.head is not None else head
         ends = [
             self._end(group.children[index], begun) if index in group.children else begun
-            for index in range(count)
+            for index in range(group.last + 1 + more)
         ]
         return joined(head, ends)
 
@@ -184,21 +234,16 @@ class Heads:
         """A child's head at its end: after its last call, its own children joined."""
         scope = self._scopes[path]
         head = scope.heads[-1] if scope.heads else begun
-        for name in _unjoined(scope):
+        for name in scope.unjoined():
             group = scope.groups[name]
-            if group.loops:
-                last = max(group.children)
-                for number, found in enumerate(self._loop(group, head), 1):
-                    head = found
-                    if number == last:
-                        break
-            else:
+            if not group.loops:
                 head = self._join(group, head, 0)
+                continue
+            for found, number in self._loop(group, head):
+                head = found
+                if number == group.last:
+                    break
         return head
-
-
-def _unjoined(scope: _Scope) -> Iterable[str]:
-    return [name for name, group in scope.groups.items() if not group.joined]
 
 
 def _splits(path: str) -> Iterator[tuple[str, str, int]]:

@@ -24,7 +24,7 @@ class RunLife(msgspec.Struct):
 
     run: str
     state: RunState
-    started: datetime
+    started: datetime | None
     position: int
     problem: str | None = None
 
@@ -50,10 +50,7 @@ async def read(workspace: Workspace) -> list[RunLife]:
                 own.setdefault(stored.stream.run, []).append(stored)
     found = [_life(run, own) for run in own]
     found.sort(key=lambda life: -life.position)
-    unread = [
-        RunLife(run, RunState(), datetime.min, 0, problem) for run, problem in problems.items()
-    ]
-    return found + unread
+    return found + [RunLife(run, RunState(), None, 0, why) for run, why in problems.items()]
 
 
 def _life(run: str, own: dict[str, list[Stored]]) -> RunLife:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ async def check_workspace(raw: RawWorkspace) -> None:
 
 
 @contextlib.asynccontextmanager
-async def reading_raw(options: Options) -> AsyncIterator[RawWorkspace]:
+async def reading_raw(options: Options) -> AsyncGenerator[RawWorkspace]:
     """A workspace that exists, undecoded. Raises NotFound, Unreachable, ServerError, BadName."""
     settings = options.settings()
     check_data_dir(settings)
@@ -101,7 +101,7 @@ async def reading_raw(options: Options) -> AsyncIterator[RawWorkspace]:
 
 
 @contextlib.asynccontextmanager
-async def reading(options: Options) -> AsyncIterator[Workspace]:
+async def reading(options: Options) -> AsyncGenerator[Workspace]:
     """A workspace that exists. Raises as `reading_raw`, and Contradiction."""
     async with reading_raw(options):
         workspace = await open_workspace(options.settings())

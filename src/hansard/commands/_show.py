@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +24,8 @@ PREVIEW_CHARACTERS = 60
 
 PIPE_COLUMNS = 100_000
 """A pipe has no width: no cell is cut there."""
+
+_PADDING = (0, 2, 0, 0)
 
 ID_COLUMNS = 36
 """A UUID, which a narrow terminal must not cut."""
@@ -40,10 +42,18 @@ STYLES = {
 }
 
 
-def console() -> Console:
-    """Where people's text goes: stdout, without colour in a pipe or under NO_COLOR."""
+def write(*parts: RenderableType, style: str = "") -> None:
+    """People's text to stdout: without colour in a pipe or under NO_COLOR, no blanks at its ends.
+
+    Texts are escaped as `plain_text` does.
+    """
     width = None if sys.stdout.isatty() else PIPE_COLUMNS
-    return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+    console = Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        for part in parts:
+            shown = plain_text(part, lines=True) if isinstance(part, str) else part
+            console.print(shown, style=style, soft_wrap=isinstance(part, str))
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def hint(text: str) -> None:
@@ -96,7 +106,7 @@ class Column(msgspec.Struct, frozen=True):
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Text | str]]) -> Table:
     """A table without lines."""
-    made = Table(box=None, pad_edge=False, header_style="bold", show_edge=False, padding=(0, 2, 0, 0))
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=_PADDING)
     for column in columns:
         made.add_column(
             column.name,
@@ -112,7 +122,7 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Text | str]]) -> Ta
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Table:
     """Names and values, one a line."""
-    made = Table(box=None, pad_edge=False, show_header=False, show_edge=False, padding=(0, 2, 0, 0))
+    made = Table(box=None, pad_edge=False, show_header=False, padding=_PADDING)
     made.add_column(no_wrap=True, style="bold")
     made.add_column(overflow="fold")
     for name, value in rows:
@@ -151,7 +161,10 @@ def cut(text: str, most: int | None = PREVIEW_CHARACTERS) -> str:
 
 def preview(plain: Any, most: int | None = PREVIEW_CHARACTERS) -> str:
     """A recorded value in one line; what is kept elsewhere is told by its size."""
-    return cut(msgspec.json.encode(_shortened(plain)).decode(), most)
+    short = _shortened(plain)
+    if isinstance(plain, dict) and isinstance(short, str):
+        return short  # a blob, told by its size
+    return cut(msgspec.json.encode(short).decode(), most)
 
 
 def recorded(raw: msgspec.Raw) -> Any:

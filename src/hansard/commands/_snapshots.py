@@ -120,7 +120,7 @@ async def newest(workspace: Workspace, commits: Sequence[Stored]) -> AsyncIterat
 def as_json(made: Snapshot) -> dict[str, Any]:
     """A snapshot as JSON can say it; values that JSON has no word for stay tagged."""
     shape: dict[str, Any] = msgspec.to_builtins(
-        msgspec.structs.replace(made, tool_execution=None, agent_state=None)  # type: ignore[arg-type] # put back below
+        msgspec.structs.replace(made, tool_execution=None, agent_state=None)
     )
     window = made.agent_state.context_window
     shape["agent_state"] = {

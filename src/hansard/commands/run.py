@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from rich.text import Text
 
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
@@ -71,9 +72,7 @@ def _raw(history: list[Stored]) -> None:
         )
 
 
-async def _snapshot(
-    workspace: Workspace, view: RunView, history: list[Stored], what: What
-) -> int:
+async def _snapshot(workspace: Workspace, view: RunView, history: list[Stored], what: What) -> int:
     if not view.agents:
         raise NotFound(f"an agent in run {view.run}", "none had begun at this point")
     for agent in view.agents:
@@ -87,8 +86,7 @@ async def _snapshot(
             if what.json:
                 _show.emit(snapshot)
             else:
-                text = msgspec.json.format(msgspec.json.encode(snapshot), indent=2).decode()
-                _show.console().print(_show.plain_text(text, lines=True))
+                _show.write(msgspec.json.format(msgspec.json.encode(snapshot), indent=2).decode())
     return 0
 
 
@@ -167,11 +165,10 @@ def _by_status(state: AgentState) -> dict[str, int]:
 
 
 def _print(view: RunView, history: list[Stored]) -> None:
-    console = _show.console()
     life = view.life
     newest = history[-1]
     forked = life.forked
-    console.print(
+    _show.write(
         _show.pairs(
             [
                 ("run", view.run),
@@ -181,24 +178,21 @@ def _print(view: RunView, history: list[Stored]) -> None:
                 ("program", life.program),
                 ("conversation", life.conversation_id),
                 ("labels", ", ".join(f"{key}={value}" for key, value in life.labels.items())),
-                ("fork of", f"{forked.parent} (effects {forked.effects.value})" if forked else None),
+                ("fork of", forked and f"{forked.parent} (effects {forked.effects.value})"),
                 ("started", _show.moment(_own(view, history)[0].time)),
                 ("as of", f"{_show.moment(newest.time)}, position {newest.position}"),
             ]
         )
     )
     if view.agents:
-        console.print()
-        console.print(_agents(view))
+        _show.write("", _agents(view))
     for title, made in (
         ("open steps", _open_steps(view)),
         ("checkpoints", _checkpoints(view)),
         ("decisions", _decisions(view)),
     ):
         if made is not None:
-            console.print()
-            console.print(title, style="bold")
-            console.print(made)
+            _show.write("", Text(title, style="bold"), made)
     if any(state.open_steps for state in view.agents.values()):
         _show.hint(
             "an open step's effect may or may not have happened: look, then say so with\n"

@@ -59,7 +59,7 @@ async def runs(options: Options, status: RunStatus | None, limit: int, *, json: 
     if not found:
         _show.hint(f"no runs{f' with status {status.value}' if status else ''} in this workspace")
         return 0
-    _show.console().print(_show.table(COLUMNS, [_row(*line) for line in lines]))
+    _show.write(_show.table(COLUMNS, [_row(*line) for line in lines]))
     for life, activity_ in lines:
         problem = life.problem or activity_.problem
         if problem:
@@ -104,7 +104,7 @@ def _line(life: RunLife, activity_: Activity) -> dict[str, Any]:
         "agents": state.roster,
         "steps": activity_.steps,
         "open_steps": activity_.open,
-        "started": None if life.problem else life.started.isoformat(),
+        "started": life.started.isoformat() if life.started is not None else None,
         "last": activity_.last,
         "position": activity_.position,
         "program": state.program,
@@ -125,6 +125,6 @@ def _row(life: RunLife, activity_: Activity) -> list[Any]:
         ", ".join(state.roster),
         "?" if activity_.steps is None else str(activity_.steps),
         str(activity_.open or ""),
-        "" if life.problem else _show.moment(life.started),
+        _show.moment(life.started) if life.started is not None else "",
         (activity_.last or "")[:19].replace("T", " "),
     ]

@@ -54,9 +54,12 @@ async def trace(options: Options, run: str, at: str | None, *, full: bool, json:
     if not shown:
         _show.hint(f"run {run} has no steps at this point")
         return 0
-    most = None if full else _show.PREVIEW_CHARACTERS
-    rows = [row for line, found in shown for row in _rows(line, *found, most)]
-    _show.console().print(_show.table(COLUMNS, rows))
+    if full:
+        for line, found in shown:
+            _block(line, *found)
+        return 0
+    rows = [row for line, found in shown for row in _rows(line, *found)]
+    _show.write(_show.table(COLUMNS, rows))
     return 0
 
 
@@ -102,7 +105,8 @@ async def _values(workspace: Workspace, line: Line, *, full: bool) -> tuple[Any,
     step = line.step
     if not full:
         items = [_show.recorded(item) for item in step.items]
-        return _show.recorded(step.arguments), items if step.streamed else _show.recorded(step.result)
+        result = items if step.streamed else _show.recorded(step.result)
+        return _show.recorded(step.arguments), result
     fetch = Fetcher(workspace)
     arguments = await fetch(payloads.unpack_arguments(step, line.state, {}))
     if step.streamed:
@@ -145,23 +149,41 @@ def _object(run: str, line: Line, arguments: Any, result: Any) -> dict[str, Any]
     }
 
 
-def _rows(line: Line, arguments: Any, result: Any, most: int | None) -> Iterator[list[Any]]:
+def _settled(step: Step) -> str:
+    told = f"{step.verdict.value} by {step.settled_by}" if step.verdict is not None else ""
+    return told if step.reused is None else f"{told} outcome of step {step.reused}".strip()
+
+
+def _block(line: Line, arguments: Any, result: Any) -> None:
+    """A step with nothing cut, a line for each part of it."""
+    step = line.step
+    indent = "  " * line.depth
+    head = (f"{line.agent}#{step.number}", step.tool, step.status.value, _settled(step))
+    _show.write(indent + "  ".join(part for part in head if part))
+    parts = [("arguments", _show.preview(arguments, None))]
+    parts += [
+        (f"attempt {tried.attempt}", _show.failure_text(tried.error)) for tried in step.attempts
+    ]
+    parts.append(("result", _show.result_preview(step, result, None)))
+    for name, text in parts:
+        if text:
+            _show.write(f"{indent}  {name}  {text}")
+
+
+def _rows(line: Line, arguments: Any, result: Any) -> Iterator[list[Any]]:
     step = line.step
     indent = "  " * (line.depth - 1) + "└ " if line.depth else ""
-    settled = f"{step.verdict.value} by {step.settled_by}" if step.verdict is not None else ""
-    if step.reused is not None:
-        settled = f"{settled} outcome of step {step.reused}".strip()
     yield [
         f"{line.agent}#{step.number}",
         indent + step.tool,
-        _show.arguments_preview(arguments, most),
-        _show.result_preview(step, result, most),
+        _show.arguments_preview(arguments),
+        _show.result_preview(step, result),
         str(step.attempt) if step.attempts else "",
         _show.duration(step.duration_ms),
         _show.status_cell(step.status.value),
-        settled,
+        _settled(step),
     ]
     for tried in step.attempts:
-        why = _show.cut(_show.failure_text(tried.error), most)
+        why = _show.cut(_show.failure_text(tried.error))
         note = _show.cell(f"{'  ' * line.depth}  attempt {tried.attempt}", "dim")
         yield ["", note, "", _show.cell(why, "dim"), "", "", _show.cell("retried", "dim"), ""]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import threading
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -39,6 +40,10 @@ NESTING = (
 KEPT_MAX = 12
 """Functions of a module that are kept by each measure: the rest cannot lead a ranking."""
 
+_parsing = threading.Lock()
+"""CPython 3.11 counts the parser's recursion for all threads together: two that build a tree at
+once may end in "SystemError: AST constructor recursion depth mismatch"."""
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documentable = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -54,7 +59,8 @@ class FunctionMeasure(msgspec.Struct, frozen=True):
 
 class Measures(msgspec.Struct, frozen=True):
     """One module. `documented` of `public` functions and classes have a docstring, `imports` are
-    the top-level names it imports, `largest` its functions with most lines or most branches."""
+    the top-level names it imports, `largest` its functions with most lines or most branches.
+    """
 
     module: str
     lines: int
@@ -89,7 +95,7 @@ def source(folder: Path, module: str) -> str:
 
 def measure(module: str, text: str) -> Measures:
     """Parse and measure a module."""
-    tree = ast.parse(text)
+    tree = _parsed(text)
     functions = [_measured(name, node) for name, node in _functions(tree, "")]
     public = [node for node in _documentable(tree) if not node.name.startswith("_")]
     return Measures(
@@ -103,6 +109,11 @@ def measure(module: str, text: str) -> Measures:
         imports=sorted(_imports(tree)),
         largest=_largest(functions),
     )
+
+
+def _parsed(text: str) -> ast.Module:
+    with _parsing:
+        return ast.parse(text)
 
 
 def _measured(name: str, node: Function) -> FunctionMeasure:
@@ -125,7 +136,7 @@ def excerpt(text: str, function: FunctionMeasure) -> str:
 def dissect(place: str, text: str) -> Anatomy:
     """Take one function's text apart."""
     indented = text[:1].isspace()  # dedenting would change the texts inside it
-    node = next(_functions(ast.parse(f"if 1:\n{text}" if indented else text), ""))[1]
+    node = next(_functions(_parsed(f"if 1:\n{text}" if indented else text), ""))[1]
     arguments = node.args
     given = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
     starred = (arguments.vararg, arguments.kwarg)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
@@ -45,21 +45,19 @@ class World:
         self.ledger = root / LEDGER
         self._announce = announce
 
-    def witnessed(
-        self, body: Callable[Concatenate[str, P], R]
-    ) -> Callable[Concatenate[str, P], R]:
+    def witnessed(self, body: Callable[P, R]) -> Callable[P, R]:
         """A tool's body that puts itself on the list of bodies that ran, before it does anything.
 
-        A call is known by its tool and its first argument, a text; the team makes none twice.
+        The list is a file outside the record, on disk line by line.
         """
 
         @functools.wraps(body)
-        def run(subject: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            name = call_name(body.__name__, subject)
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            name = call_name(body.__name__, (*args, *kwargs.values()))
             _append(self.folder / BODIES, name)
             if self._announce is not None:
                 self._announce(name)
-            return body(subject, *args, **kwargs)
+            return body(*args, **kwargs)
 
         return run
 
@@ -87,9 +85,13 @@ class World:
         return [line for line in _lines(self.ledger) if line.startswith(run)]
 
 
-def call_name(tool: str, subject: str) -> str:
-    """What a call is known by outside the record."""
-    return f"{tool} {subject}"
+def call_name(tool: str, arguments: Iterable[object]) -> str:
+    """What a call is known by outside the record: its tool, and its first argument if a text.
+
+    The team makes no two calls of one name.
+    """
+    first = next(iter(arguments), None)
+    return f"{tool} {first}" if isinstance(first, str) else tool
 
 
 def described(name: str, text: str) -> Saved:

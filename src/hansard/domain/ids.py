@@ -21,6 +21,11 @@ NAME_LENGTH_MAX = 1_000
 _WORKSPACE = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
+def _part(name: str) -> str:
+    """A name as one part of a stream's name: no slash of its own may move its border."""
+    return name.replace("%", "%25").replace("/", "%2F")
+
+
 class Life(msgspec.Struct, frozen=True, tag="life"):
     """The stream of a run itself: started, joined, resumed, forked, ended."""
 
@@ -38,7 +43,7 @@ class AgentStream(msgspec.Struct, frozen=True, tag="agent"):
     agent: str
 
     def __str__(self) -> str:
-        return f"agent/{self.role}/{self.agent}"
+        return f"agent/{_part(self.role)}/{_part(self.agent)}"
 
 
 class Board(msgspec.Struct, frozen=True, tag="board"):
@@ -58,7 +63,7 @@ class Lasting(msgspec.Struct, frozen=True, tag="lasting"):
     id: str
 
     def __str__(self) -> str:
-        return f"{self.kind}/{self.id}"
+        return f"{_part(self.kind)}/{_part(self.id)}"
 
 
 StreamId = Life | AgentStream | Board | Lasting

@@ -346,8 +346,7 @@ def check(step: Step | None, event: StepEvent) -> bool:
             due = len(step.items)
             return at >= due and _follows(step, f"item {at}", due=at == due)
         case StepAttempted(attempt=at):
-            due = step.attempt
-            return at >= due and _follows(step, f"attempt {at}", due=at == due)
+            return at >= step.attempt and _follows(step, f"attempt {at}", due=at == step.attempt)
         case StepCompleted() | StepFailed() | StepBlocked() | StepInDoubt():
             return _check_outcome(step, event)
         case _:

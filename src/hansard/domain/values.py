@@ -3,8 +3,8 @@
 JSON has no tuple, set, bytes, Decimal, NaN or integer keys; msgspec would turn each into something
 else without a word. Here each has a tag, an object with one key that starts with `$`:
 
-    $tuple $set $frozenset $map $bytes $decimal $int $float $datetime $date $time $timedelta
-    $uuid $path        what the value was
+    $tuple $set $frozenset $map $bytes $bytearray $decimal $int $float $datetime $date $time
+    $timedelta $uuid $path   what the value was
     $secret            a value that is never recorded, by its name
     $blob $append      a large value, and a list told as an earlier list and what was added
                        (made by `hansard.agents`, never by `plain`)
@@ -16,11 +16,12 @@ recorded value can be mistaken for a tag.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import math
 from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from pathlib import PurePath, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -133,7 +134,7 @@ def _tagged(value: Any, where: str, scrub: Scrub | None, depth: int) -> Plain:
             items = sorted(_items(value, where, scrub, depth), key=canonical)
             return {"$set" if isinstance(value, set) else "$frozenset": items}
         case bytes() | bytearray():
-            return {"$bytes": base64.b64encode(value).decode()}
+            return _bytes(value, scrub)
         case Decimal():
             return {"$decimal": str(value)}
         case datetime():
@@ -150,23 +151,70 @@ def _tagged(value: Any, where: str, scrub: Scrub | None, depth: int) -> Plain:
             text = str(value)
             if isinstance(value, PureWindowsPath):
                 text = value.as_posix()
-            return {"$path": _text(text, where, scrub)}
+            checked = _text(text, where, scrub)
+            return {"$path": checked} if type(checked) is str else checked
         case _:
             return _like(value, where, scrub, depth)
 
 
+def _bytes(value: bytes | bytearray, scrub: Scrub | None) -> Plain:
+    if scrub is not None:
+        text = value.decode(errors="surrogateescape")
+        scrubbed = scrub(text)
+        if isinstance(scrubbed, Secret):
+            return {"$secret": scrubbed.name}
+        if scrubbed != text:
+            value = type(value)(scrubbed.encode(errors="surrogateescape"))
+    tag = "$bytearray" if isinstance(value, bytearray) else "$bytes"
+    return {tag: base64.b64encode(value).decode()}
+
+
 def _like(value: Any, where: str, scrub: Scrub | None, depth: int) -> Plain:
     """Records and subclasses of plain types: recorded as the plain value they hold."""
-    if isinstance(value, bool | int | float | str | list | dict) and not hasattr(value, "__dict__"):
-        base: Any = next(b for b in (int, float, str, list, dict) if isinstance(value, b))
-        return _plain(base(value), where, scrub, depth)
+    if isinstance(value, int | float | str | list | dict) and not hasattr(value, "__dict__"):
+        return _plain(_held(value), where, scrub, depth)
     try:
-        inner = msgspec.to_builtins(value, builtin_types=_KEPT)
-    except (TypeError, ValueError, RecursionError) as error:
+        fields = _fields(value)
+        if fields is not None:
+            return _mapping(fields, where, scrub, depth)
+        # Sets would otherwise come in an order of this process alone.
+        order: Any = None if isinstance(value, dict) else "deterministic"
+        inner = msgspec.to_builtins(value, builtin_types=_KEPT, order=order)
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
         _refuse(value, where, error)
     if type(inner) is type(value):
         _refuse(value, where, None)
     return _plain(inner, where, scrub, depth)
+
+
+def _held(value: Any) -> Any:
+    """The plain value that a value of a subclass is, past what the subclass overrides."""
+    match value:
+        case int():
+            return int.__index__(value)
+        case float():
+            return float.__float__(value)
+        case str():
+            return str.__str__(value)
+        case list():
+            return list(value)
+        case _:
+            return dict(value)
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    """A record's fields by their recorded names; None for what is no record of names."""
+    if isinstance(value, msgspec.Struct):
+        config = value.__struct_config__
+        if config.array_like:
+            return None
+        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        fields = {told: getattr(value, name) for told, name in names}
+        given = {told: item for told, item in fields.items() if item is not msgspec.UNSET}
+        return given if config.tag_field is None else {config.tag_field: config.tag, **given}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return None
 
 
 _KEPT = (bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)
@@ -214,20 +262,21 @@ def _untag(tag: str, inner: Plain, secret: Callable[[str], object]) -> Any:
                 return timedelta(*inner)
             case _:
                 return _SCALARS[tag](inner)
-    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise BadValue("recorded value", f"{tag!r} is not a tag of ours", "check it") from error
 
 
 _SCALARS: dict[str, Callable[[Any], object]] = {
     "$int": int,
     "$float": float,
-    "$bytes": base64.b64decode,
+    "$bytes": lambda text: base64.b64decode(text, validate=True),
+    "$bytearray": lambda text: bytearray(base64.b64decode(text, validate=True)),
     "$decimal": Decimal,
     "$datetime": datetime.fromisoformat,
     "$date": date.fromisoformat,
     "$time": time.fromisoformat,
     "$uuid": UUID,
-    "$path": PurePosixPath,
+    "$path": Path,
 }
 
 _decode = msgspec.json.Decoder().decode

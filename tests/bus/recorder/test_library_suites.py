@@ -8,8 +8,8 @@ from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
-from eventsourcing.persistence import ApplicationRecorder
-from eventsourcing.tests import application, persistence
+from eventsourcing.tests import application
+from eventsourcing.tests import persistence as theirs
 from eventsourcing.utils import Environment
 
 from hansard.bus.recorder import (
@@ -29,24 +29,26 @@ class OnOneBroker(TestCase):
     """A broker for the module, and a factory of its own, under a name of its own, for each test."""
 
     lease: Lease
-    folder: TemporaryDirectory
+    folder: TemporaryDirectory[str]
 
     @classmethod
-    def setUpClass(cls):
+    def setUpClass(cls) -> None:
+        """Start the embedded broker."""
         super().setUpClass()
         cls.folder = TemporaryDirectory()
         cls.lease = join(Path(cls.folder.name))
         cls.addClassCleanup(cls.folder.cleanup)
         cls.addClassCleanup(cls.lease.close)
 
-    def setUp(self):
+    def setUp(self) -> None:
+        """Name the broker."""
         self.env = Environment(f"T{uuid4().hex}", self.variables())
         self._made: list[JetStreamFactory] = []
         self.addCleanup(self._close)
         super().setUp()
 
     @classmethod
-    def variables(cls):
+    def variables(cls) -> dict[str, str]:
         """What names the broker."""
         return {"PERSISTENCE_MODULE": MODULE, "HANSARD_DATA_DIR": cls.folder.name}
 
@@ -56,50 +58,44 @@ class OnOneBroker(TestCase):
         self._made.append(factory)
         return factory
 
-    def _close(self):
+    def _close(self) -> None:
         for factory in self._made:
             factory.close()
 
 
-class TestAggregateRecorder(OnOneBroker, persistence.AggregateRecorderTestCase):
+class TestAggregateRecorder(OnOneBroker, theirs.AggregateRecorderTestCase):
     def create_recorder(self):
         """One recorder a test."""
         return self.made().aggregate_recorder()
 
 
-class TestSnapshotRecorder(OnOneBroker, persistence.AggregateRecorderTestCase):
+class TestSnapshotRecorder(OnOneBroker, theirs.AggregateRecorderTestCase):
     def create_recorder(self):
         """The same under the purpose that applications ask for."""
         return self.made().aggregate_recorder(purpose="snapshots")
 
 
-class TestApplicationRecorder(
-    OnOneBroker, persistence.ApplicationRecorderTestCase[ApplicationRecorder]
-):
+class TestApplicationRecorder(OnOneBroker, theirs.ApplicationRecorderTestCase):
     def create_recorder(self):
         """One recorder a test."""
         return self.made().application_recorder()
 
-    def test_insert_subscribe(self):
-        """The library's test for recorders that support subscriptions."""
-        self.optional_test_insert_subscribe()
+    test_insert_subscribe = theirs.ApplicationRecorderTestCase.optional_test_insert_subscribe
 
 
-class TestNonInterleavingNotificationIDs(
-    OnOneBroker, persistence.NonInterleavingNotificationIDsBaseCase
-):
+class TestNonInterleavingIDs(OnOneBroker, theirs.NonInterleavingNotificationIDsBaseCase):
     def create_recorder(self):
         """One recorder a test."""
         return self.made().application_recorder()
 
 
-class TestTrackingRecorder(OnOneBroker, persistence.TrackingRecorderTestCase):
+class TestTrackingRecorder(OnOneBroker, theirs.TrackingRecorderTestCase):
     def create_recorder(self):
         """One recorder a test."""
         return self.made().tracking_recorder()
 
 
-class TestProcessRecorder(OnOneBroker, persistence.ProcessRecorderTestCase):
+class TestProcessRecorder(OnOneBroker, theirs.ProcessRecorderTestCase):
     def create_recorder(self):
         """One recorder a test."""
         return self.made().process_recorder()
@@ -110,7 +106,7 @@ class TrackingSubclass(JetStreamTrackingRecorder):
 
 
 class TestInfrastructureFactory(
-    OnOneBroker, persistence.InfrastructureFactoryTestCase[JetStreamFactory]
+    OnOneBroker, theirs.InfrastructureFactoryTestCase[JetStreamFactory]
 ):
     def expected_factory_class(self):
         """What the module resolves to."""
@@ -140,7 +136,7 @@ class TestInfrastructureFactory(
 class TestExampleApplication(OnOneBroker, application.ExampleApplicationTestCase):
     expected_factory_topic = "hansard.bus.recorder._factory:JetStreamFactory"
 
-    def setUp(self):
+    def setUp(self) -> None:
         """The library's application reads the process's environment."""
         super().setUp()
         patched = patch.dict(os.environ, self.variables())
@@ -151,7 +147,7 @@ class TestExampleApplication(OnOneBroker, application.ExampleApplicationTestCase
 @pytest.mark.parametrize("case", OnOneBroker.__subclasses__())
 def test_the_library_s_tests_are_run_as_they_are(case):
     """Nothing of the library's test classes is overridden but what they ask to be given."""
-    theirs = case.__mro__[2]  # the module is imported, not its classes: pytest would collect them
-    overridden = {name for name in vars(case) if name.startswith("test")} & set(dir(theirs))
-    assert theirs.__module__.startswith("eventsourcing.tests.")
+    library_class = case.__mro__[2]
+    overridden = {name for name in vars(case) if name.startswith("test")} & set(dir(library_class))
+    assert library_class.__module__.startswith("eventsourcing.tests.")
     assert not overridden

@@ -12,6 +12,7 @@ from eventsourcing.domain import Aggregate, event
 from eventsourcing.persistence import InterfaceError, StoredEvent, Tracking
 from eventsourcing.popo import POPOApplicationRecorder
 from eventsourcing.system import NewMultiThreadedRunner, ProcessApplication, System
+from eventsourcing.utils import Environment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,13 +23,12 @@ BOUND = st.none() | st.integers(-1, 8)
 
 
 @pytest.fixture(scope="module")
-def recorder_of(server):
+def recorder_of(variables):
     """An application recorder on a stream of its own."""
     made = []
 
     def make():
-        made.append(Factory({"NATS_URL": server.url}))
-        made[-1].env.name = uuid4().hex
+        made.append(Factory(Environment(uuid4().hex, variables)))
         return made[-1].application_recorder()
 
     yield make
@@ -36,7 +36,12 @@ def recorder_of(server):
         factory.close()
 
 
-def event_of(originator_id=None, version=1, topic="topic", state=b"state"):
+def event_of(
+    originator_id: UUID | None = None,
+    version: int = 1,
+    topic: str = "topic",
+    state: bytes = b"state",
+) -> StoredEvent:
     """One stored event."""
     return StoredEvent(originator_id or uuid4(), version, topic, state)
 
@@ -167,6 +172,17 @@ def test_a_subscription_has_no_gap_and_no_repeat_over_a_kill(server, recorder_of
     assert seen == [*range(1, last + 1)]
 
 
+def test_a_subscription_outlives_a_connection_that_was_given_up(recorder_of):
+    """The client closes for good after some errors; another connection takes over."""
+    recorder = recorder_of()
+    recorder.insert_events([event_of()])
+    with recorder.subscribe() as subscription, ThreadPoolExecutor(1) as pool:
+        assert next(subscription).id == 1
+        recorder.datastore.run(lambda connections: connections.reads._nc.close())
+        recorder.insert_events([event_of(), event_of()])
+        assert pool.submit(lambda: [next(subscription).id for _ in range(2)]).result(20) == [2, 3]
+
+
 def test_a_slow_reader_gets_everything(recorder_of):
     """More is stored than waits in memory; what waits at the server comes later."""
     recorder = recorder_of()
@@ -213,11 +229,14 @@ def test_a_waiting_reader_is_ended_by_stop_and_by_close(factory_of):
 class Counted(Aggregate):
     """Counts."""
 
-    @event("Started")
+    class Started(Aggregate.Created):
+        """It began."""
+
+    @event(Started)
     def __init__(self) -> None:
         self.count = 0
 
-    @event("Counted")
+    @event("Added")
     def add(self) -> None:
         """One more."""
         self.count += 1
@@ -243,10 +262,11 @@ class Doubles(ProcessApplication[UUID]):
             processing_event.collect_events(Counted())
 
 
-def test_a_system_processes_each_event_once(server):
+def test_a_system_processes_each_event_once(variables):
     """The library's multi-threaded runner, over two applications with streams of their own."""
-    env = {"PERSISTENCE_MODULE": "hansard.bus.recorder", "NATS_URL": server.url}
-    runner = NewMultiThreadedRunner(System(pipes=[[Orders, Doubles]]), env)
+    runner: NewMultiThreadedRunner[UUID] = NewMultiThreadedRunner(
+        System(pipes=[[Orders, Doubles]]), variables
+    )
     with runner:
         orders, doubles = runner.get(Orders), runner.get(Doubles)
         for _ in range(20):

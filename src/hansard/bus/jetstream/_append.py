@@ -32,6 +32,9 @@ from hansard.bus.jetstream._wire import (
     EXPECTED_SEQUENCE,
     EXPECTED_SUBJECT,
     FIRST,
+    LOST_RACE,
+    STORE_FAILED,
+    UNFINISHED,
     NoAnswer,
     NotSent,
     Rejected,
@@ -43,9 +46,9 @@ TRANSACTION_BYTES_MAX = 8 * 1024 * 1024
 """Largest sum of bodies in one atomic batch: what the connection buffers."""
 
 RESEND_PAUSE_S = 0.02
-PASSING = frozenset({10176, 10210, 10164, 10077, 10071})
-"""Rejections after which the same may be sent again while nothing stands in its way: a batch with
-a hole, too many batches, a message in flight."""
+PASSING = LOST_RACE | UNFINISHED | {STORE_FAILED}
+"""Rejections after which the same may be sent again, if nothing is seen that explains them (and
+for a failure to store: if it names the subject, see `Rejected.passing`)."""
 
 
 class _Entry(msgspec.Struct):
@@ -231,7 +234,7 @@ class Appender:
 
         Raises Conflict for the first that lost.
         """
-        if error.code not in PASSING:
+        if not error.passing:
             raise _refused(entries[0], error) from error
         found = await self._found(entries)
         own = [
@@ -286,7 +289,7 @@ class Appender:
         self, entries: list[_Entry], error: Rejected, lost: Conflict | None
     ) -> tuple[list[_Entry], Conflict | None]:
         """What is still to be stored, up to the first commit that cannot be."""
-        if error.code not in PASSING:
+        if not error.passing:
             raise _refused(entries[0], error) from error
         found = await self._found(entries)
         missing: list[_Entry] = []

@@ -37,6 +37,11 @@ PENDING_BYTES_MAX = 8 * 1024 * 1024
 """What may wait to be written to the socket: one batch of 1,000 messages fits."""
 
 RECONNECT_WAIT_S = 0.1
+PING_INTERVAL_S = 5
+PINGS_UNANSWERED_MAX = 2
+"""A peer that vanished without a word is noticed after 15 s, half of what an append waits; with
+nats-py's own 120 s it would take minutes."""
+
 FLUSH_TIMEOUT_S = 5.0
 """Longest wait for room in the socket's buffer. nats-py waits for ever if it is not given."""
 
@@ -132,7 +137,11 @@ class Broker:
     async def open(cls, options: BrokerOptions) -> Broker:
         """Connect. Raises Unreachable after `connect_timeout_s`, BrokerError if refused."""
         broker = cls(options)
-        await broker._connect()
+        try:
+            await broker._connect()
+        except BaseException:
+            await broker.close()  # else it would be revived, for ever, for nobody
+            raise
         return broker
 
     @property
@@ -249,10 +258,11 @@ class Broker:
         For pushed messages: they carry their stream's subject, so the shared inbox cannot tell
         them apart.
         """
+        nc = self._nc  # another stands there once this one was given up
         subscription = await self._subscribe(inbox, receiver.receive)
 
         async def stop() -> None:
-            if not self._nc.is_closed and not subscription._closed:  # noqa: SLF001 -- no public word
+            if not nc.is_closed and not subscription._closed:  # noqa: SLF001 -- no public word
                 await subscription.unsubscribe()
 
         return stop
@@ -317,6 +327,8 @@ class Broker:
             "connect_timeout": max(1, int(options.connect_timeout_s)),
             "max_reconnect_attempts": -1,
             "reconnect_time_wait": RECONNECT_WAIT_S,
+            "ping_interval": PING_INTERVAL_S,
+            "max_outstanding_pings": PINGS_UNANSWERED_MAX,
             "pending_size": PENDING_BYTES_MAX,
             "flush_timeout": FLUSH_TIMEOUT_S,
             "error_cb": self._on_error,
@@ -333,7 +345,7 @@ class Broker:
         return arguments
 
     async def _on_error(self, error: Exception) -> None:
-        self._last_error = str(error) or repr(error)
+        before, self._last_error = self._last_error, str(error) or repr(error)
         text = self._last_error.lower()
         if self._refused is not None and not self._refused.done() and "authorization" in text:
             self._refused.set_result(self._last_error)
@@ -342,8 +354,9 @@ class Broker:
             for receiver in list(self._receivers.values()):
                 if isinstance(receiver, _Reply) and receiver.subject.lower() == denied.group(1):
                     receiver.lost(BrokerError(f"sending to {receiver.subject!r}", 403, text))
-        log = _log.debug if isinstance(error, OSError) else _log.warning
-        log("broker connection", error=self._last_error, url=self.url)
+        if self._last_error != before:  # ten attempts a second tell the same
+            log = _log.debug if isinstance(error, OSError) else _log.warning
+            log("broker connection", error=self._last_error, url=self.url)
 
     async def _on_disconnected(self) -> None:
         self._up.clear()

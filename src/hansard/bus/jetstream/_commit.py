@@ -13,7 +13,6 @@ from functools import partial
 
 import msgspec
 
-from hansard.bus.errors import BusError
 from hansard.bus.jetstream._calls import publish, publish_all
 from hansard.bus.jetstream._client import Broker
 from hansard.bus.jetstream._wire import FIRST, NoAnswer, Rejected
@@ -158,18 +157,16 @@ class Committer:
             self._schedule()
 
     def _settle(self, group: list[_Waiting], sent: asyncio.Task[int]) -> None:
-        try:
-            first = sent.result()
-        except Rejected:
-            # One of them lost: each goes alone and learns for itself.
-            for entry in group:
-                self._give_turn(entry)
-        except BusError as error:
+        error = None if sent.cancelled() else sent.exception()
+        if sent.cancelled() or (error is not None and not isinstance(error, Rejected)):
             for entry in group:
                 if not entry.future.done():
-                    entry.future.set_exception(NoAnswer(f"a batch of commits: {error}"))
+                    entry.future.set_exception(NoAnswer(f"a batch of commits: {error!r}"))
+        elif error is not None:  # one of them lost: each goes alone and learns for itself
+            for entry in group:
+                self._give_turn(entry)
         else:
-            for position, entry in enumerate(group, first):
+            for position, entry in enumerate(group, sent.result()):
                 if not entry.future.done():
                     entry.future.set_result(position)
 

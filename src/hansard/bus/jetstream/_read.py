@@ -22,6 +22,10 @@ from hansard.domain.ids import Life, StreamId
 TAIL_VERSIONS_MAX = 4_000
 """Up to this many versions are asked for by guessed names, one a version; more are listed first."""
 
+HEAD_VERSIONS_MAX = 200
+"""A read from the beginning up to one of these versions guesses names, too; a longer one takes the
+whole stream in one answer if that fits."""
+
 WILDCARDS_MAX = 200
 """Streams in one consistent request; more are read one after the other up to one position."""
 
@@ -164,7 +168,7 @@ class Reader:
     async def _commits(self, stream: StreamId, after: int, to: int | None) -> list[Stored]:
         """A stream's commits with first versions in (after, to], by version, unchecked."""
         prefix = subjects.prefix(self._workspace, stream)
-        if after == 0 and (to is None or to > TAIL_VERSIONS_MAX):
+        if after == 0 and (to is None or to > HEAD_VERSIONS_MAX):
             try:
                 messages = await self._direct.many(self._stream, {"multi_last": [f"{prefix}.*"]})
             except TooMany:

@@ -73,26 +73,39 @@ def snapshot_config(workspace: str) -> dict[str, Any]:
     }
 
 
-async def ensure(broker: Broker, workspace: str) -> None:
-    """Create the workspace's streams, or check those that exist. Needs rights to administer.
-
-    Raises Contradiction naming each setting that differs, BrokerError.
-    """
+async def present(broker: Broker, workspace: str) -> bool:
+    """Whether all streams of a workspace exist. Raises Contradiction for one that is not ours."""
     if broker.max_payload < PAYLOAD_BYTES_MIN:
         raise Contradiction(
             f"the server at {broker.url}",
             {"max_payload": (broker.max_payload, f"at least {PAYLOAD_BYTES_MIN}")},
         )
-    for wanted in (log_config(workspace), blob_config(workspace), snapshot_config(workspace)):
+    for wanted in _configs(workspace):
         existing = await config_of(broker, wanted["name"])
         if existing is None:
+            return False
+        compare(wanted, existing)
+    return True
+
+
+async def ensure(broker: Broker, workspace: str) -> None:
+    """Create what is missing of a workspace's streams. Needs rights to administer.
+
+    Raises Contradiction naming each setting that differs, BrokerError.
+    """
+    for wanted in _configs(workspace):
+        if await config_of(broker, wanted["name"]) is None:
             try:
                 await api(broker, f"STREAM.CREATE.{wanted['name']}", wanted)
             except BrokerError as error:
                 if error.code != NAME_IN_USE:
                     raise
-            existing = await config_of(broker, wanted["name"])
-        compare(wanted, existing or {})
+    if not await present(broker, workspace):
+        raise BrokerError("creating the workspace's streams", 0, "one of them is missing again")
+
+
+def _configs(workspace: str) -> list[dict[str, Any]]:
+    return [log_config(workspace), blob_config(workspace), snapshot_config(workspace)]
 
 
 async def config_of(broker: Broker, name: str) -> dict[str, Any] | None:

@@ -32,8 +32,13 @@ def block(headers: dict[str, str]) -> bytes:
 FIRST = block({EXPECTED_SEQUENCE: "0"})
 """The header of an ordinary commit: nothing stands on its subject yet."""
 
-LOST_RACE = frozenset({10071, 10164, 10077})
+STORE_FAILED = 10077
+LOST_RACE = frozenset({10071, 10164})
 """`err_code`s that mean: another message is there, or a condition does not hold."""
+
+UNFINISHED = frozenset({10176, 10210})
+"""`err_code`s of a batch that the server did not get whole, or had no room for."""
+
 
 _STATUS = re.compile(rb"NATS/1\.0 (\d{3})(?: ([^\r]*))?\r\n")
 _STORED = re.compile(
@@ -95,8 +100,17 @@ class Rejected(BusError):
 
     @property
     def lost_race(self) -> bool:
-        """Whether it means a conflict."""
+        """Whether it means a conflict. 10077 is any failure to store, a full disk too."""
+        if self.code == STORE_FAILED:
+            return "per subject" in self.description
         return self.code in LOST_RACE
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same may be sent again: a batch with a hole, too many batches at once, or a
+        race that nothing is seen of.
+        """
+        return self.lost_race or self.code in UNFINISHED
 
 
 class TooMany(BusError):

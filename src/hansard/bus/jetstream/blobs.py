@@ -35,10 +35,13 @@ class JetStreamBlobs:
         sha256 = hashlib.sha256(data).hexdigest()
         chunks = range(-(-len(data) // CHUNK_BYTES))
         for start in range(0, len(chunks), CHUNKS_AT_ONCE_MAX):
-            async with asyncio.TaskGroup() as tasks:
-                for number in chunks[start : start + CHUNKS_AT_ONCE_MAX]:
-                    body = data[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES]
-                    tasks.create_task(self._put(sha256, number, body))
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for number in chunks[start : start + CHUNKS_AT_ONCE_MAX]:
+                        body = data[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES]
+                        tasks.create_task(self._put(sha256, number, body))
+            except ExceptionGroup as failed:
+                raise failed.exceptions[0] from failed
         return sha256
 
     async def get(self, sha256: str, size: int) -> bytes:

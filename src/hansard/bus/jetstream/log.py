@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.errors import BusError, NotFound
+from hansard.bus.errors import NotFound
 from hansard.bus.jetstream import _streams
 from hansard.bus.jetstream._append import Appender
 from hansard.bus.jetstream._client import Broker
@@ -139,20 +139,21 @@ async def open_log(
 ) -> JetStreamLog:
     """Open a workspace's log, making its streams where they are missing.
 
-    `admin` may create streams; it is connected to for that alone. Without it the streams must
-    exist, and `runtime` only looks at them. `durability` is what the opener knows of the server.
+    `admin` may create streams; its connection is opened for that alone, where one is missing.
+    `durability` is what the opener knows of the server: `strict`, `relaxed` or `unknown`.
     Raises Unreachable, BrokerError (refused, no rights, no JetStream), Contradiction, BadName.
     """
     workspace_name(workspace)
-    administrator = await Broker.open(admin or runtime)
-    try:
-        await _streams.ensure(administrator, workspace)
-    finally:
-        await administrator.close()
     writes = await Broker.open(named(runtime, "writes"))
     try:
+        if not await _streams.present(writes, workspace):
+            administrator = await Broker.open(named(admin or runtime, "setup"))
+            try:
+                await _streams.ensure(administrator, workspace)
+            finally:
+                await administrator.close()
         reads = await Broker.open(named(runtime, "reads"))
-    except BusError:
+    except BaseException:
         await writes.close()
         raise
     return JetStreamLog(workspace, durability, writes, reads)

@@ -113,9 +113,7 @@ class RawWorkspace:
                 for message in chunk:
                     if until is not None and message.position > until:
                         return
-                    yield RawMessage(
-                        message.position, message.stamp, message.subject, message.data
-                    )
+                    yield RawMessage(message.position, message.stamp, message.subject, message.data)
                     if message.position == until:
                         return
         finally:

@@ -11,7 +11,7 @@ eventsourcing.persistence.PersistenceError
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from eventsourcing.persistence import DataError, InternalError, OperationalError
@@ -36,11 +36,11 @@ class OutcomeUnknown(OperationalError):
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translated() -> Generator[None]:
     """Raise the library's errors in place of ours."""
     try:
         yield
-    except TooLarge as error:
+    except (TooLarge, UnicodeEncodeError) as error:  # the latter: a name that is not text
         raise DataError(str(error)) from error
     except Corrupt as error:
         raise InternalError(f"{error.where}: {error.fact}") from error

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from eventsourcing.persistence import DataError, Notification, StoredEvent
+from eventsourcing.persistence import Notification, StoredEvent
 
 from hansard.bus import subjects
 from hansard.bus.jetstream._calls import api
@@ -66,11 +66,7 @@ async def select_events(
     """An aggregate's events. One request for all of up to 1,024; else their names first, then
     only what is wanted, a thousand a request.
     """
-    try:
-        originator = subjects.recorder_originator(place.prefix, str(originator_id))
-    except UnicodeEncodeError as error:
-        message = f"{originator_id!r} cannot be the id of an aggregate: {error}"
-        raise DataError(message) from error
+    originator = subjects.recorder_originator(place.prefix, str(originator_id))
     if wanted.is_all:
         try:
             messages = await direct.many(place.stream, {"multi_last": [f"{originator}.*"]})

@@ -23,7 +23,6 @@ from eventsourcing.persistence import (
 
 from hansard.bus import subjects
 from hansard.bus.errors import Unreachable
-from hansard.bus.jetstream._append import PASSING, RESEND_PAUSE_S, TRANSACTION_BYTES_MAX
 from hansard.bus.jetstream._calls import BATCH_MESSAGES_MAX, Outgoing, publish, publish_all
 from hansard.bus.jetstream._direct import Direct
 from hansard.bus.jetstream._wire import (
@@ -51,6 +50,11 @@ from hansard.domain.errors import Corrupt
 HEADROOM_BYTES = 8 * 1024
 """What of the server's limit for a message its subject and headers may take: a subject has at most
 some 700 bytes and stands twice, in a condition too."""
+
+INSERT_BYTES_MAX = 8 * 1024 * 1024
+"""Largest sum of an insert's bodies: what the connection buffers."""
+
+RESEND_PAUSE_S = 0.02
 
 
 class Newest(msgspec.Struct, frozen=True):
@@ -103,7 +107,7 @@ class Writer:
                 raise IntegrityError(_twice(subject))
             seen.add(subject)
             total += len(body)
-            if len(body) > limit - HEADROOM_BYTES or total > TRANSACTION_BYTES_MAX:
+            if len(body) > limit - HEADROOM_BYTES or total > INSERT_BYTES_MAX:
                 raise DataError(_too_large(event, len(body), limit - HEADROOM_BYTES, total))
             messages.append((subject, body, FIRST))
         return messages
@@ -124,14 +128,10 @@ class Writer:
         """
         upstream = tracking.application_name
         newest = self._newest.get(upstream)
-        if newest is None or read or newest.notification_id >= tracking.notification_id:
+        if newest is None or read:
             newest = await self.newest(direct, upstream)
         if newest.notification_id >= tracking.notification_id:
-            message = (
-                f"notification {tracking.notification_id} of {upstream!r} cannot be tracked: "
-                f"{newest.notification_id} was processed before"
-            )
-            raise IntegrityError(message)
+            raise IntegrityError(_processed(tracking, newest.notification_id))
         filter_ = f"{subjects.recorder_upstream(self._place.prefix, upstream)}.*"
         return block({EXPECTED_SEQUENCE: str(newest.position), EXPECTED_SUBJECT: filter_})
 
@@ -215,16 +215,23 @@ class _Insert:
         Raises IntegrityError for one that another writer stored, OperationalError for a rejection
         that is no lost race.
         """
-        if isinstance(error, Rejected) and error.code not in PASSING:
-            raise OperationalError(f"{self._what()} was refused: {error}; nothing was stored")
-        place, names = self._writer.place, [subject for subject, _, _ in self._events]
-        if self._tracking is not None:
-            names.append(tracking_subject(place.prefix, self._tracking))
+        refused = isinstance(error, Rejected) and not error.passing
+        if refused and not self._unknown:
+            raise self._given_up(error) from error
+        place, tracking = self._writer.place, self._tracking
+        names = [subject for subject, _, _ in self._events]
+        if tracking is not None:
+            names.append(tracking_subject(place.prefix, tracking))
         found = {each.subject: each for each in await self._points.named(place.stream, names)}
         for subject, message in found.items():
             if mark_of(message.data, subject) != self._mark:
+                if tracking is not None and subject == names[-1]:
+                    told = _processed(tracking, tracking.notification_id)
+                    raise IntegrityError(told) from error
                 raise IntegrityError(_twice(subject)) from error
         if not found:
+            if refused:
+                raise self._given_up(error) from error
             return None
         if len(found) != len(names):
             fact = f"{len(found)} of its {len(names)} records are stored"
@@ -244,7 +251,7 @@ class _Insert:
         else:
             raise self._given_up(error) from error
 
-    def _given_up(self, error: NoAnswer | Rejected | Unreachable) -> Exception:
+    def _given_up(self, error: Exception) -> Exception:
         if self._unknown:
             return OutcomeUnknown(self._what(), time.monotonic() - self._began)
         if isinstance(error, Unreachable):
@@ -261,6 +268,13 @@ def _twice(subject: str) -> str:
     return f"{subject!r} is already recorded: get the aggregate again and decide again"
 
 
+def _processed(tracking: Tracking, newest: int) -> str:
+    return (
+        f"notification {tracking.notification_id} of {tracking.application_name!r} cannot be "
+        f"tracked: {newest} was processed before; go on after the newest"
+    )
+
+
 def _too_large(event: StoredEvent, size: int, limit: int, total: int) -> str:
     what = f"version {event.originator_version} of {event.originator_id}"
     if size > limit:
@@ -269,6 +283,6 @@ def _too_large(event: StoredEvent, size: int, limit: int, total: int) -> str:
             "keep large values elsewhere and record a reference to them"
         )
     return (
-        f"the events up to {what} have {total:,} bytes, {TRANSACTION_BYTES_MAX:,} can be stored "
+        f"the events up to {what} have {total:,} bytes, {INSERT_BYTES_MAX:,} can be stored "
         "at once: save fewer at a time"
     )

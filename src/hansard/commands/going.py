@@ -1,0 +1,152 @@
+"""`hansard run resume`, `fork` and `settle`: how a run goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hansard.agents import runs as actions
+from hansard.bus.states import RunView
+from hansard.commands import _child, _show
+from hansard.commands._open import Options, find_run, reading
+from hansard.domain import values
+from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.run import ForkEffects, RunState, RunStatus
+from hansard.domain.steps import Verdict
+
+
+class OneVerdict(CallerError):
+    """No verdict was given, or several."""
+
+    def __init__(self, given: list[str]) -> None:
+        has = f"{' and '.join(given)} were given" if given else "none was given"
+        super().__init__(
+            f"a step is settled by exactly one verdict, {has}: choose one of "
+            "--happened RESULT, --did-not-happen, --reuse, --run-again"
+        )
+        self.given = given
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says of a step."""
+
+    happened: str | None = None
+    did_not_happen: bool = False
+    reuse: bool = False
+    run_again: bool = False
+    because: str = ""
+
+    def verdict(self) -> Verdict:
+        """The one verdict. Raises OneVerdict."""
+        named = {
+            "--happened": (self.happened is not None, Verdict.HAPPENED),
+            "--did-not-happen": (self.did_not_happen, Verdict.DID_NOT_HAPPEN),
+            "--reuse": (self.reuse, Verdict.REUSE),
+            "--run-again": (self.run_again, Verdict.RUN_AGAIN),
+        }
+        given = [name for name, (is_given, _) in named.items() if is_given]
+        if len(given) != 1:
+            raise OneVerdict(given)
+        return named[given[0]][1]
+
+
+def result_from(text: str) -> Any:
+    """A result as typed: JSON, with values as `hansard run trace` shows them; else the text."""
+    try:
+        plain = msgspec.json.decode(text.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return text
+    try:
+        return values.revive(plain)
+    except BadValue:  # an object with a key of the user's own that begins with "$"
+        return plain
+
+
+async def settle(options: Options, run: str, step: str, said: Said, *, json: bool) -> int:
+    """Say what is true of a step. Raises OneVerdict, Refused, NotFound, BadName, BadValue."""
+    verdict = said.verdict()
+    result = result_from(said.happened) if said.happened is not None else None
+    async with reading(options) as workspace:
+        run = await find_run(workspace, run)
+        await actions.settle(
+            workspace, run, step, verdict.value, result=result, because=said.because
+        )
+        view = await workspace.states.run(run)
+        agent, settled = actions.find_step(view, step)
+    name = f"{agent}#{settled.number}"
+    if json:
+        _show.emit({"run": run, "step": name, "verdict": verdict, "status": settled.status})
+    else:
+        told = f"step {name} ({settled.tool}) is settled: {verdict.value}, now {settled.status}"
+        _show.write(told)
+    _show.hint(_next(view))
+    return 0
+
+
+def _next(view: RunView) -> str:
+    """What to do after a step was settled."""
+    still = [
+        f"{agent}#{step.number}"
+        for agent, state in view.agents.items()
+        for step in state.open_steps
+        if step.effects.value in ("once", "reconcile")
+    ]
+    if still:
+        return f"still open: {', '.join(still)}; settle them too, or resume: {_resume(view.run)}"
+    return f"go on with: {_resume(view.run)}"
+
+
+def _resume(run: str) -> str:
+    return f"hansard run resume {run} -- COMMAND"
+
+
+async def fork(
+    options: Options, run: str, at: str | None, effects: ForkEffects, *, json: bool
+) -> int:
+    """Begin a new run where another stood; its id is the answer. Raises NotFound, BadName."""
+    async with reading(options) as workspace:
+        run = await find_run(workspace, run)
+        child = await actions.fork(workspace, run, at, effects)
+        life = await workspace.states.life(child)
+    if json:
+        vector = life.forked.at if life.forked is not None else {}
+        _show.emit({"run": child, "parent": run, "effects": effects, "vector": vector})
+    else:
+        _show.write(child)
+    meant = {
+        ForkEffects.SHADOW: "tools with effects return the parent's outcome or a declared shadow",
+        ForkEffects.LIVE: "tools with effects run, and may repeat what the parent did",
+    }
+    _show.hint(f"effects={effects.value}: {meant[effects]}\ngo on with: {_resume(child)}")
+    return 0
+
+
+async def resume(options: Options, run: str, command: list[str]) -> int:
+    """Run a command that goes on with a run, or say how to."""
+    if command:
+        return await _child.run(options, run, command, "resume")
+    async with reading(options) as workspace:
+        run = await find_run(workspace, run)
+        view = await workspace.states.run(run)
+    _show.write(_how(run, view.life))
+    for agent, state in view.agents.items():
+        for step in state.open_steps:
+            if step.effects.value in ("once", "reconcile"):
+                _show.hint(f"open: {agent}#{step.number} ({step.tool}) may need settling first")
+    return 0
+
+
+def _how(run: str, life: RunState) -> str:
+    stands = f"run {run} ({life.workflow}) is {life.status.value}"
+    if life.status is RunStatus.COMPLETED:
+        stands += "; resuming replays it from the record and records what is new"
+    program = (
+        f"It was started by {life.program!r}: a label, which is never run from the record."
+        if life.program
+        else "Its record does not name the program that started it."
+    )
+    return (
+        f"{stands}.\n{program}\nRun that program again so that it picks this run up:\n"
+        f"  {_resume(run)}\nor in code: record.run(run={run!r}, agent=..., role=...)"
+    )

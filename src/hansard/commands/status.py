@@ -1,0 +1,143 @@
+"""`hansard status`: what the broker is and what the workspace holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from hansard._connect import find_broker
+from hansard.bus import subjects
+from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.server import peek
+from hansard.commands import _lives, _show
+from hansard.commands._open import Options, check_data_dir, data_dir_of, masked, reading
+from hansard.settings import Settings
+
+MEANING = {
+    "strict": "an acknowledged commit is on disk",
+    "relaxed": "an acknowledged commit is on disk within about 14 ms",
+    "unknown": "the server does not let us see its sync interval: give a system account's login",
+}
+"""What each durability promises, said wherever it is shown."""
+
+
+class BrokerStatus(msgspec.Struct, kw_only=True):
+    """The broker. `pid` and `data_dir` only of the embedded one."""
+
+    kind: str = "broker"
+    running: bool
+    embedded: bool
+    url: str | None = None
+    version: str | None = None
+    durability: str = "unknown"
+    pid: int | None = None
+    data_dir: str | None = None
+
+
+async def status(options: Options, *, start: bool, json: bool) -> int:
+    """Print the status; starts no broker unless asked to. 1 where none runs."""
+    settings = options.settings()
+    embedded = settings.nats_url is None
+    if embedded and not start:
+        check_data_dir(settings)
+        if peek(data_dir_of(settings)) is None:
+            return _stopped(settings, json=json)
+    broker = await find_broker(settings)
+    try:
+        raw = await RawWorkspace.open(broker.runtime, settings.workspace)
+        try:
+            told = broker_status(settings, broker.runtime.urls, broker.durability)
+            told.version = told.version or raw.server_version
+            workspaces = await raw.workspaces()
+            figures = await raw.figures()
+        finally:
+            await raw.close()
+        exists = settings.workspace in workspaces
+        held = await _workspace(options, figures) if exists else None
+    finally:
+        await broker.release()
+    if json:
+        _show.emit(told)
+        _show.emit(
+            {"kind": "workspace", "workspace": settings.workspace, "exists": exists, **(held or {})}
+        )
+    else:
+        _print(settings, told, held, workspaces)
+    return 0
+
+
+def broker_status(settings: Settings, urls: tuple[str, ...], durability: str) -> BrokerStatus:
+    """A running broker, without its passwords."""
+    running = peek(data_dir_of(settings)) if settings.nats_url is None else None
+    return BrokerStatus(
+        running=True,
+        embedded=settings.nats_url is None,
+        url=", ".join(masked(url) for url in urls),
+        version=running.version if running is not None else None,
+        durability=durability,
+        pid=running.server_pid if running is not None else None,
+        data_dir=str(data_dir_of(settings)) if settings.nats_url is None else None,
+    )
+
+
+def _stopped(settings: Settings, *, json: bool) -> int:
+    folder = str(data_dir_of(settings))
+    if json:
+        _show.emit(BrokerStatus(running=False, embedded=True, data_dir=folder))
+    else:
+        _show.write(f"no broker runs in {folder}")
+    _show.hint("start one with 'hansard up', or look with 'hansard status --start'")
+    return 1
+
+
+async def _workspace(options: Options, figures: list[Any]) -> dict[str, Any]:
+    async with reading(options) as workspace:
+        lives = await _lives.read(workspace)
+    name = options.settings().workspace
+    log = next(f for f in figures if f.name == subjects.log_stream(name))
+    by_status = Counter("unreadable" if life.problem else life.state.status.value for life in lives)
+    return {
+        "position": log.last,
+        "commits": log.messages,
+        "bytes": sum(f.bytes for f in figures),
+        "streams": [msgspec.structs.asdict(f) for f in figures],
+        "runs": dict(by_status),
+    }
+
+
+def _print(
+    settings: Settings, told: BrokerStatus, held: dict[str, Any] | None, workspaces: list[str]
+) -> None:
+    where = "embedded" if told.embedded else "outside"
+    rows: list[tuple[str, object]] = [
+        ("broker", f"{told.url} ({where}, nats-server {told.version})"),
+        ("pid", told.pid),
+        ("durability", f"{told.durability}: {MEANING.get(told.durability, '')}"),
+        ("data", told.data_dir),
+        ("workspace", settings.workspace),
+    ]
+    if held is None:
+        _show.write(_show.pairs(rows))
+        known = ", ".join(workspaces) or "none yet"
+        _show.hint(f"the broker has no workspace {settings.workspace!r}; there are: {known}")
+        return
+    runs = ", ".join(f"{count} {status}" for status, count in sorted(held["runs"].items()))
+    rows += [
+        ("position", str(held["position"])),
+        ("commits", f"{held['commits']:,}"),
+        ("bytes", _show.size(held["bytes"])),
+        ("runs", runs or "none"),
+    ]
+    columns = (
+        _show.Column("stream", whole=True),
+        _show.Column("messages", right=True),
+        _show.Column("size", right=True),
+        _show.Column("last", right=True),
+    )
+    streams = [
+        [f["name"], f"{f['messages']:,}", _show.size(f["bytes"]), str(f["last"])]
+        for f in held["streams"]
+    ]
+    _show.write(_show.pairs(rows), "", _show.table(columns, streams))

@@ -1,0 +1,143 @@
+"""`hansard up`: hold the broker and show what is recorded, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Generator
+from datetime import UTC, datetime
+
+from hansard._connect import Broker, find_broker, open_workspace
+from hansard.bus.check import RawMessage
+from hansard.bus.codec import decode
+from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.commands import _show
+from hansard.commands._open import Options, masked
+from hansard.commands.status import MEANING, broker_status
+from hansard.domain.errors import Corrupt
+from hansard.domain.ids import run_of
+from hansard.settings import Settings
+
+
+async def up(options: Options, after: int | None, *, json: bool) -> int:
+    """Run in the foreground until SIGINT or SIGTERM; 0 then.
+
+    Raises Unreachable, ServerError, Contradiction, Corrupt (the log is shorter than `after`).
+    """
+    settings = options.settings()
+    stop = asyncio.Event()
+    with _until_told(stop):
+        broker = await find_broker(settings)
+        try:
+            await (await open_workspace(settings)).close()  # makes the streams, or checks them
+            raw = await RawWorkspace.open(broker.runtime, settings.workspace)
+            try:
+                _, head = await raw.bounds()
+                _begin(settings, broker, raw, head, json=json)
+                await _follow(raw, head if after is None else after, stop, json=json)
+            finally:
+                await raw.close()
+        finally:
+            await broker.release()
+    if not json:
+        _show.hint("stopped")
+    return 0
+
+
+@contextlib.contextmanager
+def _until_told(stop: asyncio.Event) -> Generator[None]:
+    """Have SIGINT and SIGTERM set an event."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+async def _follow(raw: RawWorkspace, after: int, stop: asyncio.Event, *, json: bool) -> None:
+    """Print one line a commit until told to stop."""
+
+    async def show() -> None:
+        async with contextlib.aclosing(raw.follow(after)) as messages:
+            async for message in messages:
+                _commit(message, json=json)
+
+    following = asyncio.ensure_future(show())
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        if not following.done():
+            following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+
+
+def _begin(settings: Settings, broker: Broker, raw: RawWorkspace, head: int, *, json: bool) -> None:
+    told = broker_status(settings, broker.runtime.urls, broker.durability)
+    told.version = told.version or raw.server_version
+    if json:
+        workspace = settings.workspace
+        _show.emit({"kind": "up", "workspace": workspace, "position": head, "broker": told})
+        sys.stdout.flush()
+        return
+    of = f"embedded, pid {told.pid}" if told.embedded else "outside"
+    lines = [
+        f"workspace   {settings.workspace}, at position {head}",
+        f"broker      {told.url} ({of}, nats-server {told.version})",
+        f"durability  {told.durability}: {MEANING.get(told.durability, '')}",
+    ]
+    if told.embedded:
+        lines.append(f"data        {told.data_dir}")
+    lines.append("stop it with Ctrl-C")
+    _show.hint(masked("\n".join(lines)))
+
+
+def _commit(message: RawMessage, *, json: bool) -> None:
+    """One line for one commit; a body that is none is shown as what it is."""
+    seconds, ns = divmod(message.stamp, 1_000_000_000)
+    time = datetime.fromtimestamp(seconds, UTC).replace(microsecond=ns // 1_000)
+    try:
+        stream, commit = decode(message.subject, message.body)
+    except Corrupt as error:
+        if json:
+            _show.emit(
+                {
+                    "kind": "corrupt",
+                    "position": message.position,
+                    "subject": message.subject,
+                    "fact": error.fact,
+                }
+            )
+            sys.stdout.flush()
+        else:
+            _show.hint(f"{message.position:>8}  {time:%H:%M:%S.%f}  corrupt: {error}")
+        return
+    run = run_of(stream)
+    if json:
+        _show.emit(
+            {
+                "kind": "commit",
+                "position": message.position,
+                "time": time.isoformat(),
+                "run": run,
+                "stream": str(stream),
+                "version": commit.version,
+                "commit": commit.id,
+                "actor": commit.actor.agent,
+                "epoch": commit.epoch,
+                "events": [event.type for event in commit.events],
+            }
+        )
+        sys.stdout.flush()
+        return
+    events = ", ".join(event.type for event in commit.events)
+    where = f"run {run} " if run is not None else ""
+    text = f"{message.position:>8}  {time:%H:%M:%S.%f}  {where}{stream}@{commit.version}  {events}"
+    _show.hint(text.replace("\n", " "))

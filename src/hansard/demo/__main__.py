@@ -1,0 +1,17 @@
+"""`python -m hansard.demo`, for where the command `hansard` is not installed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from hansard.demo import main
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m hansard.demo", description=main.__doc__)
+    parser.add_argument("--json", action="store_true", help="NDJSON instead of text")
+    parser.add_argument("--data-dir", type=Path, help="where the record and the reports go")
+    parser.add_argument("--seed", type=int, help="the moment of the kill")
+    given = parser.parse_args()
+    sys.exit(main(given.json, given.data_dir, given.seed))

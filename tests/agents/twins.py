@@ -1,0 +1,237 @@
+"""One scenario for both clients.
+
+A scenario is an `async def` that awaits every call it makes on the session. Played with the async
+client it runs in a loop. Played with the sync client every awaited thing is done at once, in the
+scenario's own thread and with no loop anywhere: the coroutine never suspends, so it is driven to
+its end by one `send`. Tools are written as `async def` and become plain functions there.
+"""
+
+import asyncio
+import contextlib
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import hansard
+from hansard.bus.log import Stored
+
+FACTS = ("checkpoint", "checkpoint_data", "decide", "message", "resource", "hand_off", "context")
+
+
+def at_once(work: Coroutine[Any, Any, Any]) -> Any:
+    """Drive a coroutine that never suspends to its end, without a loop."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        return stop.value
+    work.close()
+    message = "a scenario waited for something that is not the client's"
+    raise AssertionError(message)
+
+
+def plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A scenario's tool or branch as the plain function that the sync client calls."""
+    if inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        def generate(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            inner = function(*args, **kwargs)
+            try:
+                while True:
+                    try:
+                        item = at_once(inner.__anext__())
+                    except StopAsyncIteration:
+                        return
+                    yield item
+            finally:
+                at_once(inner.aclose())
+
+        return generate
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return at_once(function(*args, **kwargs))
+
+    return call
+
+
+class SyncTool:
+    """A tool of the sync client, awaited."""
+
+    def __init__(self, tool: Callable[..., Any]) -> None:
+        self.raw = tool
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.raw.spec.is_stream:  # type: ignore[attr-defined] # a hansard.Tool
+            return self._iterate(*args, **kwargs)
+        return self._call(*args, **kwargs)
+
+    async def _call(self, *args: Any, **kwargs: Any) -> Any:
+        return self.raw(*args, **kwargs)
+
+    async def _iterate(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        items = self.raw(*args, **kwargs)
+        try:
+            for item in items:
+                yield item
+        finally:
+            items.close()
+
+
+class TwinSession:
+    """A session of either client, awaited."""
+
+    def __init__(self, session: Any, *, is_async: bool) -> None:
+        self.raw = session
+        self.is_async = is_async
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.raw, name)
+        if self.is_async or name not in FACTS:
+            return found
+
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            return found(*args, **kwargs)
+
+        return awaited
+
+    def tool(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+        """Declare an `async def` as a tool of this session."""
+
+        def declare(function: Callable[..., Any]) -> Any:
+            if self.is_async:
+                return self.raw.tool(**options)(function)
+            for name in ("shadow", "effects"):  # what is called like a tool is awaited like one
+                options[name] = _plain_option(options.get(name))
+            given = {name: value for name, value in options.items() if value is not None}
+            return SyncTool(self.raw.tool(**given)(plain(function)))
+
+        return declare
+
+    async def gather(self, *branches: Callable[[], Any]) -> list[Any]:
+        """Run branches (functions that give something to await) side by side."""
+        if self.is_async:
+            found: list[Any] = await self.raw.gather(*(branch() for branch in branches))
+            return found
+        return list(self.raw.gather(*(functools.partial(_run, branch) for branch in branches)))
+
+    async def resumable(self, items: Any, **options: Any) -> AsyncIterator[Any]:
+        """The items not yet done."""
+        if self.is_async:
+            async for item in self.raw.resumable(items, **options):
+                yield item
+        else:
+            for item in self.raw.resumable(items, **options):
+                yield item
+
+
+def _plain_option(value: Any) -> Any:
+    if inspect.iscoroutinefunction(value):
+        return plain(value)
+    if isinstance(value, hansard.reconcile(at_once).__class__):
+        return hansard.reconcile(plain(value.ask)) if _is_async(value.ask) else value
+    return value
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function)
+
+
+async def _branch(branch: Callable[[], Any]) -> Any:
+    return await branch()
+
+
+def _run(branch: Callable[[], Any]) -> Any:
+    return at_once(_branch(branch))
+
+
+class TwinRecord:
+    """A record of either client, awaited."""
+
+    def __init__(self, record: Any, *, is_async: bool) -> None:
+        self.raw = record
+        self.is_async = is_async
+
+    @contextlib.asynccontextmanager
+    async def run(self, workflow: str | None = "w", **options: Any) -> AsyncIterator[TwinSession]:
+        """Begin, join, resume or replay a run."""
+        options.setdefault("agent", "ada")
+        options.setdefault("role", "writer")
+        if self.is_async:
+            async with self.raw.run(workflow, **options) as session:
+                yield TwinSession(session, is_async=True)
+        else:
+            with self.raw.run(workflow, **options) as session:
+                yield TwinSession(session, is_async=False)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.raw, name)
+        if self.is_async:
+            return found
+
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            return found(*args, **kwargs)
+
+        return awaited
+
+    async def io(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Await something of the bus, on the loop that owns it."""
+        return await work if self.is_async else self.raw._portal.run(work)
+
+    async def commits(self, run: str) -> list[Stored]:
+        """A run's own commits as they stand in the log."""
+        found: list[Stored] = await self.io(self.raw.workspace.log.read_run(run))
+        return found
+
+    async def tags(self, run: str, agent: str | None = "ada") -> list[str]:
+        """The tags of an agent's events in order (of every event, for None)."""
+        return [
+            recorded.type
+            for stored in await self.commits(run)
+            if agent is None or getattr(stored.stream, "agent", None) == agent
+            for recorded in stored.commit.events
+        ]
+
+    async def steps(self, run: str, agent: str = "ada") -> list[Any]:
+        """An agent's steps."""
+        view = await self.state(run)
+        return list(view.agent(agent).steps.values())
+
+
+class Lab:
+    """A fresh workspace on the test session's broker, opened by one of the two clients."""
+
+    def __init__(self, kind: str, data_dir: Path, workspace: str) -> None:
+        self.is_async = kind == "async"
+        self.data_dir = data_dir
+        self.workspace = workspace
+
+    @contextlib.asynccontextmanager
+    async def connect(self, **options: Any) -> AsyncIterator[TwinRecord]:
+        """Open the workspace; each connection is another process's, as far as the record knows."""
+        options = {"workspace": self.workspace, "data_dir": self.data_dir, **options}
+        if self.is_async:
+            async with hansard.connect_async(**options) as record:
+                yield TwinRecord(record, is_async=True)
+        else:
+            with hansard.connect(**options) as record:
+                yield TwinRecord(record, is_async=False)
+
+    def play(self, scenario: Coroutine[Any, Any, None]) -> None:
+        """Play a scenario with this client."""
+        if self.is_async:
+            asyncio.run(scenario)
+        else:
+            at_once(scenario)
+
+
+def twins(scenario: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that plays its scenario with the client of its `lab`."""
+
+    @functools.wraps(scenario)
+    def test(**fixtures: Any) -> None:
+        fixtures["lab"].play(scenario(**fixtures))
+
+    return test

@@ -1,0 +1,72 @@
+"""A broker and real runs on it, made once, and the command line over them."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+import hansard
+from hansard.cli import main
+from tests.cli.support import WORKSPACE, Call, Ran, Runs, environment, make_runs
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory that all tests share."""
+    return tmp_path_factory.mktemp("cli") / "data"
+
+
+@pytest.fixture(scope="session")
+def record(home: Path) -> Iterator[hansard.Record]:
+    """The workspace that all tests share, held open so that its broker stays."""
+    with hansard.connect(workspace=WORKSPACE, data_dir=home, durability="relaxed") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def runs(record: hansard.Record) -> Runs:
+    """The runs that every test reads and none writes to."""
+    return make_runs(record)
+
+
+@pytest.fixture
+def call(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Call]:
+    """Run the command line in this process: `call("runs", "--json")`."""
+
+    def run(*arguments: str, workspace: str = WORKSPACE) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["hansard", *arguments])
+        monkeypatch.setenv("HANSARD_DATA_DIR", str(home))
+        monkeypatch.setenv("HANSARD_WORKSPACE", workspace)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main()
+        told = capsys.readouterr()
+        code = left.value.code
+        return Ran(code if isinstance(code, int) else 0, told.out, told.err)
+
+    yield run
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def shell(home: Path) -> Call:
+    """Run the command line in a process of its own."""
+
+    def run(*arguments: str, stdin: str | None = None, **env: str) -> Ran:
+        done = subprocess.run(
+            [sys.executable, "-m", "hansard", *arguments],
+            env=environment(home, **env),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            input=stdin,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    return run

@@ -1,0 +1,117 @@
+"""Messages put into a workspace behind the log's back."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from hansard.bus import subjects
+from hansard.bus.codec import encode, record
+from hansard.bus.jetstream._calls import api, publish
+from hansard.bus.jetstream._client import Broker
+from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.server import ServerInfo, peek
+from hansard.domain.events import Actor, Commit, Event, Recorded, Tx
+from hansard.domain.ids import StreamId
+
+
+def options(home: Path) -> BrokerOptions:
+    """The administrator's way to the broker of a data directory."""
+    info = peek(home)
+    assert isinstance(info, ServerInfo)
+    return BrokerOptions(urls=(info.url,), user=info.admin.user, password=info.admin.password)
+
+
+def administer(home: Path, work: Callable[[Broker], Coroutine[Any, Any, None]]) -> None:
+    """Do something as the administrator."""
+
+    async def run() -> None:
+        broker = await Broker.open(options(home))
+        try:
+            await work(broker)
+        finally:
+            await broker.close()
+
+    asyncio.run(run())
+
+
+def publish_raw(home: Path, *messages: tuple[str, bytes]) -> None:
+    """Publish bodies to subjects."""
+
+    async def work(broker: Broker) -> None:
+        for subject, body in messages:
+            await publish(broker, subject, body, b"")
+
+    administer(home, work)
+
+
+def commit(version: int, *events: Event | Recorded, epoch: int = 1, **fields: Any) -> Commit:
+    """A commit of some events."""
+    return Commit(
+        id=str(uuid4()),
+        version=version,
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+        actor=Actor("somebody"),
+        epoch=epoch,
+        events=tuple(
+            event if isinstance(event, Recorded) else record(event, str(uuid4()))
+            for event in events
+        ),
+        **fields,
+    )
+
+
+def tx(index: int, count: int) -> Tx:
+    """A place in a transaction of its own."""
+    return Tx(str(uuid4()), index, count)
+
+
+def plant(home: Path, workspace: str, *planted: tuple[StreamId, Commit]) -> None:
+    """Publish commits to where they belong."""
+    publish_raw(
+        home,
+        *(
+            (subjects.subject(workspace, stream, told.version), encode(stream, told))
+            for stream, told in planted
+        ),
+    )
+
+
+def delete_blobs(home: Path, workspace: str) -> None:
+    """Purge a workspace's blobs."""
+
+    async def work(broker: Broker) -> None:
+        await api(broker, f"STREAM.PURGE.{subjects.blob_stream(workspace)}", {})
+
+    administer(home, work)
+
+
+def raw_messages(home: Path, workspace: str) -> list[tuple[str, bytes]]:
+    """Every message of a workspace's log, as (subject, body)."""
+
+    async def read() -> list[tuple[str, bytes]]:
+        raw = await RawWorkspace.open(options(home), workspace)
+        try:
+            _, last = await raw.bounds()
+            return [(m.subject, m.body) async for m in raw.follow(until=last)]
+        finally:
+            await raw.close()
+
+    return asyncio.run(read())
+
+
+def copied(
+    home: Path, source: str, target: str, change: Callable[[Commit], Commit] = lambda same: same
+) -> None:
+    """Copy a log into another workspace whose streams exist, forging commits on the way."""
+    forged = []
+    for subject, body in raw_messages(home, source):
+        told = change(msgspec.json.decode(body, type=Commit))
+        renamed = subject.replace(f"hansard.{source}.", f"hansard.{target}.", 1)
+        forged.append((renamed, msgspec.json.encode(told)))
+    publish_raw(home, *forged)

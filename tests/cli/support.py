@@ -1,0 +1,178 @@
+"""Real runs, made through the public client, and what a command did."""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tenacity import wait_none
+
+import hansard
+
+SRC = Path(hansard.__file__).parents[1]
+WORKSPACE = "lab"
+BIG = 100_000
+"""Characters of a result that must go to a blob."""
+
+
+class Ran(msgspec.Struct):
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Its stdout as NDJSON."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Runs(msgspec.Struct):
+    """The ids of the runs that every test reads and none writes to."""
+
+    team: str
+    failed: str
+    doubt: str
+    settled: str
+    forked: str
+
+
+Call = Callable[..., Ran]
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """A clean environment for a child."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HANSARD_", "COLUMNS"))}
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        kept.pop(name, None)
+    return kept | {
+        "PYTHONPATH": str(SRC),
+        "HANSARD_DATA_DIR": str(home),
+        "HANSARD_WORKSPACE": WORKSPACE,
+        **more,
+    }
+
+
+def make_runs(record: hansard.Record) -> Runs:
+    """Real runs: complete with two agents, failed, in doubt, settled, forked."""
+    whole = team(record)
+    return Runs(
+        team=whole,
+        failed=failed(record),
+        doubt=in_doubt(record, "doubt"),
+        settled=settled(record),
+        forked=record.fork(whole, at="researcher_1@6"),
+    )
+
+
+def team(record: hansard.Record) -> str:
+    """A complete run of two agents with one of everything."""
+    tries = iter(range(9))
+    with record.run(
+        "paper-pipeline",
+        agent="researcher_1",
+        role="researcher",
+        conversation="talk",
+        labels={"kind": "test"},
+    ) as session:
+
+        @session.tool(effects="pure")
+        def add(a: int, b: int) -> int:
+            return a + b
+
+        @session.tool(effects="pure")
+        def big(size: int) -> str:
+            return "x" * size
+
+        @session.tool(effects="idempotent", attempts=3, wait=wait_none())
+        def flaky(x: str) -> Any:
+            if next(tries) < 1:
+                message = "not \x1b[31myet"
+                raise ValueError(message)
+            return (x, {1, 2})
+
+        @session.tool(effects="composite")
+        def both(n: int) -> int:
+            session.resource(f"file:///{n}")
+            return int(add(n, 1)) + int(add(n, 2))
+
+        @session.tool(effects="pure")
+        def chat(messages: list[Any]) -> int:
+            return len(messages)
+
+        @session.tool(effects="pure")
+        def absent(key: str) -> str:
+            return {"there": "yes"}[key]
+
+        session.message("user", "find papers", tokens=3)
+        add(1, 2)
+        both(5)
+        big(BIG)
+        flaky("a")
+        said = [{"role": "user", "content": "hello " * 200}]
+        for _ in range(3):
+            said.append({"role": "assistant", "content": f"{chat(list(said))}"})
+        with contextlib.suppress(KeyError):
+            absent("nowhere")
+        session.gather(lambda: add(10, 1), lambda: add(20, 2), lambda: None)
+        add(3, 4)
+        session.checkpoint("gathered", papers=3)
+        session.decide(
+            "Which first?",
+            selected="p1",
+            alternatives=[{"id": "p1", "score": 0.9}, "p2"],
+            threshold=0.85,
+            confidence=0.9,
+            because="it is newest",
+        )
+        with record.run(run=session.run, agent="writer", role="writer") as writer:
+
+            @writer.tool(effects="once")
+            def mail(to: str) -> dict[str, str]:
+                return {"sent": to}
+
+            mail("x@example.org")
+        return session.run
+
+
+def failed(record: hansard.Record) -> str:
+    """A run that its gate ended."""
+    with (
+        contextlib.suppress(hansard.Blocked),
+        record.run("cleaning", agent="a", role="r", gate=[hansard.deny("remove")]) as session,
+    ):
+        run = session.run
+
+        @session.tool
+        def remove(path: str) -> None:
+            return None
+
+        remove("everything")
+    return run
+
+
+def in_doubt(record: hansard.Record, workflow: str) -> str:
+    """A run whose only step is in doubt."""
+    with (
+        contextlib.suppress(TimeoutError),
+        record.run(workflow, agent="sender", role="sender") as session,
+    ):
+        run = session.run
+
+        @session.tool
+        def send(to: str) -> str:
+            raise TimeoutError("slow")
+
+        send("x@example.org")
+    return run
+
+
+def settled(record: hansard.Record) -> str:
+    """A run whose doubt a person settled."""
+    run = in_doubt(record, "settled")
+    record.settle(run, "1", "happened", result={"id": 7}, because="the log of the server says so")
+    return run

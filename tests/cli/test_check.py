@@ -1,0 +1,283 @@
+"""`hansard check` finds what is wrong with a workspace, and nothing in one where nothing is."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.bus import subjects
+from hansard.bus.codec import encode
+from hansard.domain.agent import CheckpointSaved, SessionBegan
+from hansard.domain.conversation import RunJoined
+from hansard.domain.events import Commit, Recorded
+from hansard.domain.ids import AgentStream, Lasting, Life, StreamId
+from hansard.domain.run import AgentJoined, RunForked, RunStarted
+from hansard.domain.steps import Effects, StepCompleted, StepRequested
+from tests.cli.planting import commit, delete_blobs, plant, publish_raw, tx
+from tests.cli.support import Call, Runs
+
+Planted = list[tuple[StreamId, Commit]]
+A = AgentStream("r1", "r", "a")
+RAW = msgspec.Raw(b"{}")
+BEGAN = SessionBegan(epoch=1, agent="a", role="r", server_version="x", protocol_version="y")
+
+
+def begun() -> Planted:
+    """A run as small as it can be: its life and an agent's first event."""
+    life = commit(1, RunStarted(workflow="w"), AgentJoined(agent="a", role="r"), epoch=0)
+    return [(Life("r1"), life), (A, commit(1, BEGAN))]
+
+
+def requested(step: int, **fields: Any) -> StepRequested:
+    """An intent."""
+    return StepRequested(
+        step=step,
+        tool="t",
+        effects=Effects.PURE,
+        call="c",
+        fingerprint="f",
+        **{"arguments": RAW, **fields},
+    )
+
+
+@pytest.fixture
+def workspace(home: Path, record: hansard.Record) -> str:
+    """A workspace of the test's own, with its streams and no commit."""
+    name = f"c{uuid4().hex[:12]}"
+    hansard.connect(workspace=name, data_dir=home).close()
+    return name
+
+
+@pytest.fixture
+def findings(home: Path, workspace: str, call: Call) -> Callable[..., list[dict[str, Any]]]:
+    """Plant commits, recheck, and give what is found."""
+
+    def check(*planted: tuple[StreamId, Commit], begin: bool = True) -> list[dict[str, Any]]:
+        plant(home, workspace, *(begun() if begin else ()), *planted)
+        told = call("check", "--json", workspace=workspace)
+        *found, summary = told.lines
+        assert summary["summary"] == workspace
+        wrong = sum(finding["wrong"] for finding in found)
+        assert (summary["wrong"], summary["notes"]) == (wrong, len(found) - wrong)
+        assert told.code == (1 if wrong else 0)
+        return found
+
+    return check
+
+
+def test_a_sound_workspace_has_no_finding(call: Call, runs: Runs):
+    """Real runs, complete, failed, in doubt, settled and forked, are sound."""
+    told = call("check", "--json")
+    assert told.code == 0
+    [summary] = told.lines
+    assert summary["runs"] >= 5
+    assert summary["blobs"] >= 1
+    assert summary["blob_bytes"] > 100_000
+    assert summary["commits"] == summary["position"]
+    assert "nothing is wrong" in call("check").out
+
+
+def test_what_is_planted_in_these_tests_is_sound_to_begin_with(findings):
+    """The smallest run has no finding, nor has one with a step that extends a list."""
+    first = requested(1, arguments=msgspec.Raw(b'{"m":[1,2]}'))
+    told = b'{"m":{"$append":{"to":1,"count":2,"digest":"","items":[3]}}}'
+    second = requested(2, after=(1,), arguments=msgspec.Raw(told))
+    assert findings((A, commit(2, first)), (A, commit(3, second))) == []
+
+
+def test_a_hole_in_the_versions_is_found(findings):
+    """A commit behind the log's back that leaves versions out."""
+    [hole] = findings((A, commit(5, requested(1))))
+    assert (hole["finding"], hole["run"], hole["stream"]) == ("version", "r1", "agent/r/a")
+    assert "versions 2 to 4 are missing" in hole["fact"]
+
+
+def test_a_version_that_is_written_again_is_found(findings):
+    """Two commits that overlap, which subjects alone do not prevent."""
+    one, two = requested(1), requested(2)
+    found = findings((A, commit(2, one, two)), (A, commit(3, requested(3))))
+    assert [finding["finding"] for finding in found] == ["version"]
+    assert "version 3 is written again" in found[0]["fact"]
+
+
+def test_a_body_that_its_subject_denies_is_found(findings, home: Path, workspace: str):
+    """A body of another version than its subject, and bytes that are no commit."""
+    publish_raw(
+        home,
+        (subjects.subject(workspace, A, 7), encode(A, commit(8, requested(1)))),
+        (f"hansard.{workspace}.run.r2.life.1", b"no commit"),
+        (f"hansard.{workspace}.run.r2.life.x", b"{}"),
+    )
+    found = findings(begin=False)
+    assert [(f["finding"], f["position"]) for f in found] == [("body", 1), ("body", 2), ("body", 3)]
+    assert "its body says version 8" in found[0]["fact"]
+
+
+def test_a_blob_that_is_gone_is_found(home: Path, call: Call, workspace: str):
+    """An event names it, and its chunks are not there."""
+    with (
+        hansard.connect(workspace=workspace, data_dir=home) as opened,
+        opened.run("w", agent="a", role="r") as session,
+    ):
+
+        @session.tool(effects="pure")
+        def big() -> str:
+            return "x" * 100_000
+
+        big()
+    assert call("check", workspace=workspace).code == 0
+    delete_blobs(home, workspace)
+    told = call("check", "--json", workspace=workspace)
+    assert told.code == 1
+    finding, _ = told.lines
+    assert (finding["finding"], finding["wrong"]) == ("blob", True)
+    assert "chunks) was not found" in finding["fact"]
+
+
+def test_a_blob_that_is_damaged_is_found(home: Path, call: Call, findings, workspace: str):
+    """Its bytes do not hash to its name."""
+    name = "ab" * 32
+    publish_raw(home, (subjects.blob_subject(workspace, name, 0), b"abc"))
+    data = msgspec.Raw(b'{"$blob":{"sha256":"%b","size":3}}' % name.encode())
+    saved = CheckpointSaved(name="c", data=data, fingerprint="f")
+    [finding] = findings((A, commit(2, saved)))
+    assert finding["finding"] == "blob"
+    assert "its bytes hash to" in finding["fact"]
+
+
+def test_an_event_of_a_newer_version_is_told_and_no_error(findings):
+    """Somebody else's future is not damage."""
+    newer = Recorded("step.imagined.v9", str(uuid4()), RAW)
+    completed = StepCompleted(step=7, result=RAW, digest="")
+    [note] = findings((A, commit(2, newer)), (A, commit(3, completed)))
+    assert (note["finding"], note["wrong"]) == ("unknown_event", False)
+
+
+def test_data_that_is_not_its_events_is_found(findings):
+    """A known type with fields that are not its own."""
+    bad = Recorded("step.completed.v1", str(uuid4()), msgspec.Raw(b'{"step":"one"}'))
+    [finding] = findings((A, commit(2, bad)))
+    assert finding["finding"] == "event"
+
+
+@pytest.mark.parametrize(
+    ("planted", "said"),
+    [
+        ([(A, commit(2, requested(1, parent=9)))], "step 1 follows step 9"),
+        ([(A, commit(2, requested(1, after=(8,))))], "step 1 follows step 8"),
+        ([(A, commit(2, StepCompleted(step=4, result=RAW, digest="")))], "was never requested"),
+        (
+            [
+                (
+                    A,
+                    commit(
+                        2,
+                        requested(
+                            1,
+                            arguments=msgspec.Raw(
+                                b'{"m":{"$append":{"to":5,"count":1,"digest":"","items":[]}}}'
+                            ),
+                        ),
+                    ),
+                )
+            ],
+            "extends step 5, which is not on record",
+        ),
+        (
+            [
+                (
+                    A,
+                    commit(
+                        2,
+                        requested(1, arguments=msgspec.Raw(b'{"m":[1]}')),
+                        requested(
+                            2,
+                            arguments=msgspec.Raw(
+                                b'{"m":{"$append":{"to":1,"count":3,"digest":"","items":[]}}}'
+                            ),
+                        ),
+                    ),
+                )
+            ],
+            "extends 3 of step 1's 1 items",
+        ),
+        (
+            [(Life("r2"), commit(4, RunForked(parent="r9", at={"life": 3})))],
+            "its parent, run r9, is not on record",
+        ),
+        (
+            [(Life("r2"), commit(3, RunForked(parent="r1", at={"life": 2, "agent/r/a": 5})))],
+            "it holds version 5 of agent/r/a of run r1",
+        ),
+        ([(A, commit(2, requested(1), causation=str(uuid4())))], "is no event of this log"),
+        ([(AgentStream("r1", "r", "b"), commit(1, BEGAN))], "agent 'b' never joined"),
+        ([(AgentStream("r1", "other", "a"), commit(1, BEGAN))], "writes as 'other' and as 'r'"),
+        ([(AgentStream("r3", "r", "a"), commit(1, BEGAN))], "run r3 has no life"),
+        ([(Lasting("conversation", "x"), commit(1, RunJoined(run="r1")))], "which is not of it"),
+        (
+            [(Life("r2"), commit(1, RunStarted(workflow="w", conversation_id="x")))],
+            "conversation 'x' does not know this run",
+        ),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_found(findings, planted: Planted, said: str):
+    """Steps, growing lists, forks, causes, rosters, conversations."""
+    found = findings(*planted)
+    assert found
+    assert {finding["finding"] for finding in found} == {"reference"}
+    assert any(said in finding["fact"] for finding in found)
+
+
+def test_a_transaction_that_is_not_whole_is_found(findings):
+    """Two of three commits, followed by another."""
+    whole = tx(0, 3)
+    second = msgspec.structs.replace(whole, index=1)
+    found = findings(
+        (A, commit(2, requested(1), tx=whole)),
+        (Life("r1"), commit(3, AgentJoined(agent="b", role="r"), epoch=0, tx=second)),
+        (A, commit(3, requested(2))),
+    )
+    assert [finding["finding"] for finding in found] == ["transaction"]
+    assert "has 2 of its 3 commits" in found[0]["fact"]
+
+
+def test_a_fenced_writer_that_got_through_is_found(findings):
+    """A commit of an epoch that was over."""
+    again = msgspec.structs.replace(BEGAN, epoch=2)
+    found = findings((A, commit(2, again, epoch=2)), (A, commit(3, requested(1), epoch=1)))
+    assert [finding["finding"] for finding in found] == ["epoch"]
+
+
+def test_a_commit_that_stands_twice_is_found(findings):
+    """One id under two versions: something was sent again as new."""
+    told = commit(2, requested(1))
+    twice = msgspec.structs.replace(told, version=3)
+    found = findings((A, told), (A, twice))
+    assert "duplicate" in {finding["finding"] for finding in found}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [b'{"m":{"$append":5}}', b'{"m":{"$blob":{"sha256":1}}}', b"[1]", b'{"m":{"$append":{}}}'],
+)
+def test_payloads_that_hansard_does_not_write_stop_nothing(findings, arguments: bytes):
+    """Planted nonsense is a finding, and what follows it is still looked at."""
+    planted = commit(2, requested(1, arguments=msgspec.Raw(arguments)))
+    found = findings((A, planted), (A, commit(9, requested(2))))
+    assert [finding["finding"] for finding in found] == ["event", "version"]
+
+
+def test_people_read_where_and_what(call: Call, home: Path, workspace: str):
+    """A line a finding, with position, stream and run, and a last line that counts."""
+    plant(home, workspace, *begun(), (A, commit(5, requested(1))))
+    told = call("check", workspace=workspace)
+    assert told.code == 1
+    first, last = told.out.splitlines()
+    assert first.startswith("version (position 3, agent/r/a, run r1): versions 2 to 4 are missing")
+    assert last.endswith("up to position 3: 1 wrong")
+    assert json.loads(call("check", "--json", workspace=workspace).out.splitlines()[0])

@@ -1,0 +1,323 @@
+"""`runs`, `run show`, `run trace` and `status` over real runs."""
+
+import json
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.bus import server
+from hansard.domain.snapshot import Snapshot
+from tests.cli.support import BIG, Call, Runs
+
+
+def test_runs_lists_the_newest_first(call: Call, runs: Runs):
+    """A line a run: id, workflow, status, agents, steps and times; the newest on top."""
+    lines = call("runs", "--json", "--limit", "0").lines
+    by_id = {line["run"]: line for line in lines}
+    team = by_id[runs.team]
+    assert team["workflow"] == "paper-pipeline"
+    assert team["status"] == "completed"
+    assert team["agents"] == {"researcher_1": "researcher", "writer": "writer"}
+    assert team["steps"] == 14
+    assert team["labels"] == {"kind": "test"}
+    assert team["conversation"] == "talk"
+    assert team["started"] < team["last"]
+    assert by_id[runs.doubt]["open_steps"] == 1
+    assert by_id[runs.forked]["forked_from"] == runs.team
+    order = [line["run"] for line in lines]
+    assert order.index(runs.forked) < order.index(runs.failed) < order.index(runs.team)
+
+
+def test_runs_can_be_narrowed(call: Call, runs: Runs):
+    """`--status` and `--limit` choose; what is left out is told on stderr."""
+    failed = call("runs", "--status", "failed", "--json", "--limit", "0").lines
+    assert {line["status"] for line in failed} == {"failed"}
+    assert runs.failed in {line["run"] for line in failed}
+    one = call("runs", "--limit", "1")
+    assert len(one.out.splitlines()) == 2
+    assert "--limit 0 shows all" in one.err
+
+
+def test_people_get_a_table_without_escapes(call: Call, runs: Runs):
+    """In a pipe there is no colour, and recorded control characters cannot make any."""
+    for arguments in (("runs",), ("run", "show", runs.team), ("run", "trace", runs.team)):
+        told = call(*arguments)
+        assert told.code == 0
+        assert runs.team[:8] in told.out or "researcher_1#1" in told.out
+        assert "\x1b" not in told.out + told.err
+    assert "ValueError: not \\x1b[31myet" in call("run", "trace", runs.team).out
+
+
+def test_show_tells_the_state_of_every_agent(call: Call, runs: Runs):
+    """Life, roster, and of each agent version, epoch, steps, checkpoints, decisions, tokens."""
+    run, researcher, writer = call("run", "show", runs.team, "--json").lines
+    assert (run["kind"], run["status"], run["conversation"]) == ("run", "completed", "talk")
+    assert researcher["agent"] == "researcher_1"
+    assert researcher["steps"] == {"completed": 12, "failed": 1}
+    assert researcher["checkpoints"] == {"gathered": {"papers": 3}}
+    assert researcher["decisions"][0]["selected"] == "p1"
+    assert (researcher["context_tokens"], researcher["turn_number"]) == (3, 1)
+    assert researcher["resources"] == [{"uri": "file:///5", "operation": "read"}]
+    assert (writer["role"], writer["epoch"], writer["left"]) == ("writer", 1, "completed")
+    text = call("run", "show", runs.team).out
+    for fact in ("paper-pipeline", "researcher_1", "gathered", "Which first?", "3 tokens"):
+        assert fact in text
+
+
+def test_show_tells_the_state_at_a_point(call: Call, runs: Runs):
+    """Position, agent@version, time, and the id of a commit, event or snapshot are points."""
+    steps = call("run", "trace", runs.team, "--json").lines
+    position = steps[1]["position"]
+    time = steps[1]["time"]
+    at_position = call("run", "show", runs.team, "--at", str(position), "--json").lines
+    assert at_position[0]["status"] == "open"
+    assert at_position[1]["open_steps"][0]["tool"] == "both"
+    assert len(at_position) == 2
+    chain = call("run", "show", runs.team, "--snapshots", "--agent", "researcher_1", "--json").lines
+    began = call("run", "show", runs.team, "--at", "life@1", "--json").lines
+    assert [line["kind"] for line in began] == ["run", "agent"]
+    named = [chain[2]["snapshot_id"], time, f"researcher_1@{at_position[1]['version']}"]
+    for point in named:
+        assert call("run", "show", runs.team, "--at", point, "--json").lines[1:] == at_position[1:]
+
+
+def test_an_open_step_comes_with_the_command_that_settles_it(call: Call, runs: Runs):
+    """Doubt is shown with what to do about it."""
+    told = call("run", "show", runs.doubt)
+    assert "sender#1" in told.out
+    assert "TimeoutError: slow" in told.out
+    assert f"hansard run settle {runs.doubt} STEP --happened RESULT" in told.err
+
+
+def test_one_agent_can_be_asked_for(call: Call, runs: Runs):
+    """`--agent` narrows; a name that is not in the run is an error that lists those that are."""
+    lines = call("run", "show", runs.team, "--agent", "writer", "--json").lines
+    assert [line.get("agent") for line in lines[1:]] == ["writer"]
+    told = call("run", "show", runs.team, "--agent", "nobody")
+    assert told.code == 2
+    assert "its agents at this point are: researcher_1, writer" in told.err
+
+
+def test_snapshots_are_a_chain_in_the_exchange_shape(call: Call, runs: Runs):
+    """Before and after each call, each naming the one before, with the log's own times."""
+    told = call("run", "show", runs.team, "--snapshots", "--agent", "researcher_1", "--json")
+    chain = [msgspec.json.decode(line, type=Snapshot) for line in told.out.splitlines()]
+    assert len(chain) == 26
+    before = None
+    for snapshot in chain:
+        assert snapshot.parent_snapshot == before
+        before = snapshot.snapshot_id
+    times = [snapshot.timestamp for snapshot in chain]
+    assert times == sorted(times)
+    tools = [s.tool_execution.tool_name for s in chain if s.tool_execution is not None]
+    assert tools[:5] == ["add", "add", "both", "add", "add"]
+    ended = [s.tool_execution for s in chain if s.tool_execution and s.tool_execution.result]
+    big = next(e for e in ended if e.tool_name == "big")
+    assert big.result is not None
+    assert big.result.data == "x" * BIG
+    chats = [e.parameters["messages"] for e in ended if e.tool_name == "chat"]
+    assert [len(messages) for messages in chats] == [1, 2, 3]
+    last = chain[-1]
+    assert last.agent_state.context_window.total_tokens == 3
+    assert [r.uri for r in last.resources_accessed] == ["file:///5"]
+    assert last.resources_accessed[0].access_time is not None
+
+
+def test_a_forks_snapshots_go_on_from_its_parents(call: Call, runs: Runs, record: hansard.Record):
+    """The same point has the same snapshot id, in the fork as in the run it came from."""
+    fork = record.fork(runs.doubt)
+    with record.run(run=fork, agent="sender", role="sender") as session:
+
+        @session.tool(effects="pure")
+        def look() -> int:
+            return 1
+
+        look()
+    whole = ("--snapshots", "--json")
+    parents = call("run", "show", runs.doubt, *whole).lines
+    forks = call("run", "show", fork, *whole).lines
+    assert [s["snapshot_id"] for s in forks[:2]] == [s["snapshot_id"] for s in parents]
+    assert [s["parent_snapshot"] for s in forks[1:]] == [s["snapshot_id"] for s in forks[:-1]]
+    assert len(forks) == len(parents) + 2
+
+
+def test_one_snapshot_is_the_state_at_the_point(call: Call, runs: Runs):
+    """`--snapshot` is the last link of the chain, indented for people."""
+    chain = call("run", "show", runs.doubt, "--snapshots", "--json").lines
+    assert json.loads(call("run", "show", runs.doubt, "--snapshot").out) == chain[-1]
+
+
+def test_trace_nests_steps_under_the_step_around_them(call: Call, runs: Runs):
+    """Every call with arguments, result or error, attempts, parent and status, in order."""
+    steps = call("run", "trace", runs.team, "--json").lines
+    by_tool = {step["tool"]: step for step in steps}
+    both = by_tool["both"]
+    inside = [step for step in steps if step["parent"] == both["step"]]
+    assert [(step["arguments"], step["result"], step["depth"]) for step in inside] == [
+        ({"a": 5, "b": 1}, 6, 1),
+        ({"a": 5, "b": 2}, 7, 1),
+    ]
+    assert steps.index(inside[0]) == steps.index(both) + 1
+    flaky = by_tool["flaky"]
+    assert flaky["result"] == {"$tuple": ["a", {"$set": [1, 2]}]}
+    assert [tried["error"]["type"] for tried in flaky["attempts"]] == ["ValueError"]
+    assert by_tool["absent"]["error"] == {
+        "type": "KeyError",
+        "message": "'nowhere'",
+        "arguments": ["nowhere"],
+    }
+    assert steps[-1]["agent"] == "writer"
+    text = call("run", "trace", runs.team).out
+    assert "└ add" in text
+    assert "attempt 1" in text
+    assert "<100,002 bytes>" in text
+    assert "<1 items of step" in text
+
+
+def test_trace_can_be_whole(call: Call, runs: Runs):
+    """`--full` fetches large values and puts growing lists together."""
+    steps = call("run", "trace", runs.team, "--full", "--json").lines
+    assert [s["result"] for s in steps if s["tool"] == "big"] == ["x" * BIG]
+    lists = [s["arguments"]["messages"] for s in steps if s["tool"] == "chat"]
+    assert [len(messages) for messages in lists] == [1, 2, 3]
+    assert "x" * BIG in call("run", "trace", runs.team, "--full").out
+
+
+def test_trace_stops_at_the_point(call: Call, runs: Runs):
+    """What came later is not there."""
+    steps = call("run", "trace", runs.team, "--json").lines
+    position = next(s["position"] for s in steps if s["tool"] == "flaky")
+    cut = call("run", "trace", runs.team, "--at", str(position), "--json").lines
+    assert cut[-1]["tool"] == "flaky"
+    assert cut[-1]["status"] == "requested"
+
+
+def test_a_settled_step_says_by_whom(call: Call, runs: Runs):
+    """The verdict stands in the trace."""
+    [step] = call("run", "trace", runs.settled, "--json").lines
+    assert (step["status"], step["verdict"], step["settled_by"]) == (
+        "completed",
+        "happened",
+        "person",
+    )
+    assert step["result"] == {"id": 7}
+    assert "happened by person" in call("run", "trace", runs.settled).out
+
+
+def test_a_blocked_step_names_its_rule(call: Call, runs: Runs):
+    """The gate's rule and reason are the result."""
+    assert "rule 'deny remove'" in call("run", "trace", runs.failed).out
+
+
+@pytest.mark.parametrize(
+    ("point", "said"),
+    [
+        ("yesterday", "point name 'yesterday' is not valid"),
+        ("researcher_1@9999", "version 9999 of 'researcher_1'"),
+        ("0", "was not found"),
+        ("00000000-0000-7000-8000-000000000000", "a commit, event or snapshot"),
+        ("-5", "point name '-5' is not valid"),
+    ],
+)
+def test_a_wrong_point_is_told_with_what_would_be_one(
+    call: Call, runs: Runs, point: str, said: str
+):
+    """Exit code 2, one message, no traceback."""
+    told = call("run", "show", runs.team, "--at", point)
+    assert told.code == 2
+    assert told.out == ""
+    assert said in told.err
+    assert "Traceback" not in told.err
+
+
+def test_a_run_is_found_by_prefix_or_as_the_last(call: Call, runs: Runs, record: hansard.Record):
+    """A prefix that one run has names it; one that several have lists them."""
+    with record.run("named", run="zz-one", agent="a", role="r"):
+        pass
+    with record.run("named", run="zz-two", agent="a", role="r"):
+        pass
+    assert call("run", "show", "zz-o", "--json").lines[0]["run"] == "zz-one"
+    assert call("run", "show", "last", "--json").lines[0]["run"] == "zz-two"
+    told = call("run", "show", "zz-")
+    assert told.code == 2
+    assert "2 runs begin with 'zz-'" in told.err
+    assert "zz-one" in told.err
+    assert "zz-two" in told.err
+
+
+@pytest.mark.parametrize("name", ["nothing", "", "*", "../x", "a b", "é" * 300])
+def test_a_run_that_is_not_there_is_told(call: Call, runs: Runs, name: str):
+    """Any text may be asked for; what is no run is an error with a remedy."""
+    told = call("run", "trace", name)
+    assert told.code == 2
+    assert "see 'hansard runs'" in told.err
+
+
+def test_a_workspace_that_is_not_there_is_not_made(call: Call, runs: Runs):
+    """A mistyped workspace is an error that lists those that are, and stays absent."""
+    for _ in range(2):
+        told = call("runs", "--workspace", "laab")
+        assert told.code == 2
+        assert "workspace 'laab' was not found: give --workspace; there are: " in told.err
+        assert "lab" in told.err.rsplit(":", 1)[1]
+    assert call("runs", "-w", "La B").code == 2
+
+
+def test_a_data_directory_that_is_not_there_is_not_made(shell: Call, tmp_path):
+    """Reading starts no broker where there was none."""
+    told = shell("runs", "--data-dir", str(tmp_path / "no"))
+    assert told.code == 2
+    assert "hansard up" in told.err
+    assert not (tmp_path / "no").exists()
+
+
+def test_status_states_broker_and_workspace(call: Call, runs: Runs, home):
+    """Where the broker is, how durable, and what the workspace holds."""
+    broker, workspace = call("status", "--json").lines
+    assert broker["running"]
+    assert broker["embedded"]
+    assert broker["durability"] == "relaxed"
+    assert broker["data_dir"] == str(home)
+    assert broker["pid"] > 1
+    assert broker["version"].startswith("2.")
+    assert workspace["exists"]
+    assert workspace["position"] == workspace["commits"] > 10
+    assert workspace["runs"]["completed"] >= 1
+    assert {s["name"] for s in workspace["streams"]} == {
+        "hansard_log-lab",
+        "hansard_blob-lab",
+        "hansard_snap-lab",
+    }
+    text = call("status").out
+    assert "relaxed: an acknowledged commit is on disk within about 14 ms" in text
+
+
+def test_status_of_an_outside_broker_is_not_guessed(call: Call, runs: Runs, record, home):
+    """Without a system account's login its durability is unknown; passwords are not shown."""
+    info = server.peek(home)
+    login = f"{info.runtime.user}:{info.runtime.password}"
+    url = info.url.replace("://", f"://{login}@")
+    told = call("status", "--nats", url, "--json")
+    broker, workspace = told.lines
+    assert (broker["durability"], broker["embedded"], broker["pid"]) == ("unknown", False, None)
+    assert workspace["exists"]
+    assert info.runtime.password not in told.out + told.err
+
+
+def test_status_starts_no_broker(shell: Call, tmp_path):
+    """Where none runs it says so and how to start one; `--start` starts one for the look."""
+    (tmp_path / "data").mkdir()
+    home = str(tmp_path / "data")
+    told = shell("status", "--data-dir", home)
+    assert told.code == 1
+    assert "no broker runs in" in told.out
+    assert "hansard up" in told.err
+    assert list((tmp_path / "data").iterdir()) == []
+    [line] = shell("status", "--data-dir", home, "--json").lines
+    assert line["running"] is False
+    started = shell("status", "--data-dir", home, "--start", "--json")
+    assert started.code == 0
+    broker, workspace = started.lines
+    assert broker["durability"] == "strict"
+    assert workspace["exists"] is False

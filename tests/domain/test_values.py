@@ -1,0 +1,372 @@
+"""Values: what was recorded is what was meant, or it was refused before anything was written."""
+
+import collections
+import dataclasses
+import decimal
+import enum
+import math
+import sys
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.domain import values
+from hansard.domain.errors import BadValue
+from hansard.domain.fingerprint import canonical
+from hansard.domain.values import DEPTH_MAX, Secret
+from tests.domain import strategies
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal with equal types all the way down, in the same order, NaN and -0.0 told apart."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float | Decimal):
+        return repr(one) == repr(other)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return same(list(one.items()), list(other.items()))
+    if isinstance(one, set | frozenset):
+        return sorted(map(repr, one)) == sorted(map(repr, other))
+    return bool(one == other)
+
+
+def recorded(value: Any) -> bytes:
+    """The bytes that stand for a value in the record."""
+    return bytes(values.dump(values.plain(value)))
+
+
+@given(strategies.python_values)
+def test_a_value_comes_back_exactly(value):
+    """Whatever can be recorded comes back equal, of the same types, in the same order."""
+    assert same(values.load(recorded(value)), value)
+
+
+@given(strategies.python_values)
+def test_what_is_recorded_is_plain_json(value):
+    """Every recorded value has an RFC 8785 form and needs no extension of JSON to be read."""
+    plain = values.plain(value)
+    assert canonical(msgspec.json.decode(msgspec.json.encode(plain))) == canonical(plain)
+
+
+@given(strategies.json_values)
+def test_plain_json_is_recorded_as_it_stands(value):
+    """JSON values without `$` keys are their own record: an auditor reads them without us."""
+    if b'"$' not in msgspec.json.encode(value):
+        assert msgspec.json.decode(recorded(value)) == value
+
+
+TAGS = ["$tuple", "$set", "$frozenset", "$map", "$bytes", "$bytearray", "$decimal", "$int"]
+TAGS += ["$float", "$datetime", "$date", "$time", "$timedelta", "$uuid", "$path", "$secret"]
+TAGS += ["$blob", "$append", "$", "$new"]
+
+
+@pytest.mark.parametrize("tag", TAGS)
+@given(inner=strategies.json_values)
+def test_a_recorded_value_is_never_mistaken_for_a_tag(tag, inner):
+    """A dict that looks like one of our tags comes back as that dict."""
+    for value in ({tag: inner}, {tag: inner, "b": 1}, [{tag: {tag: inner}}]):
+        assert same(values.load(recorded(value)), value)
+        assert f'{{"{tag}":'.encode() not in recorded(value) or tag == "$map"
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Slotted(str):
+    __slots__ = ()
+
+
+class Selfish(str):
+    """A text whose `str()` is of its own class again."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return self
+
+
+class Point(msgspec.Struct):
+    x: int
+    tags: set[str] = set()
+
+
+@dataclasses.dataclass
+class Corner:
+    at: tuple[int, int]
+    seen: frozenset[str] = frozenset()
+    when: date = date(2026, 1, 2)
+
+
+Pair = collections.namedtuple("Pair", "a b")  # noqa: PYI024 -- the untyped kind is met, too
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (Colour.RED, "red"),
+        (Level.LOW, 1),
+        (Slotted("x"), "x"),
+        (Selfish("x"), "x"),
+        (collections.OrderedDict(a=1), {"a": 1}),
+        (collections.defaultdict(int, a=1), {"a": 1}),
+        (collections.Counter("a"), {"a": 1}),
+        (Point(1, {"b"}), {"x": 1, "tags": {"b"}}),
+        (Corner((1, 2)), {"at": (1, 2), "seen": frozenset(), "when": date(2026, 1, 2)}),
+    ],
+)
+def test_records_and_subclasses_are_recorded_as_what_they_hold(value, plain):
+    """An enum, a subclass of a plain type, a dataclass, a Struct: the plain value inside counts."""
+    assert values.plain(value) == values.plain(plain)
+
+
+def test_sets_inside_records_have_one_order():
+    """Two equal records are the same arguments, however Python happens to order their sets."""
+    names = [f"name-{i}" for i in range(40)]
+    one, other = Point(1, set(names)), Point(1, set(reversed(names)))
+    assert recorded(one) == recorded(other)
+    assert recorded(set(names)) == recorded(set(reversed(names)))
+    assert values.plain(one)["tags"] == {"$set": sorted(names)}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(),
+        lambda: None,
+        int,
+        sys,
+        open,
+        1j,
+        range(3),
+        iter([]),
+        {"a": [1, {"b": object()}]},
+        {object(): 1},
+        {(1, object()): 1},
+        (i for i in ()),
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_recorded_is_refused(value):
+    """Anything without a plain form is BadValue: nothing is pickled, nothing is guessed."""
+    with pytest.raises(BadValue):
+        values.plain(value)
+
+
+def test_a_refusal_names_the_place_inside_the_value():
+    """The error says where in the value it is, what it is and what to do."""
+    with pytest.raises(BadValue) as refusal:
+        values.plain({"a": [1, {"b": object()}]}, "search(query)")
+    assert refusal.value.where == "search(query)['a'][1]['b']"
+    assert "builtins.object cannot be recorded" in str(refusal.value)
+    assert "pass plain values" in refusal.value.remedy
+
+
+@pytest.mark.parametrize("value", ["\ud800", "a\udfff", {"\ud800": 1}, ["\udc00"], {"$\ud800": 1}])
+def test_a_lone_surrogate_is_refused(value):
+    """UTF-8 cannot carry a lone surrogate, so it is refused and not replaced."""
+    with pytest.raises(BadValue, match="surrogate"):
+        values.plain(value)
+
+
+def _nested(depth: int, wrap: Any) -> Any:
+    value: Any = 0
+    for _ in range(depth):
+        value = wrap(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda v: [v], lambda v: {"a": v}, lambda v: (v,), lambda v: {1: v}], ids="ldtm"
+)
+def test_nesting_has_a_stated_bound(wrap):
+    """Values are taken down to the bound and refused below it, never by a recursion error."""
+    fine = _nested(DEPTH_MAX // 2, wrap)
+    assert same(values.load(recorded(fine)), fine)
+    for depth in (DEPTH_MAX + 1, 100_000):
+        with pytest.raises(BadValue, match="nested deeper"):
+            values.plain(_nested(depth, wrap))
+
+
+def test_a_value_that_holds_itself_is_refused():
+    """A cycle has no end to record."""
+    loop: list[Any] = []
+    loop.append(loop)
+    table: dict[str, Any] = {}
+    table["self"] = table
+    for value in (loop, table):
+        with pytest.raises(BadValue, match="nested deeper"):
+            values.plain(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        2**53 - 1,
+        2**53,
+        -(2**53),
+        2**64,
+        10**4_000,
+        0.1,
+        -0.0,
+        5e-324,
+        sys.float_info.max,
+        math.inf,
+        -math.inf,
+        math.nan,
+        Decimal("1.10"),
+        Decimal("-0"),
+        Decimal("NaN"),
+        Decimal("sNaN"),
+        Decimal("Infinity"),
+        decimal.Decimal("1E+999999"),
+        datetime.max,
+        datetime(2026, 3, 29, 2, 30, fold=0, tzinfo=UTC),
+        date.min,
+        time.max,
+        timedelta.min,
+        timedelta(microseconds=-1),
+        UUID(int=0),
+        b"",
+        bytes(range(256)),
+        bytearray(b"\0"),
+        "",
+        "\0",
+        "\u2028\ufeff\U0010ffff",
+        (),
+        set(),
+        frozenset(),
+        {},
+        {1: {2: 3}, "a": 1},
+        {(1, "a"): [None]},
+        {None: 1, True: 2},
+        {b"k": 1},
+        Path("/tmp/../x y"),  # noqa: S108 -- only a name, nothing is made there
+        Secret("token"),
+    ],
+    ids=repr,
+)
+def test_the_edges_of_each_kind(value):
+    """The ends of every kind's range come back exactly."""
+    assert same(values.load(recorded(value)), value)
+
+
+def test_an_integer_without_a_text_is_refused():
+    """Python does not write integers of over 4,300 digits; neither do we."""
+    with pytest.raises(BadValue, match="4,300 digits"):
+        values.plain(10**5_000)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"$nonsense":1}',
+        b'{"$int":"x"}',
+        b'{"$int":[1]}',
+        b'{"$bytes":1}',
+        b'{"$bytes":"#"}',
+        b'{"$map":[[1]]}',
+        b'{"$map":[[[],1]]}',
+        b'{"$set":[[]]}',
+        b'{"$set":1}',
+        b'{"$decimal":"x"}',
+        b'{"$datetime":"yesterday"}',
+        b'{"$timedelta":["a"]}',
+        b'{"$timedelta":[999999999999,0,0]}',
+        b'{"$uuid":"x"}',
+        b'{"$uuid":5}',
+        b'{"$path":{}}',
+        b'{"$float":"x"}',
+        b'{"$blob":{"sha256":"0","size":1}}',
+    ],
+)
+def test_a_forged_tag_makes_nothing(raw):
+    """Recorded bytes that only look like a tag are BadValue: never an object, never a crash."""
+    with pytest.raises(BadValue):
+        values.load(raw)
+
+
+def test_a_secret_is_given_by_its_name():
+    """Reading a recorded value back asks for secrets by name; by default it keeps their names."""
+    raw = recorded({"key": Secret("token"), "all": [Secret("other")]})
+    assert values.load(raw) == {"key": Secret("token"), "all": [Secret("other")]}
+    assert values.load(raw, {"token": "t", "other": "o"}.__getitem__) == {"key": "t", "all": ["o"]}
+
+
+def _scrub(text: str) -> str | Secret:
+    return Secret("token") if text == "hunter2" else text.replace("hunter2", "<secret:token>")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "hunter2",
+        "the word is hunter2.",
+        ["hunter2", ("hunter2",), {"hunter2"}],
+        {"a": {"b": "hunter2!"}},
+        {"x hunter2 y": 1},
+        {1: "hunter2"},
+        {("hunter2",): 1},
+        b"bearer hunter2",
+        b"hunter2",
+        bytearray(b"\xff hunter2"),
+        Path("/home/hunter2/x"),
+        Path("hunter2"),
+        Slotted("hunter2"),
+        Point(1, {"hunter2"}),
+        [{"$set": "hunter2"}],
+    ],
+    ids=repr,
+)
+def test_a_secret_is_nowhere_in_the_recorded_bytes(value):
+    """Wherever a secret stands in a value, inside texts, keys, bytes and records: it is taken out."""
+    raw = bytes(values.dump(values.plain(value, scrub=_scrub)))
+    assert b"hunter2" not in raw
+    assert "hunter2" not in repr(values.load(raw))
+    assert "token" in repr(values.load(raw))
+
+
+def test_a_secret_as_a_key_is_refused():
+    """A key that is a secret, or keys that would become one, cannot be recorded truly."""
+    with pytest.raises(BadValue, match="as a key"):
+        values.plain({"hunter2": 1}, scrub=_scrub)
+    with pytest.raises(BadValue, match="two keys are the same"):
+        values.plain({"x hunter2": 1, "x <secret:token>": 2}, scrub=_scrub)
+
+
+def test_windows_paths_are_recorded_with_slashes():
+    """A path is recorded in one form, whatever the system's own."""
+    assert values.plain(PureWindowsPath(r"a\b")) == values.plain(PurePosixPath("a/b"))
+
+
+class _Odd(Mapping[str, int]):
+    def __getitem__(self, key: str) -> int:
+        return 1
+
+    def __iter__(self) -> Any:
+        return iter(["a"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_other_mappings_are_refused_or_plain():
+    """A mapping that is no dict is either its items or refused, never its repr."""
+    try:
+        assert values.plain(_Odd()) == {"a": 1}
+    except BadValue as refusal:
+        assert "_Odd cannot be recorded" in str(refusal)

@@ -1,0 +1,369 @@
+"""An async call that is cancelled at each of its stages: nothing is left half written."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+import hansard
+from hansard.domain.steps import Status
+from tests.faults._held import HeldLog
+from tests.faults._inside import World
+
+NAMES = {"run": "r1", "agent": "worker", "role": "worker"}
+WITH_EFFECTS = ["idempotent", "reconcile", "once"]
+
+SETTLE_S = 0.05
+"""Long enough for a task that does not wait for its write to end: it would end at once."""
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+@pytest.fixture
+async def record(server, workspace):
+    async with hansard.connect_async(workspace=workspace, **server.login) as record:
+        yield record
+
+
+class Body:
+    """A tool's body that changes the world and then stays in it until it is released."""
+
+    def __init__(self, world):
+        self.world = world
+        self.begun = asyncio.Event()
+        self.release = asyncio.Event()
+
+    def declare(self, session, policy):
+        world, body = self.world, self
+
+        def ask(word):
+            return hansard.Happened(f"did {word}") if world.read() else hansard.DID_NOT_HAPPEN
+
+        @session.tool(effects=hansard.reconcile(ask) if policy == "reconcile" else policy)
+        async def act(word):
+            await asyncio.to_thread(world.effect, "act", word)
+            body.begun.set()
+            await body.release.wait()
+            return f"did {word}"
+
+        return act
+
+
+def _hold(record, tag):
+    log = record.workspace.log
+    while isinstance(log, HeldLog):
+        log = log._log
+    record.workspace.log = held = HeldLog(log, tag)
+    return held
+
+
+async def _cancelled(task):
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+
+
+async def _step(record, number=1):
+    """A step as it stands in the log, not as the session believes."""
+    state = await record.state("r1")
+    return state.agent("worker").steps.get(number)
+
+
+async def _resumed(record, world, policy):
+    """What the same call comes to in a session after this one."""
+    body = Body(world)
+    body.release.set()
+    async with record.run("cancelled", **NAMES) as session:
+        return await body.declare(session, policy)("letter")
+
+
+@pytest.mark.parametrize("policy", WITH_EFFECTS)
+async def test_before_the_intent_is_acknowledged(record, world, policy):
+    """The write is waited for, the body never begins, and the step says that nothing happened:
+    resuming runs it without asking anybody."""
+    held, body = _hold(record, "step.requested.v1"), Body(world)
+    async with record.run("cancelled", **NAMES) as session:
+        task = asyncio.create_task(body.declare(session, policy)("letter"))
+        await held.reached.wait()
+        task.cancel()
+        await asyncio.sleep(SETTLE_S)
+        assert not task.done()
+        held.release.set()
+        await _cancelled(task)
+        step = await _step(record)
+        assert (step.status, step.safe) == (Status.FAILED, True)
+        assert step.error.type == "CancelledError"
+    assert not body.begun.is_set()
+    assert await _resumed(record, world, policy) == "did letter"
+    assert len(world.read()) == 1
+
+
+@pytest.mark.parametrize("policy", WITH_EFFECTS)
+async def test_during_the_body(record, world, policy):
+    """The step is in doubt, on record before the cancellation comes through."""
+    body = Body(world)
+    async with record.run("cancelled", **NAMES) as session:
+        task = asyncio.create_task(body.declare(session, policy)("letter"))
+        await body.begun.wait()
+        task.cancel()
+        await _cancelled(task)
+        step = await _step(record)
+        assert (step.status, step.error.type) == (Status.IN_DOUBT, "CancelledError")
+    if policy == "once":
+        with pytest.raises(hansard.InDoubt):
+            await _resumed(record, world, policy)
+        assert len(world.read()) == 1
+        await record.settle("r1", "1", "happened", result="did letter")
+    assert await _resumed(record, world, policy) == "did letter"
+    assert len(world.read()) == (2 if policy == "idempotent" else 1)
+
+
+async def test_again_and_again_while_the_doubt_is_recorded(record, world):
+    """The doubt is recorded under a shield: no number of cancellations cuts that write short."""
+    held, body = _hold(record, "step.in_doubt.v1"), Body(world)
+    async with record.run("cancelled", **NAMES) as session:
+        task = asyncio.create_task(body.declare(session, "once")("letter"))
+        await body.begun.wait()
+        task.cancel()
+        await held.reached.wait()
+        for _ in range(5):
+            task.cancel()
+            await asyncio.sleep(SETTLE_S / 5)
+        assert not task.done()
+        held.release.set()
+        await _cancelled(task)
+        assert (await _step(record)).status is Status.IN_DOUBT
+
+
+@pytest.mark.parametrize("policy", ["pure", *WITH_EFFECTS])
+async def test_while_the_outcome_is_recorded(record, world, policy):
+    """The write is waited for; the outcome stands, and resuming returns it."""
+    held, body = _hold(record, "step.completed.v1"), Body(world)
+    body.release.set()
+    async with record.run("cancelled", **NAMES) as session:
+        task = asyncio.create_task(body.declare(session, policy)("letter"))
+        await held.reached.wait()
+        task.cancel()
+        await asyncio.sleep(SETTLE_S)
+        assert not task.done()
+        held.release.set()
+        await _cancelled(task)
+        assert (await _step(record)).status is Status.COMPLETED
+    assert await _resumed(record, world, policy) == "did letter"
+    assert len(world.read()) == 1
+
+
+async def test_during_a_pure_body_nothing_is_recorded(record, world):
+    """A pure call that was cut leaves no trace, and runs again."""
+    body = Body(world)
+    async with record.run("cancelled", **NAMES) as session:
+        task = asyncio.create_task(body.declare(session, "pure")("letter"))
+        await body.begun.wait()
+        task.cancel()
+        await _cancelled(task)
+        assert await _step(record) is None
+    assert await _resumed(record, world, "pure") == "did letter"
+
+
+async def test_between_attempts_the_effect_surely_did_not_happen(record, world):
+    """A call cancelled while it waits for its next attempt is not in doubt: the last attempt said
+    that nothing happened, and the next had not begun."""
+    failed = asyncio.Event()
+
+    def declare(session, works):
+        @session.tool(attempts=2, wait=lambda _: 60.0)
+        async def act(word):
+            if not works:
+                failed.set()
+                raise hansard.NotDone(word)
+            world.effect("act", word)
+            return f"did {word}"
+
+        return act
+
+    async with record.run("cancelled", **NAMES) as session:
+        task = asyncio.create_task(declare(session, works=False)("letter"))
+        await failed.wait()
+        while (await _step(record)) is None or not (await _step(record)).attempts:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await _cancelled(task)
+        step = await _step(record)
+        assert (step.status, step.safe) == (Status.FAILED, True)
+    async with record.run("cancelled", **NAMES) as session:
+        assert await declare(session, works=True)("letter") == "did letter"
+    assert len(world.read()) == 1
+
+
+async def test_by_a_deadline_around_the_call(record, world):
+    """`asyncio.timeout` cancels the call: the caller gets its TimeoutError, the step its doubt."""
+    async with record.run("cancelled", **NAMES) as session:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await Body(world).declare(session, "once")("letter")
+        assert (await _step(record)).status is Status.IN_DOUBT
+
+
+async def test_of_a_gather_reaches_all_its_calls(record, world):
+    """Each open call of a cancelled gather is in doubt; the session goes on after it."""
+    bodies = [Body(world), Body(world)]
+    async with record.run("cancelled", **NAMES) as session:
+        tools = [body.declare(session, "once") for body in bodies]
+        both = [tool(f"letter {number}") for number, tool in enumerate(tools)]
+        task = asyncio.create_task(session.gather(*both))
+        await asyncio.gather(*(body.begun.wait() for body in bodies))
+        task.cancel()
+        await _cancelled(task)
+        assert [(await _step(record, n)).status for n in (1, 2)] == [Status.IN_DOUBT] * 2
+        bodies[0].release.set()
+        assert await tools[0]("another") == "did another"
+
+
+async def test_by_a_failing_sibling_in_a_task_group(record, world):
+    """A task group's first error cancels the others: their open calls are in doubt."""
+    body = Body(world)
+
+    async def fails():
+        await body.begun.wait()
+        raise ValueError("enough")
+
+    async with record.run("cancelled", **NAMES) as session:
+        with pytest.raises(ExceptionGroup) as raised:
+            async with session.task_group() as group:
+                group.create_task(body.declare(session, "once")("letter"))
+                group.create_task(fails())
+        assert raised.group_contains(ValueError, match="enough")
+        assert (await _step(record)).status is Status.IN_DOUBT
+
+
+async def test_of_a_composite_leaves_its_part_in_doubt(record, world):
+    """The part that was open is in doubt, the composite around it is entered again."""
+    body = Body(world)
+
+    def declare(session, body):
+        act = body.declare(session, "once")
+
+        @session.tool(effects="composite")
+        async def campaign(word):
+            return [await act(f"{word} 1"), await act(f"{word} 2")]
+
+        return campaign
+
+    async with record.run("cancelled", **NAMES) as session:
+        task = asyncio.create_task(declare(session, body)("letter"))
+        await body.begun.wait()
+        task.cancel()
+        await _cancelled(task)
+        assert (await _step(record, 1)).status is Status.REQUESTED
+        assert (await _step(record, 2)).status is Status.IN_DOUBT
+    await record.settle("r1", "2", "happened", result="did letter 1")
+    again = Body(world)
+    again.release.set()
+    async with record.run("cancelled", **NAMES) as session:
+        assert await declare(session, again)("letter") == ["did letter 1", "did letter 2"]
+    assert [line["word"] for line in world.read()] == ["letter 1", "letter 2"]
+
+
+async def test_of_a_sync_body_leaves_it_running(record, world):
+    """A thread cannot be cancelled: its effect still happens, which is why the step is in doubt."""
+    begun, going = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with record.run("cancelled", **NAMES) as session:
+
+        @session.tool
+        def act(word):
+            loop.call_soon_threadsafe(begun.set)
+            asyncio.run_coroutine_threadsafe(going.wait(), loop).result()
+            world.effect("act", word)
+            loop.call_soon_threadsafe(done.set)
+
+        done = asyncio.Event()
+        task = asyncio.create_task(act("letter"))
+        await begun.wait()
+        task.cancel()
+        await _cancelled(task)
+        assert (await _step(record)).status is Status.IN_DOUBT
+        assert world.read() == []
+        going.set()
+        await done.wait()
+    assert len(world.read()) == 1
+
+
+@pytest.mark.parametrize("during", ["the next item", "the recording of one"])
+async def test_of_a_stream(record, world, during):
+    """A stream cut by a cancellation is in doubt, with the items that were recorded; its own
+    cleanup runs."""
+    stuck, cleaned = asyncio.Event(), asyncio.Event()
+    held = _hold(record, "step.yielded.v1") if during == "the recording of one" else None
+    items = []
+
+    def declare(session):
+        @session.tool
+        async def lines(count):
+            try:
+                for number in range(count):
+                    yield number
+                stuck.set()
+                await asyncio.Event().wait()
+            finally:
+                cleaned.set()
+
+        return lines
+
+    async def read(session):
+        async with contextlib.aclosing(declare(session)(2)) as stream:
+            async for item in stream:
+                items.append(item)
+
+    async with record.run("cancelled", **NAMES) as session:
+        task = asyncio.create_task(read(session))
+        if held is None:
+            await stuck.wait()
+            task.cancel()
+        else:
+            await held.reached.wait()
+            task.cancel()
+            await asyncio.sleep(SETTLE_S)
+            assert not task.done()
+            held.release.set()
+        await _cancelled(task)
+        step = await _step(record)
+        assert step.status is Status.IN_DOUBT
+        assert len(step.items) == (2 if held is None else 1)
+        assert items == ([0, 1] if held is None else [])
+        assert cleaned.is_set()
+    with pytest.raises(hansard.InDoubt, match=f"after {len(step.items)} items"):
+        async with record.run("cancelled", **NAMES) as session:
+            await read(session)
+
+
+@pytest.mark.parametrize("raises", [False, True], ids=["a result", "an error"])
+async def test_while_a_budget_is_corrected(record, world, raises):
+    """The outcome is on record before the budget is: a cancellation in between loses neither."""
+    held = _hold(record, "budget.spent.v1")
+    limit = hansard.budget("calls", 10)
+
+    def declare(session):
+        @session.tool
+        async def act(word):
+            world.effect("act", word)
+            if raises:
+                raise ConnectionError(word)
+            return f"did {word}"
+
+        return act
+
+    async with record.run("cancelled", gate=[limit], **NAMES) as session:
+        task = asyncio.create_task(declare(session)("letter"))
+        await held.reached.wait()
+        task.cancel()
+        await asyncio.sleep(SETTLE_S)
+        assert not task.done()
+        held.release.set()
+        await _cancelled(task)
+        expected = Status.IN_DOUBT if raises else Status.COMPLETED
+        assert (await _step(record)).status is expected
+    assert len(world.read()) == 1

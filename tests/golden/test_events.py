@@ -1,0 +1,163 @@
+"""The storage format of every event type, byte for byte: what was written once is read for ever.
+
+Of each tag there are `<tag>.full.json`, with every field given, and where fields have defaults
+`<tag>.least.json`, with none of them. The files are never regenerated: a new field adds to the
+type, a new tag adds files.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hansard.bus import codec
+from hansard.bus.codec import record, revive
+from hansard.domain import agent, budget, conversation, run, steps
+from hansard.domain.errors import Corrupt, UnknownEvent
+from hansard.domain.events import REGISTRY, TAG_PATTERN, Encryption, Event, Recorded, event
+
+FOLDER = Path(__file__).parent / "events"
+FILES = sorted(path.name for path in FOLDER.iterdir())
+MODULES = {module.__name__ for module in (agent, budget, conversation, run, steps)}
+
+OURS = {tag: cls for tag, cls in REGISTRY.items() if cls.__module__ in MODULES}
+
+
+def _read(name: str) -> Recorded:
+    tag = name.removesuffix(".json").rpartition(".")[0]
+    return Recorded(tag, "an event", msgspec.Raw((FOLDER / name).read_bytes()))
+
+
+def test_every_event_type_has_its_golden_bytes():
+    """Each registered tag has a full file, and a least one where a field may be left out."""
+    wanted = {f"{tag}.full.json" for tag in REGISTRY}
+    wanted |= {
+        f"{tag}.least.json"
+        for tag, cls in REGISTRY.items()
+        if any(not field.required for field in msgspec.structs.fields(cls))
+    }
+    assert set(FILES) == wanted
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_bytes_are_read_and_written_as_they_stand(name):
+    """Reviving golden bytes and recording them again gives the same bytes."""
+    golden = _read(name)
+    event = revive(golden)
+    assert event.tag == golden.type
+    assert bytes(record(event, "").data) == bytes(golden.data)
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".full.json")])
+def test_a_full_file_has_every_field(name):
+    """Every field of the type is in the bytes, in the type's order: none was renamed or added
+    without golden bytes of its own.
+    """
+    golden = _read(name)
+    fields = [field.encode_name for field in msgspec.structs.fields(REGISTRY[golden.type])]
+    assert list(msgspec.json.decode(golden.data)) == fields
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".least.json")])
+def test_a_least_file_has_only_what_must_be_there(name):
+    """What may be left out is left out when it says nothing."""
+    golden = _read(name)
+    fields = msgspec.structs.fields(REGISTRY[golden.type])
+    required = [field.encode_name for field in fields if field.required]
+    assert list(msgspec.json.decode(golden.data)) == required
+
+
+@pytest.mark.parametrize("tag", sorted(REGISTRY))
+def test_a_tag_says_what_happened_and_in_which_version(tag):
+    """Tags are versioned and of one form, and each stands on its type."""
+    assert re.fullmatch(TAG_PATTERN, tag)
+    assert REGISTRY[tag].tag == tag
+
+
+def test_a_tag_is_taken_once():
+    """Two types cannot share a tag."""
+    with pytest.raises(TypeError, match=r"run\.started\.v1.*taken by RunStarted"):
+
+        @event("run.started.v1")
+        class Other(Event, frozen=True, kw_only=True):
+            pass
+
+
+def test_a_field_of_a_newer_writer_is_passed_over():
+    """A field that this version does not know does not stop it."""
+    newer = Recorded("run.resumed.v1", "e", msgspec.Raw(b'{"agent":"a","epoch":2,"new":1}'))
+    assert revive(newer) == run.RunResumed(agent="a", epoch=2)
+
+
+@pytest.mark.parametrize("data", [b"{}", b"[]", b'{"agent":1,"epoch":2}', b"{", b"", b"null"])
+def test_data_that_is_not_its_event_s_is_corrupt(data):
+    """Bytes that do not say what their tag says are Corrupt, with the event's id."""
+    with pytest.raises(Corrupt, match=r"event e1.*run\.resumed\.v1"):
+        revive(Recorded("run.resumed.v1", "e1", msgspec.Raw(data)))
+
+
+@pytest.mark.parametrize("tag", ["run.resumed.v9", "", "x", "builtins.eval"])
+def test_an_unknown_tag_stops_the_reader(tag):
+    """A tag that is not registered is UnknownEvent, with the remedy; nothing is made of its data."""
+    with pytest.raises(UnknownEvent, match="written by a newer version") as unknown:
+        revive(Recorded(tag, "e1", msgspec.Raw(b"{}")))
+    assert (unknown.value.tag, unknown.value.where) == (tag, "event e1")
+
+
+def test_encrypted_data_stops_the_reader():
+    """Data that a later version encrypted is not taken for plain data."""
+    sealed = Recorded("run.completed.v1", "e1", msgspec.Raw(b'"x"'), Encryption("k", "A256GCM"))
+    with pytest.raises(UnknownEvent, match="encrypted with A256GCM"):
+        revive(sealed)
+
+
+def _v0(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return "run.resumed.v0b", {"agent": data["name"], "n": data["n"]}
+
+
+def _v0b(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return "run.resumed.v1", {"agent": data["agent"], "epoch": data["n"]}
+
+
+def test_old_events_are_lifted_step_by_step(monkeypatch):
+    """An old tag goes through its upcasters to today's type."""
+    monkeypatch.setitem(codec.UPCASTERS, "run.resumed.v0", _v0)
+    monkeypatch.setitem(codec.UPCASTERS, "run.resumed.v0b", _v0b)
+    oldest = Recorded("run.resumed.v0", "e", msgspec.Raw(b'{"name":"a","n":2}'))
+    assert revive(oldest) == run.RunResumed(agent="a", epoch=2)
+    middle = Recorded("run.resumed.v0b", "e", msgspec.Raw(b'{"agent":"a","n":3}'))
+    assert revive(middle) == run.RunResumed(agent="a", epoch=3)
+
+
+def test_a_registered_tag_may_become_old(monkeypatch):
+    """A tag whose type still exists is lifted all the same once it has an upcaster."""
+    lift = lambda data: ("run.cancelled.v1", {"because": data["agent"]})  # noqa: E731 -- one use
+    monkeypatch.setitem(codec.UPCASTERS, "run.resumed.v1", lift)
+    old = Recorded("run.resumed.v1", "e", msgspec.Raw(b'{"agent":"a","epoch":2}'))
+    assert revive(old) == run.RunCancelled(because="a")
+
+
+def test_a_circle_of_upcasters_ends(monkeypatch):
+    """Upcasters that lead back to where they began are refused, not followed for ever."""
+    monkeypatch.setitem(codec.UPCASTERS, "run.a.v0", lambda data: ("run.b.v0", data))
+    monkeypatch.setitem(codec.UPCASTERS, "run.b.v0", lambda data: ("run.a.v0", data))
+    with pytest.raises(UnknownEvent):
+        revive(Recorded("run.a.v0", "e", msgspec.Raw(b"{}")))
+
+
+def test_an_upcaster_into_the_unknown_is_refused(monkeypatch):
+    """A chain that ends at no registered type is UnknownEvent; one whose data does not fit, Corrupt."""
+    monkeypatch.setitem(codec.UPCASTERS, "run.a.v0", lambda data: ("run.nowhere.v1", data))
+    with pytest.raises(UnknownEvent, match=r"run\.nowhere\.v1"):
+        revive(Recorded("run.a.v0", "e", msgspec.Raw(b"{}")))
+    monkeypatch.setitem(codec.UPCASTERS, "run.a.v0", lambda data: ("run.resumed.v1", data))
+    with pytest.raises(Corrupt):
+        revive(Recorded("run.a.v0", "e", msgspec.Raw(b"{}")))
+
+
+def test_no_upcaster_hides_a_type():
+    """Today no tag is old: the first upcaster comes with golden bytes of what it lifts."""
+    assert codec.UPCASTERS == {}
+    assert OURS == REGISTRY
