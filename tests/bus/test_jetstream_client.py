@@ -1,6 +1,7 @@
 """The connection: replies, what breaks it, and what it does without its private hooks."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -176,3 +177,35 @@ async def test_without_private_hooks(nats: Nats, monkeypatch: pytest.MonkeyPatch
     followed = [stored.position async for stored in log.follow(until=1_167)]
     assert followed == list(range(1, 1_168))
     await log.close()
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_closing_while_it_reconnects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int
+):
+    """Whatever moment of a reconnect `close` meets: nothing goes on connecting after it."""
+    with running(tmp_path) as own:
+        broker = await Broker.open(own.options())
+        own.kill()
+        trying = asyncio.Event()
+        connect = Client._connect_to_server
+
+        async def counted(self: Client, server: Any) -> None:
+            async def later() -> None:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                trying.set()
+
+            task = asyncio.ensure_future(later())
+            await connect(self, server)
+            await task
+
+        monkeypatch.setattr(Client, "_connect_to_server", counted)
+        await trying.wait()
+        await broker.close()
+        own.start()
+        await asyncio.sleep(0.2)
+        assert not broker.connected
+        task = broker._nc._reconnection_task
+        assert task is not None
+        assert task.done()

@@ -1,4 +1,4 @@
-"""A nats-server of these tests' own: started, killed and started again on the same store and port."""
+"""A nats-server of these tests' own: killed, and started again on the same store and port."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 from hansard.bus.server import find_binary
 
@@ -45,7 +46,7 @@ class NatsServer:
         }
 
     @property
-    def login(self) -> dict[str, str]:
+    def login(self) -> dict[str, Any]:
         """The same as arguments of `connect`, which needs them by other names."""
         names = {"HANSARD_NATS_URL": "nats"}
         return {
@@ -82,9 +83,11 @@ class NatsServer:
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as connection:
-                with connection.makefile("rb") as reader:
-                    return b'"jetstream":true' in reader.readline()
+            with (
+                socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as connection,
+                connection.makefile("rb") as reader,
+            ):
+                return b'"jetstream":true' in reader.readline()
         except OSError:
             return False
 

@@ -41,7 +41,8 @@ class Point(StrEnum):
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What a program is told. `world` is a folder outside the broker's; `acks` and `marker` are
     files of this one process; `freeze` makes a stop one from which SIGCONT wakes it; `settings` is
-    whatever else the program wants to know."""
+    whatever else the program wants to know.
+    """
 
     workspace: str
     run: str
@@ -110,9 +111,7 @@ class World:
         except FileNotFoundError:
             return []
         found: list[dict[str, Any]] = [json.loads(line) for line in lines]
-        return [
-            line for line in found if all(line[key] == value for key, value in wanted.items())
-        ]
+        return [line for line in found if all(line[key] == value for key, value in wanted.items())]
 
 
 class Stops:
@@ -210,12 +209,14 @@ class Inside:
     def connect(self, **more: Any) -> hansard.Record:
         """The workspace, its log watched; where the broker is stands in the environment."""
         record = hansard.connect(workspace=self.job.workspace, **more)
-        record.workspace.log = WatchedLog(record.workspace.log, self.job, self.stops)  # type: ignore[assignment]  # the other methods are handed on
+        record.workspace.log = WatchedLog(record.workspace.log, self.job, self.stops)
         return record
 
 
 def run_program(main: Callable[[Inside], Any]) -> None:
     """Run a program and print what it came to, as one line of JSON."""
+    # A shell that starts things in the background has them ignore SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     inside = Inside(msgspec.json.decode(sys.argv[1], type=Job))
     report: dict[str, Any] = {"results": None, "error": "", "message": "", "step": 0}
     try:

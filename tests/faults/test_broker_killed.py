@@ -17,13 +17,13 @@ import pytest
 from hansard.domain.steps import Status
 from tests.faults._broker import NatsServer
 from tests.faults._whole import holes, repeats, torn, whole_log
-from tests.faults.support import Child, Stage, missing, read_acks
+from tests.faults.support import Child, Report, Stage, missing, read_acks
 
 ROUNDS_QUICK, ROUNDS_FULL = 3, 50
 SEED = 20_261_122
 
 APPENDERS, STREAMS = 2, 40
-"""Processes that append straight to the log, and how many streams each: enough for group commits."""
+"""Processes that append straight to the log, and each one's streams: enough to group commits."""
 
 WORKERS = 2
 """Processes that append through a session."""
@@ -60,11 +60,10 @@ def _all_go_on(children: list[Child]) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
-def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(
-    mortal, tmp_path, evidence, rounds
-):
+def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(mortal, tmp_path, evidence, rounds):
     """0 acknowledged events lost, 0 stored twice, no hole in versions, no transaction in part; and
-    no writer notices more than a pause."""
+    no writer notices more than a pause.
+    """
     number, chance = rounds(ROUNDS_QUICK, ROUNDS_FULL), random.Random(SEED)
     stage, stop = Stage(mortal, tmp_path, "load"), tmp_path / "stop"
     try:
@@ -73,7 +72,9 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(
             for n in range(APPENDERS)
         ]
         stage.begin("r2")
-        children += [stage.start("worker", name=f"worker{n}", stop=str(stop)) for n in range(WORKERS)]
+        children += [
+            stage.start("worker", name=f"worker{n}", stop=str(stop)) for n in range(WORKERS)
+        ]
         for _ in range(number):
             _all_go_on(children)
             time.sleep(chance.uniform(0.0, 0.4))
@@ -109,7 +110,7 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(
     )
 
 
-def _check_results(stage: Stage, reports) -> None:
+def _check_results(stage: Stage, reports: list[Report]) -> None:
     """Each result that an agent was handed is on record, under its number, once."""
     view = stage.view()
     for index, report in enumerate(reports):

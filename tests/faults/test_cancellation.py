@@ -2,13 +2,20 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from tenacity import wait_fixed
 
 import hansard
 from hansard.domain.steps import Status
+from tests.faults._broker import NatsServer
 from tests.faults._held import HeldLog
 from tests.faults._inside import World
+
+pytestmark = pytest.mark.timeout(30)
 
 NAMES = {"run": "r1", "agent": "worker", "role": "worker"}
 WITH_EFFECTS = ["idempotent", "reconcile", "once"]
@@ -18,12 +25,14 @@ SETTLE_S = 0.05
 
 
 @pytest.fixture
-def world(tmp_path):
+def world(tmp_path: Path) -> World:
+    """A world of this test's own."""
     return World(tmp_path)
 
 
 @pytest.fixture
-async def record(server, workspace):
+async def record(server: NatsServer, workspace: str) -> AsyncIterator[hansard.AsyncRecord]:
+    """A workspace of this test's own, for the async client."""
     async with hansard.connect_async(workspace=workspace, **server.login) as record:
         yield record
 
@@ -31,19 +40,20 @@ async def record(server, workspace):
 class Body:
     """A tool's body that changes the world and then stays in it until it is released."""
 
-    def __init__(self, world):
+    def __init__(self, world: World) -> None:
         self.world = world
         self.begun = asyncio.Event()
         self.release = asyncio.Event()
 
-    def declare(self, session, policy):
+    def declare(self, session: hansard.AsyncSession, policy: str) -> Any:
+        """The tool, under a policy."""
         world, body = self.world, self
 
-        def ask(word):
+        def ask(word: str) -> Any:
             return hansard.Happened(f"did {word}") if world.read() else hansard.DID_NOT_HAPPEN
 
         @session.tool(effects=hansard.reconcile(ask) if policy == "reconcile" else policy)
-        async def act(word):
+        async def act(word: str) -> str:
             await asyncio.to_thread(world.effect, "act", word)
             body.begun.set()
             await body.release.wait()
@@ -52,27 +62,25 @@ class Body:
         return act
 
 
-def _hold(record, tag):
-    log = record.workspace.log
-    while isinstance(log, HeldLog):
-        log = log._log
-    record.workspace.log = held = HeldLog(log, tag)
+def _hold(record: hansard.AsyncRecord, tag: str) -> HeldLog:
+    held = HeldLog(record.workspace.log, tag)
+    record.workspace.log = held
     return held
 
 
-async def _cancelled(task):
+async def _cancelled(task: asyncio.Task[Any]) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert task.cancelled()
 
 
-async def _step(record, number=1):
+async def _step(record: hansard.AsyncRecord, number: int = 1) -> Any:
     """A step as it stands in the log, not as the session believes."""
     state = await record.state("r1")
     return state.agent("worker").steps.get(number)
 
 
-async def _resumed(record, world, policy):
+async def _resumed(record: hansard.AsyncRecord, world: World, policy: str) -> Any:
     """What the same call comes to in a session after this one."""
     body = Body(world)
     body.release.set()
@@ -83,7 +91,8 @@ async def _resumed(record, world, policy):
 @pytest.mark.parametrize("policy", WITH_EFFECTS)
 async def test_before_the_intent_is_acknowledged(record, world, policy):
     """The write is waited for, the body never begins, and the step says that nothing happened:
-    resuming runs it without asking anybody."""
+    resuming runs it without asking anybody.
+    """
     held, body = _hold(record, "step.requested.v1"), Body(world)
     async with record.run("cancelled", **NAMES) as session:
         task = asyncio.create_task(body.declare(session, policy)("letter"))
@@ -170,14 +179,14 @@ async def test_during_a_pure_body_nothing_is_recorded(record, world):
 
 async def test_between_attempts_the_effect_surely_did_not_happen(record, world):
     """A call cancelled while it waits for its next attempt is not in doubt: the last attempt said
-    that nothing happened, and the next had not begun."""
-    failed = asyncio.Event()
+    that nothing happened, and the next had not begun.
+    """
+    recorded = _hold(record, "step.attempted.v1")
 
-    def declare(session, works):
-        @session.tool(attempts=2, wait=lambda _: 60.0)
-        async def act(word):
+    def declare(session: hansard.AsyncSession, *, works: bool) -> Any:
+        @session.tool(attempts=2, wait=wait_fixed(60))
+        async def act(word: str) -> str:
             if not works:
-                failed.set()
                 raise hansard.NotDone(word)
             world.effect("act", word)
             return f"did {word}"
@@ -186,9 +195,10 @@ async def test_between_attempts_the_effect_surely_did_not_happen(record, world):
 
     async with record.run("cancelled", **NAMES) as session:
         task = asyncio.create_task(declare(session, works=False)("letter"))
-        await failed.wait()
-        while (await _step(record)) is None or not (await _step(record)).attempts:
-            await asyncio.sleep(0.01)
+        await recorded.reached.wait()
+        recorded.release.set()
+        await asyncio.sleep(SETTLE_S)
+        assert not task.done()
         task.cancel()
         await _cancelled(task)
         step = await _step(record)
@@ -226,12 +236,12 @@ async def test_by_a_failing_sibling_in_a_task_group(record, world):
     """A task group's first error cancels the others: their open calls are in doubt."""
     body = Body(world)
 
-    async def fails():
+    async def fails() -> None:
         await body.begun.wait()
         raise ValueError("enough")
 
     async with record.run("cancelled", **NAMES) as session:
-        with pytest.raises(ExceptionGroup) as raised:
+        with pytest.raises(ExceptionGroup) as raised:  # noqa: PT012 -- it comes from the block's end
             async with session.task_group() as group:
                 group.create_task(body.declare(session, "once")("letter"))
                 group.create_task(fails())
@@ -243,7 +253,7 @@ async def test_of_a_composite_leaves_its_part_in_doubt(record, world):
     """The part that was open is in doubt, the composite around it is entered again."""
     body = Body(world)
 
-    def declare(session, body):
+    def declare(session: hansard.AsyncSession, body: Body) -> Any:
         act = body.declare(session, "once")
 
         @session.tool(effects="composite")
@@ -295,12 +305,13 @@ async def test_of_a_sync_body_leaves_it_running(record, world):
 @pytest.mark.parametrize("during", ["the next item", "the recording of one"])
 async def test_of_a_stream(record, world, during):
     """A stream cut by a cancellation is in doubt, with the items that were recorded; its own
-    cleanup runs."""
+    cleanup runs.
+    """
     stuck, cleaned = asyncio.Event(), asyncio.Event()
     held = _hold(record, "step.yielded.v1") if during == "the recording of one" else None
     items = []
 
-    def declare(session):
+    def declare(session: hansard.AsyncSession) -> Any:
         @session.tool
         async def lines(count):
             try:
@@ -313,10 +324,10 @@ async def test_of_a_stream(record, world, during):
 
         return lines
 
-    async def read(session):
+    async def read(session: hansard.AsyncSession) -> None:
         async with contextlib.aclosing(declare(session)(2)) as stream:
             async for item in stream:
-                items.append(item)
+                items.append(item)  # noqa: PERF401 -- what was handed on before it was cut counts
 
     async with record.run("cancelled", **NAMES) as session:
         task = asyncio.create_task(read(session))
@@ -344,12 +355,13 @@ async def test_of_a_stream(record, world, during):
 async def test_while_a_budget_is_corrected(record, world, raises):
     """The outcome is on record before the budget is: a cancellation in between loses neither."""
     held = _hold(record, "budget.spent.v1")
-    limit = hansard.budget("calls", 10)
+    limit = hansard.budget("cost", 10, unit="cost", reserve=2)
 
-    def declare(session):
+    def declare(session: hansard.AsyncSession) -> Any:
         @session.tool
         async def act(word):
             world.effect("act", word)
+            session.usage(cost=3)
             if raises:
                 raise ConnectionError(word)
             return f"did {word}"

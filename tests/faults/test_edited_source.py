@@ -78,17 +78,17 @@ def test_an_earlier_change_without_consequence_goes_unnoticed(stage):
 )
 def test_an_earlier_step_changed_before_an_effect(stage, evidence, policy, verdict, letters):
     """`once` and `reconcile` stop with Diverged, showing both sides, and do nothing until somebody
-    chooses: `reuse` takes the recorded outcome, `run_again` repeats the effect, on record."""
+    chooses: `reuse` takes the recorded outcome, `run_again` repeats the effect, on record.
+    """
     path = _source(stage)
     stage.killed_at(path, Point.AFTER_RECEIPT, "send", policy=policy)
     _edit(path, EARLIER)
-    for _ in range(2):  # it stays so until it is settled
-        report = stage.go_on(path, policy=policy)
-        assert (report.error, report.step) == ("Diverged", 3)
-        assert _effects(stage, "send") == ["the board"]
-    assert 'on record: send {"to":"the board"} after [2] -> completed' in report.message
-    assert 'now:       send {"to":"the board"} after [4]' in report.message
-    assert "hansard run settle r1 writer#3 --reuse | --run-again" in report.message
+    reports = [stage.go_on(path, policy=policy) for _ in range(2)]
+    assert [(report.error, report.step) for report in reports] == [("Diverged", 3)] * 2
+    assert _effects(stage, "send") == ["the board"]
+    assert 'on record: send {"to":"the board"} after [2] -> completed' in reports[1].message
+    assert 'now:       send {"to":"the board"} after [4]' in reports[1].message
+    assert "hansard run settle r1 writer#3 --reuse | --run-again" in reports[1].message
 
     stage.record.settle("r1", "writer#3", verdict, by="someone", because="looked")
     report = stage.go_on(path, policy=policy)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,8 @@ from hansard.bus.portal import SyncInLoop
 @pytest.mark.parametrize("how", ["os.fork", "multiprocessing"])
 def test_a_forked_child_connects_anew(stage, how):
     """After a fork the child opens a record of its own and works; the parent goes on with its own;
-    the one that the child inherited is refused with the remedy, before any effect."""
+    the one that the child inherited is refused with the remedy, before any effect.
+    """
     report = stage.go_on("forks", how=how)
     assert (report.error, report.results) == ("", [7, 0, 14])
     [child] = stage.world.read("child")
@@ -34,10 +36,11 @@ async def test_connecting_inside_a_running_loop_is_refused(server, workspace):
 
 def test_a_record_used_inside_a_running_loop_is_refused(stage):
     """Whatever would wait is refused, before a tool runs and before it counts as called: the same
-    call made from outside is the first of its kind, and resuming finds it."""
+    call made from outside is the first of its kind, and resuming finds it.
+    """
     calls = []
 
-    def work(session):
+    def work(session: hansard.Session) -> Any:
         @session.tool
         def send(word):
             calls.append(word)
@@ -48,7 +51,7 @@ def test_a_record_used_inside_a_running_loop_is_refused(stage):
     with stage.record.run("loops", run="r1", agent="worker", role="worker") as session:
         send = work(session)
 
-        async def inside():
+        async def inside() -> Any:
             with pytest.raises(SyncInLoop, match="connect_async"):
                 send("letter")
             with pytest.raises(SyncInLoop, match="connect_async"):
@@ -68,7 +71,7 @@ def test_a_record_used_inside_a_running_loop_is_refused(stage):
 def test_the_sync_client_works_in_a_thread_beside_a_loop(stage):
     """The remedy that the error gives besides: what is refused in a loop works from a thread."""
 
-    def in_thread():
+    def in_thread() -> Any:
         with stage.record.run("threads", run="r1", agent="worker", role="worker") as session:
 
             @session.tool
@@ -77,7 +80,7 @@ def test_the_sync_client_works_in_a_thread_beside_a_loop(stage):
 
             return seven()
 
-    async def inside():
+    async def inside() -> Any:
         return await asyncio.to_thread(in_thread)
 
     assert asyncio.run(inside()) == 7

@@ -47,10 +47,11 @@ CELLS = {
 """Policy and point. Under `once` the doubt is settled with what is true."""
 
 
-@pytest.mark.parametrize(("policy", "point"), CELLS, ids=lambda part: str(part))
+@pytest.mark.parametrize(("policy", "point"), CELLS, ids=str)
 def test_what_a_kill_leaves_and_what_resuming_does_about_it(stage, evidence, policy, point):
     """`pure` runs again, `idempotent` runs again with its old key, `reconcile` asks the world,
-    `once` waits for a settlement; before the intent and after the receipt nothing is in doubt."""
+    `once` waits for a settlement; before the intent and after the receipt nothing is in doubt.
+    """
     cell = CELLS[policy, point]
     stage.killed_at("matrix", point, policy=policy)
     assert len(stage.world.read()) == cell.killed
@@ -111,9 +112,9 @@ def test_doubt_about_a_part_stops_the_composite(stage, point):
     assert done == (0 if point is Point.AFTER_INTENT else 1)
     report = stage.go_on("matrix", policy="composite")
     assert (report.error, report.step) == ("InDoubt", 3)
-    verdict = {"verdict": "happened", "result": "LETTER 1"} if done else {
-        "verdict": "did_not_happen"
-    }
+    verdict = (
+        {"verdict": "happened", "result": "LETTER 1"} if done else {"verdict": "did_not_happen"}
+    )
     stage.record.settle("r1", "worker#3", **verdict)
     report = stage.go_on("matrix", policy="composite")
     assert (report.error, report.results) == ("", PARTS)
@@ -146,3 +147,26 @@ def test_doubt_lasts_as_long_as_nobody_settles_it(stage):
     assert errors == ["InDoubt"] * 3
     assert len(stage.world.read()) == 1
     assert stage.settlements() == []
+
+
+LINES = [f"line {number}" for number in range(4)]
+
+
+@pytest.mark.parametrize(("policy", "effects"), [("pure", 2), ("idempotent", 2), ("once", 1)])
+def test_a_stream_cut_by_a_kill(stage, policy, effects):
+    """The items that were handed on are on record; a `once` stream is in doubt and shows them,
+    the others begin again.
+    """
+    stage.killed_at("lines", Point.AFTER_EFFECT, "lines", policy=policy)
+    step = stage.view().agent("worker").steps[1]
+    assert [bytes(item).decode() for item in step.items] == ['"line 0"', '"line 1"']
+    report = stage.go_on("lines", policy=policy)
+    if policy == "once":
+        assert report.error == "InDoubt"
+        assert "after 2 items" in report.message
+    else:
+        assert (report.error, report.results) == ("", LINES)
+        assert len(stage.view().agent("worker").steps[1].items) == len(LINES)
+        assert stage.go_on("lines", policy=policy).results == LINES
+    assert len(stage.world.read()) == effects
+    assert stage.lost() == []

@@ -18,7 +18,8 @@ ROUNDS_FULL = 200
 @pytest.mark.timeout(1_200)
 def test_eight_processes_append_to_one_stream(stage, server, workspace, evidence, rounds):
     """All that was appended is there, in versions 1..N without a hole; each process finds its own
-    in its own order; and all of them, reading or following, see one order."""
+    in its own order; and all of them, reading or following, see one order.
+    """
     share = SHARE_FULL if rounds(1, ROUNDS_FULL) == ROUNDS_FULL else SHARE_QUICK
     total = PROCESSES * share
     clock = time.monotonic()

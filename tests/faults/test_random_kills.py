@@ -96,7 +96,8 @@ def _check(stage: Stage, tally: Tally) -> None:
 def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(stage, evidence, rounds):
     """Resumed until it is done, a run has the results of an undisturbed one; no `once` or
     `reconcile` step has happened twice, an `idempotent` one has kept its key, and no event that
-    a process saw acknowledged is lost."""
+    a process saw acknowledged is lost.
+    """
     kills, chance, tally = rounds(KILLS_QUICK, KILLS_FULL), random.Random(SEED), Tally()
     began = stage.start("mixed")
     began.reach(Path(began.job.acks))

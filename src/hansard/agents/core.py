@@ -256,7 +256,7 @@ class Core:
         held: list[gates.Budget] = []
         for rule in rules:
             if isinstance(rule, gates.Budget) and rule.matches(asked):
-                name = self._budget_call(call)
+                name = self.budget_call(call)
                 granted = yield Io(functools.partial(self._budgets.reserve, rule, name))
                 if not granted:
                     reason = f"its limit of {rule.limit:g} {rule.unit} is used up"
@@ -264,7 +264,8 @@ class Core:
                 held.append(rule)
         return held
 
-    def _budget_call(self, call: Call) -> str:
+    def budget_call(self, call: Call) -> str:
+        """What a budget knows this attempt of a call by."""
         if not call.number:
             call.number = self.ledger.next_step()
         return f"{self.stream.agent}#{call.number}.{call.attempt}"
@@ -285,6 +286,8 @@ class Core:
         arguments = call.arguments
         if b'"$secret"' in call.canonical:
             arguments = reveal(dict(arguments), self.settings.secrets, spec.name)
+        if not call.number:
+            call.number = self.ledger.next_step()
         if again:
             yield from self.outcomes.again(call)
         elif call.effects is not Effects.PURE:
@@ -297,23 +300,24 @@ class Core:
             try:
                 result, took = yield Body(spec.function, args, kwargs, scope, spec.timeout_s)
             except BaseException as error:  # noqa: BLE001 -- `raised` records it and raises it
-                name = self._budget_call(call) if held else ""
+                name = self.budget_call(call) if held else ""
                 try:
                     wait_s = yield from self.outcomes.raised(call, error, scope)
                 finally:
-                    yield from self._spend(held, name, scope)
+                    yield from self.spend(held, name, scope)
                 yield from self._pause(call, error, wait_s)
                 held = yield from self.gate(call)
                 continue
-            name = self._budget_call(call) if held else ""
+            name = self.budget_call(call) if held else ""
             # The outcome first: a cancellation while a budget is corrected must not lose it.
             try:
                 yield from self.outcomes.completed(call, result, took, scope.usage)
             finally:
-                yield from self._spend(held, name, scope)
+                yield from self.spend(held, name, scope)
             return result
 
-    def _spend(self, held: list[gates.Budget], name: str, scope: Scope) -> Flow[None]:
+    def spend(self, held: list[gates.Budget], name: str, scope: Scope) -> Flow[None]:
+        """Replace what was reserved by what was used."""
         for budget in held:
             amount = budget.used(scope.usage)
             yield Io(functools.partial(self._budgets.spend, budget, name, amount))

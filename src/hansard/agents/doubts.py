@@ -27,6 +27,7 @@ from hansard.domain.steps import (
     StepCompleted,
     StepFailed,
     StepSettled,
+    StepYielded,
     Verdict,
 )
 
@@ -47,7 +48,9 @@ class Doubts:
             said = self.settings.settle(old)
             if isinstance(said, Verdict) and said in (Verdict.REUSE, Verdict.RUN_AGAIN):
                 verdict = said
-                yield from self.outcomes.tell(Tell(self._settled(old, verdict)))
+                yield from self.outcomes.tell(
+                    Tell(self._settled(old, verdict, _named("policy", self.settings.settle)))
+                )
         if verdict is Verdict.REUSE:
             yield from self.adopt(call, old)
             return self.ledger.state.steps[call.number]
@@ -57,13 +60,12 @@ class Doubts:
         now = f"{call.spec.name} {call.canonical.decode()[:200]} after {list(call.place.after)}"
         raise Diverged(self.stream.run, self.stream.agent, old, now)
 
-    def _settled(self, step: Step, verdict: Verdict, result: Any = None) -> StepSettled:
+    def _settled(self, step: Step, verdict: Verdict, by: str, result: Any = None) -> StepSettled:
         plain = values.plain(result, "settled result", self.settings.scrub)
-        name = getattr(self.settings.settle, "__name__", "policy")
         return StepSettled(
             step=step.number,
             verdict=verdict,
-            by=f"policy:{name}",
+            by=by,
             result=payloads.pack(plain).raw if verdict is Verdict.HAPPENED else values.dump(None),
             digest=digest(canonical(plain)) if verdict is Verdict.HAPPENED else "",
         )
@@ -71,15 +73,17 @@ class Doubts:
     def settle(self, step: Step) -> Flow[Step | None]:
         """A policy's word on a doubt, or the error that asks a person."""
         said = self.settings.settle(step) if self.settings.settle is not None else None
-        return (yield from self._believe(step, said))
+        return (yield from self._believe(step, said, _named("policy", self.settings.settle)))
 
-    def _believe(self, step: Step, said: Any) -> Flow[Step | None]:
+    def _believe(self, step: Step, said: Any, by: str) -> Flow[Step | None]:
         match said:
             case Happened(result):
-                yield from self.outcomes.tell(Tell(self._settled(step, Verdict.HAPPENED, result)))
+                yield from self.outcomes.tell(
+                    Tell(self._settled(step, Verdict.HAPPENED, by, result))
+                )
                 return self.ledger.state.steps[step.number]
             case DidNotHappen():
-                yield from self.outcomes.tell(Tell(self._settled(step, Verdict.DID_NOT_HAPPEN)))
+                yield from self.outcomes.tell(Tell(self._settled(step, Verdict.DID_NOT_HAPPEN, by)))
                 return None
             case _:
                 raise InDoubt(self.stream.run, self.stream.agent, step)
@@ -98,15 +102,25 @@ class Doubts:
             doubt = InDoubt(self.stream.run, self.stream.agent, step)
             doubt.add_note(f"asking the world raised {type(error).__name__}: {error}")
             raise doubt from error
-        return (yield from self._believe(step, said))
+        return (yield from self._believe(step, said, _named("reconcile", ask)))
 
     def adopt(self, call: Call, old: Step) -> Flow[None]:
         """Put an outcome that is on record elsewhere on record here."""
         commands: list[Any] = [] if call.told else [self.outcomes.request(call)]
+        if old.streamed:
+            commands += [
+                StepYielded(step=call.number, index=index, items=(item,))
+                for index, item in enumerate(old.items)
+            ]
         if old.status is Status.COMPLETED:
             commands.append(
                 StepCompleted(
-                    step=call.number, result=old.result, digest=old.digest, reused=old.number
+                    step=call.number,
+                    result=old.result,
+                    digest=old.digest,
+                    items=len(old.items) if old.streamed else None,
+                    closed=old.closed,
+                    reused=old.number,
                 )
             )
         else:
@@ -128,3 +142,8 @@ class Doubts:
         result, took = yield Body(call.spec.shadow, (), dict(call.arguments), scope)
         call.spec = msgspec.structs.replace(call.spec, kind="shadow")
         yield from self.outcomes.completed(call, result, took, {})
+
+
+def _named(kind: str, function: object) -> str:
+    """Who settled a step: a kind of judge and its function's name."""
+    return f"{kind}:{getattr(function, '__name__', type(function).__name__)}"

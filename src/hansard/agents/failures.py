@@ -37,8 +37,8 @@ def failure(error: BaseException, scrub: Scrub | None = None) -> Failure:
 def _given(error: BaseException) -> list[Any]:
     """What makes an equal error: an OSError keeps its files outside its arguments."""
     if isinstance(error, OSError) and error.filename is not None and len(error.args) == 2:  # noqa: PLR2004 -- errno, text
-        files = [error.filename] if error.filename2 is None else [error.filename, None, error.filename2]
-        return [*error.args, *files]
+        second = [] if error.filename2 is None else [None, error.filename2]
+        return [*error.args, error.filename, *second]
     return list(error.args)
 
 

@@ -191,7 +191,7 @@ class Outcomes:
             plain = payloads.plain_result(result, call.spec.returns, self.settings.scrub)
             packed = payloads.pack(plain, "result")
         except BadValue as error:
-            yield from self._not_recordable(call, error, took)
+            yield from self.not_recordable(call, error, took)
             raise
         blobs, told = packed.blobs, []
         if not call.told:
@@ -209,7 +209,8 @@ class Outcomes:
         if told:
             self._prompts.learn(call.spec.name, call.number, call.plain)
 
-    def _not_recordable(self, call: Call, error: BadValue, took: float) -> Flow[None]:
+    def not_recordable(self, call: Call, error: BadValue, took: float) -> Flow[None]:
+        """Put a call with effects in doubt whose result cannot be recorded, and raise that."""
         if call.effects in (Effects.PURE, Effects.COMPOSITE):
             return
         told = failure(error, self.settings.scrub)

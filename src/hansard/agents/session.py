@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 from hansard.agents import facts
 from hansard.agents.core import Core
 from hansard.agents.effects import Declare, ToolSpec
+from hansard.agents.errors import ToolError
 from hansard.agents.flow import Flow, drive, drive_async
 from hansard.agents.ledger import Ledger, Mode
 from hansard.agents.scope import Scope, current, enter, leave
@@ -93,9 +94,14 @@ class Session(_Session):
         return drive(flow, self._portal)
 
     def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a declared tool: resolve, gate, run, record. Raises SyncInLoop, AfterFork first of
-        all: a call that is refused must not count among its equals."""
+        """Call a declared tool: resolve, gate, run, record.
+
+        Raises SyncInLoop, AfterFork first of all: a refused call must not count among its equals.
+        """
         self._portal.refuse()
+        if inspect.isasyncgenfunction(spec.function):
+            message = f"{spec.name} is an async generator: use the async client, or a generator"
+            raise ToolError(message)
         call = self.core.begin(spec, args, kwargs)
         if spec.is_stream:
             return iterate(self.core, call, self._drive)

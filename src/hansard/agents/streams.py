@@ -10,13 +10,15 @@ from hansard.agents import payloads
 from hansard.agents.core import Core
 from hansard.agents.errors import Miss
 from hansard.agents.flow import Flow
+from hansard.agents.gate import Budget
 from hansard.agents.outcomes import INTERRUPTIONS, Call
 from hansard.agents.scope import Scope, enter, leave
 from hansard.agents.secrets import reveal
 from hansard.domain import values
 from hansard.domain.agent import Tell
+from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
-from hansard.domain.steps import Status, Step, StepCompleted, StepYielded
+from hansard.domain.steps import Status, Step, StepCompleted, StepYielded, Verdict
 
 
 class StreamCall:
@@ -28,6 +30,9 @@ class StreamCall:
         self.count = 0
         self.digests: list[str] = []
         self.scope: Scope | None = None
+        self._arguments: dict[str, Any] = {}
+        self._held: list[Budget] = []
+        self._budget_call = ""
 
     def open(self) -> Flow[Step | None]:
         """The recorded step where the record answers, else None: the tool is to be run."""
@@ -35,22 +40,24 @@ class StreamCall:
         step = yield from self.core.plan(self.call)
         if step is not None:
             return step
-        yield from self.core.gate(self.call)
-        if self.call.told:
-            yield from self.core.outcomes.again(self.call)
+        call = self.call
+        self._held = yield from self.core.gate(call)
+        self._budget_call = self.core.budget_call(call) if self._held else ""
+        self._arguments = reveal(dict(call.arguments), self.core.settings.secrets, call.spec.name)
+        if call.told:
+            yield from self.core.outcomes.again(call)
         else:
-            yield from self.core.outcomes.intend(self.call)
-        self.scope = self.core.body_scope(self.call)
+            yield from self.core.outcomes.intend(call)
+        self.scope = self.core.body_scope(call)
         return None
 
     def start(self) -> Any:
         """The tool's own iterator, not begun."""
         call = self.call
-        arguments = reveal(dict(call.arguments), self.core.settings.secrets, call.spec.name)
-        if call.spec.key_argument:
-            arguments[call.spec.key_argument] = call.key
         bound = call.spec.signature.bind_partial()
-        bound.arguments.update(arguments)
+        bound.arguments.update(self._arguments)
+        if call.spec.key_argument:
+            bound.arguments[call.spec.key_argument] = call.key
         return call.spec.function(*bound.args, **bound.kwargs)
 
     def item(self, value: Any) -> Flow[None]:
@@ -75,6 +82,22 @@ class StreamCall:
         )
         yield from self.core.outcomes.tell(Tell(event))
         self._advance()
+        yield from self._spend()
+
+    def refused(self, error: BaseException) -> Flow[NoReturn]:
+        """An item could not be put on record, or that was interrupted; it is not handed on."""
+        if isinstance(error, BadValue):
+            try:
+                yield from self.core.outcomes.not_recordable(self.call, error, 0.0)
+            finally:
+                yield from self._spend()
+            raise error
+        yield from self.failed(error)
+        raise error
+
+    def _spend(self) -> Flow[None]:
+        if self._held and self.scope is not None:
+            yield from self.core.spend(self._held, self._budget_call, self.scope)
 
     def failed(self, error: BaseException) -> Flow[NoReturn]:
         """Record an error and raise it."""
@@ -85,6 +108,7 @@ class StreamCall:
             )
         finally:
             self._advance()
+            yield from self._spend()
         raise error
 
     def _advance(self) -> None:
@@ -94,10 +118,15 @@ class StreamCall:
 
     def replayed(self, step: Step) -> Flow[list[Any]]:
         """The recorded items."""
-        items = []
-        for raw in step.items:
-            plain = yield from self.core.outcomes.fetch(payloads.unpack(raw))
-            items.append(values.revive(plain))
+        items: list[Any] = []
+        if step.verdict is Verdict.HAPPENED:
+            settled = yield from self.core.outcomes.fetch(payloads.unpack(step.result))
+            found = values.revive(settled)
+            items = list(found) if isinstance(found, list | tuple) else [found]
+        else:
+            for raw in step.items:
+                plain = yield from self.core.outcomes.fetch(payloads.unpack(raw))
+                items.append(values.revive(plain))
         self.core.ledger.advance(self.call.place.scope, step)
         return items
 
@@ -138,9 +167,9 @@ def iterate(core: Core, call: Call, drive: Drive) -> Iterator[Any]:
                 leave(token)
             try:
                 drive(stream.item(value))
-            except INTERRUPTIONS as error:
+            except (BadValue, *INTERRUPTIONS) as error:
                 try:
-                    drive(stream.failed(error))
+                    drive(stream.refused(error))
                 finally:
                     inner.close()
             try:
@@ -180,9 +209,9 @@ async def iterate_async(core: Core, call: Call, drive: Drive) -> AsyncGenerator[
                 leave(token)
             try:
                 await drive(stream.item(value))
-            except INTERRUPTIONS as error:
+            except (BadValue, *INTERRUPTIONS) as error:
                 try:
-                    await drive(stream.failed(error))
+                    await drive(stream.refused(error))
                 finally:
                     await _close(inner)
             try:

@@ -255,7 +255,8 @@ class Recheck:
         self, stream: AgentStream, event: steps.StepRequested, known: _Stream
     ) -> Iterator[str]:
         """Growing lists: what each extends must be there and be long enough."""
-        if b"[" not in bytes(event.arguments):
+        raw = bytes(event.arguments)
+        if b"[" not in raw and b'"$append"' not in raw:
             return
         sizes: dict[str, int] = {}
         for name, value in arguments_in(event.arguments).items():

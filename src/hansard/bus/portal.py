@@ -28,16 +28,6 @@ class SyncInLoop(BusError):
         )
 
 
-class OtherProcess(BusError):
-    """A record that another process opened was used after a fork; nothing was done."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "this record was opened before the process was forked, and its connection belongs to "
-            "the parent: open one of your own in the child with hansard.connect(...)"
-        )
-
-
 class AfterFork(BusError):
     """A record opened before a fork was used in the child; nothing was done."""
 
@@ -73,9 +63,6 @@ class Portal:
         except BusError:
             work.close()
             raise
-        if self.pid != os.getpid():
-            work.close()
-            raise OtherProcess
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def refuse(self) -> None:
@@ -88,8 +75,6 @@ class Portal:
         """Have something called on the loop, in the order of posting. Raises AfterFork."""
         if os.getpid() != self.pid:
             raise AfterFork(self.pid)
-        if self.pid != os.getpid():
-            raise OtherProcess
         self.loop.call_soon_threadsafe(call)
 
     def future(self) -> Future[Any]:

@@ -2,14 +2,16 @@
 
 A head is the digest of the last result of its scope, or that of a join of child scopes
 (`hansard.agents.scope`). Of a join, only the calls of its children are on record; children that
-made no call are tried. What fits no order of joins within the bounds is told as not derivable.
+made no call are tried, within bounds. So a call that follows a result differs or does not, but
+one that follows a join and fits none of what was tried is not proven either way.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from enum import Enum
 
 import msgspec
 
@@ -59,12 +61,13 @@ class _Scope(msgspec.Struct):
 class _Group(msgspec.Struct):
     """Children of one spawn by index, or the items of one loop by number.
 
-    `joined` is how many of a loop's items were joined, or 1 for a spawn that was.
+    `heads` is where it was spawned, once a session that told; `joined` is how many of a loop's
+    items were joined, or 1 for a spawn that was.
     """
 
     loops: bool
     children: dict[int, str] = {}
-    head: str | None = None
+    heads: list[str] = []
     joined: int = 0
 
     @property
@@ -78,8 +81,16 @@ class _Group(msgspec.Struct):
         return self.last if self.loops else 1
 
 
-Marks = tuple[tuple[str, int], ...]
-"""Which groups a candidate has joined: name, and how many of a loop's items (1 for a spawn)."""
+Marks = tuple[tuple[_Group, int], ...]
+"""Which groups a candidate has joined, and how many of a loop's items (1 for a spawn)."""
+
+
+class Derived(Enum):
+    """Whether a fingerprint follows from what is recorded before it."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
 
 
 class Heads:
@@ -88,19 +99,41 @@ class Heads:
     def __init__(self) -> None:
         self._scopes: dict[str, _Scope] = {"": _Scope([""])}
         self._digests: dict[int, list[str]] = {}
+        self._told: dict[str, str] = {}
 
-    def derive(self, step: Step, parent: Step | None) -> bool:
+    def session(self) -> None:
+        """Another session begins: it spawns and joins anew."""
+        for scope in self._scopes.values():
+            for group in scope.groups.values():
+                group.joined = 0
+
+    def derive(self, step: Step, steps: Mapping[int, Step]) -> Derived:
         """Whether a call's fingerprint follows from what was before it; takes its place over."""
+        parent = steps.get(step.parent) if step.parent is not None else None
+        before = [steps[number] for number in step.after if number in steps]
+        self._told = {other.scope: other.digest for other in before}
         scope = self._enter(step.scope, parent)
         for head, marks in self._candidates(scope, step):
             if fingerprint(step.call, head) == step.fingerprint:
                 if head not in scope.heads[-1:]:
                     scope.heads.append(head)
-                for name, count in marks:
-                    scope.groups[name].joined = count
+                for group, count in marks:
+                    group.joined = count
                 self._spawned_at(step.scope, head)
+                return Derived.YES
+        if parent is not None and step.after == parent.after:
+            return Derived.NO  # nothing was joined since the body began
+        around = all(f"{step.scope}/".startswith(f"{other.scope}/") for other in before)
+        return Derived.NO if around and not self._has_gaps(scope) else Derived.UNKNOWN
+
+    def _has_gaps(self, scope: _Scope) -> bool:
+        """Whether the numbers of groups show that some left no record."""
+        for name, group in scope.groups.items():
+            if name.isdecimal() and int(name) > 0 and str(int(name) - 1) not in scope.groups:
                 return True
-        return False
+            if group.loops and len(group.children) < group.last:
+                return True
+        return any(self._has_gaps(self._scopes[path]) for path in scope.outer)
 
     def outcome(self, step: Step) -> None:
         """Let a step's scope go on after its outcome."""
@@ -142,17 +175,24 @@ class Heads:
         for above, name, _ in _splits(path):
             outer = self._scopes.get(above)
             group = outer.groups.get(name) if outer is not None else None
-            if group is not None and group.head is None:
-                group.head = head
+            if outer is None or group is None or head in group.heads:
+                continue
+            group.heads.append(head)
+            if head not in outer.heads:
+                outer.heads.append(head)
+                self._spawned_at(above, head)
 
-    def _inherited(self, scope: _Scope) -> Iterator[str]:
+    def _inherited(self, scope: _Scope, seen: dict[str, None]) -> Iterator[tuple[str, Marks]]:
         """Where a child scope may have begun: at any head of the scope around it, newest first."""
         for path in scope.outer:
             outer = self._scopes[path]
-            yield from reversed(outer.heads[-HEADS_MAX:])
-            for start in outer.heads[-1:] or list(self._inherited(outer))[:1]:
-                yield from (head for head, _ in self._in_order(outer, start))
-            yield from self._inherited(outer)
+            near: list[tuple[str, Marks]] = [(h, ()) for h in reversed(outer.heads[-HEADS_MAX:])]
+            for head, marks in itertools.chain(near, self._inherited(outer, seen)):
+                if head not in seen:
+                    seen[head] = None
+                    yield head, marks
+            for start in (*reversed(outer.heads[-STARTS_MAX:]), *list(seen)[:1]):
+                yield from self._in_order(outer, start)
 
     # ------------------------------------------------------------ candidates
 
@@ -160,20 +200,29 @@ class Heads:
         seen: dict[str, None] = {}
         told = [digest for number in step.after for digest in self._digests.get(number, ())]
         near = (*reversed(scope.heads[-HEADS_MAX:]), *reversed(told), *scope.heads[:1])
-        for head in itertools.chain(near, self._inherited(scope)):
+        for head in near:
             if head not in seen:
                 seen[head] = None
                 yield head, ()
-        starts = list(seen)[:STARTS_MAX]
-        for start in starts:
+        yield from self._as_told(scope)
+        for start in list(seen)[:STARTS_MAX]:
             yield from self._in_order(scope, start)
-        budget = ATTEMPTS_MAX
-        for start in starts:
-            for found in self._search(scope, start, (), 1):
-                yield found
-                budget -= 1
-                if budget <= 0:
-                    return
+        yield from self._inherited(scope, seen)
+        lines = [scope, *(self._scopes[path] for path in scope.outer)]
+        searches = [self._search(s, h, (), 1) for h in list(seen)[:STARTS_MAX] for s in lines]
+        yield from itertools.islice(_in_turn(searches), ATTEMPTS_MAX)
+
+    def _as_told(self, scope: _Scope) -> Iterator[tuple[str, Marks]]:
+        """A join of the children whose last steps the call names as those before it."""
+        for group in reversed(scope.groups.values()):
+            if group.loops or not any(self._is_told(path) for path in group.children.values()):
+                continue
+            for start in reversed(group.heads or scope.heads[-1:]):
+                for more in range(MORE_CHILDREN_MAX):
+                    yield self._join(group, start, more), ((group, 1),)
+
+    def _is_told(self, path: str) -> bool:
+        return any(told == path or told.startswith(f"{path}/") for told in self._told)
 
     def _in_order(self, scope: _Scope, head: str) -> Iterator[tuple[str, Marks]]:
         """What a run without surprises gives: groups joined in the order they were spawned."""
@@ -182,12 +231,12 @@ class Heads:
             group = scope.groups[name]
             if group.loops:
                 for found, count in self._loop(group, head):
-                    yield found, (*marks, (name, count))
+                    yield found, (*marks, (group, count))
                     if count == group.last:
                         head = found
-                marks = (*marks, (name, group.last))
+                marks = (*marks, (group, group.last))
             else:
-                marks = (*marks, (name, 1))
+                marks = (*marks, (group, 1))
                 head = self._join(group, head, 0)
                 yield head, marks
 
@@ -202,17 +251,17 @@ class Heads:
         self, scope: _Scope, head: str, marks: Marks, depth: int
     ) -> Iterator[tuple[str, Marks]]:
         """Joins in any order, with children that made no call."""
-        done = {name for name, _ in marks}
+        done = [group for group, _ in marks]
         made: list[tuple[str, Marks]] = []
         for name in scope.unjoined():
             group = scope.groups[name]
-            if name in done:
+            if any(group is other for other in done):
                 continue
             if group.loops:
                 items = itertools.islice(self._loop(group, head), LOOP_TRIES_MAX)
-                made += [(found, (*marks, (name, count))) for found, count in items]
+                made += [(found, (*marks, (group, count))) for found, count in items]
             else:
-                after = (*marks, (name, 1))
+                after = (*marks, (group, 1))
                 made += [(self._join(group, head, n), after) for n in range(MORE_CHILDREN_MAX)]
         most = EMPTY_CHILDREN_MAX if depth == 1 else EMPTY_CHILDREN_DEEP_MAX
         made += [(joined(head, [head] * count), marks) for count in range(1, most + 1)]
@@ -223,7 +272,7 @@ class Heads:
 
     def _join(self, group: _Group, head: str, more: int) -> str:
         """The head after a group's children, `more` of them without a call at the end."""
-        begun = group.head if group.head is not None else head
+        begun = head if not group.heads or head in group.heads else group.heads[-1]
         ends = [
             self._end(group.children[index], begun) if index in group.children else begun
             for index in range(group.last + 1 + more)
@@ -232,6 +281,8 @@ class Heads:
 
     def _end(self, path: str, begun: str) -> str:
         """A child's head at its end: after its last call, its own children joined."""
+        if path in self._told:
+            return self._told[path]
         scope = self._scopes[path]
         head = scope.heads[-1] if scope.heads else begun
         for name in scope.unjoined():
@@ -244,6 +295,14 @@ class Heads:
                 if number == group.last:
                     break
         return head
+
+
+def _in_turn(
+    searches: list[Iterator[tuple[str, Marks]]],
+) -> Iterator[tuple[str, Marks]]:
+    """One from each search in turn, so that a long one does not keep the others waiting."""
+    for found in itertools.zip_longest(*searches):
+        yield from (candidate for candidate in found if candidate is not None)
 
 
 def _splits(path: str) -> Iterator[tuple[str, str, int]]:

@@ -17,8 +17,9 @@ from hansard.agents.failures import failure_digest
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
-from hansard.commands._heads import Heads
+from hansard.commands._heads import Derived, Heads
 from hansard.domain import agent as agents
+from hansard.domain.agent import SessionBegan
 from hansard.domain.errors import Corrupt
 from hansard.domain.fingerprint import (
     UNORDERED,
@@ -84,6 +85,8 @@ class Rederiver:
 
     async def _event(self, event: agents.AgentEvent) -> None:
         match event:
+            case SessionBegan():
+                self._heads.session()
             case ToolDeclared():
                 self._versions.setdefault(event.tool, []).append(event.version)
             case StepRequested():
@@ -115,10 +118,16 @@ class Rederiver:
             if fingerprint(step.call, UNORDERED) != step.fingerprint:
                 checked.differs.append("its fingerprint is not that of an unordered call")
             return
-        parent = self._state.steps.get(step.parent) if step.parent is not None else None
-        if not self._heads.derive(step, parent):
-            after = ", ".join(map(str, step.after)) or "the begin"
-            checked.differs.append(f"its fingerprint does not follow from the results of {after}")
+        after = ", ".join(map(str, step.after)) or "the begin"
+        match self._heads.derive(step, self._state.steps):
+            case Derived.NO:
+                fact = f"its fingerprint does not follow from the results of {after}"
+                checked.differs.append(fact)
+            case Derived.UNKNOWN:
+                fact = f"it follows a join after {after} that left too little on record"
+                checked.unproven.append(fact)
+            case Derived.YES:
+                pass
 
     def _lists(self, checked: Checked) -> None:
         """The digests of growing lists, which the record states beside what was appended."""

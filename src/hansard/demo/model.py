@@ -36,7 +36,7 @@ class Model(msgspec.Struct, frozen=True):
             data=json.dumps({"model": name, "messages": messages}).encode(),
             headers={"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=ANSWER_S) as response:  # noqa: S310 -- as above
+        with urllib.request.urlopen(request, timeout=ANSWER_S) as response:  # noqa: S310 -- the same setting
             body = response.read()
         try:
             answer = json.loads(body)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -367,6 +367,27 @@ def test_closing_lets_go_of_the_embedded_broker(tmp_path):
     while peek(tmp_path / "data") is not None and time.monotonic() < deadline:
         time.sleep(0.05)
     assert peek(tmp_path / "data") is None
+
+
+def test_closing_ends_the_calls_of_other_threads(server):
+    """Who waits for an answer is told that it will not come, and that an insert is in doubt."""
+    recorder = impatient(server, 30.0)
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            calls: list[Future[Any]] = [
+                pool.submit(recorder.max_notification_id),
+                pool.submit(recorder.insert_events, events()),
+            ]
+            time.sleep(0.2)
+            began = time.monotonic()
+            recorder.datastore.close()
+            for call in calls:
+                with pytest.raises(InterfaceError, match="may be stored or not"):
+                    call.result()
+            assert time.monotonic() - began < 10
+    finally:
+        server.process.send_signal(signal.SIGCONT)
 
 
 def test_a_factory_that_is_dropped_closes_its_connections(variables):

@@ -23,7 +23,8 @@ def main(inside: Inside) -> int:
 
 
 async def _main(inside: Inside) -> int:
-    settings, stop = inside.job.settings, Path(inside.job.settings["stop"])
+    settings = inside.job.settings
+    told_to_stop = Path(settings["stop"]).exists
     async with hansard.connect_async(workspace=inside.job.workspace) as record:
         workspace = record.workspace
 
@@ -43,7 +44,7 @@ async def _main(inside: Inside) -> int:
 
         async def appends(stream: Board) -> int:
             version = count = 0
-            while not stop.exists():
+            while not told_to_stop():
                 following = next_commit(stream, version, count)
                 note(await workspace.log.append(following))
                 version = following.commit.last_version
@@ -52,7 +53,7 @@ async def _main(inside: Inside) -> int:
 
         async def transacts(pair: list[Board]) -> int:
             version = count = 0
-            while not stop.exists():
+            while not told_to_stop():
                 both = [next_commit(stream, version, count) for stream in pair]
                 for stored in await workspace.log.append_all(both):
                     note(stored)

@@ -1,4 +1,4 @@
-"""Appends its share to a stream that others append to as well: on a conflict, read and try again."""
+"""Appends its share to a stream that others append to as well; on a conflict it reads again."""
 
 import asyncio
 import hashlib

@@ -38,11 +38,12 @@ def _forked(how: str, child: Callable[[], None]) -> int:
         return process.exitcode or 0
     pid = os.fork()
     if not pid:
+        code = 1
         try:
             child()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
+            code = 0
+        finally:
+            os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 

@@ -8,7 +8,8 @@ from tests.faults._inside import Inside, Point, run_program
 
 def main(inside: Inside) -> list[Any]:
     """The agent's work; its three results."""
-    policy = inside.job.settings["policy"]
+    settings = inside.job.settings
+    policy = settings["policy"]
     world, stops = inside.world, inside.stops
 
     def body(word: str, key: str | None) -> dict[str, str]:
@@ -61,7 +62,7 @@ def main(inside: Inside) -> list[Any]:
             case "composite":
                 tool = session.tool(effects=policy, name="act")(act_in_parts)
             case _:
-                tool = session.tool(effects=policy)(act)
+                tool = session.tool(effects=policy, timeout_s=settings.get("timeout_s"))(act)
         before = look("letter")
         done = tool(before)
         return [before, done, look(str(done["did"]))]

@@ -26,6 +26,7 @@ from hansard.bus.jetstream._wire import (
     NoResponders,
     NotSent,
     Receiver,
+    Reply,
     command,
     parsed,
     rendered,
@@ -44,6 +45,9 @@ nats-py's own 120 s it would take minutes."""
 
 FLUSH_TIMEOUT_S = 5.0
 """Longest wait for room in the socket's buffer. nats-py waits for ever if it is not given."""
+
+CANCELS_MAX = 100
+CANCEL_WAIT_S = 0.05
 
 UNAUTHORIZED = 401
 _DENIED = re.compile(r'permissions violation for publish to "([^"]+)"')
@@ -96,25 +100,17 @@ class _Sink:
             _log.exception("a receiver failed", subject=msg.subject)
 
 
-class _Reply:
-    """One answer to one request."""
-
-    __slots__ = ("future", "subject")
-
-    def __init__(self, subject: str, future: asyncio.Future[tuple[bytes, bytes]]) -> None:
-        self.subject = subject
-        self.future = future
-
-    def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:  # noqa: ARG002 -- a Receiver
-        if not self.future.done():
-            self.future.set_result((headers, data))
-
-    def lost(self, error: BusError) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
-
-    def expire(self) -> None:
-        self.lost(NoAnswer(f"no answer on {self.subject!r} in time"))
+async def _end(task: asyncio.Task[Any] | None) -> None:
+    """Cancel a task of nats-py until it ends. Once is not always enough: `asyncio.wait_for` of
+    Python 3.11 drops a cancellation that comes in the same turn of the loop as its result, and a
+    reconnect loop would then go on for ever, and connect again.
+    """
+    for _ in range(CANCELS_MAX):
+        if task is None or task.done():
+            return
+        task.cancel()
+        await asyncio.wait({task}, timeout=CANCEL_WAIT_S)
+    _log.error("a task of the client did not end", task=repr(task))
 
 
 class Broker:
@@ -188,6 +184,8 @@ class Broker:
             self._revival.cancel()
         self._fail("the connection was closed")
         await self._nc.close()
+        await _end(getattr(self._nc, "_reconnection_task", None))
+        await self._nc.close()  # does nothing, unless that task got through once more
 
     # ------------------------------------------------------------ sending
 
@@ -239,7 +237,7 @@ class Broker:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[bytes, bytes]] = loop.create_future()
-        waiting = _Reply(subject, future)
+        waiting = Reply(subject, future)
         inbox = self.expect(waiting)
         timer = loop.call_later(timeout_s, waiting.expire)
         try:
@@ -296,14 +294,14 @@ class Broker:
                     return_when=asyncio.FIRST_COMPLETED,
                 )
             finally:
-                if not connecting.done():
-                    connecting.cancel()
-                    await asyncio.wait({connecting})
+                in_time = connecting.done()
+                if not in_time:
+                    await _end(connecting)
                     await self._nc.close()
             if self._refused.done():
                 doing = f"connecting to {self.url} as {self.options.user!r}"
                 raise BrokerError(doing, UNAUTHORIZED, self._refused.result())
-            if connecting.cancelled():
+            if not in_time:
                 raise Unreachable(self.url, self._last_error)
             try:
                 connecting.result()
@@ -352,7 +350,7 @@ class Broker:
         denied = _DENIED.search(text)
         if denied is not None:
             for receiver in list(self._receivers.values()):
-                if isinstance(receiver, _Reply) and receiver.subject.lower() == denied.group(1):
+                if isinstance(receiver, Reply) and receiver.subject.lower() == denied.group(1):
                     receiver.lost(BrokerError(f"sending to {receiver.subject!r}", 403, text))
         if self._last_error != before:  # ten attempts a second tell the same
             log = _log.debug if isinstance(error, OSError) else _log.warning

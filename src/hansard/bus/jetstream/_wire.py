@@ -6,6 +6,7 @@ architecture notes, checked against nats-server 2.15.1.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import datetime
 from typing import Protocol
@@ -90,6 +91,10 @@ class NoResponders(NotSent):
         self.subject = subject
 
 
+class TooMany(BusError):
+    """A read by wildcard met more than 1,024 subjects."""
+
+
 class Rejected(BusError):
     """JetStream refused a message; nothing of it was stored."""
 
@@ -113,8 +118,25 @@ class Rejected(BusError):
         return self.lost_race or self.code in UNFINISHED
 
 
-class TooMany(BusError):
-    """A read by wildcard met more than 1,024 subjects."""
+class Reply:
+    """One answer to one request."""
+
+    __slots__ = ("future", "subject")
+
+    def __init__(self, subject: str, future: asyncio.Future[tuple[bytes, bytes]]) -> None:
+        self.subject = subject
+        self.future = future
+
+    def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:  # noqa: ARG002 -- a Receiver
+        if not self.future.done():
+            self.future.set_result((headers, data))
+
+    def lost(self, error: BusError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def expire(self) -> None:
+        self.lost(NoAnswer(f"no answer on {self.subject!r} in time"))
 
 
 class ApiError(msgspec.Struct):

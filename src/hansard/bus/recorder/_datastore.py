@@ -11,7 +11,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from eventsourcing.persistence import InterfaceError, ProgrammingError
@@ -27,8 +27,13 @@ from hansard.bus.recorder._errors import translated
 from hansard.bus.recorder._place import Place
 from hansard.bus.server import Lease, Login, join
 
-FOLLOWERS_END_S = 5.0
-"""How long `close` waits for subscriptions to end their consumers; the server drops them anyway."""
+FINISH_S = 1.0
+"""How long `close` lets calls of other threads finish; they mostly take milliseconds."""
+
+CANCELLED_END_S = 5.0
+"""How long `close` waits for what it cancelled: a subscription drops its consumer, which the server
+would do too.
+"""
 
 T = TypeVar("T")
 
@@ -42,7 +47,8 @@ class Connections:
         self.writes = writes
         self.direct = Direct(reads)
         self.reads = reads
-        self.followers: set[asyncio.Task[None]] = set()
+        self.running: set[asyncio.Task[Any]] = set()
+        self.followers: set[asyncio.Task[Any]] = set()
         self.checked: set[str] = set()
         self._admin = admin
         self._lease = lease
@@ -87,11 +93,14 @@ class Connections:
             self.checked.add(place.stream)
 
     async def close(self) -> None:
-        """End what follows, close both connections, let go of the embedded broker."""
-        for task in self.followers:
+        """End what runs, close both connections, let go of the embedded broker."""
+        calls = self.running - self.followers
+        if calls:
+            await asyncio.wait(calls, timeout=FINISH_S)
+        for task in self.running:
             task.cancel()
-        if self.followers:
-            await asyncio.wait(self.followers, timeout=FOLLOWERS_END_S)
+        if self.running:
+            await asyncio.wait(self.running, timeout=CANCELLED_END_S)
         await self.writes.close()
         await self.reads.close()
         if self._lease is not None:
@@ -159,16 +168,32 @@ class Datastore:
     def run(self, work: Callable[[Connections], Awaitable[T]]) -> T:
         """Do some work on the loop and wait for it. Raises the library's errors.
 
-        A KeyboardInterrupt does not cancel it.
+        A KeyboardInterrupt does not cancel it; closing the factory in another thread does.
         """
         with translated():
-            return self.start(work).result()
+            try:
+                return self.start(work).result()
+            except CancelledError as error:
+                message = (
+                    "the factory was closed in another thread while this was waited for: "
+                    "what was to be inserted may be stored or not"
+                )
+                raise InterfaceError(message) from error
 
     def start(self, work: Callable[[Connections], Awaitable[T]]) -> Future[T]:
         """Have some work begun on the loop."""
 
         async def working() -> T:
-            return await work(await self._opening.opened())
+            connections = await self._opening.opened()
+            task = asyncio.current_task()
+            if task is None:
+                return await work(connections)
+            connections.running.add(task)
+            try:
+                return await work(connections)
+            finally:
+                connections.running.discard(task)
+                connections.followers.discard(task)
 
         return _posted(working())
 

@@ -218,10 +218,7 @@ class RecorderLog:
     def _standing(self, appends: list[tuple[Append, bytes]]) -> list[Stored] | None:
         """The same commits from before; None if all of them may be stored. Raises Conflict."""
         streams = self._all()
-        found = [
-            next((s for s in streams.get(a.stream, []) if s.commit.version == a.commit.version), None)
-            for a, _ in appends
-        ]
+        found = [_version(streams.get(a.stream, []), a.commit.version) for a, _ in appends]
         own = [
             stored
             for stored, (append, _) in zip(found, appends, strict=True)
@@ -292,3 +289,7 @@ class RecorderLog:
 
     def _originator(self, stream: StreamId) -> UUID:
         return UUID(uuid8(subjects.prefix(self._workspace, stream)))
+
+
+def _version(commits: list[Stored], version: int) -> Stored | None:
+    return next((stored for stored in commits if stored.commit.version == version), None)

@@ -85,7 +85,6 @@ class JetStreamSubscription(Subscription[ApplicationRecorder]):
         task = asyncio.current_task()
         if task is not None:
             connections.followers.add(task)
-            task.add_done_callback(connections.followers.discard)
         await connections.check(self._place)
         # Push takes a start after the end for a sign of lost messages; here it may be meant.
         after = self._last_notification_id or 0

@@ -1,0 +1,188 @@
+"""Attempts: retries with backoff, each one recorded; timeouts; the idempotency key."""
+
+import asyncio
+import time
+
+import pytest
+from tenacity import wait_fixed
+
+import hansard
+from tests.agents.twins import Lab, twins
+
+AT_ONCE = wait_fixed(0)
+
+
+@twins
+@pytest.mark.parametrize("effects", ["pure", "idempotent"])
+async def test_every_attempt_is_recorded(lab: Lab, effects):
+    """What may run again is tried up to `attempts` times; each failed attempt is an event with its
+    error and the wait before the next; the result is that of the last.
+    """
+    async with lab.connect() as record:
+        for mode in (None, "strict"):
+            ran: list[int] = []
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects=effects, attempts=3, wait=wait_fixed(0.001))
+                async def flaky() -> str:
+                    ran.append(1)
+                    if len(ran) < 3:
+                        message = f"down {len(ran)}"
+                        raise ConnectionError(message)
+                    return "up"
+
+                assert await flaky() == "up"
+            assert len(ran) == (3 if mode is None else 0)
+        [step] = await record.steps("r")
+    assert [(a.attempt, a.error.message, a.retry_in_ms) for a in step.attempts] == [
+        (1, "down 1", 1.0),
+        (2, "down 2", 1.0),
+    ]
+    assert (step.status, step.attempt, step.error) == ("completed", 3, None)
+
+
+@twins
+async def test_the_last_attempt_s_error_is_the_outcome(lab: Lab):
+    """When no attempt succeeds, the last error is raised and recorded as the outcome."""
+    async with lab.connect() as record, record.run() as session:
+
+        @session.tool(effects="pure", attempts=2, wait=AT_ONCE)
+        async def broken() -> None:
+            message = f"attempt {len(session.state.steps.get(1).attempts) + 1}" if (
+                session.state.steps
+            ) else "attempt 1"
+            raise ValueError(message)
+
+        with pytest.raises(ValueError, match="attempt 2"):
+            await broken()
+        [step] = session.state.steps.values()
+        assert (step.status, len(step.attempts), step.error.message) == ("failed", 1, "attempt 2")
+
+
+@twins
+async def test_once_is_tried_again_only_when_it_surely_did_not_happen(lab: Lab):
+    """A tool with effects is retried after NotDone or a declared safe error, after nothing else."""
+    async with lab.connect() as record, record.run() as session:
+        errors = [hansard.NotDone("busy"), LookupError("no route"), ValueError("half done")]
+
+        @session.tool(effects="once", attempts=5, wait=AT_ONCE, safe_errors=(LookupError,))
+        async def send() -> str:
+            raise errors.pop(0)
+
+        with pytest.raises(ValueError, match="half done"):
+            await send()
+        [step] = session.state.steps.values()
+        assert [a.error.type for a in step.attempts] == ["NotDone", "LookupError"]
+        assert (step.status, step.safe, errors) == ("failed", False, [])
+
+
+@twins
+@pytest.mark.parametrize(
+    ("effects", "status"),
+    [("pure", "failed"), ("idempotent", "in_doubt"), ("once", "in_doubt")],
+)
+async def test_a_timeout_is_doubt_where_there_are_effects(lab: Lab, effects, status):
+    """`timeout_s` ends an attempt; a pure tool has failed, any other is in doubt."""
+    async with lab.connect() as record:
+        begin = time.monotonic()
+        with pytest.raises(TimeoutError):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects=effects, timeout_s=0.05)
+                async def slow() -> None:
+                    await asyncio.sleep(20) if lab.is_async else time.sleep(0.4)
+
+                await slow()
+        assert time.monotonic() - begin < 10
+        [step] = await record.steps("r")
+        assert (step.status, step.error.type) == (status, "TimeoutError")
+
+
+@twins
+@pytest.mark.parametrize("error", [TimeoutError, ConnectionResetError, EOFError, LookupError])
+async def test_which_errors_leave_it_open(lab: Lab, error):
+    """Broken connections and timeouts leave open what happened, as do declared doubtful errors."""
+    async with lab.connect() as record, record.run() as session:
+
+        @session.tool(effects="once", doubtful_errors=(LookupError,))
+        async def send() -> None:
+            raise error
+
+        with pytest.raises(error):
+            await send()
+        [step] = session.state.steps.values()
+        assert step.status == "in_doubt"
+
+
+@twins
+async def test_the_idempotency_key_is_the_same_in_every_attempt_and_session(lab: Lab):
+    """An idempotent tool is given its key in every attempt, after a resume and after an edit of
+    what came before; equal calls and other runs have other keys; the key is no argument.
+    """
+    async with lab.connect() as record:
+        keys: list[str] = []
+        fail = [True, True]
+
+        async def run(name: str, before: str) -> None:
+            async with record.run(run=name) as session:
+
+                @session.tool(effects="pure")
+                async def earlier(text: str) -> str:
+                    return text
+
+                @session.tool(effects="idempotent", key_argument="key", attempts=2, wait=AT_ONCE)
+                async def put(x: int, key: str = "") -> str:
+                    keys.append(key)
+                    if fail and fail.pop():
+                        raise ConnectionError
+                    return key
+
+                await earlier(before)
+                assert await put(1) == keys[-1]
+
+        with pytest.raises(ConnectionError):
+            await run("r", "a")
+        await run("r", "a")
+        await run("r", "edited")
+        assert len(keys) == 4
+        assert len(set(keys)) == 1
+        assert keys[0]
+        await run("other", "a")
+        assert keys[-1] != keys[0]
+        step = (await record.steps("r"))[1]
+        assert bytes(step.arguments) == b'{"x":1}'
+        assert step.key == keys[0]
+
+
+@twins
+async def test_equal_calls_have_different_keys(lab: Lab):
+    """Two equal calls are two effects: each has a key of its own."""
+    async with lab.connect() as record, record.run() as session:
+
+        @session.tool(effects="idempotent", key_argument="key")
+        async def put(key: str = "") -> str:
+            return key
+
+        assert await put() != await put()
+
+
+@twins
+async def test_usage_is_recorded_with_the_call_that_reports_it(lab: Lab):
+    """What a call says it used stands on its step, summed; what is no number is refused before
+    it can spoil the record.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="pure", kind="model")
+            async def think() -> str:
+                session.raw.usage(input_tokens=3, cost=0.25)
+                session.raw.usage(input_tokens=4)
+                for bad in (float("nan"), float("inf"), "7", None):
+                    with pytest.raises(hansard.BadValue, match="usage"):
+                        session.raw.usage(cost=bad)
+                return "hm"
+
+            await think()
+        [step] = await record.steps("r")
+        assert step.usage == {"input_tokens": 7.0, "cost": 0.25}

@@ -1,0 +1,473 @@
+"""Doubt: an effect that may have happened is never repeated without somebody's word."""
+
+import pytest
+
+import hansard
+from hansard import DID_NOT_HAPPEN, Happened, Verdict
+from tests.agents.twins import Lab, twins
+
+
+class World:
+    """What a tool does outside: its effects, and how often its answer gets lost."""
+
+    def __init__(self, losses: int = 1) -> None:
+        self.effects: list[str] = []
+        self.losses = losses
+
+    async def send(self, to: str) -> str:
+        """An effect whose answer may be lost after it happened."""
+        self.effects.append(to)
+        if self.losses:
+            self.losses -= 1
+            raise ConnectionResetError
+        return f"sent to {to}"
+
+
+async def _lost(record, world, effects="once", **options):
+    """A run in which the answer to an effect got lost."""
+    with pytest.raises(ConnectionError):
+        await _send(record, world, effects, **options)
+
+
+async def _send(record, world, effects="once", **options):
+    async with record.run(run="r", **options) as session:
+
+        @session.tool(effects=effects)
+        async def send(to: str) -> str:
+            return await world.send(to)
+
+        return await send("bob")
+
+
+@twins
+async def test_once_waits_for_a_person(lab: Lab):
+    """An effect in doubt stops every resume with the step, what is known and what to say; nothing
+    runs and nothing but the resumes is recorded.
+    """
+    world = World()
+    async with lab.connect() as record:
+        await _lost(record, world)
+        for _ in range(2):
+            with pytest.raises(hansard.InDoubt) as doubt:
+                await _send(record, world)
+        for mode in ("strict", "offline"):
+            with pytest.raises(hansard.InDoubt):
+                await _send(record, world, mode=mode)
+        assert (await record.tags("r")).count("step.in_doubt.v1") == 1
+    assert world.effects == ["bob"]
+    assert (doubt.value.run, doubt.value.agent, doubt.value.step.number) == ("r", "ada", 1)
+    assert "ConnectionResetError" in str(doubt.value)
+    assert "hansard run settle r ada#1 --happened RESULT | --did-not-happen" in str(doubt.value)
+
+
+@twins
+@pytest.mark.parametrize("step", ["1", "ada#1"])
+async def test_a_person_says_that_it_happened(lab: Lab, step):
+    """`happened` with a result completes the step: no body runs, replay returns what was said."""
+    world = World()
+    async with lab.connect() as record:
+        await _lost(record, world)
+        await record.settle("r", step, "happened", result=("ok", {1}), by="eve", because="seen")
+        await record.settle("r", step, "happened", result=("ok", {1}), by="eve")
+        assert await _send(record, world) == ("ok", {1})
+        assert await _send(record, world, mode="strict") == ("ok", {1})
+        [found] = await record.steps("r")
+        assert (found.status, found.verdict, found.settled_by) == ("completed", "happened", "eve")
+        assert (await record.tags("r")).count("step.settled.v1") == 1
+    assert world.effects == ["bob"]
+
+
+@twins
+async def test_a_person_says_that_it_did_not_happen(lab: Lab):
+    """`did_not_happen` lets the next resume run it, as another attempt of the same step."""
+    world = World()
+    async with lab.connect() as record:
+        await _lost(record, world)
+        await record.settle("r", "1", "did_not_happen")
+        assert await _send(record, world) == "sent to bob"
+        [found] = await record.steps("r")
+        assert (found.status, found.attempt, found.verdict) == ("completed", 2, None)
+    assert world.effects == ["bob", "bob"]
+
+
+@twins
+@pytest.mark.parametrize(
+    ("step", "verdict", "error"),
+    [
+        ("1", "reuse", hansard.Refused),
+        ("1", "run_again", hansard.Refused),
+        ("9", "happened", hansard.BusError),
+        ("bob#1", "happened", hansard.BusError),
+        ("one", "happened", hansard.BadName),
+        ("#1", "happened", None),
+        ("1", "perhaps", ValueError),
+    ],
+)
+async def test_a_settlement_that_cannot_be_is_refused(lab: Lab, step, verdict, error):
+    """Settling what is not there, or so as makes no sense, is refused; nothing is written."""
+    world = World()
+    async with lab.connect() as record:
+        await _lost(record, world)
+        before = await record.commits("r")
+        if error is None:
+            await record.settle("r", step, verdict, result=1)
+            assert len(await record.commits("r")) > len(before)
+            return
+        with pytest.raises(error):
+            await record.settle("r", step, verdict)
+        with pytest.raises(hansard.BusError):
+            await record.settle("no such run", "1", "happened")
+        with pytest.raises(hansard.BadValue):
+            await record.settle("r", "1", "happened", result=object())
+        assert await record.commits("r") == before
+
+
+@twins
+async def test_idempotent_runs_again_by_itself(lab: Lab):
+    """An idempotent effect in doubt simply runs again."""
+    world = World()
+    async with lab.connect() as record:
+        await _lost(record, world, "idempotent")
+        assert await _send(record, world, "idempotent") == "sent to bob"
+    assert world.effects == ["bob", "bob"]
+
+
+@twins
+@pytest.mark.parametrize("answer", ["happened", "did not happen", "unknown", "raises"])
+async def test_a_reconciling_tool_asks_the_world(lab: Lab, answer):
+    """`reconcile(fn)` is given the arguments and says what happened; where it cannot say, or
+    fails, the step stays in doubt for a person.
+    """
+    world = World()
+    asked = []
+
+    async def ask(to: str):
+        asked.append(to)
+        if answer == "raises":
+            message = "no such mailbox"
+            raise LookupError(message)
+        if answer == "unknown":
+            return None
+        return Happened("found") if answer == "happened" else DID_NOT_HAPPEN
+
+    async with lab.connect() as record:
+        await _lost(record, world, hansard.reconcile(ask))
+        if answer in ("unknown", "raises"):
+            with pytest.raises(hansard.InDoubt) as doubt:
+                await _send(record, world, hansard.reconcile(ask))
+            notes = getattr(doubt.value, "__notes__", [])
+            assert any("no such mailbox" in note for note in notes) is (answer == "raises")
+            assert world.effects == ["bob"]
+        else:
+            expected = "found" if answer == "happened" else "sent to bob"
+            assert await _send(record, world, hansard.reconcile(ask)) == expected
+            assert await _send(record, world, hansard.reconcile(ask), mode="strict") == expected
+            assert len(world.effects) == (1 if answer == "happened" else 2)
+    assert asked == ["bob"]
+
+
+@twins
+@pytest.mark.parametrize("verdict", [Happened("known"), DID_NOT_HAPPEN, None])
+async def test_a_policy_may_settle(lab: Lab, verdict):
+    """`settle=` is asked about each doubt; its word is recorded as the policy's."""
+    world = World()
+    seen = []
+
+    def by_rule(step):
+        seen.append((step.tool, step.status))
+        return verdict
+
+    async with lab.connect() as record:
+        await _lost(record, world)
+        if verdict is None:
+            with pytest.raises(hansard.InDoubt):
+                await _send(record, world, settle=by_rule)
+        else:
+            expected = "sent to bob" if verdict is DID_NOT_HAPPEN else "known"
+            assert await _send(record, world, settle=by_rule) == expected
+            [found] = await record.steps("r")
+            assert found.settled_by == "policy:by_rule"
+    assert seen == [("send", "in_doubt")]
+
+
+@twins
+async def test_an_open_intent_is_in_doubt_for_whoever_resumes(lab: Lab):
+    """While a call is under way its step is an open intent: a session that resumes the run finds
+    it in doubt, and the session it took over from is fenced and records nothing more.
+    """
+    async with lab.connect() as record, lab.connect() as elsewhere:
+        inside = []
+        with pytest.raises(hansard.Fenced, match="resumed elsewhere"):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="once")
+                async def send() -> str:
+                    with pytest.raises(hansard.InDoubt) as doubt:
+                        async with elsewhere.run(run="r") as second:
+
+                            @second.tool(effects="once", name="send")
+                            async def again() -> str:
+                                raise AssertionError
+
+                            await again()
+                    inside.append(doubt.value.step.status)
+                    return "sent"
+
+                await send()
+        assert inside == ["requested"]
+        [step] = await record.steps("r")
+        assert step.status == "requested"
+        assert (await record.state("r")).life.epochs == {"ada": 2}
+
+
+@twins
+async def test_a_settlement_fences_a_session_at_work(lab: Lab):
+    """Settling takes the next epoch: who still works on the run is told, and adds nothing."""
+    async with lab.connect() as record, lab.connect() as elsewhere:
+        with pytest.raises(hansard.Fenced):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="once")
+                async def send() -> str:
+                    await elsewhere.settle("r", "1", "happened", result="settled")
+                    return "sent"
+
+                await send()
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="once")
+            async def send() -> str:
+                await elsewhere.settle("r", "1", "happened", result="settled")
+                return "sent"
+
+            assert await send() == "settled"
+
+
+@twins
+@pytest.mark.parametrize("effects", ["once", "idempotent"])
+async def test_a_result_that_cannot_be_recorded_is_doubt(lab: Lab, effects):
+    """The effect happened but its result would not survive: in doubt, with the remedy; a person
+    says what it returned.
+    """
+    async with lab.connect() as record:
+        ran = []
+        with pytest.raises(hansard.ResultNotRecordable, match="builtins.object cannot be") as error:
+            async with record.run(run="r") as session:
+
+                @session.tool(effects=effects)
+                async def send() -> object:
+                    ran.append(1)
+                    return object()
+
+                await send()
+        assert error.value.step.status == "in_doubt"
+        await record.settle("r", "1", "happened", result="said")
+        async with record.run(run="r") as session:
+
+            @session.tool(effects=effects)
+            async def send() -> object:
+                ran.append(1)
+                return object()
+
+            assert await send() == "said"
+        assert ran == [1]
+
+
+@twins
+async def test_a_pure_result_that_cannot_be_recorded_leaves_no_trace(lab: Lab):
+    """A pure tool's unrecordable result is the caller's error, and nothing is half written."""
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="pure")
+            async def make(which: int) -> object:
+                return [object(), {1: object()}, "\ud800", [(i for i in ())]][which]
+
+            for which in range(4):
+                with pytest.raises(hansard.BadValue):
+                    await make(which)
+        assert await record.steps("r") == []
+
+
+@twins
+@pytest.mark.parametrize("effects", ["once", "reconcile"])
+async def test_divergence_stops_before_an_effect(lab: Lab, effects):
+    """An edited earlier step changes what an effect follows: it is not repeated, both sides are
+    shown, and `reuse` or `run_again` decides.
+    """
+    policy = hansard.reconcile(lambda to: DID_NOT_HAPPEN) if effects == "reconcile" else effects
+    world = World(losses=0)
+
+    async def work(record, before, **options):
+        async with record.run(run="r", **options) as session:
+
+            @session.tool(effects="pure")
+            async def earlier(text: str) -> str:
+                return text
+
+            @session.tool(effects=policy)
+            async def send(to: str) -> str:
+                return f"{await world.send(to)} ({len(world.effects)})"
+
+            await earlier(before)
+            return await send("bob")
+
+    async with lab.connect() as record:
+        assert await work(record, "a") == "sent to bob (1)"
+        with pytest.raises(hansard.Diverged) as stop:
+            await work(record, "edited")
+        assert stop.value.step.number == 2
+        assert 'send {"to":"bob"} after [1] -> completed' in str(stop.value)
+        assert 'now:       send {"to":"bob"} after [3]' in str(stop.value)
+        assert "--reuse | --run-again" in str(stop.value)
+        await record.settle("r", "2", "reuse")
+        assert await work(record, "edited") == "sent to bob (1)"
+        assert len(world.effects) == 1
+        assert await work(record, "edited", mode="strict") == "sent to bob (1)"
+        with pytest.raises(hansard.Diverged):
+            await work(record, "edited twice")
+    assert len(world.effects) == 1
+
+
+@twins
+async def test_divergence_may_be_told_to_run_again(lab: Lab):
+    """`run_again`, by a person or a policy, repeats the effect knowingly, once."""
+    world = World(losses=0)
+
+    async def work(record, before, **options):
+        async with record.run(run="r", **options) as session:
+
+            @session.tool(effects="pure")
+            async def earlier(text: str) -> str:
+                return text
+
+            @session.tool(effects="once")
+            async def send(to: str) -> int:
+                await world.send(to)
+                return len(world.effects)
+
+            await earlier(before)
+            return await send("bob")
+
+    async with lab.connect() as record:
+        assert await work(record, "a") == 1
+        with pytest.raises(hansard.Diverged):
+            await work(record, "b", settle=lambda step: None)
+        await record.settle("r", "2", "run_again")
+        assert await work(record, "b") == 2
+        assert await work(record, "b") == 2
+        assert await work(record, "c", settle=lambda step: Verdict.RUN_AGAIN) == 3
+        assert await work(record, "d", settle=lambda step: Verdict.REUSE) == 3
+        assert await work(record, "d") == 3
+    assert len(world.effects) == 3
+
+
+@twins
+async def test_a_run_again_settlement_is_used_once(lab: Lab):
+    """A settlement speaks of one divergence: after the effect ran again, another edit asks again."""
+    world = World(losses=0)
+
+    async def work(record, before):
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="pure")
+            async def earlier(text: str) -> str:
+                return text
+
+            @session.tool(effects="once")
+            async def send(to: str) -> int:
+                await world.send(to)
+                return len(world.effects)
+
+            await earlier(before)
+            return await send("bob")
+
+    async with lab.connect() as record:
+        await work(record, "a")
+        await record.settle("r", "2", "run_again")
+        assert await work(record, "b") == 2
+        with pytest.raises(hansard.Diverged):
+            await work(record, "c")
+    assert len(world.effects) == 2
+
+
+@twins
+async def test_pure_and_idempotent_steps_run_after_an_edit(lab: Lab):
+    """What may run again does so after an earlier edit, without asking."""
+    async with lab.connect() as record:
+        ran = []
+        for before in ("a", "edited"):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="pure")
+                async def earlier(text: str) -> str:
+                    return text
+
+                @session.tool(effects="pure")
+                async def look() -> None:
+                    ran.append("look")
+
+                @session.tool(effects="idempotent")
+                async def put() -> None:
+                    ran.append("put")
+
+                await earlier(before)
+                await look()
+                await put()
+        # `look` returned what it had returned, so `put` follows an equal result
+        assert ran == ["look", "put", "look"]
+
+
+@twins
+async def test_what_surely_did_not_happen_runs_after_an_edit(lab: Lab):
+    """A `once` step that failed safely has no effect to repeat: an edit before it asks nobody."""
+    async with lab.connect() as record:
+        ran = []
+        for before in ("a", "edited"):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="pure")
+                async def earlier(text: str) -> str:
+                    return text
+
+                @session.tool(effects="once")
+                async def send() -> str:
+                    ran.append(before)
+                    if before == "a":
+                        raise hansard.NotDone
+                    return "sent"
+
+                await earlier(before)
+                try:
+                    await send()
+                except hansard.NotDone:
+                    assert before == "a"
+        assert ran == ["a", "edited"]
+
+
+@twins
+async def test_a_failed_effect_is_not_simply_run_again(lab: Lab):
+    """A `once` step that failed without saying that nothing happened needs a person's word."""
+    async with lab.connect() as record:
+        ran = []
+
+        async def work():
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="once")
+                async def send() -> str:
+                    ran.append(1)
+                    if len(ran) == 1:
+                        message = "half done"
+                        raise ValueError(message)
+                    return "sent"
+
+                return await send()
+
+        with pytest.raises(ValueError, match="half done"):
+            await work()
+        with pytest.raises(hansard.InDoubt, match="half done"):
+            await work()
+        await record.settle("r", "1", "did_not_happen")
+        assert await work() == "sent"
+        assert ran == [1, 1]

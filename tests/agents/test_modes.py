@@ -1,0 +1,252 @@
+"""Modes: what is on record is returned in each; what is not runs, stops, or shows both sides."""
+
+import warnings
+
+import pytest
+
+import hansard
+from tests.agents.twins import Lab, twins
+
+
+async def _three(session, ran, edits=()):
+    """Three chained calls; `edits` changes an argument of some."""
+
+    @session.tool(effects="pure")
+    async def step(name: str) -> str:
+        ran.append(name)
+        return name.upper() if "same" not in edits else name[0].upper()
+
+    names = [name + "!" if name in edits else name for name in ("a", "b", "c")]
+    return [await step(name) for name in names]
+
+
+@twins
+@pytest.mark.parametrize("mode", ["strict", "offline"])
+async def test_replay_runs_nothing_and_writes_nothing(lab: Lab, mode):
+    """Strict and offline return what was recorded, run no body and add nothing to the log."""
+    ran: list[str] = []
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            live = await _three(session, ran)
+            await session.checkpoint("done", count=3)
+        before = await record.commits("r")
+        async with record.run(run="r", mode=mode) as session:
+            assert await _three(session, ran) == live
+            await session.checkpoint("done", count=3)
+            assert await session.checkpoint_data("done") == {"count": 3}
+        after = await record.commits("r")
+    assert ran == ["a", "b", "c"]
+    assert [stored.body for stored in after] == [stored.body for stored in before]
+
+
+@twins
+@pytest.mark.parametrize("mode", ["strict", "offline"])
+async def test_a_miss_shows_both_sides(lab: Lab, mode):
+    """A call that is not on record stops the replay, with what is on record and what came."""
+    ran: list[str] = []
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            await _three(session, ran)
+        async with record.run(run="r", mode=mode) as session:
+            with pytest.raises(hansard.Miss) as miss:
+                await _three(session, ran, edits=("b",))
+    assert ran == ["a", "b", "c"]
+    assert miss.value.now == 'step {"name":"b!"}'
+    assert miss.value.expected == 'step 2: step {"name":"b"} -> completed'
+    assert str(miss.value).startswith(f"{mode} replay met a call that is not on record")
+    assert miss.value.now in str(miss.value)
+    assert miss.value.expected in str(miss.value)
+
+
+@twins
+async def test_a_miss_past_the_end_says_so(lab: Lab):
+    """One call more than was recorded is a miss against nothing."""
+    async with lab.connect() as record:
+        for mode in (None, "strict"):
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects="pure")
+                async def step(i: int) -> int:
+                    return i
+
+                await step(0)
+                if mode:
+                    with pytest.raises(hansard.Miss, match="nothing more in scope"):
+                        await step(1)
+                    with pytest.raises(hansard.Miss, match="checkpoint"):
+                        await session.checkpoint("never")
+
+
+@twins
+async def test_an_edited_later_step_replays_the_earlier_ones(lab: Lab):
+    """After an edit only the edited step and what follows it run."""
+    ran: list[str] = []
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            await _three(session, ran)
+        async with record.run(run="r") as session:
+            assert await _three(session, ran, edits=("b",)) == ["A", "B!", "C"]
+    assert ran == ["a", "b", "c", "b!", "c"]
+
+
+@twins
+async def test_an_equal_result_cuts_a_change_off(lab: Lab):
+    """What follows an edited step is answered from the record if its result is what it was."""
+    ran: list[str] = []
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            await _three(session, ran, edits=("same",))
+        async with record.run(run="r") as session:
+            assert await _three(session, ran, edits=("b", "same")) == ["A", "B", "C"]
+    assert ran == ["a", "b", "c", "b!"]
+
+
+@twins
+async def test_a_resume_picks_up_where_the_record_ends(lab: Lab):
+    """The calls before the crash replay, the one that crashed and those after it run."""
+    ran: list[str] = []
+    async with lab.connect() as record:
+        for crash in (True, False):
+            try:
+                async with record.run(run="r") as session:
+
+                    @session.tool(effects="pure")
+                    async def step(name: str) -> str:
+                        ran.append(name)
+                        if name == "b" and crash:
+                            raise RuntimeError
+                        return name
+
+                    assert [await step(name) for name in "abc"] == ["a", "b", "c"]
+            except RuntimeError:
+                assert crash
+        assert ran == ["a", "b", "b", "c"]
+        life = (await record.state("r")).life
+        assert (life.status, life.epochs) == ("completed", {"ada": 2})
+
+
+@twins
+async def test_a_failure_that_the_agent_went_on_from_stands(lab: Lab):
+    """A caught failure followed by another call is part of the story: a resume raises it again.
+    The last failure of a chain runs again.
+    """
+    async with lab.connect() as record:
+        ran: list[str] = []
+        for _ in range(2):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="pure")
+                async def step(name: str) -> str:
+                    ran.append(name)
+                    if name.startswith("bad") and len(ran) < 4:
+                        raise ValueError(name)
+                    return name
+
+                with pytest.raises(ValueError, match="bad 1"):
+                    await step("bad 1")
+                await step("ok")
+                try:
+                    last = await step("bad 2")
+                except ValueError:
+                    last = "failed"
+        assert ran == ["bad 1", "ok", "bad 2", "bad 2"]
+        assert last == "bad 2"
+
+
+@twins
+async def test_a_failure_noted_by_a_fact_was_gone_on_from(lab: Lab):
+    """A checkpoint or decision after a failure says that the agent went on, too."""
+    async with lab.connect() as record:
+        ran: list[int] = []
+        for _ in range(2):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="pure")
+                async def step() -> None:
+                    ran.append(1)
+                    message = "bad"
+                    raise ValueError(message)
+
+                with pytest.raises(ValueError, match="bad"):
+                    await step()
+                await session.checkpoint("gave up")
+        assert ran == [1]
+
+
+@twins
+async def test_what_cannot_be_opened_says_why(lab: Lab):
+    """A run that is not there, a mode that is none, a workflow that is another, a new run with no
+    workflow, an unknown option: each a clear error, and nothing is written.
+    """
+    async with lab.connect() as record:
+
+        async def opens(workflow, error, why, **options):
+            with pytest.raises(error, match=why):
+                async with record.run(workflow, **options):
+                    raise AssertionError
+
+        await opens(None, hansard.BusError, "was not found", run="r", mode="resume")
+        await opens(None, hansard.BusError, "was not found", run="r", mode="strict")
+        await opens(None, hansard.AgentError, "name of its workflow")
+        await opens("w", ValueError, "never", mode="never")
+        await opens("w", hansard.AgentError, "does not know", colour="red")
+        assert await record.runs() == []
+        async with record.run("w", run="r"):
+            pass
+        await opens("v", hansard.Refused, "of workflow 'w', not 'v'", run="r")
+        await opens(None, hansard.Refused, "has role 'writer'", run="r", role="reader")
+        await opens(None, hansard.BusError, "was not found", run="r", agent="bob", mode="strict")
+
+
+@twins
+async def test_a_run_id_may_be_given(lab: Lab):
+    """A caller's id is the run's id; a run without one gets a UUID version 7; both are listed."""
+    async with lab.connect() as record:
+        async with record.run("first", run="my run/1", labels={"team": "a"}) as session:
+            assert (session.run, session.mode, session.agent) == ("my run/1", "live", "ada")
+        async with record.run("second") as session:
+            assert session.run[14] == "7"
+        async with record.run(None, run="my run/1") as again:
+            assert again.mode == "resume"
+        found = await record.runs()
+        assert [(run, life.workflow) for run, life in found] == [
+            (session.run, "second"),
+            ("my run/1", "first"),
+        ]
+        assert found[1][1].labels == {"team": "a"}
+
+
+@twins
+async def test_a_changed_tool_is_told_of(lab: Lab):
+    """A tool whose source changed since warns once on resume, is a miss in strict, passes offline;
+    another version= is another call.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="pure")
+            async def answer() -> int:
+                return 41
+
+            await answer()
+
+        async def edited(version: str = "", **options):
+            async with record.run(run="r", **options) as session:
+
+                @session.tool(effects="pure", version=version)
+                async def answer() -> int:
+                    return 42
+
+                return [await answer(), await answer() if version else None]
+
+        with pytest.warns(hansard.ToolChanged, match="source of answer is not what it was") as told:
+            assert await edited() == [41, None]
+        assert len(told) == 1
+        with pytest.raises(hansard.Miss, match="other source"):
+            await edited(mode="strict")
+        assert await edited(mode="offline") == [41, None]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", hansard.ToolChanged)
+            assert await edited("2") == [42, 42]
+        with pytest.raises(hansard.Miss):
+            await edited("3", mode="offline")

@@ -1,0 +1,246 @@
+"""Scopes: calls side by side keep their places, whoever ends first; calls without one are refused."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import hansard
+from tests.agents.twins import Lab, twins
+
+
+def _steps(session):
+    return list(session.state.steps.values())
+
+
+@twins
+async def test_gathered_branches_are_scopes_joined_in_spawn_order(lab: Lab):
+    """Each branch is a chain of its own; the call after the gather follows all of their ends, in
+    the order in which they were spawned, and replays whichever order they ended in.
+    """
+    async with lab.connect() as record:
+        for mode in (None, "strict", "resume"):
+            ran: list[str] = []
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects="pure")
+                async def work(name: str) -> str:
+                    ran.append(name)
+                    return name.upper()
+
+                async def branch(name: str) -> str:
+                    return await work(name) + await work(name + name)
+
+                assert await work("before") == "BEFORE"
+                found = await session.gather(*(lambda n=n: branch(n) for n in "abc"))
+                assert found == ["AAA", "BBB", "CCC"]
+                assert await work("after") == "AFTER"
+            assert bool(ran) is (mode is None)
+        steps = {bytes(step.arguments): step for step in await record.steps("r")}
+    ends = [steps[b'{"name":"%s"}' % name].number for name in (b"aa", b"bb", b"cc")]
+    assert list(steps[b'{"name":"after"}'].after) == ends
+    assert [steps[b'{"name":"%s"}' % name].scope for name in (b"a", b"b", b"c")] == [
+        "/0.0", "/0.1", "/0.2",
+    ]  # fmt: skip
+    before = (steps[b'{"name":"before"}'].number,)
+    assert all(steps[b'{"name":"%s"}' % name].after == before for name in (b"a", b"b", b"c"))
+
+
+@twins
+async def test_an_edit_in_one_branch_leaves_the_others_as_they_were(lab: Lab):
+    """A branch that changed runs anew; its neighbours replay; what follows the join runs if what
+    it follows is another result.
+    """
+    async with lab.connect() as record:
+        for edited in (False, True):
+            ran: list[str] = []
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="pure")
+                async def work(name: str) -> str:
+                    ran.append(name)
+                    return name
+
+                await session.gather(
+                    lambda: work("a"), lambda: work("edited" if edited else "b")
+                )
+                await work("after")
+            assert sorted(ran) == (["after", "edited"] if edited else ["a", "after", "b"])
+
+
+@twins
+async def test_the_first_error_of_a_gather_is_raised_when_all_have_ended(lab: Lab):
+    """Every branch runs to its end; the first error in spawn order is raised, on replay too."""
+    async with lab.connect() as record:
+        for mode in (None, "strict"):
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects="pure")
+                async def work(name: str) -> str:
+                    if name != "fine":
+                        raise ValueError(name)
+                    return name
+
+                with pytest.raises(ValueError, match="first"):
+                    await session.gather(
+                        lambda: work("fine"), lambda: work("first"), lambda: work("second")
+                    )
+                assert len(_steps(session)) == 3
+
+
+def test_threads_are_scopes_joined_when_their_result_is_asked_for(record):
+    """Threads join in the order in which `.result()` is called, which the program decides."""
+    for mode in (None, "strict"):
+        slow = threading.Event()
+        with record.run("w", run="r", mode=mode) as session:
+
+            @session.tool(effects="pure")
+            def work(name: str) -> str:
+                assert mode is None
+                return name
+
+            def late() -> str:
+                slow.wait(5)
+                return work("late")
+
+            one = session.thread(late)
+            two = session.thread(lambda: (work("early"), slow.set()))
+            assert one.result() == "late"
+            assert two.result()[0] == "early"
+            assert one.result() == "late"
+            work("after")
+    steps = record.state("r").agents["agent"].steps.values()
+    by_name = {bytes(step.arguments): step for step in steps}
+    assert by_name[b'{"name":"late"}'].scope == "/0.0"
+    assert by_name[b'{"name":"early"}'].scope == "/1.0"
+    assert by_name[b'{"name":"after"}'].after == (by_name[b'{"name":"early"}'].number,)
+
+
+def test_a_thread_s_error_is_raised_where_its_result_is_asked_for(record):
+    """An error in a thread is not lost and not raised twice elsewhere."""
+    with record.run("w") as session:
+
+        def fail() -> None:
+            message = "in the thread"
+            raise ValueError(message)
+
+        thread = session.thread(fail)
+        with pytest.raises(ValueError, match="in the thread"):
+            thread.result()
+        assert session.state.steps == {}
+
+
+def _task_group(data_dir, workspace, mode, ran):
+    async def main() -> list[str]:
+        async with (
+            hansard.connect_async(workspace, data_dir=data_dir) as record,
+            record.run("w", run="r", mode=mode) as session,
+        ):
+
+            @session.tool(effects="pure")
+            async def work(name: str) -> str:
+                ran.append(name)
+                await asyncio.sleep(0.01 if name == "a" else 0)
+                return name
+
+            async def branch(name: str) -> str:
+                return await work(name) + await work(name * 2)
+
+            async with session.task_group() as group:
+                tasks = [group.create_task(branch(name)) for name in "ab"]
+            await work("after")
+            return [task.result() for task in tasks]
+
+    return asyncio.run(main())
+
+
+def test_a_task_group_s_tasks_are_scopes(data_dir, workspace):
+    """Tasks of `session.task_group` have scopes, joined at the group's end in spawn order."""
+    ran: list[str] = []
+    assert _task_group(data_dir, workspace, None, ran) == ["aaa", "bbb"]
+    assert sorted(ran) == ["a", "aa", "after", "b", "bb"]
+    assert _task_group(data_dir, workspace, "strict", ran) == ["aaa", "bbb"]
+    assert len(ran) == 5
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        steps = record.state("r").agents["agent"].steps.values()
+        numbers = {bytes(step.arguments): step.number for step in steps}
+        after = next(step for step in steps if b"after" in bytes(step.arguments))
+        assert after.after == (numbers[b'{"name":"aa"}'], numbers[b'{"name":"bb"}'])
+
+
+def test_a_bare_gather_replays_by_its_arguments(data_dir, workspace):
+    """In a bare asyncio.gather only arguments carry the dependency: it replays however its calls
+    ended, and chains after it still stand.
+    """
+    ran: list[int] = []
+
+    async def main(mode: str | None, order: list[int]) -> list[int]:
+        async with (
+            hansard.connect_async(workspace, data_dir=data_dir) as record,
+            record.run("w", run="r", mode=mode) as session,
+        ):
+
+            @session.tool(effects="pure")
+            async def work(x: int) -> int:
+                ran.append(x)
+                await asyncio.sleep(0.01 * (3 - x))
+                return x * 2
+
+            found = await asyncio.gather(*(work(x) for x in order))
+            return [*found, await work(9)]
+
+    assert asyncio.run(main(None, [0, 1, 2])) == [0, 2, 4, 18]
+    for mode in ("strict", "offline", "resume"):
+        assert asyncio.run(main(mode, [0, 1, 2])) == [0, 2, 4, 18]
+    assert sorted(ran) == [0, 1, 2, 9]
+
+
+def test_a_call_from_nowhere_is_refused_while_others_are_open(record):
+    """A call from a thread that no scope covers is NoScope while another call is open, and part of
+    the run's own chain while nothing is.
+    """
+    begun, go_on = threading.Event(), threading.Event()
+    with record.run("w") as session, ThreadPoolExecutor(2) as pool:
+
+        @session.tool(effects="pure")
+        def slow() -> str:
+            begun.set()
+            go_on.wait(5)
+            return "slow"
+
+        @session.tool(effects="pure")
+        def quick() -> str:
+            return "quick"
+
+        assert pool.submit(quick).result() == "quick"
+        thread = session.thread(slow)
+        begun.wait(5)
+        with pytest.raises(hansard.NoScope, match=r"session\.gather"):
+            pool.submit(quick).result()
+        go_on.set()
+        assert thread.result() == "slow"
+        assert [step.tool for step in _steps(session)] == ["quick", "slow"]
+
+
+@twins
+async def test_scopes_nest(lab: Lab):
+    """A gather inside a branch of a gather has its own places; all of it replays."""
+    async with lab.connect() as record:
+        for mode in (None, "strict"):
+            ran: list[str] = []
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects="pure")
+                async def work(name: str) -> str:
+                    ran.append(name)
+                    return name
+
+                async def pair(name: str) -> list[str]:
+                    return await session.gather(lambda: work(name), lambda: work(name))
+
+                found = await session.gather(lambda: pair("a"), lambda: pair("a"))
+                assert found == [["a", "a"], ["a", "a"]]
+            assert len(ran) == (4 if mode is None else 0)
+        scopes = sorted(step.scope for step in await record.steps("r"))
+        assert scopes == ["/0.0/0.0", "/0.0/0.1", "/0.1/0.0", "/0.1/0.1"]

@@ -1,0 +1,249 @@
+"""Streaming tools: each item is on record before it is handed on, and comes back on replay."""
+
+import pytest
+
+import hansard
+from tests.agents.twins import Lab, twins
+
+
+async def _all(items):
+    return [item async for item in items]
+
+
+async def _take(items, count):
+    found = []
+    try:
+        async for item in items:
+            found.append(item)
+            if len(found) == count:
+                break
+    finally:
+        await items.aclose()
+    return found
+
+
+@twins
+@pytest.mark.parametrize("mode", ["strict", "offline", "resume"])
+async def test_items_come_back_in_order(lab: Lab, mode):
+    """A replayed stream yields what the live one yielded, with no body run."""
+    ran = []
+    items = ["a", {"b": (1, 2)}, None, b"x"]
+    async with lab.connect() as record:
+        for options in ({}, {"mode": mode}):
+            async with record.run(run="r", **options) as session:
+
+                @session.tool(effects="pure")
+                async def read(name: str):
+                    ran.append(name)
+                    for item in items:
+                        yield item
+
+                @session.tool(effects="pure")
+                async def after() -> int:
+                    ran.append("after")
+                    return 1
+
+                assert await _all(read("x")) == items
+                assert await after() == 1
+        assert ran == ["x", "after"]
+        [step, _] = await record.steps("r")
+        assert (step.status, len(step.items), step.closed) == ("completed", 4, False)
+        assert (await record.tags("r")).count("step.yielded.v1") == 4
+
+
+@twins
+async def test_an_item_is_on_record_before_it_is_handed_on(lab: Lab):
+    """Whoever holds an item can rely on its being in the log."""
+    async with lab.connect() as record, record.run(run="r") as session:
+
+        @session.tool(effects="once")
+        async def read():
+            yield 1
+            yield 2
+
+        seen = []
+        async for _ in read():
+            seen.append((await record.tags("r")).count("step.yielded.v1"))
+        assert seen == [1, 2]
+
+
+@twins
+async def test_a_stream_closed_early_is_a_whole_result(lab: Lab):
+    """A reader that stops ends the tool's generator and the step; replay yields as many, and a
+    reader that wants more than was recorded is told so.
+    """
+    closed = []
+    async with lab.connect() as record:
+        for mode in (None, "strict"):
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects="pure")
+                async def read():
+                    try:
+                        for i in range(10):
+                            yield i
+                    finally:
+                        closed.append(mode)
+
+                @session.tool(effects="pure")
+                async def after() -> int:
+                    assert mode is None
+                    return 1
+
+                assert await _take(read(), 3) == [0, 1, 2]
+                assert await after() == 1
+        assert closed == [None]
+        async with record.run(run="r", mode="strict") as session:
+
+            @session.tool(effects="pure")
+            async def read():
+                try:
+                    for i in range(10):
+                        yield i
+                finally:
+                    closed.append(mode)
+
+            with pytest.raises(hansard.Miss, match="its reader stopped after 3 items"):
+                await _all(read())
+        [step, _] = await record.steps("r")
+        assert (step.status, step.closed, len(step.items)) == ("completed", True, 3)
+
+
+@twins
+@pytest.mark.parametrize("effects", ["pure", "once"])
+async def test_a_stream_that_fails_midway_fails_so_again(lab: Lab, effects):
+    """The items before the error come back, then the error."""
+    async with lab.connect() as record:
+        for mode in (None, "strict"):
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects=effects)
+                async def read():
+                    yield 1
+                    message = "torn"
+                    raise ValueError(message)
+
+                found = []
+                with pytest.raises(ValueError, match="torn"):
+                    async for item in read():
+                        found.append(item)
+                assert found == [1]
+        [step] = await record.steps("r")
+        assert (step.status, len(step.items)) == ("failed", 1)
+
+
+@twins
+async def test_a_stream_cut_off_is_in_doubt_with_its_items_shown(lab: Lab):
+    """A broken connection in a stream with effects is doubt; the items seen so far are told, and
+    a settlement's items are what replay yields.
+    """
+    async with lab.connect() as record:
+        for expected in (ConnectionError, hansard.InDoubt):
+            with pytest.raises(expected) as caught:
+                async with record.run(run="r") as session:
+
+                    @session.tool(effects="once")
+                    async def read():
+                        yield 1
+                        raise ConnectionResetError
+
+                    await _all(read())
+        assert "after 1 items" in str(caught.value)
+        await record.settle("r", "1", "happened", result=[1, 2, 3])
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="once")
+            async def read():
+                yield 1
+                raise ConnectionResetError
+
+            assert await _all(read()) == [1, 2, 3]
+
+
+@twins
+async def test_a_pure_stream_cut_off_runs_again(lab: Lab):
+    """What has no effects simply runs again on resume, its old items gone."""
+    fail = [True]
+    async with lab.connect() as record:
+        for _ in range(2):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="pure")
+                async def read():
+                    yield 1
+                    if fail[0]:
+                        raise ConnectionResetError
+                    yield 2
+
+                if fail[0]:
+                    with pytest.raises(ConnectionError):
+                        await _all(read())
+                    fail[0] = False
+                else:
+                    assert await _all(read()) == [1, 2]
+        [step] = await record.steps("r")
+        assert [bytes(item) for item in step.items] == [b"1", b"2"]
+        assert len(step.attempts) == 1
+
+
+@twins
+@pytest.mark.parametrize("effects", ["pure", "once"])
+async def test_an_item_that_cannot_be_recorded_is_refused(lab: Lab, effects):
+    """An item without a plain form is not handed on; the tool's generator is closed; with effects
+    the step is in doubt, as for any result that cannot be recorded.
+    """
+    closed = []
+    async with lab.connect() as record, record.run(run="r") as session:
+
+        @session.tool(effects=effects)
+        async def read():
+            try:
+                yield 1
+                yield object()
+            finally:
+                closed.append(1)
+
+        found = []
+        expected = hansard.BadValue if effects == "pure" else hansard.ResultNotRecordable
+        with pytest.raises(expected):
+            async for item in read():
+                found.append(item)
+        assert found == [1]
+        assert closed == [1]
+        [step] = session.state.steps.values()
+        assert step.status == ("in_doubt" if effects == "once" else "requested")
+
+
+@twins
+async def test_two_streams_may_be_read_by_turns(lab: Lab):
+    """Streams that overlap are told apart, and replay so."""
+    async with lab.connect() as record:
+        for mode in (None, "strict"):
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects="pure")
+                async def count(start: int):
+                    assert mode is None
+                    for i in range(3):
+                        yield start + i
+
+                one, two = count(0), count(10)
+                found = []
+                for _ in range(3):
+                    found += [await anext(one), await anext(two)]
+                assert found == [0, 10, 1, 11, 2, 12]
+                await one.aclose()
+                await two.aclose()
+
+
+def test_an_async_generator_is_refused_by_the_sync_client(record):
+    """The sync client cannot iterate an async generator: said before anything runs."""
+    with record.run("w") as session:
+
+        @session.tool(effects="once")
+        async def read():
+            yield 1
+
+        with pytest.raises(hansard.ToolError, match="async"):
+            list(read())  # type: ignore[call-overload] # what the error is about
+        assert session.state.steps == {}

@@ -1,0 +1,260 @@
+"""`run settle`, `run fork`, `run resume` and `run replay` with a command."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hansard
+from tests.cli.support import Call, Runs, environment, in_doubt
+
+PROGRAM = """
+import os, pathlib, sys
+import hansard
+
+effects, stop = pathlib.Path(sys.argv[1]), sys.argv[2]
+
+with hansard.connect() as record:
+    with record.run("pipeline", agent="worker", role="worker") as session:
+
+        @session.tool(effects="pure")
+        def look(n: int) -> int:
+            return n + 1
+
+        @session.tool(effects="once")
+        def send(to: str) -> str:
+            with effects.open("a") as file:
+                file.write(to + "\\n")
+            return "sent " + to
+
+        @session.tool(effects="once")
+        def never(to: str) -> str:
+            effects.with_suffix(".never").write_text(session.run)
+            os.kill(os.getpid(), 9)
+
+        look(1)
+        send("first@example.org")
+        if stop == "stop":
+            effects.with_suffix(".run").write_text(session.run)
+            os.kill(os.getpid(), 9)
+        if stop == "doubt":
+            never("x")
+        look(2)
+        print("ended", session.mode.value, session.run)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A program that does an effect, and can be killed midway."""
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def killed(program: Path, home: Path, how: str = "stop") -> str:
+    """Run the program until it kills itself; its run."""
+    effects = program.with_name("effects")
+    done = subprocess.run(
+        [sys.executable, str(program), str(effects), how],
+        env=environment(home),
+        check=False,
+        timeout=60,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return effects.with_suffix(".run" if how == "stop" else ".never").read_text()
+
+
+def test_a_killed_program_is_resumed(
+    shell: Call, call: Call, record: hansard.Record, program: Path, home: Path
+):
+    """The program goes on in the same run: what is on record does not run again."""
+    run = killed(program, home)
+    effects = program.with_name("effects")
+    command = [sys.executable, str(program), str(effects), "go"]
+    told = shell("run", "resume", run[:-2], "--", *command)
+    assert (told.code, told.out) == (0, f"ended resume {run}\n")
+    assert effects.read_text() == "first@example.org\n"
+    state, worker = call("run", "show", run, "--json").lines
+    assert (state["status"], worker["epoch"]) == ("completed", 2)
+
+
+def test_a_run_is_replayed_by_its_program(
+    shell: Call, call: Call, record: hansard.Record, program: Path, home: Path
+):
+    """Strict and offline: answered from the record, no effect, nothing recorded."""
+    run = killed(program, home)
+    effects = program.with_name("effects")
+    whole = [sys.executable, str(program), str(effects), "go"]
+    assert shell("run", "resume", run, "--", *whole).code == 0
+    before = call("run", "show", run, "--json").out
+    for mode, flags in (("strict", []), ("offline", ["--offline"])):
+        told = shell("run", "replay", run, *flags, "--", *whole)
+        assert (told.code, told.out) == (0, f"ended {mode} {run}\n")
+        assert f"{mode} replay ended with exit code 0" in told.err
+    assert effects.read_text() == "first@example.org\n"
+    assert call("run", "show", run, "--json").out == before
+    other = shell("run", "replay", run, "--", *whole[:-1], "doubt")
+    assert other.code == 1
+    assert "strict replay met a call that is not on record" in other.err
+
+
+def test_doubt_is_settled_from_the_command_line_and_the_run_ends(
+    shell: Call, call: Call, record: hansard.Record, program: Path, home: Path
+):
+    """Resume stops with the command to type; after it was typed, the program ends."""
+    run = killed(program, home, "doubt")
+    effects = program.with_name("effects")
+    command = [sys.executable, str(program), str(effects), "doubt"]
+    stopped = shell("run", "resume", run, "--", *command)
+    assert stopped.code == 1
+    asked = f"hansard run settle {run} worker#3 --happened RESULT | --did-not-happen"
+    assert asked in stopped.err
+    told = call("run", "settle", run, "worker#3", "--happened", '"x"', "--because", "seen")
+    assert told.code == 0
+    assert "step worker#3 (never) is settled: happened, now completed" in told.out
+    assert f"hansard run resume {run} -- COMMAND" in told.err
+    assert shell("run", "resume", run, "--", *command).out == f"ended resume {run}\n"
+
+
+def test_resume_without_a_command_says_how(call: Call, runs: Runs):
+    """It names the program as a label and runs nothing."""
+    told = call("run", "resume", runs.doubt)
+    assert told.code == 0
+    assert f"hansard run resume {runs.doubt} -- COMMAND" in told.out
+    assert "a label, which is never run from the record" in told.out
+    assert "sender#1 (send) may need settling first" in told.err
+
+
+def test_a_command_gets_its_settings_and_its_code_is_ours(shell: Call, runs: Runs, home: Path):
+    """The environment names run, mode, workspace and data directory; exit codes pass through."""
+    code = "import os,sys;[print(k,v) for k,v in os.environ.items() if 'HANSARD' in k];sys.exit(7)"
+    told = shell("run", "resume", runs.team, "--", sys.executable, "-c", code)
+    assert told.code == 7
+    given = dict(line.split(" ", 1) for line in told.out.splitlines())
+    assert given["HANSARD_RUN"] == runs.team
+    assert given["HANSARD_MODE"] == "resume"
+    assert given["HANSARD_WORKSPACE"] == "lab"
+    assert given["HANSARD_DATA_DIR"] == str(home)
+    kill = "import os;os.kill(os.getpid(),9)"
+    assert shell("run", "resume", runs.team, "--", sys.executable, "-c", kill).code == 137
+    missing = shell("run", "resume", runs.team, "--", "no-such-program")
+    assert missing.code == 2
+    assert "'no-such-program' cannot be run" in missing.err
+
+
+def test_a_signal_reaches_the_command(runs: Runs, home: Path):
+    """SIGTERM ends the child too: no orphan is left."""
+    code = "import os,time;print(os.getpid(),flush=True);time.sleep(60)"
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "hansard", "run", "resume", runs.team, "--"]
+        + [sys.executable, "-c", code],
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.terminate()
+    assert parent.wait(20) == 128 + signal.SIGTERM
+    parent.stdout.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+def test_a_fork_prints_its_id_alone(call: Call, runs: Runs):
+    """stdout holds what a script needs; how to go on is on stderr."""
+    told = call("run", "fork", runs.team, "--at", "researcher_1@6")
+    run = told.out.strip()
+    assert told.code == 0
+    assert len(told.out.splitlines()) == 1
+    assert f"hansard run resume {run} -- COMMAND" in told.err
+    state, researcher = call("run", "show", run, "--json").lines
+    assert state["forked"]["parent"] == runs.team
+    assert researcher["steps"] == {"completed": 1, "requested": 1}
+    [line] = call("run", "fork", runs.team, "--effects", "live", "--json").lines
+    assert (line["parent"], line["effects"]) == (runs.team, "live")
+    assert call("run", "fork", runs.team, "--at", "nowhere").code == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "given"),
+    [
+        ([], "none was given"),
+        (["--reuse", "--run-again"], "--reuse and --run-again were given"),
+        (["--happened", "1", "--did-not-happen"], "--happened and --did-not-happen were given"),
+    ],
+)
+def test_a_step_is_settled_by_exactly_one_verdict(
+    call: Call, runs: Runs, flags: list[str], given: str
+):
+    """None or two are an error that lists all four."""
+    told = call("run", "settle", runs.doubt, "1", *flags)
+    assert told.code == 2
+    assert given in told.err
+    assert "--happened RESULT, --did-not-happen, --reuse, --run-again" in told.err
+
+
+@pytest.mark.parametrize(
+    ("step", "flag", "said"),
+    [
+        ("9", "--did-not-happen", "step 9 of 'sender'"),
+        ("nobody#1", "--did-not-happen", "agent 'nobody' of run"),
+        ("first", "--did-not-happen", "give agent#number"),
+        ("1", "--reuse", "has no outcome to reuse"),
+    ],
+)
+def test_a_step_that_cannot_be_settled_so_is_told(
+    call: Call, runs: Runs, step: str, flag: str, said: str
+):
+    """No such step, no such agent, no such verdict for it: nothing is written."""
+    before = call("run", "show", runs.doubt, "--json").out
+    told = call("run", "settle", runs.doubt, step, flag)
+    assert told.code == 2
+    assert said in told.err
+    assert call("run", "show", runs.doubt, "--json").out == before
+
+
+@pytest.mark.parametrize(
+    ("typed", "result"),
+    [
+        ('{"id": [1, 2.5, null]}', {"id": [1, 2.5, None]}),
+        ("sent to nobody", "sent to nobody"),
+        ('"quoted"', "quoted"),
+        ("null", None),
+        ('{"$tuple": [1, {"$set": [2]}]}', {"$tuple": [1, {"$set": [2]}]}),
+        ('{"$ref": "#/x"}', {"$map": [["$ref", "#/x"]]}),
+        ("NaN", "NaN"),
+    ],
+)
+def test_a_result_is_json_or_text(call: Call, record: hansard.Record, typed: str, result: object):
+    """JSON where it is JSON, tagged values as `run trace` shows them; else the text itself."""
+    run = in_doubt(record, "typed")
+    told = call("run", "settle", run, "sender#1", "--happened", typed, "--json")
+    assert told.lines == [
+        {"run": run, "step": "sender#1", "verdict": "happened", "status": "completed"}
+    ]
+    [step] = call("run", "trace", run, "--json").lines
+    assert step["result"] == result
+    assert call("run", "replay", run).code == 0
+
+
+def test_what_did_not_happen_may_run_again(call: Call, record: hansard.Record):
+    """The verdict is recorded, and the session that resumes runs the step."""
+    run = in_doubt(record, "again")
+    assert call("run", "settle", run, "1", "--did-not-happen").code == 0
+    with record.run(run=run, agent="sender", role="sender") as session:
+
+        @session.tool
+        def send(to: str) -> str:
+            return "sent now"
+
+        assert send("x@example.org") == "sent now"
+    [step] = call("run", "trace", run, "--json").lines
+    assert (step["status"], step["result"]) == ("completed", "sent now")
+    assert call("run", "replay", run).code == 0

@@ -1,0 +1,220 @@
+"""`run replay` without a command derives every call again from the record."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.domain.events import Commit, Recorded
+from tests.cli.planting import copied
+from tests.cli.support import BIG, Call, Runs
+
+
+def test_every_call_of_a_real_run_derives_again(call: Call, runs: Runs):
+    """Call keys, fingerprints and digests of all agents, large values included; no tool runs."""
+    told = call("run", "replay", runs.team)
+    assert told.code == 0
+    assert "14 calls from the record, 0 tools run" in told.out
+    assert "every fingerprint and digest is as recorded" in told.out
+    *calls, summary = call("run", "replay", runs.team, "--json").lines
+    assert summary == {
+        "kind": "summary",
+        "run": runs.team,
+        "tools_run": 0,
+        "calls": 14,
+        "differ": 0,
+        "unproven": 0,
+    }
+    assert [c["result"] for c in calls if c["tool"] == "big"] == ["x" * BIG]
+    assert [len(c["arguments"]["messages"]) for c in calls if c["tool"] == "chat"] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["failed", "doubt", "settled", "forked"])
+def test_runs_that_did_not_go_well_derive_too(call: Call, runs: Runs, name: str):
+    """Blocked, in doubt, settled, and a fork's calls from before its cut."""
+    told = call("run", "replay", getattr(runs, name), "--json")
+    assert told.code == 0
+    assert told.lines[-1]["differ"] == 0
+    assert told.lines[-1]["calls"] >= 1
+
+
+class Program:
+    """A run made up from a seed: calls in sequence, nested, side by side, in loops."""
+
+    def __init__(self, session: hansard.Session, seed: int) -> None:
+        self.session = session
+        self.choose = random.Random(seed)
+
+        @session.tool(effects="pure")
+        def add(a: int, b: int) -> int:
+            return a + b
+
+        @session.tool(effects="idempotent")
+        def fail(a: int) -> int:
+            message = f"no {a}"
+            raise LookupError(message)
+
+        @session.tool(effects="composite")
+        def nest(depth: int) -> str:
+            return self.some(depth - 1)
+
+        self.add, self.fail, self.nest = add, fail, nest
+
+    def some(self, depth: int) -> str:
+        """A few calls of any kind."""
+        for _ in range(self.choose.randrange(4)):
+            self.one(depth)
+        return "done"
+
+    def one(self, depth: int) -> None:
+        """One call, or several together."""
+        kind = self.choose.randrange(6 if depth > 0 else 2)
+        number = self.choose.randrange(3)
+        if kind == 0:
+            self.add(number, number)
+        elif kind == 1:
+            with pytest.raises(LookupError):
+                self.fail(number)
+        elif kind == 2:
+            self.nest(depth)
+        elif kind == 3:
+            self.beside(depth)
+        elif kind == 4:
+            for item in self.session.resumable(range(number + 2), every=2, name=str(uuid4())):
+                if item != 1:
+                    self.some(depth - 1)
+        else:
+            first = self.session.thread(self.add, 1, number)
+            second = self.session.thread(self.add, 2, number)
+            second.result()
+            self.add(3, number)
+            first.result()
+
+    def beside(self, depth: int) -> None:
+        """Branches of their own, some with no call: each its own source of choices."""
+        branches: list[Callable[[], Any]] = []
+        for _ in range(self.choose.randrange(1, 4)):
+            branch = Program.__new__(Program)
+            branch.__dict__ |= self.__dict__
+            branch.choose = random.Random(self.choose.random())
+            branches.append(lambda branch=branch: branch.some(depth - 1))
+        self.session.gather(*branches)
+
+
+@pytest.mark.long
+def test_any_tree_of_calls_derives_again(call: Call, record: hansard.Record, rounds):
+    """Sequences, failures, nesting, branches with and without calls, loops, threads."""
+    for seed in range(rounds(5, 60)):
+        with record.run("made-up", agent="a", role="r") as session:
+            run = session.run
+            program = Program(session, seed)
+            for _ in range(4):
+                program.one(3)
+        told = call("run", "replay", run, "--json")
+        wrong = [line for line in told.lines[:-1] if line["differs"] or line["unproven"]]
+        assert (seed, wrong, told.code) == (seed, [], 0)
+
+
+def test_an_edited_program_leaves_a_record_that_derives(call: Call, record: hansard.Record):
+    """After an edit, later calls follow other results than before: both are on record."""
+    run = ""
+    for edit in (0, 10, 0, 20):
+        options: dict[str, Any] = {"run": run} if run else {}
+        with record.run("edited", agent="a", role="r", **options) as session:
+            run = session.run
+
+            @session.tool(effects="pure")
+            def add(a: int, b: int) -> int:
+                return a + b
+
+            session.gather(lambda: add(1, 1), lambda edit=edit: add(2, edit))
+            add(3, add(4, edit))
+            add(5, 5)
+    *calls, summary = call("run", "replay", run, "--json").lines
+    assert summary["calls"] > 8
+    assert [c for c in calls if c["differs"] or c["unproven"]] == []
+
+
+def forge(kind: str, change: Callable[[dict[str, Any]], None]) -> Callable[[Commit], Commit]:
+    """Change the data of the first event of a type."""
+    done = []
+
+    def event(recorded: Recorded) -> Recorded:
+        if recorded.type != kind or done:
+            return recorded
+        done.append(recorded.id)
+        data = msgspec.json.decode(recorded.data)
+        change(data)
+        return msgspec.structs.replace(recorded, data=msgspec.Raw(msgspec.json.encode(data)))
+
+    def commit(told: Commit) -> Commit:
+        return msgspec.structs.replace(told, events=tuple(map(event, told.events)))
+
+    return commit
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "said"),
+    [
+        ("step.completed.v1", {"result": 4}, "the digest of its result"),
+        (
+            "step.completed.v1",
+            {"result": 4, "digest": "S_i4Y8HdvSXMnpSAMuEgQtM7GxEjvuEe"},
+            "its fingerprint does not follow from the results of 1",
+        ),
+        ("step.requested.v1", {"arguments": {"a": 1, "b": 3}}, "its call key does not follow"),
+        ("step.requested.v1", {"tool": "subtract"}, "the version of subtract was never declared"),
+        ("step.failed.v1", {"digest": "A" * 32}, "the digest of its error"),
+    ],
+)
+def test_a_forged_record_does_not_derive(
+    call: Call, record: hansard.Record, home: Path, kind: str, change: dict[str, Any], said: str
+):
+    """A result, an argument or a tool that was changed behind the log's back is noticed."""
+    source, target = f"s{uuid4().hex[:12]}", f"t{uuid4().hex[:12]}"
+    hansard.connect(workspace=target, data_dir=home).close()
+    with hansard.connect(workspace=source, data_dir=home) as opened:
+        with opened.run("w", agent="a", role="r") as session:
+
+            @session.tool(effects="pure")
+            def add(a: int, b: int) -> int:
+                return a + b
+
+            @session.tool(effects="pure")
+            def fail() -> int:
+                raise LookupError
+
+            add(1, 2)
+            add(3, 4)
+            with pytest.raises(LookupError):
+                fail()
+    assert call("run", "replay", "last", workspace=source).code == 0
+    copied(home, source, target, forge(kind, lambda data: data.update(change)))
+    told = call("run", "replay", "last", workspace=target)
+    assert said in told.out
+    assert told.code == (0 if kind == "step.requested.v1" and "tool" in change else 1)
+
+
+def test_a_value_that_is_gone_is_told(call: Call, record: hansard.Record, home: Path):
+    """A blob that was erased: the other calls derive all the same."""
+    source, target = f"s{uuid4().hex[:12]}", f"t{uuid4().hex[:12]}"
+    hansard.connect(workspace=target, data_dir=home).close()
+    with hansard.connect(workspace=source, data_dir=home) as opened:
+        with opened.run("w", agent="a", role="r") as session:
+
+            @session.tool(effects="pure")
+            def big(letter: str) -> str:
+                return letter * BIG
+
+            big("a")
+            big("b")
+    copied(home, source, target)
+    told = call("run", "replay", "last", workspace=target)
+    assert told.code == 1
+    assert "its result cannot be read" in told.out
+    assert "2 differ" in told.out

@@ -1,0 +1,99 @@
+"""Ctrl-C at each point of a step of the sync client: a KeyboardInterrupt, and what it leaves.
+
+The process stands still at the point (SIGSTOP) when SIGINT is sent, so the interrupt hits there.
+"""
+
+import signal
+from typing import Any
+
+import msgspec
+import pytest
+
+from hansard.domain.steps import Status
+from tests.faults._inside import Point
+from tests.faults.support import Stage
+
+DONE = ["LETTER", {"did": "LETTER"}, "LETTER"]
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What an interrupt leaves: the step's status, whether resuming asks a person, effects."""
+
+    status: Status | None
+    safe: bool = False
+    doubt: bool = False
+    done: int = 1
+
+
+NEVER_BEGAN = Left(Status.FAILED, safe=True)
+CELLS = {
+    ("once", Point.BEFORE_INTENT): NEVER_BEGAN,
+    ("once", Point.AFTER_INTENT): NEVER_BEGAN,
+    ("once", Point.AFTER_EFFECT): Left(Status.IN_DOUBT, doubt=True),
+    ("once", Point.BEFORE_RECEIPT): Left(Status.COMPLETED),
+    ("once", Point.AFTER_RECEIPT): Left(Status.COMPLETED),
+    ("reconcile", Point.AFTER_INTENT): NEVER_BEGAN,
+    ("reconcile", Point.AFTER_EFFECT): Left(Status.IN_DOUBT),
+    ("idempotent", Point.AFTER_INTENT): NEVER_BEGAN,
+    ("idempotent", Point.AFTER_EFFECT): Left(Status.IN_DOUBT, done=2),
+    ("pure", Point.AFTER_INTENT): Left(None),
+    ("pure", Point.AFTER_EFFECT): Left(None, done=2),
+    ("pure", Point.BEFORE_RECEIPT): Left(Status.COMPLETED),
+}
+
+
+def _interrupted(stage: Stage, point: Point, **settings: Any) -> None:
+    child = stage.frozen_at("matrix", point, **settings)
+    child.signal(signal.SIGINT)
+    child.signal(signal.SIGCONT)
+    assert child.end().error == "KeyboardInterrupt"
+    view = stage.view()
+    assert view.life.status == "failed"
+    assert view.life.error is not None
+    assert view.life.error.type == "KeyboardInterrupt"
+    assert view.agent("worker").left == "failed"
+    assert stage.lost() == []
+
+
+def _settled(stage: Stage) -> None:
+    report = stage.go_on("matrix", policy="once")
+    assert (report.error, report.step) == ("InDoubt", 2)
+    assert len(stage.world.read()) == 1
+    stage.record.settle("r1", "worker#2", "happened", result=DONE[1])
+
+
+@pytest.mark.parametrize(("policy", "point"), CELLS, ids=str)
+def test_what_an_interrupt_leaves(stage, policy, point):
+    """Before the body nothing is in doubt; in it, whatever is not `pure` is; after it the outcome
+    is recorded although nobody waits for it any more.
+    """
+    left = CELLS[policy, point]
+    _interrupted(stage, point, policy=policy)
+    step = stage.view().agent("worker").steps.get(2)
+    assert (step and step.status) == left.status
+    assert bool(step and step.safe) == left.safe
+    if left.doubt:
+        _settled(stage)
+    report = stage.go_on("matrix", policy=policy)
+    assert (report.error, report.results) == ("", DONE)
+    assert len(stage.world.read()) == left.done
+    assert len({line["key"] for line in stage.world.read()}) == 1
+
+
+def test_a_body_under_a_timeout_runs_on_in_its_thread(stage):
+    """Such a body has a thread of its own, which an interrupt of its caller does not end."""
+    _interrupted(stage, Point.AFTER_EFFECT, policy="once", timeout_s=30.0)
+    assert stage.view().agent("worker").steps[2].status is Status.IN_DOUBT
+    _settled(stage)
+    report = stage.go_on("matrix", policy="once")
+    assert (report.error, report.results) == ("", DONE)
+    assert len(stage.world.read()) == 1
+
+
+def test_an_interrupted_composite_is_entered_again(stage):
+    """Its parts have their receipts; it has none, and needs none."""
+    _interrupted(stage, Point.AFTER_EFFECT, policy="composite")
+    assert stage.view().agent("worker").steps[2].status is Status.REQUESTED
+    report = stage.go_on("matrix", policy="composite")
+    assert report.error == ""
+    assert [line["word"] for line in stage.world.read()] == ["LETTER 1", "LETTER 2"]

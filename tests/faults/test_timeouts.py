@@ -1,0 +1,205 @@
+"""A tool that does not answer in time, or whose connection breaks: what is known of its effect."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tenacity import wait_none
+
+import hansard
+from hansard.domain.steps import Status
+from tests.faults.support import Stage
+
+NAMES = {"run": "r1", "agent": "worker", "role": "worker"}
+TIMEOUT_S = 0.2
+
+pytestmark = pytest.mark.timeout(30)
+
+
+class Slow:
+    """A body that changes the world and does not come back the first few times."""
+
+    def __init__(self, stage: Stage, slow: int) -> None:
+        self.stage = stage
+        self.slow = slow
+        self.calls = 0
+        self.release = threading.Event()
+        self.ended = threading.Event()
+
+    def __call__(self, word: str, key: str | None = None) -> str:
+        """The body for threads."""
+        self.calls += 1
+        self.stage.world.effect("act", word, key)
+        if self.calls <= self.slow:
+            self.release.wait(20)
+            self.ended.set()
+        return f"did {word}"
+
+    async def asynchronously(self, word: str, key: str | None = None) -> str:
+        """The body for loops."""
+        self.calls += 1
+        self.stage.world.effect("act", word, key)
+        if self.calls <= self.slow:
+            await asyncio.Event().wait()
+        return f"did {word}"
+
+
+def _declare(session: hansard.Session, slow: Slow, policy: str, attempts: int = 1) -> Any:
+    def ask(word: str) -> Any:
+        return hansard.Happened("found") if slow.stage.world.read() else hansard.DID_NOT_HAPPEN
+
+    def act_with_key(word: str, key: str | None = None) -> str:
+        return slow(word, key)
+
+    def act(word: str) -> str:
+        return slow(word)
+
+    options: dict[str, Any] = {
+        "timeout_s": TIMEOUT_S,
+        "attempts": attempts,
+        "wait": wait_none(),
+        "name": "act",
+    }
+    match policy:
+        case "idempotent":
+            return session.tool(effects=policy, key_argument="key", **options)(act_with_key)
+        case "reconcile":
+            return session.tool(effects=hansard.reconcile(ask), **options)(act)
+        case _:
+            return session.tool(effects=policy, **options)(act)
+
+
+def _step(stage: Stage) -> Any:
+    return stage.view().agent("worker").steps[1]
+
+
+@pytest.fixture
+def slow(stage: Stage) -> Iterator[Slow]:
+    """A body that is slow the first time."""
+    slow = Slow(stage, slow=1)
+    yield slow
+    slow.release.set()
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_of_a_once_tool_is_a_doubt(stage, slow, attempts):
+    """It is not tried again, however many attempts it may have; a person says what happened."""
+    with (
+        pytest.raises(TimeoutError, match=r"no answer within 0\.2 s"),
+        stage.record.run("timeouts", **NAMES) as session,
+    ):
+        _declare(session, slow, "once", attempts)("letter")
+    step = _step(stage)
+    assert (step.status, step.error.type, step.attempts) == (Status.IN_DOUBT, "TimeoutError", ())
+    assert slow.calls == 1
+    slow.release.set()
+    assert slow.ended.wait(10)  # the thread cannot be stopped: that is the doubt
+    with (
+        pytest.raises(hansard.InDoubt, match="TimeoutError"),
+        stage.record.run("timeouts", **NAMES) as session,
+    ):
+        _declare(session, slow, "once", attempts)("letter")
+    stage.record.settle("r1", "1", "happened", result="by hand")
+    with stage.record.run("timeouts", **NAMES) as session:
+        assert _declare(session, slow, "once", attempts)("letter") == "by hand"
+    assert len(stage.world.read()) == slow.calls == 1
+
+
+def test_of_an_idempotent_tool_is_tried_again_with_its_key(stage, slow):
+    """While it has attempts left there is no doubt to settle: the same key makes it safe."""
+    with stage.record.run("timeouts", **NAMES) as session:
+        assert _declare(session, slow, "idempotent", attempts=2)("letter") == "did letter"
+    step = _step(stage)
+    assert step.status is Status.COMPLETED
+    assert [attempt.error.type for attempt in step.attempts] == ["TimeoutError"]
+    effects = stage.world.read()
+    assert len(effects) == 2
+    assert {line["key"] for line in effects} == {step.key}
+
+
+def test_of_an_idempotent_tool_without_attempts_left(stage, slow):
+    """The doubt is on record; resuming runs it again with its key, asking nobody."""
+    with pytest.raises(TimeoutError), stage.record.run("timeouts", **NAMES) as session:
+        _declare(session, slow, "idempotent")("letter")
+    assert _step(stage).status is Status.IN_DOUBT
+    with stage.record.run("timeouts", **NAMES) as session:
+        assert _declare(session, slow, "idempotent")("letter") == "did letter"
+    assert {line["key"] for line in stage.world.read()} == {_step(stage).key}
+    assert stage.settlements() == []
+
+
+def test_of_a_reconcile_tool_asks_the_world(stage, slow):
+    """The doubt is on record; resuming asks, and takes what the world says."""
+    with pytest.raises(TimeoutError), stage.record.run("timeouts", **NAMES) as session:
+        _declare(session, slow, "reconcile", attempts=3)("letter")
+    assert _step(stage).status is Status.IN_DOUBT
+    with stage.record.run("timeouts", **NAMES) as session:
+        assert _declare(session, slow, "reconcile")("letter") == "found"
+    assert len(stage.world.read()) == 1
+
+
+def test_of_a_pure_tool_is_a_failure(stage, slow):
+    """There is no effect to be in doubt about: it is tried again, and fails in the end."""
+    slow.slow = 2
+    with pytest.raises(TimeoutError), stage.record.run("timeouts", **NAMES) as session:
+        _declare(session, slow, "pure", attempts=2)("letter")
+    step = _step(stage)
+    assert (step.status, step.error.type, len(step.attempts)) == (Status.FAILED, "TimeoutError", 1)
+
+
+async def test_of_an_async_body_in_the_async_client(server, workspace, stage):
+    """The body is cancelled; its effect may have happened all the same."""
+    slow = Slow(stage, slow=1)
+    async with hansard.connect_async(workspace=workspace, **server.login) as record:
+        with pytest.raises(TimeoutError):
+            async with record.run("timeouts", **NAMES) as session:
+                await session.tool(timeout_s=TIMEOUT_S, name="act")(slow.asynchronously)("letter")
+        step = (await record.state("r1")).agent("worker").steps[1]
+    assert step.status is Status.IN_DOUBT
+    assert step.error is not None
+    assert step.error.type == "TimeoutError"
+    assert len(stage.world.read()) == 1
+
+
+def test_of_an_async_body_in_the_sync_client(stage):
+    """The same from the sync client, which runs the body in a loop of its own."""
+    slow = Slow(stage, slow=1)
+    with pytest.raises(TimeoutError), stage.record.run("timeouts", **NAMES) as session:
+        session.tool(timeout_s=TIMEOUT_S, name="act")(slow.asynchronously)("letter")
+    assert _step(stage).status is Status.IN_DOUBT
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "safe", "calls"),
+    [
+        pytest.param(ConnectionResetError("cut"), Status.IN_DOUBT, False, 1, id="connection"),
+        pytest.param(EOFError("cut"), Status.IN_DOUBT, False, 1, id="end of file"),
+        pytest.param(ConnectionRefusedError("no"), Status.FAILED, True, 2, id="declared safe"),
+        pytest.param(hansard.NotDone("no"), Status.FAILED, True, 2, id="NotDone"),
+        pytest.param(ValueError("bad"), Status.FAILED, False, 1, id="another error"),
+    ],
+)
+def test_errors_of_a_once_tool(stage, error, status, safe, calls):
+    """A broken connection is a doubt; `NotDone` and declared errors are not, and may be retried;
+    any other error fails the step, whose effect is then unknown and is not repeated.
+    """
+    made = []
+
+    def declare(session: hansard.Session) -> Any:
+        @session.tool(attempts=2, wait=wait_none(), safe_errors=(ConnectionRefusedError,))
+        def act():
+            made.append(1)
+            raise error
+
+        return act
+
+    with pytest.raises(type(error)), stage.record.run("timeouts", **NAMES) as session:
+        declare(session)()
+    step = _step(stage)
+    assert (step.status, step.safe, len(made)) == (status, safe, calls)
+    expected = type(error) if safe else hansard.InDoubt
+    with pytest.raises(expected), stage.record.run("timeouts", **NAMES) as session:
+        declare(session)()
+    assert len(made) == (calls + 1 if safe else calls)
