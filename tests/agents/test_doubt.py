@@ -197,23 +197,21 @@ async def test_an_open_intent_is_in_doubt_for_whoever_resumes(lab: Lab):
     """
     async with lab.connect() as record, lab.connect() as elsewhere:
         inside = []
-        with pytest.raises(hansard.Fenced, match="resumed elsewhere"):
-            async with record.run(run="r") as session:
+
+        async def work(opened):
+            async with opened.run(run="r") as session:
 
                 @session.tool(effects="once")
                 async def send() -> str:
                     with pytest.raises(hansard.InDoubt) as doubt:
-                        async with elsewhere.run(run="r") as second:
-
-                            @second.tool(effects="once", name="send")
-                            async def again() -> str:
-                                raise AssertionError
-
-                            await again()
+                        await work(elsewhere)
                     inside.append(doubt.value.step.status)
                     return "sent"
 
                 await send()
+
+        with pytest.raises(hansard.Fenced, match="resumed elsewhere"):
+            await work(record)
         assert inside == ["requested"]
         [step] = await record.steps("r")
         assert step.status == "requested"

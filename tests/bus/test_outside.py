@@ -124,5 +124,5 @@ def test_nobody_there_is_said_with_the_url():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with pytest.raises(hansard.Unreachable, match=f"{port}.*HANSARD_NATS_URL"):
+    with pytest.raises(hansard.Unreachable, match=rf"{port}.*HANSARD_NATS_URL"):
         hansard.connect(workspace="lab", nats=f"nats://127.0.0.1:{port}")

@@ -22,10 +22,11 @@ from hansard.agents.errors import (
     InDoubt,
     Miss,
     NoScope,
+    SecretUnavailable,
     ToolChanged,
     ToolError,
 )
-from hansard.agents.failures import raised
+from hansard.agents.failures import raised, recordable
 from hansard.agents.flow import Body, Flow, Io, Pause
 from hansard.agents.ledger import Ledger, Mode, is_final
 from hansard.agents.outcomes import INTERRUPTIONS, Call, Outcomes, Settings
@@ -192,7 +193,7 @@ class Core:
             return (yield from self._plan_new(call))
         if step.status is Status.COMPLETED:
             if step.version <= self.ledger.inherited:
-                yield from self.gate(call)
+                yield from self._ask(call)
             return step
         if self._raises_again(step):
             return step
@@ -200,28 +201,32 @@ class Core:
             if step.is_open:
                 raise InDoubt(self.stream.run, self.stream.agent, step)
             return step
-        call.number, call.key, call.attempt, call.told = step.number, step.key, step.attempt, True
+        call.take_up(step)
         if step.version <= self.ledger.inherited and step.is_open:
             later = self.parent_calls.get(step.call)
             if later is not None and is_final(later):
                 yield from self.doubts.adopt(call, later)
                 return self.ledger.state.steps[call.number]
+        settled: Step | None = None
         if step.is_open or (step.status is Status.FAILED and not step.safe):
             if call.effects is Effects.RECONCILE:
-                return (yield from self.doubts.ask_world(call, step))
-            if call.effects is Effects.ONCE:
-                return (yield from self.doubts.settle(step))
-        return None
+                settled = yield from self.doubts.ask_world(call, step)
+            elif call.effects is Effects.ONCE:
+                settled = yield from self.doubts.settle(step)
+        if settled is None and self.settings.shadows and call.has_effects:
+            yield from self.doubts.shadow(call)
+            return self.ledger.state.steps[call.number]
+        return settled
 
     def _plan_new(self, call: Call) -> Flow[Step | None]:
         if self.settings.mode.reads_only:
             now = f"{call.spec.name} {call.canonical.decode()[:200]}"
             raise Miss(self.settings.mode.value, now, self.ledger.expected(call.place.scope))
         old = self.ledger.recorded_call(call.place.call)
-        if call.effects in (Effects.PURE, Effects.COMPOSITE):
+        if not call.has_effects:
             return None
         if self.settings.shadows:
-            yield from self.doubts.shadow(call, old or self.parent_calls.get(call.place.call))
+            yield from self.doubts.shadow(call, old, self.parent_calls.get(call.place.call))
             return self.ledger.state.steps[call.number]
         if old is None or old.status in (Status.BLOCKED, Status.NOT_DONE):
             return None
@@ -229,7 +234,7 @@ class Core:
         if call.effects is Effects.IDEMPOTENT or (old.status is Status.FAILED and old.safe):
             return None
         if old.is_open:
-            call.number, call.attempt, call.told = old.number, old.attempt, True
+            call.take_up(old)
             if call.effects is Effects.RECONCILE:
                 return (yield from self.doubts.ask_world(call, old))
             return (yield from self.doubts.settle(old))
@@ -239,9 +244,21 @@ class Core:
 
     def gate(self, call: Call) -> Flow[list[gates.Budget]]:
         """Pass the gate, or record the refusal and raise Blocked. Returns the budgets held."""
-        rules = self.settings.rules
-        if not rules:
-            return []
+        asked = yield from self._ask(call)
+        held: list[gates.Budget] = []
+        for rule in self.settings.rules:
+            if isinstance(rule, gates.Budget) and rule.matches(asked):
+                name = self.budget_call(call)
+                granted = yield Io(functools.partial(self._budgets.reserve, rule, name))
+                if not granted:
+                    yield from self.release(call, held)
+                    reason = f"its limit of {rule.limit:g} {rule.unit} is used up"
+                    yield from self._blocked(call, rule.name, reason)
+                held.append(rule)
+        return held
+
+    def _ask(self, call: Call) -> Flow[gates.GateCall]:
+        """Pass the rules; budgets are not counted."""
         asked = gates.GateCall(
             call.spec.name,
             call.arguments,
@@ -250,19 +267,16 @@ class Core:
             self.stream.role,
             call.effects.value,
         )
-        verdict = gates.ask(rules, asked)
+        verdict = gates.ask(self.settings.rules, asked)
         if not verdict.allowed:
             yield from self._blocked(call, verdict.rule, verdict.reason)
-        held: list[gates.Budget] = []
-        for rule in rules:
-            if isinstance(rule, gates.Budget) and rule.matches(asked):
-                name = self.budget_call(call)
-                granted = yield Io(functools.partial(self._budgets.reserve, rule, name))
-                if not granted:
-                    reason = f"its limit of {rule.limit:g} {rule.unit} is used up"
-                    yield from self._blocked(call, rule.name, reason)
-                held.append(rule)
-        return held
+        return asked
+
+    def release(self, call: Call, held: list[gates.Budget]) -> Flow[None]:
+        """Give back what was reserved for a call that does not run after all."""
+        for budget in held:
+            name = self.budget_call(call)
+            yield Io(functools.partial(self._budgets.spend, budget, name, 0.0))
 
     def budget_call(self, call: Call) -> str:
         """What a budget knows this attempt of a call by."""
@@ -273,6 +287,7 @@ class Core:
     def _blocked(self, call: Call, rule: str, reason: str) -> Flow[None]:
         if call.step is None or not is_final(call.step):
             told = [] if call.told else [Tell(self.outcomes.request(call))]
+            reason = recordable(reason, self.settings.scrub)
             event = StepBlocked(step=call.number, rule=rule, reason=reason)
             yield from self.outcomes.tell(*told, Tell(event))
         raise Blocked(rule, reason, call.spec.name)
@@ -283,9 +298,7 @@ class Core:
         spec = call.spec
         again = call.told
         held = yield from self.gate(call)
-        arguments = call.arguments
-        if b'"$secret"' in call.canonical:
-            arguments = reveal(dict(arguments), self.settings.secrets, spec.name)
+        arguments = yield from self.revealed(call, held)
         if not call.number:
             call.number = self.ledger.next_step()
         if again:
@@ -315,6 +328,17 @@ class Core:
             finally:
                 yield from self.spend(held, name, scope)
             return result
+
+    def revealed(self, call: Call, held: list[gates.Budget]) -> Flow[dict[str, Any]]:
+        """The arguments that the tool gets, secrets given back. Raises SecretUnavailable."""
+        arguments = dict(call.arguments)
+        if b'"$secret"' not in call.canonical:
+            return arguments
+        try:
+            return reveal(arguments, self.settings.secrets, call.spec.name)
+        except SecretUnavailable:
+            yield from self.release(call, held)
+            raise
 
     def spend(self, held: list[gates.Budget], name: str, scope: Scope) -> Flow[None]:
         """Replace what was reserved by what was used."""

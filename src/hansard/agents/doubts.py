@@ -130,15 +130,18 @@ class Doubts:
             )
         yield from self.outcomes.tell(*map(Tell, commands))
 
-    def shadow(self, call: Call, parents: Step | None) -> Flow[None]:
-        """A fork's effect: the parent's outcome, the declared shadow, or an error."""
-        if parents is not None and parents.status in (Status.COMPLETED, Status.FAILED):
-            yield from self.adopt(call, parents)
-            return
+    def shadow(self, call: Call, *candidates: Step | None) -> Flow[None]:
+        """A fork's effect: an outcome that is on record, the declared shadow, or an error."""
+        for step in candidates:
+            if step is not None and step.status in (Status.COMPLETED, Status.FAILED):
+                yield from self.adopt(call, step)
+                return
         if call.spec.shadow is None:
             raise ShadowedEffect(call.spec.name)
         scope = Scope(self.ledger, call.place.call, call.place.fingerprint, (), None)
         scope.nests = False
+        if call.told:
+            yield from self.outcomes.again(call)
         result, took = yield Body(call.spec.shadow, (), dict(call.arguments), scope)
         call.spec = msgspec.structs.replace(call.spec, kind="shadow")
         yield from self.outcomes.completed(call, result, took, {})

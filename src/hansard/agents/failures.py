@@ -44,9 +44,15 @@ def _given(error: BaseException) -> list[Any]:
 
 def _safe_text(error: BaseException, scrub: Scrub | None) -> str:
     try:
-        text = str(error).encode(errors="backslashreplace").decode()
+        text = str(error)
     except Exception as broken:  # noqa: BLE001 -- whatever its __str__ raises, the error is recorded
         text = f"(its text cannot be had: {type(broken).__name__})"
+    return recordable(text, scrub)
+
+
+def recordable(text: str, scrub: Scrub | None) -> str:
+    """A text from outside as it may be recorded: short enough, in UTF-8, secrets taken out."""
+    text = text.encode(errors="backslashreplace").decode()
     if len(text) > MESSAGE_LENGTH_MAX:
         text = text[:MESSAGE_LENGTH_MAX] + f"... ({len(text):,} characters)"
     scrubbed = scrub(text) if scrub is not None else text

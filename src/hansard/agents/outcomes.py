@@ -74,6 +74,15 @@ class Call(msgspec.Struct):
     attempt: int = 1
     told: bool = False
 
+    @property
+    def has_effects(self) -> bool:
+        """Whether the tool itself does something to the world."""
+        return self.effects not in (Effects.PURE, Effects.COMPOSITE)
+
+    def take_up(self, step: Step) -> None:
+        """Go on with a step that is on record: what runs now is its next attempt."""
+        self.number, self.key, self.attempt, self.told = step.number, step.key, step.attempt + 1, True
+
 
 class Outcomes:
     """Records what a session's calls asked for and came to."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import math
 import threading
 from collections.abc import (
     AsyncGenerator,
@@ -27,7 +28,9 @@ from hansard.agents.ledger import Ledger, Mode
 from hansard.agents.scope import Scope, current, enter, leave
 from hansard.agents.streams import iterate, iterate_async
 from hansard.bus.portal import Portal
+from hansard.domain import ids
 from hansard.domain.agent import AgentState
+from hansard.domain.errors import BadValue
 
 T = TypeVar("T")
 
@@ -64,7 +67,14 @@ class _Session:
             return self.core.ledger.state.copy()
 
     def usage(self, **figures: float) -> None:
-        """Report what the current call used (`input_tokens`, `cost` ...); it is summed."""
+        """Report what the current call used (`input_tokens`, `cost` ...); it is summed.
+
+        Raises BadName, and BadValue for what is not a finite number.
+        """
+        for name, amount in figures.items():
+            ids.name("usage", name)
+            if not isinstance(amount, int | float) or not math.isfinite(amount):
+                raise BadValue(f"usage({name})", f"{amount!r:.80}", "give a finite number")
         scope = current(self.core.ledger) or self.core.ledger.root
         for name, amount in figures.items():
             scope.usage[name] = scope.usage.get(name, 0.0) + amount

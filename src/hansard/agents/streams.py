@@ -13,7 +13,6 @@ from hansard.agents.flow import Flow
 from hansard.agents.gate import Budget
 from hansard.agents.outcomes import INTERRUPTIONS, Call
 from hansard.agents.scope import Scope, enter, leave
-from hansard.agents.secrets import reveal
 from hansard.domain import values
 from hansard.domain.agent import Tell
 from hansard.domain.errors import BadValue
@@ -43,7 +42,7 @@ class StreamCall:
         call = self.call
         self._held = yield from self.core.gate(call)
         self._budget_call = self.core.budget_call(call) if self._held else ""
-        self._arguments = reveal(dict(call.arguments), self.core.settings.secrets, call.spec.name)
+        self._arguments = yield from self.core.revealed(call, self._held)
         if call.told:
             yield from self.core.outcomes.again(call)
         else:

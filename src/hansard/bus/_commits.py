@@ -83,11 +83,7 @@ def until(commits: Iterable[Stored], position: int) -> list[Stored]:
 
     A transaction's commits have consecutive positions, so each tells where the whole ends.
     """
-    kept: list[Stored] = []
-    for stored in commits:
-        if whole_at(stored) <= position:
-            kept.append(stored)
-    return kept
+    return [stored for stored in commits if whole_at(stored) <= position]
 
 
 def whole_at(stored: Stored) -> int:

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from typing import Any, cast
 from uuid import uuid4
 
-import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
+from hansard.bus._logging import logger
 from hansard.bus.errors import BrokerError, BusError, TooLarge, Unreachable
 from hansard.bus.jetstream._wire import (
     NoAnswer,
@@ -52,7 +52,7 @@ CANCEL_WAIT_S = 0.05
 UNAUTHORIZED = 401
 _DENIED = re.compile(r'permissions violation for publish to "([^"]+)"')
 
-_log = structlog.get_logger(__name__)
+_log = logger(__name__)
 
 
 class _Client(Client):
@@ -125,7 +125,7 @@ class Broker:
         self._reconnects: list[Callable[[], None]] = []
         self._up = asyncio.Event()
         self._closing = False
-        self._refused: asyncio.Future[str] | None = None
+        self._refused: asyncio.Future[BusError] | None = None
         self._last_error = "no answer"
         self._revival: asyncio.Task[None] | None = None
 
@@ -299,8 +299,7 @@ class Broker:
                     await _end(connecting)
                     await self._nc.close()
             if self._refused.done():
-                doing = f"connecting to {self.url} as {self.options.user!r}"
-                raise BrokerError(doing, UNAUTHORIZED, self._refused.result())
+                raise self._refused.result()
             if not in_time:
                 raise Unreachable(self.url, self._last_error)
             try:
@@ -345,8 +344,10 @@ class Broker:
     async def _on_error(self, error: Exception) -> None:
         before, self._last_error = self._last_error, str(error) or repr(error)
         text = self._last_error.lower()
-        if self._refused is not None and not self._refused.done() and "authorization" in text:
-            self._refused.set_result(self._last_error)
+        if self._refused is not None and not self._refused.done():
+            refusal = self._refusal(error, text)
+            if refusal is not None:
+                self._refused.set_result(refusal)
         denied = _DENIED.search(text)
         if denied is not None:
             for receiver in list(self._receivers.values()):
@@ -355,6 +356,16 @@ class Broker:
         if self._last_error != before:  # ten attempts a second tell the same
             log = _log.debug if isinstance(error, OSError) else _log.warning
             log("broker connection", error=self._last_error, url=self.url)
+
+    def _refusal(self, error: Exception, text: str) -> BusError | None:
+        """What a first connect is to raise at once, since no further attempt ends otherwise."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return Unreachable(self.url, text)
+        if "authorization" in text:
+            return BrokerError(
+                f"connecting to {self.url} as {self.options.user!r}", UNAUTHORIZED, text
+            )
+        return None
 
     async def _on_disconnected(self) -> None:
         self._up.clear()

@@ -12,8 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 from uuid import uuid4
 
-import structlog
-
+from hansard.bus._logging import logger
 from hansard.bus.errors import BrokerError, BusError, Unreachable
 from hansard.bus.jetstream._calls import JETSTREAM_OFF, api
 from hansard.bus.jetstream._client import Broker
@@ -33,7 +32,7 @@ TRANSIENT = frozenset({JETSTREAM_OFF, 10008, 10023, 10039, 10076})
 """Errors of a server that starts: temporarily unavailable, no resources, JetStream not (yet) on."""
 
 _NS = 1_000_000_000
-_log = structlog.get_logger(__name__)
+_log = logger(__name__)
 
 
 class Push:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import structlog
-
 from hansard.bus import subjects
+from hansard.bus._logging import logger
 from hansard.bus.errors import BusError
 from hansard.bus.jetstream._client import Broker
 from hansard.bus.jetstream._direct import Direct
@@ -22,7 +21,7 @@ HEADROOM_BYTES = 4 * 1024
 IN_FLIGHT_MAX = 64
 """Unacknowledged snapshots; more are not sent: they can be made again later."""
 
-_log = structlog.get_logger(__name__)
+_log = logger(__name__)
 
 
 class _Unacknowledged:

@@ -1,0 +1,256 @@
+"""Forks: a new run that stands where another stood; what its parent did to the world is not redone."""
+
+import pytest
+
+import hansard
+from tests.agents.twins import Lab, twins
+
+
+class World:
+    """Effects, in order."""
+
+    def __init__(self) -> None:
+        self.effects: list[str] = []
+
+
+async def _work(record, world, names="abc", *, shadow=None, effects="once", **options):
+    """A chain of effects, a checkpoint and a decision; what each effect returned."""
+    async with record.run(**options) as session:
+
+        @session.tool(effects=effects, shadow=shadow)
+        async def send(to: str) -> str:
+            world.effects.append(to)
+            return f"sent to {to}, {len(world.effects)}"
+
+        found = []
+        for name in names:
+            found.append(await send(name))
+            await session.checkpoint("sent", to=name)
+        return found
+
+
+@twins
+async def test_a_fork_begins_with_its_parent_s_state(lab: Lab):
+    """At any point: the fork's state is the parent's state there, and the parent is untouched."""
+    world = World()
+    async with lab.connect() as record:
+        await _work(record, world, run="r")
+        before = await record.commits("r")
+        for stored in before[1:]:
+            child = await record.fork("r", at=stored.position, why="look")
+            then, forked = await record.state("r", stored.position), await record.state(child)
+            assert forked.agents == then.agents
+            assert forked.life.labels == {"why": "look"}
+            assert forked.life.forked.parent == "r"
+            assert forked.vector == {**then.vector, "life": then.vector["life"] + 1}
+        assert await record.commits("r") == before
+        assert len(await record.commits(child)) == 1
+
+
+@twins
+async def test_a_fork_replays_what_lies_before_the_cut(lab: Lab):
+    """Before the cut the parent's outcomes are the fork's; its own steps go on from there, and it
+    can be replayed, resumed and read like any run.
+    """
+    world = World()
+    async with lab.connect() as record:
+        live = await _work(record, world, run="r")
+        child = await record.fork("r", at="ada@8")
+        found = await _work(record, world, "abx", run=child, shadow=_shadow)
+        assert found == [*live[:2], "shadow of x"]
+        assert await _work(record, world, "abx", run=child, mode="strict") == found
+        assert await _work(record, world, "abx", run=child, shadow=_shadow) == found
+        assert await _work(record, world, run="r", mode="strict") == live
+        life = (await record.state(child)).life
+        assert (life.status, life.workflow, life.roster) == ("completed", "w", {"ada": "writer"})
+    assert world.effects == ["a", "b", "c"]
+
+
+async def _shadow(to: str) -> str:
+    return f"shadow of {to}"
+
+
+@twins
+async def test_a_shadowed_effect_has_its_parent_s_outcome(lab: Lab):
+    """The fork of an early point makes the same calls later: it gets what they came to, marked as
+    reused, though what came before them differs.
+    """
+    world = World()
+    async with lab.connect() as record:
+        live = await _work(record, world, run="r")
+        child = await record.fork("r", at="ada@1")
+        assert await _work(record, world, "acb", run=child) == [live[0], live[2], live[1]]
+        reused = [step.reused for step in await record.steps(child)]
+        assert reused == [1, 3, 2]
+        assert await _work(record, world, "acb", run=child, mode="strict")
+    assert world.effects == ["a", "b", "c"]
+
+
+@twins
+@pytest.mark.parametrize("effects", ["once", "idempotent", "reconcile"])
+async def test_an_effect_that_the_parent_never_had_is_refused(lab: Lab, effects):
+    """Without a parent's outcome and without `shadow=` nothing runs: ShadowedEffect, with both
+    remedies. With effects='live' it runs.
+    """
+    world = World()
+    policy = hansard.reconcile(lambda to: None) if effects == "reconcile" else effects
+    async with lab.connect() as record:
+        await _work(record, world, run="r")
+        child = await record.fork("r")
+        with pytest.raises(hansard.ShadowedEffect, match="declare shadow= on the tool, or fork"):
+            await _work(record, world, "abcx", run=child, effects=policy)
+        assert world.effects == ["a", "b", "c"]
+        alive = await record.fork("r", effects="live")
+        found = await _work(record, world, "abcx", run=alive, effects=policy)
+        assert found[-1] == "sent to x, 4"
+    assert world.effects == ["a", "b", "c", "x"]
+
+
+@twins
+async def test_pure_tools_run_in_a_fork(lab: Lab):
+    """What has no effects simply runs in a fork."""
+    async with lab.connect() as record:
+        ran: list[str] = []
+        for run in ("r", None):
+            run = run or await record.fork("r")
+            async with record.run(run=run) as session:
+
+                @session.tool(effects="pure")
+                async def look(x: str) -> str:
+                    ran.append(x)
+                    return x
+
+                await look("a")
+                if run != "r":
+                    await look("b")
+        assert ran == ["a", "b"]
+
+
+@twins
+async def test_an_intent_open_at_the_cut_takes_the_parent_s_later_outcome(lab: Lab):
+    """A fork cut between intent and outcome does not ask the world: what the parent's call came to
+    is what it came to.
+    """
+    world = World()
+    async with lab.connect() as record:
+        live = await _work(record, world, "a", run="r")
+        versions = [
+            stored
+            for stored in await record.commits("r")
+            if any(event.type == "step.requested.v1" for event in stored.commit.events)
+        ]
+        child = await record.fork("r", at=versions[0].position)
+        [step] = await record.steps(child)
+        assert step.status == "requested"
+        assert await _work(record, world, "a", run=child) == live
+        failing = await record.fork("r", at=versions[0].position, effects="live")
+        assert await _work(record, world, "a", run=failing) == live
+    assert world.effects == ["a"]
+
+
+@twins
+async def test_a_fork_of_a_fork_reads_through(lab: Lab):
+    """Two cuts deep, each stretch comes from the run that made it."""
+    world = World()
+    async with lab.connect() as record:
+        live = await _work(record, world, run="r")
+        child = await record.fork("r", at="ada@8", effects="live")
+        second = await _work(record, world, "abxy", run=child)
+        grandchild = await record.fork(child, at="ada@12", effects="live")
+        third = await _work(record, world, "abxz", run=grandchild)
+        assert third[:2] == live[:2]
+        assert third[2] == second[2]
+        assert await _work(record, world, "abxz", run=grandchild, mode="strict") == third
+        assert world.effects == ["a", "b", "c", "x", "y", "z"]
+        view = await record.state(grandchild)
+        assert [step.number for step in view.agent("ada").steps.values()] == [1, 2, 3, 4]
+        assert view.life.epochs == {"ada": 3}
+
+
+@twins
+async def test_streams_of_a_parent_come_back_in_a_fork(lab: Lab):
+    """A shadowed stream yields the items that the parent's yielded."""
+    async with lab.connect() as record:
+        ran = []
+        for run in ("r", None):
+            run = run or await record.fork("r", at="life@1")
+            async with record.run(run=run) as session:
+
+                @session.tool(effects="once")
+                async def read(name: str):
+                    ran.append(name)
+                    yield {"n": name}
+                    yield (1, 2)
+
+                assert [item async for item in read("x")] == [{"n": "x"}, (1, 2)]
+        assert ran == ["x"]
+        [step] = await record.steps(run)
+        assert (step.reused, len(step.items), step.streamed) == (1, 2, True)
+        assert [item async for item in _replayed(record, run)] == [{"n": "x"}, (1, 2)]
+
+
+async def _replayed(record, run):
+    async with record.run(run=run, mode="offline") as session:
+
+        @session.tool(effects="once")
+        async def read(name: str):
+            raise AssertionError
+            yield
+
+        async for item in read("x"):
+            yield item
+
+
+@twins
+async def test_the_gate_is_asked_before_a_parent_s_outcome_is_taken(lab: Lab):
+    """Across runs the gate comes first: a rule refuses a hit of the parent's, too, and nothing is
+    recorded of it but the resume; budgets that the parent spent are not spent again.
+    """
+    world = World()
+    async with lab.connect() as record:
+        live = await _work(record, world, run="r", gate=[hansard.budget("sends", 3)])
+        child = await record.fork("r")
+        rules = [hansard.budget("sends", 3), hansard.deny("other")]
+        assert await _work(record, world, run=child, gate=rules) == live
+        with pytest.raises(hansard.Blocked, match="'no mail'"):
+            await _work(record, world, run=child, gate=[hansard.deny("send", name="no mail")])
+        steps = await record.steps(child)
+        assert [step.status for step in steps] == ["completed"] * 3
+        alive = await record.fork("r", effects="live")
+        with pytest.raises(hansard.Blocked, match="sends"):
+            await _work(record, world, "abcd", run=alive, gate=rules)
+    assert world.effects == ["a", "b", "c"]
+
+
+@twins
+async def test_what_cannot_be_forked_says_why(lab: Lab):
+    """A run that is not there, or a point before its beginning, cannot be forked."""
+    async with lab.connect() as record:
+        with pytest.raises(hansard.BusError, match="was not found"):
+            await record.fork("nowhere")
+        async with record.run(run="r"):
+            pass
+        for at in (0, "2001-01-01", "ada@99", "nobody@1"):
+            with pytest.raises(hansard.BusError, match="was not found"):
+                await record.fork("r", at=at)
+        for at in ("yesterday", 1.5, True, "ada@x", ""):
+            with pytest.raises(hansard.BadName, match="point"):
+                await record.fork("r", at=at)
+        with pytest.raises(ValueError, match="perhaps"):
+            await record.fork("r", effects="perhaps")
+        assert len(await record.runs()) == 1
+
+
+@twins
+async def test_an_agent_that_joins_only_the_fork_starts_there(lab: Lab):
+    """A fork may have agents that its parent never had; roles of the parent's agents hold."""
+    world = World()
+    async with lab.connect() as record:
+        await _work(record, world, "a", run="r")
+        child = await record.fork("r", effects="live")
+        assert await _work(record, world, "b", run=child, agent="bob", role="reader")
+        view = await record.state(child)
+        assert view.life.roster == {"ada": "writer", "bob": "reader"}
+        assert list(view.agent("bob").steps) == [1]
+        with pytest.raises(hansard.Refused, match="has role 'writer'"):
+            await _work(record, world, run=child, role="reader")
