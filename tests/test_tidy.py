@@ -241,7 +241,7 @@ def test_the_domain_imports_the_standard_library_and_msgspec_only():
 
 
 ASSERTING = re.compile(
-    r"^_?(assert|check|expect|verify|raises$|warns$|fail$|then$|deprecated_call$)"
+    r"^_?(assert|check|expect|verify|then(_|$)|raises$|warns$|fail$|deprecated_call$)"
 )
 
 

@@ -67,7 +67,7 @@ class Program:
 
     def some(self, depth: int) -> str:
         """A few calls of any kind."""
-        for _ in range(self.choose.randrange(4)):
+        for _ in range(self.choose.randrange(1, 4)):
             self.one(depth)
         return "done"
 

@@ -20,7 +20,7 @@ def pure(text: str, times: int = 2) -> list[str]:
     return [text] * times
 
 
-@hansard.tool(effects=hansard.reconcile(lambda to: hansard.Happened(to)))
+@hansard.tool(effects=hansard.reconcile(hansard.Happened))
 async def reconciled(to: str) -> str:
     """A coroutine."""
     return to

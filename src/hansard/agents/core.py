@@ -335,10 +335,11 @@ class Core:
         if b'"$secret"' not in call.canonical:
             return arguments
         try:
-            return reveal(arguments, self.settings.secrets, call.spec.name)
+            arguments = reveal(arguments, self.settings.secrets, call.spec.name)
         except SecretUnavailable:
             yield from self.release(call, held)
             raise
+        return arguments
 
     def spend(self, held: list[gates.Budget], name: str, scope: Scope) -> Flow[None]:
         """Replace what was reserved by what was used."""

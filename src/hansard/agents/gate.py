@@ -9,12 +9,17 @@ call and corrected after it.
 from __future__ import annotations
 
 import fnmatch
+import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+
+from hansard.domain import ids
+from hansard.domain.errors import BadValue
 
 Condition = Callable[[Any], bool]
 """Says of one argument's value whether it fits. A value it cannot judge does not fit."""
@@ -87,6 +92,15 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     tool: str = "*"
     role: str = "*"
 
+    def __post_init__(self) -> None:
+        """Raises BadName, BadValue."""
+        ids.name("budget", self.name)
+        if not _is_number(self.limit) or math.isnan(self.limit):
+            raise BadValue(f"limit of budget {self.name!r}", repr(self.limit), "give a number")
+        if not _is_number(self.reserve) or not 0 <= self.reserve < math.inf:
+            remedy = "give a finite number, 0 or more"
+            raise BadValue(f"reserve of budget {self.name!r}", repr(self.reserve), remedy)
+
     def matches(self, call: GateCall) -> bool:
         """Whether this budget counts a call."""
         fits = fnmatch.fnmatchcase(call.tool, self.tool)
@@ -130,7 +144,10 @@ def path_under(*roots: str | os.PathLike[str]) -> Condition:
     def holds(value: Any) -> bool:
         if not isinstance(value, str | os.PathLike):
             return False
-        path = os.path.realpath(value)
+        try:
+            path = os.path.realpath(value)
+        except (OSError, ValueError):
+            return False
         return any(
             path == root or path.startswith(root.rstrip(os.sep) + os.sep) for root in resolved
         )
@@ -139,11 +156,14 @@ def path_under(*roots: str | os.PathLike[str]) -> Condition:
 
 
 def host_in(*hosts: str) -> Condition:
-    """A URL whose host is one of some; `.example.org` stands for every host under it."""
+    """A URL whose host is one of some; `.example.org` stands for every host under it.
+
+    A URL with a backslash, a space or a control character fits none: clients disagree on its host.
+    """
     wanted = [host.lower() for host in hosts]
 
     def holds(value: Any) -> bool:
-        if not isinstance(value, str):
+        if not isinstance(value, str) or _AMBIGUOUS.search(value):
             return False
         try:
             host = (urlsplit(value).hostname or "").lower().rstrip(".")
@@ -171,6 +191,9 @@ def at_least(limit: float) -> Condition:
 def one_of(*choices: object) -> Condition:
     """A value that equals one of some, in type too."""
     return lambda value: any(type(value) is type(item) and value == item for item in choices)
+
+
+_AMBIGUOUS = re.compile(r"[\\\s\x00-\x20\x7f]")
 
 
 def _is_number(value: Any) -> bool:

@@ -81,7 +81,8 @@ class Call(msgspec.Struct):
 
     def take_up(self, step: Step) -> None:
         """Go on with a step that is on record: what runs now is its next attempt."""
-        self.number, self.key, self.attempt, self.told = step.number, step.key, step.attempt + 1, True
+        self.number, self.key, self.told = step.number, step.key, True
+        self.attempt = step.attempt + 1
 
 
 class Outcomes:

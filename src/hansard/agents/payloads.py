@@ -167,7 +167,7 @@ def _same(back: Any, value: Any) -> bool:
         )
     if type(value) in (list, tuple):
         return len(back) == len(value) and all(map(_same, back, value))
-    return bool(back == value) or (value != value and back != back)  # noqa: PLR0124 -- NaN
+    return bool(back == value) or (value != value and back != back)  # noqa: PLR0124 -- only NaN is unequal to itself
 
 
 Fetch = Generator[tuple[str, int], bytes, Any]

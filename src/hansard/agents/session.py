@@ -71,7 +71,8 @@ class _Session:
 
         Raises BadName, and BadValue for what is not a finite number.
         """
-        for name, amount in figures.items():
+        given: dict[str, Any] = dict(figures)
+        for name, amount in given.items():
             ids.name("usage", name)
             if not isinstance(amount, int | float) or not math.isfinite(amount):
                 raise BadValue(f"usage({name})", f"{amount!r:.80}", "give a finite number")

@@ -35,9 +35,9 @@ LOOP_TRIES_MAX = 256
 STARTS_MAX = 4
 """Newest heads from which joins are tried."""
 
-JOINS_DEPTH_MAX = 3
-ATTEMPTS_MAX = 20_000
-"""Digests per call that fits nothing simple: about 40 ms."""
+JOINS_DEPTH_MAX = 2
+ATTEMPTS_MAX = 5_000
+"""Digests per call that fits nothing simple: about 20 ms."""
 
 PROGRESS = "progress:"
 """What a loop's children are named, as `hansard.agents.facts` makes them."""

@@ -1,0 +1,272 @@
+"""The gate at work: what it refuses does not run, is on record, and may run later; budgets hold."""
+
+import pytest
+from tenacity import wait_fixed
+
+import hansard
+from tests.agents.twins import Lab, twins
+
+
+@twins
+async def test_a_refused_call_is_an_event_and_an_error(lab: Lab):
+    """Nothing runs; the step is recorded with the rule's name; the error names rule and reason."""
+    async with lab.connect() as record:
+        rule = hansard.deny("send", where={"to": hansard.one_of("bob")}, name="not bob", reason="away")
+        async with record.run(run="r", gate=[rule]) as session:
+            ran = []
+
+            @session.tool(effects="once")
+            async def send(to: str) -> str:
+                ran.append(to)
+                return to
+
+            with pytest.raises(hansard.Blocked, match="rule 'not bob' blocked send: away") as stop:
+                await send("bob")
+            assert await send("cy") == "cy"
+        assert ran == ["cy"]
+        assert (stop.value.rule, stop.value.reason, stop.value.tool) == ("not bob", "away", "send")
+        blocked, sent = await record.steps("r")
+        assert (blocked.status, blocked.rule, sent.status) == ("blocked", "not bob", "completed")
+        assert bytes(blocked.arguments) == b'{"to":"bob"}'
+
+
+@twins
+async def test_what_was_blocked_is_tried_again_on_resume(lab: Lab):
+    """A changed rule lets a resume go through, as the next attempt of the same step; strict and
+    offline raise the refusal as it was.
+    """
+
+    async def work(record, *rules, **options):
+        async with record.run(run="r", gate=rules, **options) as session:
+
+            @session.tool(effects="once")
+            async def send(to: str) -> str:
+                return to
+
+            return await send("bob")
+
+    async with lab.connect() as record:
+        for _ in range(2):
+            with pytest.raises(hansard.Blocked):
+                await work(record, hansard.deny(name="closed"))
+        for mode in ("strict", "offline"):
+            with pytest.raises(hansard.Blocked, match="'closed'"):
+                await work(record, mode=mode)
+        assert (await record.tags("r")).count("step.blocked.v1") == 1
+        assert await work(record) == "bob"
+        assert await work(record, hansard.deny()) == "bob"
+        [step] = await record.steps("r")
+        assert (step.status, step.attempt) == ("completed", 2)
+
+
+@twins
+async def test_rules_see_the_values_that_the_tool_gets(lab: Lab):
+    """A rule is asked about arguments by name, defaults filled in, of their own types."""
+    seen = []
+
+    def look(asked):
+        seen.append((dict(asked.arguments), asked.tool, asked.agent, asked.role, asked.effects))
+
+    async with lab.connect(gate=[look]) as record, record.run(run="r") as session:
+
+        @session.tool(effects="once")
+        async def send(to: tuple, limit: int = 3) -> None: ...
+
+        await send((1, 2))
+    assert seen == [({"to": (1, 2), "limit": 3}, "send", "ada", "writer", "once")]
+
+
+@twins
+@pytest.mark.parametrize("reason", ["x" * 100_000, "\ud800", "\0"])
+async def test_a_rule_s_reason_is_recorded_whatever_it_is(lab: Lab, reason):
+    """A reason of any length and any characters blocks as any other does, and replays."""
+    async with lab.connect() as record:
+        for mode in (None, "strict"):
+            async with record.run(run="r", gate=[lambda asked: reason], mode=mode) as session:
+
+                @session.tool(effects="once")
+                async def send() -> None: ...
+
+                with pytest.raises(hansard.Blocked):
+                    await send()
+        [step] = await record.steps("r")
+        assert step.status == "blocked"
+        assert len(step.error.message) < 10_000
+
+
+@twins
+async def test_a_rule_that_breaks_stops_the_call(lab: Lab):
+    """An error in a rule is no consent: it is raised, and the tool does not run."""
+
+    def broken(asked):
+        raise ZeroDivisionError
+
+    async with lab.connect() as record, record.run(run="r", gate=[broken]) as session:
+
+        @session.tool(effects="once")
+        async def send() -> None:
+            raise AssertionError
+
+        with pytest.raises(ZeroDivisionError):
+            await send()
+
+
+async def _spend(record, names, *rules, cost=None, fail=(), effects="once", attempts=1, **options):
+    """Calls that each may cost something; how many bodies ran before a budget stopped them."""
+    ran = []
+    async with record.run(gate=rules, **options) as session:
+
+        @session.tool(effects=effects, attempts=attempts, wait=wait_fixed(0))
+        async def work(name: str) -> str:
+            ran.append(name)
+            if cost is not None:
+                session.raw.usage(cost=cost, input_tokens=10, output_tokens=5)
+            if name in fail:
+                raise hansard.NotDone
+            return name
+
+        for name in names:
+            try:
+                await work(name)
+            except hansard.Blocked as stop:
+                return "".join(ran), stop.rule
+            except hansard.NotDone:
+                continue
+    return "".join(ran), None
+
+
+@twins
+async def test_a_budget_of_calls_holds(lab: Lab):
+    """The call over the limit is blocked with the budget's name; its count is in the log."""
+    async with lab.connect() as record:
+        assert await _spend(record, "abcd", hansard.budget("few", 3), run="r") == ("abc", "few")
+        assert await _spend(record, "abcde", hansard.budget("few", 3), run="r") == ("", "few")
+        assert await _spend(record, "abcde", hansard.budget("few", 4), run="r") == ("d", "few")
+        events = [tag for tag in await record.tags("r", None) if tag.startswith("budget")]
+        assert events == ["budget.reserved.v1"] * 4
+
+
+@twins
+async def test_budgets_count_over_agents_and_connections(lab: Lab):
+    """All agents of a run, from whatever process, draw on one budget; other runs on their own."""
+    few = hansard.budget("few", 3)
+    async with lab.connect() as one, lab.connect() as other:
+        assert await _spend(one, "ab", few, run="r") == ("ab", None)
+        assert await _spend(other, "ab", few, run="r", agent="bob", role="reader") == ("a", "few")
+        assert await _spend(one, "abc", few, run="r") == ("", "few")
+        assert await _spend(one, "abc", few, run="another") == ("abc", None)
+
+
+@twins
+async def test_a_budget_counts_only_its_tools_and_roles(lab: Lab):
+    """Patterns say whose calls of what a budget is about."""
+    async with lab.connect() as record:
+        rules = [hansard.budget("a", 1, tool="other*"), hansard.budget("b", 1, role="reader")]
+        assert await _spend(record, "abc", *rules, run="r") == ("abc", None)
+        only = hansard.budget("c", 1, tool="wor?", role="w*")
+        assert await _spend(record, "xy", only, run="s") == ("x", "c")
+
+
+@twins
+@pytest.mark.parametrize(
+    ("unit", "limit", "reserve", "ran"),
+    [("cost", 1.0, 0.5, "abc"), ("tokens", 45, 15, "abc"), ("input_tokens", 25, 10, "ab")],
+)
+async def test_a_budget_of_usage_counts_what_was_used(lab: Lab, unit, limit, reserve, ran):
+    """What is set aside before a call is replaced by what the call reports."""
+    rule = hansard.budget("b", limit, unit=unit, reserve=reserve)
+    async with lab.connect() as record:
+        assert await _spend(record, "abcd", rule, cost=0.25, run="r") == (ran, "b")
+
+
+@twins
+async def test_a_call_that_reports_nothing_costs_what_was_reserved(lab: Lab):
+    """Silence is not free."""
+    rule = hansard.budget("b", 1.0, unit="cost", reserve=0.5)
+    async with lab.connect() as record:
+        assert await _spend(record, "abcd", rule, run="r") == ("ab", "b")
+
+
+@twins
+async def test_every_attempt_counts(lab: Lab):
+    """Retries draw on the budget: it holds however often a call is tried, and after a resume."""
+    few = hansard.budget("few", 3)
+    async with lab.connect() as record:
+        ran = await _spend(record, "ab", few, fail="a", attempts=5, run="r")
+        assert ran == ("aaa", "few")
+        assert await _spend(record, "a", few, fail="a", attempts=5, run="r") == ("", "few")
+    async with lab.connect() as record:
+        one = hansard.budget("one", 1)
+        assert await _spend(record, "a", one, fail="a", run="s") == ("a", None)
+        assert await _spend(record, "a", one, fail="a", run="s") == ("", "one")
+        two = hansard.budget("one", 2)
+        assert await _spend(record, "a", two, fail="a", run="s") == ("a", None)
+        assert await _spend(record, "a", two, fail="a", run="s") == ("", "one")
+
+
+@twins
+async def test_a_call_that_is_blocked_draws_on_no_budget(lab: Lab):
+    """Where a second budget refuses, the first gets back what was set aside."""
+    none, few = hansard.budget("none", 0), hansard.budget("few", 1)
+    async with lab.connect() as record:
+        for _ in range(3):
+            assert await _spend(record, "a", few, none, run="r") == ("", "none")
+        assert await _spend(record, "a", few, run="r") == ("a", None)
+
+
+@twins
+async def test_streams_draw_on_budgets(lab: Lab):
+    """A streaming tool is counted like any other, by what it reports at its end."""
+    async with lab.connect() as record:
+        rule = hansard.budget("b", 1.0, unit="cost", reserve=0.5)
+        ran = []
+        async with record.run(run="r", gate=[rule]) as session:
+
+            @session.tool(effects="once")
+            async def read(name: str):
+                ran.append(name)
+                session.raw.usage(cost=0.25)
+                yield name
+
+            with pytest.raises(hansard.Blocked, match="'b'"):
+                for name in "abcdef":
+                    assert [item async for item in read(name)] == [name]
+        assert ran == ["a", "b", "c"]
+
+
+@twins
+async def test_parallel_calls_do_not_overdraw(lab: Lab):
+    """Calls side by side share a budget exactly: as many run as it allows."""
+    few = hansard.budget("few", 3)
+    async with lab.connect() as record, record.run(run="r", gate=[few]) as session:
+        ran = []
+
+        @session.tool(effects="once")
+        async def work(name: str) -> str:
+            ran.append(name)
+            return name
+
+        with pytest.raises(hansard.Blocked):
+            await session.gather(*(lambda n=n: work(n) for n in "abcdef"))
+        assert len(ran) == 3
+        assert [s.status for s in session.state.steps.values()].count("blocked") == 3
+
+
+@twins
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda: hansard.budget("b", float("nan")),
+        lambda: hansard.budget("b", 1, reserve=float("nan")),
+        lambda: hansard.budget("b", 1, reserve=float("inf")),
+        lambda: hansard.budget("b", 1, reserve=-1),
+        lambda: hansard.budget("", 1),
+        lambda: hansard.budget("\ud800", 1),
+        lambda: hansard.budget("b", "1"),
+    ],
+)
+async def test_a_budget_that_is_none_is_refused(lab: Lab, rule):
+    """A limit or reserve that cannot be counted is refused where it is declared."""
+    with pytest.raises(hansard.HansardError):
+        rule()
+    assert hansard.budget("b", float("inf")).limit == float("inf")
