@@ -97,6 +97,8 @@ class Core:
             if name != spec.key_argument
         }
         form = canonical(plain)
+        if len(form) > payloads.VALUE_BYTES_MAX:
+            raise payloads.too_large(f"the arguments of {spec.name}", len(form))
         scope = self.scope(spec.name)
         base = call_base(spec.name, spec.version, self.stream.agent, scope.path, form)
         place, step = self.ledger.place(scope, base)
@@ -331,7 +333,7 @@ class Core:
 
     def revealed(self, call: Call, held: list[gates.Budget]) -> Flow[dict[str, Any]]:
         """The arguments that the tool gets, secrets given back. Raises SecretUnavailable."""
-        arguments = dict(call.arguments)
+        arguments: dict[str, Any] = dict(call.arguments)
         if b'"$secret"' not in call.canonical:
             return arguments
         try:

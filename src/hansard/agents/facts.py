@@ -7,7 +7,7 @@ scope's chain. Stating it again on resume records nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -16,6 +16,7 @@ from hansard.agents.core import Core
 from hansard.agents.errors import Miss
 from hansard.agents.flow import Flow
 from hansard.agents.scope import Scope, current, enter
+from hansard.bus.codec import record
 from hansard.domain import ids, values
 from hansard.domain.agent import (
     CheckpointSaved,
@@ -58,6 +59,10 @@ class Facts:
             return marks[1 if scope.open else 0], False
 
     def _note(self, fact: Fact, blobs: list[bytes]) -> Flow[None]:
+        size = len(bytes(record(fact, "").data))
+        if size > payloads.EVENT_BYTES_MAX:
+            limit = f"{payloads.EVENT_BYTES_MAX:,}"
+            raise BadValue(fact.tag, f"{size:,} bytes of texts", f"keep them under {limit} in all")
         if self.core.settings.mode.reads_only:
             mode = self.core.settings.mode.value
             raise Miss(mode, f"{type(fact).tag} {fact.fingerprint}", "no such fact at this place")
@@ -116,7 +121,7 @@ class Facts:
             "confidence": confidence,
             "because": because,
         }
-        plain = self._plain(fields, "decision")
+        plain = _said(self._plain(fields, "decision"))
         scope = self.core.scope("decide")
         mark, known = self._mark(scope, "decision", plain)
         if known:
@@ -131,7 +136,9 @@ class Facts:
     def message(
         self, role: str, content: Any, tokens: int | None, fields: dict[str, Any]
     ) -> Flow[None]:
-        """State a message."""
+        """State a message. Raises BadValue."""
+        if tokens is not None and (type(tokens) is not int or abs(tokens) > values.SAFE_INT):
+            raise BadValue("message tokens", f"{tokens!r:.80}", "give a whole number or None")
         plain = self._plain([role, content, tokens, fields], "message")
         scope = self.core.scope("message")
         mark, known = self._mark(scope, "message", plain)
@@ -140,7 +147,7 @@ class Facts:
         packed = payloads.pack(plain[1], "message content")
         extra = payloads.pack(plain[3], "message fields")
         fact = MessageAdded(
-            role=role,
+            role=_text(plain[0], "message role"),
             content=packed.raw,
             fingerprint=mark,
             tokens=tokens,
@@ -156,7 +163,10 @@ class Facts:
         mark, known = self._mark(scope, "resource", plain)
         if not known:
             fact = ResourceAccessed(
-                uri=str(plain[0]), operation=operation, fingerprint=mark, step=scope.step
+                uri=_text(plain[0], "resource uri"),
+                operation=_text(plain[1], "resource operation"),
+                fingerprint=mark,
+                step=scope.step,
             )
             yield from self._note(fact, [])
 
@@ -172,12 +182,37 @@ class Facts:
         mark, known = self._mark(scope, "hand_off", plain)
         if not known:
             packed = payloads.pack(plain[2], "hand-off payload")
-            fact = HandedOff(to=to, fingerprint=mark, payload=packed.raw, because=because)
+            fact = HandedOff(
+                to=_text(plain[0], "hand-off to"),
+                fingerprint=mark,
+                payload=packed.raw,
+                because=_text(plain[1], "hand-off because"),
+            )
             yield from self._note(fact, packed.blobs)
 
     def context(self) -> Flow[list[dict[str, Any]]]:
         """The context window in the provider's message form."""
         return (yield from messages_of(self.core.ledger.state.messages, self.core))
+
+
+def _said(plain: Any) -> Any:
+    """Plain values of texts, a text that is wholly a secret by the secret's name."""
+    match plain:
+        case {"$secret": str(name)} if len(plain) == 1:
+            return f"<secret:{name}>"
+        case dict():
+            return {key: _said(item) for key, item in plain.items()}
+        case list():
+            return [_said(item) for item in plain]
+        case _:
+            return plain
+
+
+def _text(plain: Any, where: str) -> str:
+    said = _said(plain)
+    if type(said) is not str:
+        raise BadValue(where, f"{plain!r:.80}", "give a text")
+    return said
 
 
 def _alternatives(given: Iterable[object]) -> Any:
@@ -235,16 +270,19 @@ class Progress:
         self._running = digest(self._running.encode(), content)
         self._done += 1
         if self._done == self._skip and self._running != self._skipped:
-            raise BadValue(
-                self._name,
-                f"the first {self._skip} items are not those that were done before",
-                "give the same items in the same order, or another name=",
-            )
+            self._other_items()
         if self._done <= self._skip:
             return True
         self._child = self._scope.item(f"{self._name}.{self._done}")
         enter(self._child)
         return False
+
+    def _other_items(self) -> NoReturn:
+        raise BadValue(
+            self._name,
+            f"the first {self._skip} items are not those that were done before",
+            "give the same items in the same order, or another name=",
+        )
 
     def done(self) -> Flow[None]:
         """An item is done."""
@@ -258,7 +296,9 @@ class Progress:
         enter(self._scope)
 
     def end(self) -> Flow[None]:
-        """All items are done."""
+        """All items are done. Raises BadValue where there were fewer than before."""
+        if self._done < self._skip:
+            self._other_items()
         if self._done % self._every and self._done > self._skip:
             yield from self._save()
 

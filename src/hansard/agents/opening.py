@@ -22,6 +22,7 @@ from hansard.agents.failures import failure
 from hansard.agents.gate import GateRule
 from hansard.agents.ledger import Ledger, Mode
 from hansard.agents.outcomes import Settings, Settle
+from hansard.agents.runs import told_labels
 from hansard.agents.secrets import Provider, scrubber
 from hansard.agents.workspace import RACES_MAX, Workspace, decided
 from hansard.bus.errors import Conflict, NotFound
@@ -116,6 +117,11 @@ async def open_agent(
     """Open a session. Raises Refused, NotFound, Conflict after 50 lost races."""
     ids.name("agent", agent)
     ids.name("role", role)
+    for kind in ("correlation", "traceparent", "conversation"):
+        if getattr(options, kind) is not None:
+            ids.name(kind, getattr(options, kind))
+    for principal in options.on_behalf_of:
+        ids.name("on_behalf_of", principal)
     run = ids.name("run", options.run) if options.run is not None else workspace.clock.new_id()
     mode = Mode(options.mode) if options.mode is not None else None
     found = _Found(RunState(), agents.initial())
@@ -142,6 +148,12 @@ def _check(found: _Found, run: str, mode: Mode | None, options: Options) -> None
     if not begun and not options.workflow:
         message = "a new run needs the name of its workflow: record.run('my-workflow', ...)"
         raise AgentError(message)
+    if begun and options.conversation not in (None, found.life.conversation_id):
+        message = (
+            f"run {run} is part of conversation {found.life.conversation_id!r}, not "
+            f"{options.conversation!r}: a run belongs to one, from its beginning"
+        )
+        raise Refused(message)
     if begun and options.workflow and options.workflow != found.life.workflow:
         message = (
             f"run {run} is of workflow {found.life.workflow!r}, not {options.workflow!r}: "
@@ -165,7 +177,7 @@ async def _take_part(
                 workflow=ids.name("workflow", options.workflow),
                 conversation_id=conversation,
                 program=options.program,
-                labels=dict(options.labels),
+                labels=told_labels(options.labels, scrubber(options.redact)),
             )
         )
         if conversation is not None:

@@ -115,18 +115,32 @@ def pack_arguments(arguments: Mapping[str, Plain]) -> Packed:
         size = len(encoded[name])
         if size <= INLINE_BYTES_MAX and total <= EVENT_BYTES_MAX:
             break
-        total -= size
-        blobs.append(encoded[name])
-        encoded[name] = _encoder.encode(_reference(encoded[name]))
+        blob, encoded[name] = _moved(arguments[name], encoded[name])
+        blobs.append(blob)
+        total += len(encoded[name]) - size
     raws = {name: msgspec.Raw(value) for name, value in encoded.items()}
     return Packed(values.dump(raws), blobs)
+
+
+def _moved(value: Plain, encoded: bytes) -> tuple[bytes, bytes]:
+    """A value's blob and what stays in the event: of a list that grew, what it grew from."""
+    if type(value) is dict and len(value) == 1 and "$append" in value:
+        blob = _encoder.encode(value["$append"]["items"])
+        told = {**value["$append"], "items": _reference(blob)}
+        return blob, _encoder.encode({"$append": told})
+    return encoded, _encoder.encode(_reference(encoded))
+
+
+def too_large(where: str, size: int) -> BadValue:
+    """The error for a value over the bound."""
+    return BadValue(where, f"{size:,} bytes of JSON", "pass a reference to it instead")
 
 
 def pack(value: Plain, where: str = "value") -> Packed:
     """A recorded value: inline or as a blob."""
     encoded = _encoder.encode(value)
     if len(encoded) > VALUE_BYTES_MAX:
-        raise BadValue(where, f"{len(encoded):,} bytes of JSON", "pass a reference to it instead")
+        raise too_large(where, len(encoded))
     if len(encoded) <= INLINE_BYTES_MAX:
         return Packed(msgspec.Raw(encoded), [])
     return Packed(values.dump(_reference(encoded)), [encoded])

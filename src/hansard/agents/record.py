@@ -13,13 +13,14 @@ import msgspec
 from hansard.agents import opening
 from hansard.agents.conversations import Conversation, conversation
 from hansard.agents.errors import AgentError
-from hansard.agents.gate import GateRule
+from hansard.agents.failures import recordable
+from hansard.agents.gate import Budget, GateRule, Rule
 from hansard.agents.ledger import Mode
 from hansard.agents.opening import Options
 from hansard.agents.outcomes import Settle
 from hansard.agents.runs import fork, settle
 from hansard.agents.scope import enter, leave
-from hansard.agents.secrets import Provider
+from hansard.agents.secrets import Provider, scrubber
 from hansard.agents.session import AsyncSession, Session
 from hansard.agents.workspace import Workspace
 from hansard.bus.portal import Portal
@@ -46,9 +47,13 @@ def _options(defaults: Defaults, workflow: str | None, given: dict[str, Any]) ->
         "settle": defaults.settle,
         "run": defaults.run,
         "mode": defaults.mode,
-        "program": PurePath(sys.argv[0]).name if sys.argv else "",
+        "program": recordable(PurePath(sys.argv[0]).name if sys.argv else "", None),
     }
     fields |= {key: value for key, value in given.items() if value is not None}
+    for rule in fields["gate"]:
+        if not isinstance(rule, Rule | Budget) and not callable(rule):
+            message = f"gate={rule!r:.80} is no rule: give hansard.allow, deny, budget or a function"
+            raise AgentError(message)
     try:
         return Options(workflow=workflow, **fields)
     except TypeError as error:
@@ -115,7 +120,8 @@ class Record:
 
     def settle(self, run: str, step: str, verdict: str, **fields: Any) -> None:
         """Say what is true of a step in doubt; see `runs.settle`."""
-        self._portal.run(settle(self.workspace, run, step, verdict, **fields))
+        scrub = scrubber(self._defaults.redact)
+        self._portal.run(settle(self.workspace, run, step, verdict, scrub=scrub, **fields))
 
     def close(self) -> None:
         """Let go of the broker."""
@@ -179,7 +185,8 @@ class AsyncRecord:
 
     async def settle(self, run: str, step: str, verdict: str, **fields: Any) -> None:
         """Say what is true of a step in doubt; see `runs.settle`."""
-        await settle(self.workspace, run, step, verdict, **fields)
+        scrub = scrubber(self._defaults.redact)
+        await settle(self.workspace, run, step, verdict, scrub=scrub, **fields)
 
     async def close(self) -> None:
         """Let go of the broker."""

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
 from hansard.agents import payloads
+from hansard.agents.failures import recordable
 from hansard.agents.workspace import RACES_MAX, Workspace
 from hansard.bus.errors import Conflict, NotFound
 from hansard.bus.log import Append
 from hansard.bus.states import RunView
 from hansard.domain import agent as agents
-from hansard.domain import values
+from hansard.domain import ids, values
 from hansard.domain.agent import Begin, Tell
-from hansard.domain.errors import BadName
+from hansard.domain.errors import BadName, BadValue
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import Life
 from hansard.domain.run import ForkEffects, RunForked
 from hansard.domain.steps import NULL, Step, StepSettled, Verdict
+from hansard.domain.values import Scrub
 
 
 async def fork(
@@ -25,7 +28,7 @@ async def fork(
     run: str,
     at: object = None,
     effects: ForkEffects = ForkEffects.SHADOW,
-    labels: dict[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> str:
     """Begin a new run that stands where another stood at a point; the new run's id.
 
@@ -35,11 +38,26 @@ async def fork(
     """
     view = await workspace.points.view(run, at)
     child = workspace.clock.new_id()
-    forked = RunForked(parent=run, at=view.vector, effects=effects, labels=labels or {})
+    told = told_labels(labels or {}, None)
+    forked = RunForked(parent=run, at=view.vector, effects=effects, labels=told)
     actor = next(iter(view.life.roster), "hansard")
     commit = workspace.commit(view.vector["life"] + 1, actor, [forked])
     await workspace.log.append(Append(Life(child), commit))
     return child
+
+
+def told_labels(labels: Mapping[str, str], scrub: Scrub | None) -> dict[str, str]:
+    """A run's labels as they are recorded. Raises BadName, BadValue for what is no text."""
+    if not isinstance(labels, Mapping):
+        raise BadValue("labels", f"{labels!r:.80}", "give a dict of texts")
+    told: dict[str, str] = {}
+    for key, label in labels.items():
+        name = ids.name("label", key)
+        if not isinstance(label, str):
+            raise BadValue(f"label {name!r}", f"{label!r:.80}", "give a text")
+        values.plain(label, f"label {name!r}")
+        told[name] = recordable(label, scrub)
+    return told
 
 
 def find_step(view: RunView, text: str) -> tuple[str, Step]:
@@ -69,6 +87,7 @@ async def settle(
     result: Any = None,
     by: str = "person",
     because: str = "",
+    scrub: Scrub | None = None,
 ) -> None:
     """Say what is true of a step: `happened` (with its result), `did_not_happen`, `reuse` or
     `run_again`. Takes the agent's next epoch, so that a session still at work is fenced.
@@ -76,7 +95,9 @@ async def settle(
     Raises Refused where the step is not of a kind that can be settled so, NotFound, BadName.
     """
     said = Verdict(verdict)
-    plain = values.plain(result, "result")
+    plain = values.plain(result, "result", scrub)
+    ids.name("by", by)
+    because = recordable(because, scrub)
     happened = said is Verdict.HAPPENED
     packed = payloads.pack(plain, "result")
     for race in range(RACES_MAX):

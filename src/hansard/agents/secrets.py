@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hansard.agents.errors import SecretUnavailable
+from hansard.domain import ids
 from hansard.domain.errors import BadValue
 from hansard.domain.values import Scrub, Secret
 
@@ -24,6 +25,9 @@ def scrubber(redact: Mapping[str, str | re.Pattern[str]]) -> Scrub | None:
     """
     patterns: list[tuple[str, re.Pattern[str]]] = []
     for name, secret in redact.items():
+        ids.name("secret", name)
+        if not isinstance(secret, str | re.Pattern):
+            raise BadValue(f"redact[{name!r}]", f"a {type(secret).__name__}", "give a text or pattern")
         if isinstance(secret, re.Pattern):
             patterns.append((name, secret))
             continue

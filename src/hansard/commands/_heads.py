@@ -115,11 +115,12 @@ class Heads:
         scope = self._enter(step.scope, parent)
         for head, marks in self._candidates(scope, step):
             if fingerprint(step.call, head) == step.fingerprint:
+                if not scope.heads:
+                    self._spawned_at(step.scope, head)
                 if head not in scope.heads[-1:]:
                     scope.heads.append(head)
                 for group, count in marks:
                     group.joined = count
-                self._spawned_at(step.scope, head)
                 return Derived.YES
         if parent is not None and step.after == parent.after:
             return Derived.NO  # nothing was joined since the body began
@@ -178,19 +179,20 @@ class Heads:
             if outer is None or group is None or head in group.heads:
                 continue
             group.heads.append(head)
+            if not outer.heads:  # it has begun with this child: so has what is around it
+                self._spawned_at(above, head)
             if head not in outer.heads:
                 outer.heads.append(head)
-                self._spawned_at(above, head)
 
     def _inherited(self, scope: _Scope, seen: dict[str, None]) -> Iterator[tuple[str, Marks]]:
         """Where a child scope may have begun: at any head of the scope around it, newest first."""
         for path in scope.outer:
             outer = self._scopes[path]
-            near: list[tuple[str, Marks]] = [(h, ()) for h in reversed(outer.heads[-HEADS_MAX:])]
-            for head, marks in itertools.chain(near, self._inherited(outer, seen)):
+            for head in reversed(outer.heads[-HEADS_MAX:]):
                 if head not in seen:
                     seen[head] = None
-                    yield head, marks
+                    yield head, ()
+            yield from self._inherited(outer, seen)
             for start in (*reversed(outer.heads[-STARTS_MAX:]), *list(seen)[:1]):
                 yield from self._in_order(outer, start)
 

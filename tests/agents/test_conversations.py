@@ -1,0 +1,94 @@
+"""Conversations: turns and context over several runs, ready to go on."""
+
+import pytest
+
+import hansard
+from tests.agents.twins import Lab, twins
+
+
+async def _turn(record, text, answer, conversation="c", **options):
+    async with record.run(conversation=conversation, **options) as session:
+        await session.message("user", text, tokens=2)
+        await session.message("assistant", answer, tokens=5)
+        return session.run
+
+
+@twins
+async def test_a_conversation_goes_on_over_runs(lab: Lab):
+    """Its runs, turns, tokens and messages in the provider's form, in the order of the record."""
+    async with lab.connect() as record:
+        assert (await record.conversation("c")).messages == []
+        first = await _turn(record, "hi", "hello")
+        before = await record.conversation("c")
+        second = await _turn(record, "and?", [{"type": "text", "text": "so"}], agent="bob")
+        await _turn(record, "else", "where", conversation="other")
+        found = await record.conversation("c")
+    assert before.turns == 1
+    assert (found.id, found.runs, found.turns, found.total_tokens) == ("c", [first, second], 2, 14)
+    assert found.messages == [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "hello"},
+        {"role": "user", "content": "and?"},
+        {"role": "assistant", "content": [{"type": "text", "text": "so"}]},
+    ]
+
+
+@twins
+async def test_an_agent_knows_how_many_turns_came_before(lab: Lab):
+    """The turns before a run stand in its agents' state, and stay what they were on resume."""
+    async with lab.connect() as record:
+        runs = [await _turn(record, f"q{i}", "a") for i in range(3)]
+        states = [(await record.state(run)).agent("ada") for run in runs]
+        assert [state.turns_before for state in states] == [0, 1, 2]
+        assert {state.conversation_id for state in states} == {"c"}
+        async with record.run(run=runs[1]) as session:
+            assert session.state.turns_before == 1
+            assert session.state.conversation_id == "c"
+
+
+@twins
+async def test_a_run_belongs_to_at_most_one_conversation(lab: Lab):
+    """A run keeps the conversation it began in; beginning it elsewhere is refused or passed over,
+    never moved.
+    """
+    async with lab.connect() as record:
+        await _turn(record, "hi", "hello", run="r")
+        with pytest.raises(hansard.Refused, match="conversation"):
+            await _turn(record, "hi", "hello", conversation="other", run="r")
+        assert (await record.conversation("other")).runs == []
+        assert (await record.conversation("c")).runs == ["r"]
+        async with record.run(run="r"):
+            pass
+        async with record.run(run="plain"):
+            pass
+        with pytest.raises(hansard.Refused, match="conversation"):
+            await _turn(record, "hi", "hello", run="plain")
+
+
+@twins
+@pytest.mark.parametrize("name", ["", "a\0", "\ud800", "x" * 2_000, 5])
+async def test_a_conversation_s_name_is_a_name(lab: Lab, name):
+    """A name that cannot be carried is refused before anything is written."""
+    async with lab.connect() as record:
+        with pytest.raises(hansard.BadName):
+            await _turn(record, "hi", "hello", conversation=name)
+        assert await record.runs() == []
+
+
+@twins
+@pytest.mark.parametrize("name", ["a.b", "*", ">", "x" * 900, "été/../x", "\U0001f4a5"])
+async def test_any_other_name_is_carried(lab: Lab, name):
+    """What a subject cannot hold is escaped: the conversation is found by its own name alone."""
+    async with lab.connect() as record:
+        run = await _turn(record, "hi", "hello", conversation=name)
+        assert (await record.conversation(name)).runs == [run]
+        assert (await record.conversation(name + "x")).runs == []
+
+
+@twins
+async def test_large_messages_come_back_whole(lab: Lab):
+    """A message kept as a blob is put back where it stands."""
+    async with lab.connect() as record:
+        await _turn(record, "x" * 200_000, "y")
+        found = await record.conversation("c")
+        assert found.messages[0]["content"] == "x" * 200_000

@@ -1,0 +1,245 @@
+"""Hostile input at each door: a clear error before anything is written, or an exact round trip."""
+
+import pytest
+
+import hansard
+from tests.agents.twins import Lab, twins
+
+CARRIED = [
+    "a",
+    "a.b",
+    "*",
+    ">",
+    "a.>",
+    "$SYS",
+    "../../etc/passwd",
+    "a/b",
+    "a%2Fb",
+    "==" + "0" * 64,
+    "=2E",
+    " ",
+    " lead and trail ",
+    "été",
+    "e\u0301te\u0301",
+    "\U0001f4a5\u200d",
+    "\u202egnp.exe",
+    "\ufeffbom",
+    "name with 'quotes\" and \\",
+    "'; DROP TABLE runs; --",
+    "${jndi:ldap://x}",
+    "{{7*7}}",
+    "<script>",
+    "null",
+    "true",
+    "0",
+    "-1",
+    "life",
+    "agent",
+    "run",
+    "$secret",
+    "CON",
+    "x" * 128,
+    "x" * 129,
+    "é" * 300,
+    "x" * 1_000,
+]
+REFUSED = ["", "\0", "a\nb", "\t", "\x1b[2J", "\x7f", "\ud800", "x\udfff", "x" * 1_001, 5, None, b"a"]
+
+
+@twins
+@pytest.mark.parametrize("name", CARRIED)
+async def test_a_name_is_carried_exactly(lab: Lab, name):
+    """A run, an agent, a role, a tool, a checkpoint, a budget and a hand-off by any printable name
+    are found again by that very name, and by no other.
+    """
+    async with lab.connect() as record:
+        for mode in (None, "strict"):
+            rules = [hansard.budget(name, 5)]
+            options = {"run": name, "agent": name, "role": name, "mode": mode, "gate": rules}
+            async with record.run(name, **options) as session:
+
+                @session.tool(effects="once", name=name)
+                async def call(x: str) -> str:
+                    assert mode is None
+                    return x
+
+                assert await call(name) == name
+                await session.checkpoint(name, name=name)
+                assert await session.checkpoint_data(name) == {"name": name}
+                await session.hand_off(name)
+                await session.message(name, name)
+                assert (session.run, session.agent, session.role) == (name, name, name)
+        [(run, life)] = await record.runs()
+        assert (run, life.workflow, life.roster) == (name, name, {name: name})
+        view = await record.state(name)
+        assert list(view.agents) == [name]
+        assert [step.tool for step in view.agent(name).steps.values()] == [name]
+        with pytest.raises(hansard.BusError):
+            await record.state(name + "x")
+        child = await record.fork(name)
+        assert (await record.state(child)).life.forked.parent == name
+
+
+@twins
+@pytest.mark.parametrize("name", REFUSED, ids=lambda name: repr(name)[:20])
+@pytest.mark.parametrize("door", ["run", "agent", "role", "workflow", "conversation", "correlation"])
+async def test_a_name_that_is_none_opens_nothing(lab: Lab, door, name):
+    """A name that cannot be carried is refused at the door, and nothing is written."""
+    if name is None and door != "agent":
+        return  # not given
+    async with lab.connect() as record:
+        options = {"workflow": "w", door: name}
+        with pytest.raises(hansard.HansardError):
+            async with record.run(options.pop("workflow"), **options):
+                raise AssertionError
+        assert await record.runs() == []
+
+
+@twins
+@pytest.mark.parametrize("name", REFUSED, ids=lambda name: repr(name)[:20])
+async def test_a_tool_by_no_name_is_refused(lab: Lab, name):
+    """A tool's name is a name like any other."""
+    async with lab.connect() as record, record.run(run="r") as session:
+        if name in (None, ""):  # not given: the function's own name
+            return
+        with pytest.raises((hansard.BadName, hansard.ToolError)):
+
+            @session.tool(effects="pure", name=name)
+            async def call() -> None: ...
+
+
+@pytest.mark.parametrize("name", ["", "A", "a.b", "*", ">", "../x", "é", "a" * 41, "a\n", "\ud800", 5])
+def test_a_workspace_by_no_name_is_refused(data_dir, name):
+    """A workspace's name is checked before a broker is looked for."""
+    with pytest.raises(hansard.HansardError), hansard.connect(name, data_dir=data_dir):
+        raise AssertionError
+
+
+@twins
+async def test_agents_and_roles_with_slashes_are_told_apart(lab: Lab):
+    """Role `a/b` agent `c` and role `a` agent `b/c` are two agents, of one run."""
+    async with lab.connect() as record:
+        for role, agent in (("a/b", "c"), ("a", "b/c"), ("a.b", "d"), ("a", "b.d")):
+            async with record.run(run="r", role=role, agent=agent) as session:
+                await session.checkpoint(f"{role} {agent}")
+        view = await record.state("r")
+        assert {name: list(state.checkpoints) for name, state in view.agents.items()} == {
+            "c": ["a/b c"], "b/c": ["a b/c"], "d": ["a.b d"], "b.d": ["a b.d"],
+        }  # fmt: skip
+        forked = await record.state(await record.fork("r"))
+        assert forked.agents == view.agents
+
+
+NAUGHTY = [
+    "",
+    "\0",
+    "\x01\x02\x1f\x7f",
+    "\r\n",
+    "\u2028\u2029",
+    "\ufeff",
+    "\ufffe\uffff",
+    "\U0010ffff",
+    "\u202e\u2066",
+    "e\u0301",
+    "Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍A̴̵̜̰͔ͫ͗͢L̠ͨͧͩ͘G̴̻͈͍͔̹̑͗̎̅͛́Ǫ̵̹̻̝̳͂̌̌͘!͖̬̰̙̗̿̋ͥͥ̂ͣ̐́́͜͞",
+    "👩‍👩‍👧‍👦 🏳️‍🌈 🇺🇸",
+    "田中さんにあげて下さい",
+    "الكل في المجمو عة",
+    "\\",
+    '"',
+    "\\u0000",
+    "\\ud800",
+    '{"$secret":"x"}',
+    "<secret:key>",
+    "1E400",
+    "-0",
+    "0x1F",
+    "NaN",
+    "Infinity",
+    "null",
+    "undefined",
+    "${HOME}",
+    "`id`",
+    "$(id)",
+    "%s%s%s%n",
+    "' OR 1=1 --",
+    "<img src=x onerror=alert(1)>",
+    "../../../../etc/passwd\0.png",
+    "http://a/%%30%30",
+    "\x1b[31mred\x1b[0m",
+    "a" * 70_000,
+    "\u0000" * 70_000,
+]
+
+
+@twins
+async def test_naughty_strings_come_back_exactly(lab: Lab):
+    """As argument, result, item, key, error text and message: every string is the same after."""
+    async with lab.connect() as record:
+        for mode in (None, "strict", "resume"):
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects="pure")
+                async def echo(value, *rest, **named):
+                    assert mode is None
+                    return [value, *rest, named]
+
+                @session.tool(effects="pure")
+                async def items(value):
+                    assert mode is None
+                    yield value
+
+                @session.tool(effects="pure")
+                async def fail(value):
+                    assert mode is None
+                    raise ValueError(value)
+
+                for text in NAUGHTY:
+                    assert await echo(text, {text: text}, **{text: 1}) == [
+                        text, {text: text}, {text: 1},
+                    ]  # fmt: skip
+                    assert [item async for item in items(text)] == [text]
+                    if len(text) < 1_000:
+                        with pytest.raises(ValueError) as caught:  # noqa: PT011 -- the text is the test
+                            await fail(text)
+                        assert caught.value.args == (text,)
+                    await session.message("user", text, note=text)
+                assert [m["content"] for m in await session.context()] == NAUGHTY
+
+
+@twins
+@pytest.mark.parametrize("value", [object(), "\ud800", {"\udfff": 1}, [1, {2: {object()}}], print])
+async def test_arguments_that_cannot_be_recorded_stop_the_call(lab: Lab, value):
+    """An argument without a plain form is BadValue with its place; the tool does not run, nothing
+    is written, and the next equal call is the first of its kind.
+    """
+    async with lab.connect() as record, record.run(run="r") as session:
+
+        @session.tool(effects="once")
+        async def call(x) -> str:
+            assert x == "fine"
+            return "done"
+
+        with pytest.raises(hansard.BadValue, match=r"call\(x\)"):
+            await call(value)
+        assert session.state.steps == {}
+        assert await call("fine") == "done"
+
+
+@twins
+async def test_bad_options_are_named(lab: Lab):
+    """Wrong types of what a run is opened with are refused with a word, never half taken."""
+    async with lab.connect() as record:
+        for options in (
+            {"gate": [5]},
+            {"gate": ["deny"]},
+            {"redact": {"a": 5}},
+            {"redact": {"": "secret!!"}},
+            {"traceparent": 5},
+            {"on_behalf_of": (5,)},
+            {"labels": "x"},
+        ):
+            with pytest.raises(hansard.HansardError):
+                async with record.run(run="r", **options):
+                    raise AssertionError
+        assert await record.runs() == []

@@ -1,0 +1,210 @@
+"""Payloads: of any size, kept once, read back whole."""
+
+import hashlib
+import re
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents import payloads
+from hansard.agents.payloads import INLINE_BYTES_MAX
+from tests.agents.twins import Lab, twins
+
+SIZES = [INLINE_BYTES_MAX - 2, INLINE_BYTES_MAX - 1, INLINE_BYTES_MAX, 200_000, 2_000_000]
+
+
+async def _arguments(record, run, number):
+    """A step's arguments in full, as a reader of the record gets them."""
+    state = (await record.state(run)).agent("ada")
+    fetch = payloads.unpack_arguments(state.steps[number], state, {})
+    try:
+        wanted = next(fetch)
+        while True:
+            wanted = fetch.send(await record.io(record.raw.workspace.blobs.get(*wanted)))
+    except StopIteration as stop:
+        return stop.value
+
+
+@twins
+@pytest.mark.parametrize("size", SIZES)
+async def test_large_values_are_blobs(lab: Lab, size):
+    """Over 64 KiB an argument, a result or an item is a blob, named by its hash; up to there it
+    stays in its event; each comes back exactly.
+    """
+    text = "x" * (size - 2) + "é"[: size % 1] + ""
+    async with lab.connect() as record:
+        for mode in (None, "strict"):
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects="once")
+                async def echo(text: str) -> str:
+                    assert mode is None
+                    return text
+
+                @session.tool(effects="pure")
+                async def items(text: str):
+                    assert mode is None
+                    yield text
+                    yield 1
+
+                assert await echo(text) == text
+                assert [item async for item in items(text)] == [text, 1]
+        step = (await record.steps("r"))[0]
+        is_blob = len(msgspec.json.encode(text)) > INLINE_BYTES_MAX
+        for raw in (bytes(step.arguments), bytes(step.result)):
+            assert (b'"$blob"' in raw) is is_blob
+        assert await _arguments(record, "r", 1) == {"text": text}
+        if is_blob:
+            [digest] = set(re.findall(rb"[0-9a-f]{64}", bytes(step.result)))
+            assert digest.decode() == hashlib.sha256(msgspec.json.encode(text)).hexdigest()
+
+
+@twins
+async def test_many_values_that_are_large_together_fit(lab: Lab):
+    """Arguments that each fit but together do not move to blobs until the event fits."""
+    many = {f"a{i}": str(i) * 60_000 for i in range(8)}
+    async with lab.connect() as record:
+        for mode in (None, "strict"):
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects="once")
+                async def echo(a0, a1, a2, a3, a4, a5, a6, a7) -> dict:
+                    assert mode is None
+                    return dict(a0=a0, a7=a7)
+
+                assert await echo(**many) == {"a0": many["a0"], "a7": many["a7"]}
+        assert await _arguments(record, "r", 1) == many
+        assert max(len(stored.body) for stored in await record.commits("r")) < 256 * 1024
+
+
+@twins
+async def test_parallel_large_results_fit_their_commits(lab: Lab):
+    """Results that would be merged into one commit are split where they would not fit."""
+    async with lab.connect() as record, record.run(run="r") as session:
+
+        @session.tool(effects="pure")
+        async def make(i: int) -> str:
+            return str(i) * 60_000
+
+        found = await session.gather(*(lambda i=i: make(i) for i in range(9)))
+        assert found == [str(i) * 60_000 for i in range(9)]
+
+
+def _prompt(count: int) -> list[dict[str, str]]:
+    return [{"role": "user", "content": f"message {i} " + "x" * 500} for i in range(count)]
+
+
+@twins
+async def test_a_growing_prompt_is_recorded_in_linear_size(lab: Lab):
+    """N calls with a prompt that grows by one message cost O(N) bytes; each call's arguments can
+    still be read in full, also after a resume.
+    """
+    async with lab.connect() as record:
+        for first, last in ((1, 12), (1, 24)):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="pure", kind="model")
+                async def think(messages: list, temperature: float = 0.5) -> str:
+                    return f"answer {len(messages)}"
+
+                for count in range(first, last + 1):
+                    assert await think(_prompt(count)) == f"answer {count}"
+        steps = await record.steps("r")
+        assert len(steps) == 24
+        sizes = [len(bytes(step.arguments)) for step in steps]
+        assert max(sizes) < 1_500
+        for number in (1, 2, 12, 13, 24):
+            assert await _arguments(record, "r", number) == {
+                "messages": _prompt(number),
+                "temperature": 0.5,
+            }
+
+
+@twins
+async def test_a_prompt_that_changes_is_recorded_anew(lab: Lab):
+    """An edited, shortened or reordered prompt is told whole; growing goes on from there."""
+    prompts = [
+        _prompt(3),
+        _prompt(4),
+        [{"role": "user", "content": "other " * 200}, *_prompt(4)],
+        _prompt(2),
+        _prompt(2),
+        _prompt(5),
+        [],
+        _prompt(1),
+        list(reversed(_prompt(3))),
+    ]
+    async with lab.connect() as record, record.run(run="r") as session:
+
+        @session.tool(effects="pure")
+        async def think(messages: list, more: list) -> None: ...
+
+        for i, prompt in enumerate(prompts):
+            await think(prompt, list(range(i * 300)))
+        for number, prompt in enumerate(prompts, 1):
+            assert await _arguments(record, "r", number) == {
+                "messages": prompt,
+                "more": list(range((number - 1) * 300)),
+            }
+
+
+@twins
+async def test_a_prompt_that_grows_by_a_large_message_is_readable(lab: Lab):
+    """What is appended may itself be a blob: the arguments come back whole, and so do those of the
+    calls after it, in this session and the next.
+    """
+    large = {"role": "tool", "content": "y" * 150_000}
+    prompts = [
+        _prompt(4),
+        [*_prompt(4), large],
+        [*_prompt(4), large, *_prompt(1)],
+        [*_prompt(4), large, *_prompt(3)],
+    ]
+    async with lab.connect() as record:
+        for upto in (3, 4):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="once")
+                async def think(messages: list) -> int:
+                    return len(messages)
+
+                for prompt in prompts[:upto]:
+                    assert await think(prompt) == len(prompt)
+        for number, prompt in enumerate(prompts, 1):
+            assert await _arguments(record, "r", number) == {"messages": prompt}
+        later = sum(len(bytes(step.arguments)) for step in (await record.steps("r"))[2:])
+        assert later < 5_000
+
+
+@twins
+async def test_a_prompt_of_tagged_values_grows_too(lab: Lab):
+    """Lists with tuples, sets and `$` keys are no other lists for having been shortened."""
+    first = [{"$append": {"to": 1, "count": 1, "items": []}}, ("t",) * 300, {"$blob": 1}]
+    async with lab.connect() as record:
+        for mode in (None, "strict"):
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects="pure")
+                async def think(messages: list) -> list:
+                    return messages
+
+                assert await think(first) == first
+                assert await think([*first, {1, 2}]) == [*first, {1, 2}]
+
+
+@twins
+async def test_a_value_beyond_every_bound_is_refused_before_the_call(lab: Lab, monkeypatch):
+    """An argument larger than the largest value is refused, and nothing runs or is written."""
+    monkeypatch.setattr(payloads, "VALUE_BYTES_MAX", 300_000)
+    async with lab.connect() as record, record.run(run="r") as session:
+
+        @session.tool(effects="once")
+        async def echo(text: str) -> str:
+            return "x" * 400_000 if text == "big" else text
+
+        with pytest.raises(hansard.BadValue, match="bytes of JSON"):
+            await echo("x" * 400_000)
+        assert session.state.steps == {}
+        with pytest.raises(hansard.ResultNotRecordable, match="bytes of JSON"):
+            await echo("big")

@@ -1,0 +1,201 @@
+"""Redaction: a secret is nowhere in what is stored, and a live call gets it back from a provider."""
+
+import base64
+import re
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard import Secret
+from tests.agents.twins import Lab, twins
+
+SECRET = "sk-hunter2-hunter2"
+PIN = re.compile(r"PIN-\d{4}")
+
+
+async def _stored(record, run) -> bytes:
+    """Every byte that is stored of a run: all commits, all blobs, and base64 of them undone."""
+    bodies = [stored.body for stored in await record.commits(run)]
+    head = await record.io(record.raw.workspace.log.head())
+    bodies += [(await record.io(record.raw.workspace.log.at(i))).body for i in range(1, head + 1)]
+    raw = b"\n".join(bodies)
+    for sha256, size in set(re.findall(rb'"sha256":"([0-9a-f]{64})","size":(\d+)', raw)):
+        raw += await record.io(record.raw.workspace.blobs.get(sha256.decode(), int(size)))
+    for found in re.findall(rb'"\$bytes(?:array)?":"([^"]*)"', raw):
+        raw += base64.b64decode(found)
+    return raw
+
+
+@twins
+async def test_a_secret_is_in_no_stored_byte(lab: Lab):
+    """Arguments, results, items, errors, usage of every fact, gate reasons, labels, settlements,
+    blobs, bytes: the secret's text is in none of them.
+    """
+    options = {"redact": {"key": SECRET, "pin": PIN}}
+    async with lab.connect(**options) as record:
+
+        def refuse(asked):
+            return f"not with {SECRET}" if asked.tool == "blocked" else None
+
+        with pytest.raises(TimeoutError):
+            async with record.run(
+                f"use {SECRET}"[:3], run="r", gate=[refuse], labels={"key": SECRET}
+            ) as session:
+
+                @session.tool(effects="pure")
+                async def echo(*values, **named):
+                    return [*values, named]
+
+                @session.tool(effects="pure")
+                async def fail(text: str) -> None:
+                    raise ValueError(text, SECRET, {"pin": "PIN-1234"})
+
+                @session.tool(effects="pure")
+                async def items(text: str):
+                    yield SECRET
+                    yield f"it is {text}!"
+
+                @session.tool(effects="once")
+                async def blocked(text: str) -> None: ...
+
+                @session.tool(effects="once")
+                async def lost(text: str) -> None:
+                    raise TimeoutError(SECRET)
+
+                assert await echo(SECRET) == [SECRET, {}]
+                await echo(f"Bearer {SECRET}", ("PIN-9999",), {"deep": [{SECRET + "!": 1}]})
+                await echo(SECRET.encode(), bytearray(f"x{SECRET}".encode()), Path(f"/x/{SECRET}"))
+                await echo("y" * 100_000 + SECRET, named=SECRET)
+                await echo({SECRET}, frozenset([SECRET]), {1: SECRET})
+                with pytest.raises(ValueError, match=SECRET):
+                    await fail(SECRET)
+                assert [item async for item in items(SECRET)] == [SECRET, f"it is {SECRET}!"]
+                with pytest.raises(hansard.Blocked):
+                    await blocked("x")
+                await session.checkpoint("c", key=SECRET, large="z" * 80_000 + SECRET)
+                await session.message("user", f"my key: {SECRET}", name=SECRET)
+                await session.decide(
+                    f"use {SECRET}?", selected=SECRET, because=SECRET, alternatives=[SECRET],
+                    inputs=[SECRET],
+                )  # fmt: skip
+                await session.resource(f"https://x/?key={SECRET}", SECRET)
+                await session.resource(SECRET, "PIN-0001")
+                await session.hand_off("bob", because=f"PIN-1111 {SECRET}", key=SECRET)
+                await lost(SECRET)
+        step = next(s for s in await record.steps("r") if s.tool == "lost")
+        await record.settle(
+            "r", f"{step.number}", "happened", result=SECRET, because=f"seen {SECRET}"
+        )
+        raw = await _stored(record, "r")
+    assert b"y" * 100_000 in raw  # the blobs were looked at, too
+    assert SECRET.encode() not in raw
+    assert not PIN.search(raw.decode(errors="replace"))
+    assert raw.count(b"<secret:key>") > 10
+    assert raw.count(b'{"$secret":"key"}') > 5
+
+
+@twins
+async def test_a_redacted_call_is_the_same_call(lab: Lab):
+    """The fingerprint holds the secret's name: a rotated key replays the calls of the old one, and
+    replay without the secret works too.
+    """
+    async with lab.connect() as record:
+        ran = []
+        for options in (
+            {"redact": {"key": SECRET}},
+            {"redact": {"key": "sk-rotated-rotated"}},
+            {"redact": {"key": "sk-rotated-rotated"}, "mode": "strict"},
+        ):
+            key = options["redact"]["key"]
+            async with record.run(run="r", **options) as session:
+
+                @session.tool(effects="once")
+                async def call(key: str, header: str) -> str:
+                    ran.append(key)
+                    return f"{key} is fine"
+
+                await call(key, f"Bearer {key}")
+        async with record.run(run="r", mode="offline") as session:
+
+            @session.tool(effects="once")
+            async def call(key: object, header: str) -> str:
+                raise AssertionError
+
+            assert await call(Secret("key"), "Bearer <secret:key>") == "<secret:key> is fine"
+        assert ran == [SECRET]
+
+
+@twins
+@pytest.mark.parametrize("provider", [{"key": SECRET}, {"key": SECRET}.get])
+async def test_a_provider_gives_a_secret_back(lab: Lab, provider):
+    """A tool called with a Secret gets its value, wherever it stands in the arguments; the record
+    has its name.
+    """
+    async with lab.connect(secrets=provider, redact={"key": SECRET}) as record:
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="once")
+            async def call(key: str, nested: dict) -> str:
+                assert nested == {"a": [SECRET, (SECRET,)]}
+                return key
+
+            assert await call(Secret("key"), {"a": [Secret("key"), (Secret("key"),)]}) == SECRET
+
+            @session.tool(effects="once")
+            async def items(key: str):
+                yield key
+
+            assert [item async for item in items(Secret("key"))] == [SECRET]
+        async with record.run(run="r", mode="resume") as session:
+
+            @session.tool(effects="once")
+            async def call(key: str, nested: dict) -> str:
+                assert nested == {"a": [SECRET, (SECRET,)]}
+                return key
+
+            back = await call(Secret("key"), {"a": [Secret("key"), (Secret("key"),)]})
+            assert back == Secret("key")
+        assert SECRET.encode() not in await _stored(record, "r")
+
+
+@twins
+@pytest.mark.parametrize("provider", [None, {}, lambda name: None])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_without_a_provider_nothing_runs(lab: Lab, provider, stream):
+    """A live call that needs a secret nobody gives stops before it begins: no intent, no effect,
+    no budget.
+    """
+    rules = [hansard.budget("one", 1)]
+    async with lab.connect(secrets=provider, gate=rules) as record:
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="once")
+            async def call(key: object) -> str:
+                assert key == "plain"
+                return "done"
+
+            @session.tool(effects="once")
+            async def items(key: object):
+                raise AssertionError
+                yield
+
+            with pytest.raises(hansard.SecretUnavailable, match="needs the secret 'key'") as error:
+                if stream:
+                    _ = [item async for item in items(Secret("key"))]
+                else:
+                    await call(Secret("key"))
+            assert error.value.name == "key"
+            assert session.state.steps == {}
+            assert await call("plain") == "done"
+
+
+def test_a_secret_too_short_to_look_for_is_refused(record):
+    """A short text would be found by chance: refused, with the way to pass it."""
+    with (
+        pytest.raises(hansard.BadValue, match=r"pass hansard\.Secret\('pin'\)") as refusal,
+        record.run("w", redact={"pin": "1234"}),
+    ):
+        raise AssertionError
+    assert "1234" not in str(refusal.value)
+    assert record.runs() == []

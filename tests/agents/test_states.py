@@ -1,0 +1,214 @@
+"""State: at every point of a real run it is a fresh fold; snapshots chain around its calls."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hansard
+from hansard.bus import _chunks
+from hansard.bus.codec import revive
+from hansard.domain import agent as agents
+from hansard.domain.snapshot import snapshot, snapshot_id
+from tests.agents.twins import Lab, twins
+from tests.domain import strategies
+
+
+async def _busy(record, run="r", **options):
+    """A run with something of everything."""
+    async with record.run(run=run, **options) as session:
+
+        @session.tool(effects="once")
+        async def send(to: str) -> str:
+            if to == "nobody":
+                raise ValueError(to)
+            return f"sent to {to}"
+
+        @session.tool(effects="composite")
+        async def both(one: str, two: str) -> list[str]:
+            return await session.gather(lambda: send(one), lambda: send(two))
+
+        @session.tool(effects="pure")
+        async def count(n: int):
+            for i in range(n):
+                yield i
+
+        await session.message("user", "go", tokens=2)
+        assert await both("a", "b") == ["sent to a", "sent to b"]
+        with pytest.raises(ValueError, match="nobody"):
+            await send("nobody")
+        await session.checkpoint("half", n=1)
+        assert [i async for i in count(3)] == [0, 1, 2]
+        await session.resource("file:x")
+        await session.decide("?", selected="a")
+        await session.message("assistant", "done", tokens=3)
+
+
+@twins
+async def test_the_state_at_every_version_is_a_fresh_fold(lab: Lab):
+    """Read at each version, position, commit, event and time, the agent is what its first k events
+    make, fresh from the log.
+    """
+    async with lab.connect() as record:
+        await _busy(record)
+        commits = [s for s in await record.commits("r") if getattr(s.stream, "agent", None)]
+        events = [(s, e) for s in commits for e in s.commit.events]
+        states = [agents.fold(agents.initial(), [revive(e) for _, e in events[:k]])
+                  for k in range(len(events) + 1)]  # fmt: skip
+        for stored in commits:
+            last = stored.commit.last_version
+            points = [
+                stored.position,
+                f"{stored.position}",
+                f"ada@{stored.commit.version}",
+                f"ada@{last}",
+                stored.commit.id,
+                *(event.id for event in stored.commit.events),
+                snapshot_id(stored.stream, last),
+            ]
+            for at in points:
+                view = await record.state("r", at)
+                assert view.agent("ada") == states[last], at
+            found = (await record.state("r", stored.time + timedelta(microseconds=1))).agent("ada")
+            assert found == states[found.version]
+            assert found.version >= last
+        assert (await record.state("r")).agent("ada") == states[-1]
+        assert (await record.state("r", datetime.now(UTC))).agent("ada") == states[-1]
+        stream = commits[0].stream
+        for version, state in enumerate(states):
+            read = await record.io(record.raw.workspace.states.agent(stream, version))
+            assert read == state
+
+
+@twins
+async def test_what_no_point_is_found_at_says_why(lab: Lab):
+    """An agent that is not there, or was not yet, is named with those that are."""
+    async with lab.connect() as record:
+        await _busy(record)
+        view = await record.state("r")
+        with pytest.raises(hansard.BusError, match="its agents at this point are: ada"):
+            view.agent("bob")
+        with pytest.raises(hansard.BusError, match="was not found"):
+            await record.state("never")
+
+
+@twins
+async def test_snapshots_stand_before_and_after_each_call(lab: Lab):
+    """The chain over a real run: one snapshot an intent, one an outcome, ids from stream and
+    version, parents in order, versions and times from the record.
+    """
+    async with lab.connect() as record:
+        await _busy(record, conversation="c")
+        chain, state, times = [], agents.initial(), {}
+        for stored in await record.commits("r"):
+            if getattr(stored.stream, "agent", None) is None:
+                continue
+            for event in stored.commit.events:
+                agents.evolve(state, revive(event))
+                times[state.version] = stored.time
+                if state.call_version == state.version:
+                    chain.append(snapshot(stored.stream, state, times, stored.time))
+        parents = [made.parent_snapshot for made in chain]
+    assert parents == [None, *(made.snapshot_id for made in chain[:-1])]
+    tools = [made.tool_execution.tool_name for made in chain]
+    assert tools.count("both") == 2
+    assert tools.count("send") == 6
+    assert tools.count("count") == 2
+    assert sum(made.tool_execution.result is None for made in chain) == len(chain) // 2
+    last = chain[-1]
+    assert last.metadata.server_version == f"hansard/{hansard.__version__}"
+    assert last.agent_state.conversation_id == "c"
+    assert last.agent_state.turn_number == 1
+    assert [m["content"] for m in last.agent_state.context_window.messages] == ["go"]
+    assert chain[1].timestamp >= chain[0].timestamp
+    failed = next(made for made in chain if made.tool_execution.parameters == {"to": "nobody"}
+                  and made.tool_execution.result is not None)  # fmt: skip
+    assert failed.tool_execution.result.data == {"error": "ValueError", "message": "nobody"}
+    assert msgspec.json.encode(chain)
+
+
+@given(strategies.agent_histories, st.integers(1, 4))
+def test_with_and_without_snapshots_a_state_is_the_same(events, chunks):
+    """Put together from stored chunks, a state equals the fold, wherever the chunks are cut."""
+    cuts = sorted({len(events) * i // chunks for i in range(chunks + 1)})
+    state = agents.initial()
+    for begin, end in zip(cuts, cuts[1:], strict=False):
+        after = agents.fold(state, events[begin:end])
+        chunk = _chunks.read(_chunks.make(state, after, 1))
+        assert chunk is not None
+        rebuilt = _chunks.apply(state, chunk)
+        assert rebuilt == after
+        state = rebuilt
+    assert state == agents.fold(agents.initial(), events)
+
+
+def test_two_agents_of_one_run_work_in_one_process(record):
+    """Each has a stream, a role and a state of its own; the first to join owns the run's end."""
+
+    @hansard.tool(effects="pure")
+    def look(x: int) -> int:
+        return x
+
+    with record.run("w", run="r", agent="ada", role="writer") as ada:
+        look(1)
+        with record.run(run="r", agent="bob", role="reader") as bob:
+            assert look(2) == 2
+            assert bob.state.steps[1].arguments is not None
+        assert look(3) == 3
+        assert record.state("r").life.status == "open"
+    view = record.state("r")
+    assert view.life.status == "completed"
+    assert view.life.roster == {"ada": "writer", "bob": "reader"}
+    assert [bytes(s.arguments) for s in view.agent("ada").steps.values()] == [b'{"x":1}', b'{"x":3}']
+    assert [bytes(s.arguments) for s in view.agent("bob").steps.values()] == [b'{"x":2}']
+    assert (ada.agent, bob.role) == ("ada", "reader")
+
+
+@twins
+async def test_a_second_role_for_an_agent_is_refused(lab: Lab):
+    """Another role is another agent: refused whichever connection asks, with nothing written."""
+    async with lab.connect() as record, lab.connect() as other:
+        async with record.run(run="r") as session:
+            before = await record.commits("r")
+            with pytest.raises(hansard.Refused, match="has role 'writer' in this run, not 'reader'"):
+                async with other.run(run="r", role="reader"):
+                    raise AssertionError
+            assert await record.commits("r") == before
+            await session.checkpoint("still here")
+
+
+def test_agents_that_join_at_once_all_get_in(data_dir, workspace):
+    """Many agents joining one run side by side lose no one and share one life."""
+
+    async def main() -> dict[str, str]:
+        async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+
+            async def join(i: int) -> None:
+                async with record.run("w", run="r", agent=f"a{i}", role=f"r{i % 2}") as session:
+                    await session.checkpoint("in")
+
+            await asyncio.gather(*(join(i) for i in range(8)))
+            view = await record.state("r")
+            assert len(view.agents) == 8
+            return view.life.roster
+
+    assert asyncio.run(main()) == {f"a{i}": f"r{i % 2}" for i in range(8)}
+
+
+@twins
+async def test_a_run_that_failed_says_so(lab: Lab):
+    """An error that leaves the block fails the run with that error; a resume opens it again."""
+    async with lab.connect() as record:
+        with pytest.raises(ValueError, match="enough"):
+            async with record.run(run="r"):
+                message = "enough"
+                raise ValueError(message)
+        life = (await record.state("r")).life
+        assert (life.status, life.error.type, life.error.message) == ("failed", "ValueError", "enough")
+        assert (await record.state("r")).agent("ada").left == "failed"
+        async with record.run(run="r"):
+            assert (await record.state("r")).life.status == "open"
+        assert (await record.state("r")).life.status == "completed"

@@ -1,0 +1,119 @@
+"""JSONTestSuite as payloads: what JSON parsers make of it is recorded exactly or refused."""
+
+import json
+import math
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.domain import values
+from hansard.domain.errors import BadValue
+from tests.agents.conftest import data_dir, workspace
+from tests.domain.test_values import same
+
+pytestmark = pytest.mark.real
+
+__all__ = ["data_dir", "workspace"]
+"""Fixtures of the agents' tests, used here."""
+
+FILES = 90
+"""At least so many files of the suite are there; fewer means that the wrong folder was read."""
+
+
+@pytest.fixture(scope="module")
+def suite(real_data):
+    """The files of JSONTestSuite by name."""
+    folder = real_data / "json-adversarial"
+    found = {path.name: path.read_bytes() for path in sorted(folder.rglob("test_*/*.json"))}
+    assert len(found) >= FILES
+    return found
+
+
+def _parsed(raw):
+    """What Python's lenient parser makes of a file; None where it makes nothing."""
+    try:
+        return [json.loads(raw)]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _finite(value):
+    """A parsed value with NaN and infinities told apart from each other but equal to themselves."""
+    return json.loads(json.dumps(value)) if not isinstance(value, float) else value
+
+
+def test_every_parsed_value_comes_back_exactly_or_is_refused(suite):
+    """Whatever a lenient parser lets through is recorded exactly, or BadValue; RFC-valid files are
+    never refused but for a stated bound.
+    """
+    refused = []
+    for name, raw in suite.items():
+        parsed = _parsed(raw)
+        if parsed is None:
+            continue
+        try:
+            plain = values.plain(parsed[0])
+        except BadValue as error:
+            refused.append((name, error.fact))
+            continue
+        assert same(values.load(values.dump(plain)), parsed[0]), name
+    assert not [name for name, _ in refused if name.startswith("y_")]
+    assert all("surrogate" in fact or "nested deeper" in fact for _, fact in refused)
+
+
+def test_raw_files_are_payloads_like_any_other(suite):
+    """The bytes of every file, valid or not, come back exactly as bytes and, where they are UTF-8,
+    as text.
+    """
+    for name, raw in suite.items():
+        assert values.load(values.dump(values.plain(raw))) == raw, name
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            continue
+        assert values.load(values.dump(values.plain(text))) == text, name
+
+
+def test_forged_records_are_corrupt_or_plain(suite):
+    """As the stored bytes of a value, every file is read as what JSON says, or an error of ours or
+    of the decoder: never a crash, never an object.
+    """
+    for name, raw in suite.items():
+        try:
+            found = values.load(raw)
+        except (BadValue, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            assert not name.startswith("y_") or b'"$' in raw
+            continue
+        assert not name.startswith("n_"), name
+        assert found is not NotImplemented
+
+
+def test_all_of_it_through_a_recorded_tool(suite, data_dir, workspace):
+    """On the real log: each file's value and bytes as argument and result of a tool, live and in a
+    strict replay.
+    """
+    parsed = {name: _parsed(raw) for name, raw in suite.items()}
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        for mode in (None, "strict"):
+            with record.run("w", run="r", mode=mode) as session:
+
+                @session.tool(effects="pure")
+                def echo(value: object, raw: bytes) -> list[object]:
+                    assert mode is None
+                    return [value, raw]
+
+                told = 0
+                for name, raw in suite.items():
+                    value = (parsed[name] or [None])[0]
+                    try:
+                        values.plain(value)
+                    except BadValue:
+                        with pytest.raises(BadValue):
+                            echo(value, raw)
+                        continue
+                    if isinstance(value, float) and math.isnan(value):
+                        continue
+                    assert same(echo(value, raw), [value, raw]), name
+                    told += 1
+        assert len(record.state("r").agents["agent"].steps) == told
