@@ -12,6 +12,10 @@ from tests.agents.twins import Lab, twins
 AT_ONCE = wait_fixed(0)
 
 
+def _block() -> None:
+    time.sleep(0.4)
+
+
 @twins
 @pytest.mark.parametrize("effects", ["pure", "idempotent"])
 async def test_every_attempt_is_recorded(lab: Lab, effects):
@@ -48,9 +52,11 @@ async def test_the_last_attempt_s_error_is_the_outcome(lab: Lab):
 
         @session.tool(effects="pure", attempts=2, wait=AT_ONCE)
         async def broken() -> None:
-            message = f"attempt {len(session.state.steps.get(1).attempts) + 1}" if (
-                session.state.steps
-            ) else "attempt 1"
+            message = (
+                f"attempt {len(session.state.steps.get(1).attempts) + 1}"
+                if (session.state.steps)
+                else "attempt 1"
+            )
             raise ValueError(message)
 
         with pytest.raises(ValueError, match="attempt 2"):
@@ -90,7 +96,7 @@ async def test_a_timeout_is_doubt_where_there_are_effects(lab: Lab, effects, sta
 
                 @session.tool(effects=effects, timeout_s=0.05)
                 async def slow() -> None:
-                    await asyncio.sleep(20) if lab.is_async else time.sleep(0.4)
+                    await asyncio.sleep(20) if lab.is_async else _block()
 
                 await slow()
         assert time.monotonic() - begin < 10

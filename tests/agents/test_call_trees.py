@@ -31,8 +31,11 @@ OWN = {"run.resumed.v1", "agent.session_began.v1", "agent.left.v1", "run.complet
 _numbers = itertools.count(1)
 
 
-def _may_fail(children: Any) -> bool:
-    return "fail" in repr(children) or "composite" in repr(children)
+def _needs_scopes(children: Any) -> bool:
+    """What a bare asyncio.gather does not promise: that a failure in it was gone on from (nothing
+    that follows names it), and the places of scopes that begin in it.
+    """
+    return any(kind in repr(children) for kind in ("fail", "composite", "parallel"))
 
 
 class Program:
@@ -93,9 +96,7 @@ class Program:
             case "parallel":
                 return await self.session.gather(*(lambda c=child: self.run(c) for child in what))
             case "bare":
-                # A failure in a bare gather is followed by nothing that names it: a resume cannot
-                # know that the agent went on, and runs it again. So none is put there.
-                if self.session.is_async and not _may_fail(what):
+                if self.session.is_async and not _needs_scopes(what):
                     return await asyncio.gather(*(self.run(child) for child in what))
                 return [await self.run(child) for child in what]
             case "composite":

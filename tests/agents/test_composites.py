@@ -1,4 +1,4 @@
-"""Composite tools: entered again on replay, their children answered; no calls inside other tools."""
+"""Composite tools: entered again, their children answered; no calls inside other tools."""
 
 import pytest
 

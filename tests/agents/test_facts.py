@@ -192,6 +192,7 @@ async def test_a_loop_is_resumed_where_it_stood(lab: Lab):
     """
     async with lab.connect() as record:
         ran: list[int] = []
+        seen: list[int] = []
         for crash in (True, False, False):
             try:
                 async with record.run(run="r") as session:
@@ -203,7 +204,7 @@ async def test_a_loop_is_resumed_where_it_stood(lab: Lab):
                             raise KeyboardInterrupt
                         return i
 
-                    seen = []
+                    seen.clear()
                     async for i in session.resumable(range(10), every=3):
                         seen.append(await work(i))
                     await work(100)
@@ -214,7 +215,7 @@ async def test_a_loop_is_resumed_where_it_stood(lab: Lab):
                 await record.settle("r", "8", "did_not_happen")
         assert seen == [6, 7, 8, 9]
         assert ran == [*range(8), 7, 8, 9, 100]
-        names = [c for c in (await record.state("r")).agent("ada").checkpoints]
+        names = list((await record.state("r")).agent("ada").checkpoints)
         assert names == ["progress:items"]
         tags = await record.tags("r")
         assert tags.count("checkpoint.saved.v1") == 4
@@ -234,7 +235,9 @@ async def test_a_finished_loop_is_skipped_whole(lab: Lab):
                     return i
 
                 await work(-1)
-                assert [i async for i in session.resumable(range(3)) if await work(i) >= 0] == expected
+                assert [
+                    i async for i in session.resumable(range(3)) if await work(i) >= 0
+                ] == expected
                 await work(9)
         assert ran == [-1, 0, 1, 2, 9]
 

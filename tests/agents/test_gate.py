@@ -11,7 +11,9 @@ from tests.agents.twins import Lab, twins
 async def test_a_refused_call_is_an_event_and_an_error(lab: Lab):
     """Nothing runs; the step is recorded with the rule's name; the error names rule and reason."""
     async with lab.connect() as record:
-        rule = hansard.deny("send", where={"to": hansard.one_of("bob")}, name="not bob", reason="away")
+        rule = hansard.deny(
+            "send", where={"to": hansard.one_of("bob")}, name="not bob", reason="away"
+        )
         async with record.run(run="r", gate=[rule]) as session:
             ran = []
 
@@ -262,7 +264,7 @@ async def test_parallel_calls_do_not_overdraw(lab: Lab):
         lambda: hansard.budget("b", 1, reserve=-1),
         lambda: hansard.budget("", 1),
         lambda: hansard.budget("\ud800", 1),
-        lambda: hansard.budget("b", "1"),
+        lambda: hansard.budget("b", "1"),  # type: ignore[arg-type] # what is refused
     ],
 )
 async def test_a_budget_that_is_none_is_refused(lab: Lab, rule):

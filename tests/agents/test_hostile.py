@@ -43,7 +43,20 @@ CARRIED = [
     "é" * 300,
     "x" * 1_000,
 ]
-REFUSED = ["", "\0", "a\nb", "\t", "\x1b[2J", "\x7f", "\ud800", "x\udfff", "x" * 1_001, 5, None, b"a"]
+REFUSED = [
+    "",
+    "\0",
+    "a\nb",
+    "\t",
+    "\x1b[2J",
+    "\x7f",
+    "\ud800",
+    "x\udfff",
+    "x" * 1_001,
+    5,
+    None,
+    b"a",
+]
 
 
 @twins
@@ -82,7 +95,9 @@ async def test_a_name_is_carried_exactly(lab: Lab, name):
 
 @twins
 @pytest.mark.parametrize("name", REFUSED, ids=lambda name: repr(name)[:20])
-@pytest.mark.parametrize("door", ["run", "agent", "role", "workflow", "conversation", "correlation"])
+@pytest.mark.parametrize(
+    "door", ["run", "agent", "role", "workflow", "conversation", "correlation"]
+)
 async def test_a_name_that_is_none_opens_nothing(lab: Lab, door, name):
     """A name that cannot be carried is refused at the door, and nothing is written."""
     if name is None and door != "agent":
@@ -108,7 +123,9 @@ async def test_a_tool_by_no_name_is_refused(lab: Lab, name):
             async def call() -> None: ...
 
 
-@pytest.mark.parametrize("name", ["", "A", "a.b", "*", ">", "../x", "é", "a" * 41, "a\n", "\ud800", 5])
+@pytest.mark.parametrize(
+    "name", ["", "A", "a.b", "*", ">", "../x", "é", "a" * 41, "a\n", "\ud800", 5]
+)
 def test_a_workspace_by_no_name_is_refused(data_dir, name):
     """A workspace's name is checked before a broker is looked for."""
     with pytest.raises(hansard.HansardError), hansard.connect(name, data_dir=data_dir):

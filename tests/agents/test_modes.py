@@ -132,6 +132,7 @@ async def test_a_failure_that_the_agent_went_on_from_stands(lab: Lab):
     """
     async with lab.connect() as record:
         ran: list[str] = []
+        last = ""
         for _ in range(2):
             async with record.run(run="r") as session:
 

@@ -71,7 +71,7 @@ async def test_many_values_that_are_large_together_fit(lab: Lab):
                 @session.tool(effects="once")
                 async def echo(a0, a1, a2, a3, a4, a5, a6, a7) -> dict:
                     assert mode is None
-                    return dict(a0=a0, a7=a7)
+                    return {"a0": a0, "a7": a7}
 
                 assert await echo(**many) == {"a0": many["a0"], "a7": many["a7"]}
         assert await _arguments(record, "r", 1) == many

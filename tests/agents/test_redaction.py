@@ -1,4 +1,4 @@
-"""Redaction: a secret is nowhere in what is stored, and a live call gets it back from a provider."""
+"""Redaction: a secret is nowhere in what is stored; a live call gets it from a provider."""
 
 import base64
 import re
@@ -102,13 +102,9 @@ async def test_a_redacted_call_is_the_same_call(lab: Lab):
     """
     async with lab.connect() as record:
         ran = []
-        for options in (
-            {"redact": {"key": SECRET}},
-            {"redact": {"key": "sk-rotated-rotated"}},
-            {"redact": {"key": "sk-rotated-rotated"}, "mode": "strict"},
-        ):
-            key = options["redact"]["key"]
-            async with record.run(run="r", **options) as session:
+        rotated = "sk-rotated-rotated"
+        for key, mode in ((SECRET, None), (rotated, None), (rotated, "strict")):
+            async with record.run(run="r", redact={"key": key}, mode=mode) as session:
 
                 @session.tool(effects="once")
                 async def call(key: str, header: str) -> str:
@@ -167,27 +163,29 @@ async def test_without_a_provider_nothing_runs(lab: Lab, provider, stream):
     no budget.
     """
     rules = [hansard.budget("one", 1)]
-    async with lab.connect(secrets=provider, gate=rules) as record:
-        async with record.run(run="r") as session:
+    async with (
+        lab.connect(secrets=provider, gate=rules) as record,
+        record.run(run="r") as session,
+    ):
 
-            @session.tool(effects="once")
-            async def call(key: object) -> str:
-                assert key == "plain"
-                return "done"
+        @session.tool(effects="once")
+        async def call(key: object) -> str:
+            assert key == "plain"
+            return "done"
 
-            @session.tool(effects="once")
-            async def items(key: object):
-                raise AssertionError
-                yield
+        @session.tool(effects="once")
+        async def items(key: object):
+            assert key is None
+            yield key
 
-            with pytest.raises(hansard.SecretUnavailable, match="needs the secret 'key'") as error:
-                if stream:
-                    _ = [item async for item in items(Secret("key"))]
-                else:
-                    await call(Secret("key"))
-            assert error.value.name == "key"
-            assert session.state.steps == {}
-            assert await call("plain") == "done"
+        with pytest.raises(hansard.SecretUnavailable, match="needs the secret 'key'") as error:
+            if stream:
+                _ = [item async for item in items(Secret("key"))]
+            else:
+                await call(Secret("key"))
+        assert error.value.name == "key"
+        assert session.state.steps == {}
+        assert await call("plain") == "done"
 
 
 def test_a_secret_too_short_to_look_for_is_refused(record):

@@ -1,8 +1,9 @@
-"""Scopes: calls side by side keep their places, whoever ends first; calls without one are refused."""
+"""Scopes: calls side by side keep their places, whoever ends first; without one: refused."""
 
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -62,9 +63,7 @@ async def test_an_edit_in_one_branch_leaves_the_others_as_they_were(lab: Lab):
                     ran.append(name)
                     return name
 
-                await session.gather(
-                    lambda: work("a"), lambda: work("edited" if edited else "b")
-                )
+                await session.gather(lambda: work("a"), lambda: work("edited" if edited else "b"))
                 await work("after")
             assert sorted(ran) == (["after", "edited"] if edited else ["a", "after", "b"])
 
@@ -105,9 +104,15 @@ def test_threads_are_scopes_joined_when_their_result_is_asked_for(record):
                 return work("late")
 
             one = session.thread(late)
-            two = session.thread(lambda: (work("early"), slow.set()))
+
+            def early() -> str:
+                found = work("early")
+                slow.set()
+                return found
+
+            two = session.thread(early)
             assert one.result() == "late"
-            assert two.result()[0] == "early"
+            assert two.result() == "early"
             assert one.result() == "late"
             work("after")
     steps = record.state("r").agents["agent"].steps.values()
@@ -244,3 +249,32 @@ async def test_scopes_nest(lab: Lab):
             assert len(ran) == (4 if mode is None else 0)
         scopes = sorted(step.scope for step in await record.steps("r"))
         assert scopes == ["/0.0/0.0", "/0.0/0.1", "/0.1/0.0", "/0.1/0.1"]
+
+
+@twins
+async def test_branches_may_begin_while_a_stream_is_read(lab: Lab):
+    """For each item of an open stream a gather: its calls, and those after the stream, replay."""
+    async with lab.connect() as record:
+        for mode in (None, "strict", "resume"):
+            ran: list[str] = []
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects="pure")
+                async def read():
+                    for name in "abc":
+                        yield name
+
+                @session.tool(effects="once")
+                async def work(name: str) -> str:
+                    ran.append(name)
+                    return name * 2
+
+                found = []
+                async for name in read():
+                    branch = partial(work, name)
+                    found += await session.gather(branch, branch)
+                    found.append(await work(name))
+                assert found == ["aa"] * 3 + ["bb"] * 3 + ["cc"] * 3
+                await work("after")
+                await session.gather(lambda: work("last"))
+            assert len(ran) == (11 if mode is None else 0)

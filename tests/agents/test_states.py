@@ -2,6 +2,8 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,9 +14,12 @@ import hansard
 from hansard.bus import _chunks
 from hansard.bus.codec import revive
 from hansard.domain import agent as agents
+from hansard.domain.ids import AgentStream
 from hansard.domain.snapshot import snapshot, snapshot_id
 from tests.agents.twins import Lab, twins
 from tests.domain import strategies
+
+STREAM = AgentStream("r", "writer", "ada")
 
 
 async def _busy(record, run="r", **options):
@@ -54,7 +59,7 @@ async def test_the_state_at_every_version_is_a_fresh_fold(lab: Lab):
     """
     async with lab.connect() as record:
         await _busy(record)
-        commits = [s for s in await record.commits("r") if getattr(s.stream, "agent", None)]
+        commits = [s for s in await record.commits("r") if isinstance(s.stream, AgentStream)]
         events = [(s, e) for s in commits for e in s.commit.events]
         states = [agents.fold(agents.initial(), [revive(e) for _, e in events[:k]])
                   for k in range(len(events) + 1)]  # fmt: skip
@@ -67,7 +72,7 @@ async def test_the_state_at_every_version_is_a_fresh_fold(lab: Lab):
                 f"ada@{last}",
                 stored.commit.id,
                 *(event.id for event in stored.commit.events),
-                snapshot_id(stored.stream, last),
+                snapshot_id(STREAM, last),
             ]
             for at in points:
                 view = await record.state("r", at)
@@ -102,7 +107,8 @@ async def test_snapshots_stand_before_and_after_each_call(lab: Lab):
     """
     async with lab.connect() as record:
         await _busy(record, conversation="c")
-        chain, state, times = [], agents.initial(), {}
+        chain: list[Any] = []
+        state, times = agents.initial(), {}
         for stored in await record.commits("r"):
             if getattr(stored.stream, "agent", None) is None:
                 continue
@@ -110,7 +116,7 @@ async def test_snapshots_stand_before_and_after_each_call(lab: Lab):
                 agents.evolve(state, revive(event))
                 times[state.version] = stored.time
                 if state.call_version == state.version:
-                    chain.append(snapshot(stored.stream, state, times, stored.time))
+                    chain.append(snapshot(STREAM, state, times, stored.time))
         parents = [made.parent_snapshot for made in chain]
     assert parents == [None, *(made.snapshot_id for made in chain[:-1])]
     tools = [made.tool_execution.tool_name for made in chain]
@@ -135,7 +141,7 @@ def test_with_and_without_snapshots_a_state_is_the_same(events, chunks):
     """Put together from stored chunks, a state equals the fold, wherever the chunks are cut."""
     cuts = sorted({len(events) * i // chunks for i in range(chunks + 1)})
     state = agents.initial()
-    for begin, end in zip(cuts, cuts[1:], strict=False):
+    for begin, end in pairwise(cuts):
         after = agents.fold(state, events[begin:end])
         chunk = _chunks.read(_chunks.make(state, after, 1))
         assert chunk is not None
@@ -162,7 +168,10 @@ def test_two_agents_of_one_run_work_in_one_process(record):
     view = record.state("r")
     assert view.life.status == "completed"
     assert view.life.roster == {"ada": "writer", "bob": "reader"}
-    assert [bytes(s.arguments) for s in view.agent("ada").steps.values()] == [b'{"x":1}', b'{"x":3}']
+    assert [bytes(s.arguments) for s in view.agent("ada").steps.values()] == [
+        b'{"x":1}',
+        b'{"x":3}',
+    ]
     assert [bytes(s.arguments) for s in view.agent("bob").steps.values()] == [b'{"x":2}']
     assert (ada.agent, bob.role) == ("ada", "reader")
 
@@ -170,14 +179,13 @@ def test_two_agents_of_one_run_work_in_one_process(record):
 @twins
 async def test_a_second_role_for_an_agent_is_refused(lab: Lab):
     """Another role is another agent: refused whichever connection asks, with nothing written."""
-    async with lab.connect() as record, lab.connect() as other:
-        async with record.run(run="r") as session:
-            before = await record.commits("r")
-            with pytest.raises(hansard.Refused, match="has role 'writer' in this run, not 'reader'"):
-                async with other.run(run="r", role="reader"):
-                    raise AssertionError
-            assert await record.commits("r") == before
-            await session.checkpoint("still here")
+    async with lab.connect() as record, lab.connect() as other, record.run(run="r") as session:
+        before = await record.commits("r")
+        with pytest.raises(hansard.Refused, match="has role 'writer' in this run, not 'reader'"):
+            async with other.run(run="r", role="reader"):
+                raise AssertionError
+        assert await record.commits("r") == before
+        await session.checkpoint("still here")
 
 
 def test_agents_that_join_at_once_all_get_in(data_dir, workspace):
@@ -207,7 +215,11 @@ async def test_a_run_that_failed_says_so(lab: Lab):
                 message = "enough"
                 raise ValueError(message)
         life = (await record.state("r")).life
-        assert (life.status, life.error.type, life.error.message) == ("failed", "ValueError", "enough")
+        assert (life.status, life.error.type, life.error.message) == (
+            "failed",
+            "ValueError",
+            "enough",
+        )
         assert (await record.state("r")).agent("ada").left == "failed"
         async with record.run(run="r"):
             assert (await record.state("r")).life.status == "open"

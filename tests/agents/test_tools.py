@@ -18,11 +18,11 @@ async def test_a_recorded_call_is_answered_without_running(lab: Lab):
     """Live the body runs once; a resume returns the recorded value with no body run and records
     nothing but the resume itself.
     """
-    ran = []
+    ran: list[int] = []
+    run: str | None = None
     async with lab.connect() as record:
         for mode in (None, None, "resume", "live"):
-            options = {"run": run, "mode": mode} if ran else {}  # noqa: F821 -- set by the first
-            async with record.run(**options) as session:
+            async with record.run(run=run, mode=mode) as session:
 
                 @session.tool(effects="pure")
                 async def double(x: int, by: int = 2) -> int:
@@ -32,6 +32,7 @@ async def test_a_recorded_call_is_answered_without_running(lab: Lab):
                 assert [await double(2), await double(x=3), await double(2)] == [4, 6, 4]
                 run = session.run
         assert ran == [2, 3, 2]
+        assert run is not None
         tags = await record.tags(run)
     assert tags.count("step.completed.v1") == 3
     assert tags.count("agent.session_began.v1") == 4
@@ -89,10 +90,10 @@ def test_methods_are_tools(record):
     first, second = Mailer("ada"), Mailer("bob")
     with record.run("w") as session:
         assert first.send("cy") == "ada -> cy"
-        assert first.post("cy") == "ada => cy"  # type: ignore[comparison-overlap] # the sync client ran it
+        assert first.post("cy") == "ada => cy"
     with record.run(run=session.run) as again:
         assert second.send(to="cy") == "ada -> cy"
-        assert second.post("cy") == "ada => cy"  # type: ignore[comparison-overlap] # the sync client ran it
+        assert second.post("cy") == "ada => cy"
     assert (first.sent, second.sent) == (["cy", "cy"], [])
     [step, _] = again.state.steps.values()
     assert bytes(step.arguments) == b'{"to":"cy"}'
@@ -101,7 +102,7 @@ def test_methods_are_tools(record):
 def test_a_tool_of_no_session_needs_one(record):
     """Outside a run a module-level tool says what to do, and nothing runs."""
     mailer = Mailer("ada")
-    with pytest.raises(hansard.ToolError, match="inside 'with record.run"):
+    with pytest.raises(hansard.ToolError, match=r"inside 'with record\.run"):
         mailer.send("cy")
     assert mailer.sent == []
 
@@ -135,7 +136,7 @@ def test_both_clients_take_both_kinds_of_function(data_dir, workspace):
 
             with pytest.warns(hansard.ToolChanged):
                 one = await at_once(1)  # type: ignore[misc] # the async client awaits every tool
-            return one, await here(1)  # type: ignore[misc] # the same
+            return one, await here(1)  # type: ignore[misc] # as the line above
 
     assert asyncio.run(replay()) == (2, 3)
 
@@ -222,8 +223,7 @@ async def test_exceptions_come_back_as_they_were(lab: Lab):
     async with lab.connect() as record:
         run = None
         for mode in (None, "strict", "offline", "resume"):
-            options = {"run": run, "mode": mode} if run else {}
-            async with record.run(**options) as session:
+            async with record.run(run=run, mode=mode) as session:
 
                 @session.tool(effects="once", raises=(Custom,))
                 async def fail(which: int) -> None:
@@ -292,7 +292,7 @@ class Broken(Exception):
         (lambda: Hidden("x"), Hidden),
         (lambda: _hidden()("x"), RecordedFailure),
         (lambda: ExceptionGroup("several", [ValueError("x")]), RecordedFailure),
-        (lambda: Broken(), Broken),
+        (Broken, Broken),
         (lambda: ValueError(object()), ValueError),
         (lambda: ValueError("\ud800"), ValueError),
         (lambda: ValueError("x" * 100_000), ValueError),
@@ -355,7 +355,7 @@ def test_a_call_that_the_function_would_refuse_is_a_type_error(record):
 
 
 def test_what_a_tool_is_told_by_is_kept(record):
-    """Name, docstring and signature of the function stay on the tool; `name=` renames the record."""
+    """Name, docstring and signature stay on the tool; `name=` renames it in the record."""
     with record.run("w") as session:
 
         @session.tool(effects="pure", name="Suche", version="3", kind="model")

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ class SyncTool:
         self.raw = tool
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Something to await, or to iterate."""
         if self.raw.spec.is_stream:  # type: ignore[attr-defined] # a hansard.Tool
             return self._iterate(*args, **kwargs)
         return self._call(*args, **kwargs)
@@ -117,7 +118,7 @@ class TwinSession:
             return found
         return list(self.raw.gather(*(functools.partial(_run, branch) for branch in branches)))
 
-    async def resumable(self, items: Any, **options: Any) -> AsyncIterator[Any]:
+    async def resumable(self, items: Any, **options: Any) -> AsyncGenerator[Any, None]:
         """The items not yet done."""
         if self.is_async:
             async for item in self.raw.resumable(items, **options):

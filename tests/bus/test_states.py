@@ -126,6 +126,17 @@ def _whole_at(stored: Stored) -> int:
     return stored.position if tx is None else stored.position - tx.index + tx.count - 1
 
 
+async def test_a_vector_is_what_the_states_of_that_point_say(world):
+    """What a fork holds is read without the states, and is the same."""
+    for run in world.runs:
+        own = await world.log.read_run(run)
+        for stored in own[::9]:
+            states = world.states()
+            up_to = AtPosition(_whole_at(stored))
+            view = await states.run(run, up_to)
+            assert await world.states().vector(run, up_to) == (view.life, view.vector)
+
+
 async def test_the_same_point_said_in_every_way_is_the_same_state(world):
     """A version, a position, a time, a commit id and an event id of one commit agree."""
     run = world.runs[0]

@@ -14,7 +14,7 @@ from hansard.domain.events import Event
 from hansard.domain.steps import Effects, Failure, Verdict
 from hansard.domain.values import SAFE_INT, Secret
 
-text = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+text = st.text(st.characters(codec="utf-8"), max_size=12)
 """Any text that UTF-8 can carry."""
 
 scalars = st.one_of(
@@ -72,7 +72,7 @@ python_values = st.recursive(
 )
 """What a tool may be given or return: all the kinds that have a tag, nested in each other."""
 
-# Histories are about order, not about payloads: one draw a command, from a pool of few of each kind.
+# Histories are about order, not payloads: one draw a command, from a pool of few of each kind.
 _RAWS = [msgspec.Raw(raw) for raw in (b"null", b'{"a":[]}')]
 _FAILURES = [Failure("ValueError", "no"), Failure("TimeoutError", "")]
 
@@ -105,7 +105,7 @@ def _step_events(n: int) -> list[steps.StepEvent]:
     ]
 
 
-FACTS = [
+FACTS: list[agent.Fact] = [
     *(agent.CheckpointSaved(name=f"c{i}", data=_RAWS[i], fingerprint=f"k{i}") for i in (0, 1)),
     agent.MessageAdded(role="user", content=_RAWS[1], fingerprint="m0", tokens=3),
     agent.MessageAdded(role="assistant", content=_RAWS[0], fingerprint="m1"),
@@ -116,7 +116,7 @@ FACTS = [
 BEGIN = agent.Begin("ada", "writer", "1", "1")
 _AGENT_COMMANDS: list[agent.Command] = [
     *(agent.Tell(event) for number in (1, 1, 2, 3) for event in _step_events(number)),
-    *map(agent.Note, FACTS),
+    *(agent.Note(fact) for fact in FACTS),
     *(
         agent.Declare(steps.ToolDeclared(tool=tool, effects=Effects.PURE, source=source))
         for tool in ("read", "send")

@@ -189,7 +189,7 @@ def test_an_attempt_opens_a_step_that_did_not_complete(before):
     ],
 )
 def test_a_settlement_says_what_is_true(before, verdict, status):
-    """Doubt is settled by what happened; divergence by what to do. Settling twice is settling once."""
+    """Doubt is settled by what happened, divergence by what to do; twice is once."""
     digest = "one" if verdict is Verdict.HAPPENED else ""
     story = a_call().given(*before)
     story.when(Tell(_settled(verdict, digest))).then(_settled(verdict, digest))
@@ -252,7 +252,7 @@ def test_what_the_state_says_of_its_facts():
 
 
 def test_alternatives_may_be_told_in_three_ways():
-    """A text is an id; a dict and an Alternative are taken as they are; anything else is refused."""
+    """A text is an id; a dict and an Alternative are taken as they are; nothing else is."""
     given = ["a", {"id": "b", "score": 1, "rejected_because": "late"}, Alternative("c")]
     assert agent.alternatives(given) == (
         Alternative("a"),

@@ -19,7 +19,7 @@ def _once(state, command, fold, decide):
 
 @given(strategies.agent_histories, strategies.agent_commands)
 def test_an_agent_s_command_yields_its_events_once(events, command):
-    """Told, noted, declared or left twice is told once; only `Begin` takes a new epoch each time."""
+    """Told, noted, declared or left twice is once; only `Begin` takes a new epoch each time."""
     state = agent.fold(agent.initial(), events)
     first, second = _once(state, command, agent.fold, agent.decide)
     if isinstance(command, agent.Begin):
@@ -35,7 +35,7 @@ def test_a_run_s_command_yields_its_events_once(events, command):
     """Stating of a run what is so already states nothing; beginning it twice is refused."""
     state = run.fold(run.initial(), events)
     try:
-        first, second = _once(state, command, run.fold, run.decide)
+        _, second = _once(state, command, run.fold, run.decide)
     except Refused:
         assert isinstance(command, RunStarted | RunForked)
     else:
@@ -65,7 +65,7 @@ def test_what_is_decided_can_be_folded(events, command):
 def test_an_outcome_stands(commands):
     """Whatever is told to an agent, the result of a completed step is never replaced."""
     state = agent.initial()
-    results = {}
+    results: dict[int, bytes] = {}
     for command in commands:
         for event in strategies.happened([command], state, agent.fold, agent.decide):
             state = agent.fold(state, [event])

@@ -1,4 +1,4 @@
-"""Fingerprints: the RFC 8785 form, against the `rfc8785` package as oracle, and what they tell apart."""
+"""Fingerprints: the RFC 8785 form, with the `rfc8785` package as oracle; what they tell apart."""
 
 import json
 import struct
@@ -27,7 +27,7 @@ def test_the_canonical_form_is_that_of_rfc_8785(value):
     assert canonical(value) == rfc8785.dumps(value)
 
 
-@given(st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), st.integers(0, 9)))
+@given(st.dictionaries(st.text(st.characters(codec="utf-8")), st.integers(0, 9)))
 def test_keys_are_sorted_by_utf_16(value):
     """Key order is that of UTF-16 code units, which differs from code points beyond U+FFFF."""
     assert canonical(value) == rfc8785.dumps(value)
@@ -95,9 +95,9 @@ def test_the_borders_of_parts_count(one, other):
     assert (digest(*one) == digest(*other)) == (one == other)
 
 
-def test_a_digest_is_32_characters_of_base64url():
-    """192 bits: short enough for every step, long enough never to meet by chance."""
-    assert len(digest(b"x")) == 32
+def test_a_digest_is_24_characters_of_base64url():
+    """144 bits: short enough for every step, long enough never to meet by chance."""
+    assert len(digest(b"x")) == 24
     assert set(digest(b"x")) <= set(
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     )
@@ -105,8 +105,8 @@ def test_a_digest_is_32_characters_of_base64url():
 
 def test_digests_never_change():
     """A digest is in the record for ever: these bytes are the storage format."""
-    assert digest(b"a", b"") == "xIVeqTfZvGcqGPGiMY_W3H3USdDdNPBs"
-    assert call_base("t", "1", "ada", "", b"{}") == "QXQvd2bzOwcQkSP7ve0V82IJSiGuowtF"
+    assert digest(b"a", b"") == "xIVeqTfZvGcqGPGiMY_W3H3U"
+    assert call_base("t", "1", "ada", "", b"{}") == "QXQvd2bzOwcQkSP7ve0V82IJ"
 
 
 def test_each_part_of_a_call_makes_it_another_call():

@@ -1,6 +1,7 @@
 """Folding: a state is what its events say, at every version, whoever else holds an earlier one."""
 
 import copy
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hansard.domain.errors import Refused
 from hansard.domain.events import REGISTRY
 from tests.domain import strategies
 
-AGGREGATES = {
+AGGREGATES: dict[str, tuple[Any, Any, Any]] = {
     "agent": (agent.initial, agent.fold, strategies.agent_histories),
     "run": (run.initial, run.fold, strategies.run_histories),
     "budget": (budget.BudgetState, budget.fold, strategies.budget_histories),

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from hansard.domain import agent, steps
 from hansard.domain.ids import AgentStream
-from hansard.domain.snapshot import Snapshot, snapshot, snapshot_id
+from hansard.domain.snapshot import Snapshot, SnapshotResult, snapshot, snapshot_id
 from hansard.domain.steps import Effects, Failure
 from tests.domain import strategies
 
@@ -64,7 +64,7 @@ def test_before_and_after_a_call_are_two_snapshots_of_one_chain():
     assert before.tool_execution.parameters == {"to": ("a",)}
     assert after.tool_execution is not None
     assert after.tool_execution.tool_name == "send"
-    assert msgspec.structs.astuple(after.tool_execution.result) == ("completed", {1}, 1.5)
+    assert after.tool_execution.result == SnapshotResult("completed", {1}, 1.5)
 
 
 def test_a_failure_is_a_result_too():

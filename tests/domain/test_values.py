@@ -16,7 +16,6 @@ from uuid import UUID
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from hansard.domain import values
 from hansard.domain.errors import BadValue
@@ -137,10 +136,10 @@ def test_records_and_subclasses_are_recorded_as_what_they_hold(value, plain):
 def test_sets_inside_records_have_one_order():
     """Two equal records are the same arguments, however Python happens to order their sets."""
     names = [f"name-{i}" for i in range(40)]
-    one, other = Point(1, set(names)), Point(1, set(reversed(names)))
-    assert recorded(one) == recorded(other)
-    assert recorded(set(names)) == recorded(set(reversed(names)))
-    assert values.plain(one)["tags"] == {"$set": sorted(names)}
+    forwards, backwards = {*names}, {*names[::-1]}
+    assert recorded(Point(1, forwards)) == recorded(Point(1, backwards))
+    assert recorded(forwards) == recorded(backwards)
+    assert values.plain(Point(1, forwards))["tags"] == {"$set": sorted(names)}
 
 
 @pytest.mark.parametrize(
@@ -157,9 +156,9 @@ def test_sets_inside_records_have_one_order():
         {"a": [1, {"b": object()}]},
         {object(): 1},
         {(1, object()): 1},
-        (i for i in ()),
+        iter("generated"),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,  # a repr has an address, which differs by worker
 )
 def test_what_cannot_be_recorded_is_refused(value):
     """Anything without a plain form is BadValue: nothing is pickled, nothing is guessed."""
@@ -234,7 +233,7 @@ def test_a_value_that_holds_itself_is_refused():
         Decimal("sNaN"),
         Decimal("Infinity"),
         decimal.Decimal("1E+999999"),
-        datetime.max,
+        datetime.max,  # noqa: DTZ901 -- a time without a zone is a value, too
         datetime(2026, 3, 29, 2, 30, fold=0, tzinfo=UTC),
         date.min,
         time.max,
@@ -333,7 +332,7 @@ def _scrub(text: str) -> str | Secret:
     ids=repr,
 )
 def test_a_secret_is_nowhere_in_the_recorded_bytes(value):
-    """Wherever a secret stands in a value, inside texts, keys, bytes and records: it is taken out."""
+    """Wherever a secret stands in a value, in texts, keys, bytes and records: it is taken out."""
     raw = bytes(values.dump(values.plain(value, scrub=_scrub)))
     assert b"hunter2" not in raw
     assert "hunter2" not in repr(values.load(raw))
@@ -364,9 +363,7 @@ class _Odd(Mapping[str, int]):
         return 1
 
 
-def test_other_mappings_are_refused_or_plain():
-    """A mapping that is no dict is either its items or refused, never its repr."""
-    try:
-        assert values.plain(_Odd()) == {"a": 1}
-    except BadValue as refusal:
-        assert "_Odd cannot be recorded" in str(refusal)
+def test_other_mappings_are_refused():
+    """A mapping that is no dict is refused, never recorded as its repr."""
+    with pytest.raises(BadValue, match="_Odd cannot be recorded"):
+        values.plain(_Odd())

@@ -55,6 +55,7 @@ def test_what_a_kill_leaves_and_what_resuming_does_about_it(stage, evidence, pol
     cell = CELLS[policy, point]
     stage.killed_at("matrix", point, policy=policy)
     assert len(stage.world.read()) == cell.killed
+    assert len(stage.world.read("bodies")) == 1  # nothing goes on before the receipt is there
 
     report = stage.go_on("matrix", policy=policy)
     if cell.doubt:

@@ -40,6 +40,8 @@ class Tally:
         self.kills = 0
         self.runs = 0
         self.acks = 0
+        self.lost = 0
+        self.repeated = 0
         self.doubts: collections.Counter[str] = collections.Counter()
 
 
@@ -89,13 +91,16 @@ def _until_done(stage: Stage, chance: random.Random, tally: Tally, kills: int) -
 def _check(stage: Stage, tally: Tally) -> None:
     effects = stage.world.read()
     once = sorted((line["tool"], line["word"]) for line in effects if line["tool"] != "put")
+    tally.repeated += len(once) - len(set(once))
     assert once == ONCE
     keys = collections.defaultdict(set)
     for line in effects:
         keys[line["tool"], line["word"]].add(line["key"])
     assert len(keys["put", "note"]) == len(keys["put", "right"]) == 1
     assert keys["put", "note"] != keys["put", "right"]
-    assert stage.lost() == []
+    lost = stage.lost()
+    tally.lost += len(lost)
+    assert lost == []
     tally.acks += len(stage.acks())
     assert stage.view().life.status == "completed"
     stream = AgentStream(stage.run, "worker", "worker")
@@ -128,8 +133,8 @@ def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(stage, evidence, 
         kills=tally.kills,
         runs=tally.runs,
         acknowledged=tally.acks,
-        lost=0,
-        repeated=0,
+        lost=tally.lost,
+        repeated=tally.repeated,
         settled_as_happened=tally.doubts["happened"],
         settled_as_not_happened=tally.doubts["did_not_happen"],
     )

@@ -1,7 +1,6 @@
 """JSONTestSuite as payloads: what JSON parsers make of it is recorded exactly or refused."""
 
 import json
-import math
 
 import msgspec
 import pytest
@@ -36,11 +35,6 @@ def _parsed(raw):
         return [json.loads(raw)]
     except (ValueError, RecursionError):
         return None
-
-
-def _finite(value):
-    """A parsed value with NaN and infinities told apart from each other but equal to themselves."""
-    return json.loads(json.dumps(value)) if not isinstance(value, float) else value
 
 
 def test_every_parsed_value_comes_back_exactly_or_is_refused(suite):
@@ -95,12 +89,14 @@ def test_all_of_it_through_a_recorded_tool(suite, data_dir, workspace):
     """
     parsed = {name: _parsed(raw) for name, raw in suite.items()}
     with hansard.connect(workspace, data_dir=data_dir) as record:
+        ran: list[bytes] = []
+        told = 0
         for mode in (None, "strict"):
             with record.run("w", run="r", mode=mode) as session:
 
                 @session.tool(effects="pure")
                 def echo(value: object, raw: bytes) -> list[object]:
-                    assert mode is None
+                    ran.append(raw)
                     return [value, raw]
 
                 told = 0
@@ -112,8 +108,6 @@ def test_all_of_it_through_a_recorded_tool(suite, data_dir, workspace):
                         with pytest.raises(BadValue):
                             echo(value, raw)
                         continue
-                    if isinstance(value, float) and math.isnan(value):
-                        continue
                     assert same(echo(value, raw), [value, raw]), name
                     told += 1
-        assert len(record.state("r").agents["agent"].steps) == told
+        assert len(record.state("r").agents["agent"].steps) == told == len(ran)

@@ -35,6 +35,7 @@ from hansard.agents.secrets import reveal
 from hansard.bus.blobs import Blobs
 from hansard.domain import values
 from hansard.domain.agent import Tell
+from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import call_base, canonical
 from hansard.domain.steps import (
     Effects,
@@ -101,12 +102,16 @@ class Core:
             raise payloads.too_large(f"the arguments of {spec.name}", len(form))
         scope = self.scope(spec.name)
         base = call_base(spec.name, spec.version, self.stream.agent, scope.path, form)
-        place, step = self.ledger.place(scope, base)
         if spec.name not in self._checked:
             self._check_source(spec)
+        place, step = self.ledger.place(scope, base)
         return Call(spec, arguments, plain, form, place, step, spec.effects)
 
     def _check_source(self, spec: ToolSpec) -> None:
+        said = [spec.name, spec.version, spec.kind]
+        where = "name, version or kind of a tool"
+        if values.plain(said, where, self.settings.scrub) != said:
+            raise BadValue(where, "it holds a secret", "leave the secret out of it")
         self._checked.add(spec.name)
         before = self.ledger.state.tools.get(spec.name)
         if before is None or self.settings.mode is Mode.OFFLINE:
@@ -203,12 +208,13 @@ class Core:
             if step.is_open:
                 raise InDoubt(self.stream.run, self.stream.agent, step)
             return step
+        later = self._in_parent(step) if step.is_open else None
+        if later is not None:
+            yield from self._ask(call)
+            call.take_up(step)
+            yield from self.doubts.adopt(call, later)
+            return self.ledger.state.steps[call.number]
         call.take_up(step)
-        if step.version <= self.ledger.inherited and step.is_open:
-            later = self.parent_calls.get(step.call)
-            if later is not None and is_final(later):
-                yield from self.doubts.adopt(call, later)
-                return self.ledger.state.steps[call.number]
         settled: Step | None = None
         if step.is_open or (step.status is Status.FAILED and not step.safe):
             if call.effects is Effects.RECONCILE:
@@ -216,6 +222,7 @@ class Core:
             elif call.effects is Effects.ONCE:
                 settled = yield from self.doubts.settle(step)
         if settled is None and self.settings.shadows and call.has_effects:
+            yield from self._ask(call)
             yield from self.doubts.shadow(call)
             return self.ledger.state.steps[call.number]
         return settled
@@ -228,6 +235,7 @@ class Core:
         if not call.has_effects:
             return None
         if self.settings.shadows:
+            yield from self._ask(call)
             yield from self.doubts.shadow(call, old, self.parent_calls.get(call.place.call))
             return self.ledger.state.steps[call.number]
         if old is None or old.status in (Status.BLOCKED, Status.NOT_DONE):
@@ -236,11 +244,28 @@ class Core:
         if call.effects is Effects.IDEMPOTENT or (old.status is Status.FAILED and old.safe):
             return None
         if old.is_open:
-            call.take_up(old)
-            if call.effects is Effects.RECONCILE:
-                return (yield from self.doubts.ask_world(call, old))
-            return (yield from self.doubts.settle(old))
+            # Its outcome is put where the call stands now, so that the next replay finds it there.
+            ask = self.doubts.ask_world if call.effects is Effects.RECONCILE else self._settle
+            settled = yield from ask(call, old)
+            if settled is None:
+                return None
+            yield from self.doubts.adopt(call, settled)
+            return self.ledger.state.steps[call.number]
         return (yield from self.doubts.diverged(call, old))
+
+    def _settle(self, _: Call, step: Step) -> Flow[Step | None]:
+        return (yield from self.doubts.settle(step))
+
+    def _in_parent(self, step: Step) -> Step | None:
+        """What an intent that is open in a fork came to in its parent: the same step or call."""
+        inherited = step.version <= self.ledger.inherited
+        if self.settings.parent is None or not (inherited or self.settings.shadows):
+            return None
+        same = self.settings.parent.steps.get(step.number) if inherited else None
+        for found in (same, self.parent_calls.get(step.call)):
+            if found is not None and found.status in (Status.COMPLETED, Status.FAILED):
+                return found
+        return None
 
     # Gate
 
@@ -281,14 +306,16 @@ class Core:
             yield Io(functools.partial(self._budgets.spend, budget, name, 0.0))
 
     def budget_call(self, call: Call) -> str:
-        """What a budget knows this attempt of a call by."""
+        """What a budget knows this attempt of a call by: an earlier session's is another."""
         if not call.number:
             call.number = self.ledger.next_step()
-        return f"{self.stream.agent}#{call.number}.{call.attempt}"
+        return f"{self.stream.agent}#{call.number}.{call.attempt}@{self.ledger.state.epoch}"
 
     def _blocked(self, call: Call, rule: str, reason: str) -> Flow[None]:
-        if call.step is None or not is_final(call.step):
-            told = [] if call.told else [Tell(self.outcomes.request(call))]
+        step = self.ledger.state.steps.get(call.number)
+        untouched = call.step is not None and not call.told
+        if not untouched and (step is None or not is_final(step)):
+            told = [] if call.told else [Tell((yield from self.outcomes.requested(call)))]
             reason = recordable(reason, self.settings.scrub)
             event = StepBlocked(step=call.number, rule=rule, reason=reason)
             yield from self.outcomes.tell(*told, Tell(event))

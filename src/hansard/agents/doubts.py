@@ -48,9 +48,7 @@ class Doubts:
             said = self.settings.settle(old)
             if isinstance(said, Verdict) and said in (Verdict.REUSE, Verdict.RUN_AGAIN):
                 verdict = said
-                yield from self.outcomes.tell(
-                    Tell(self._settled(old, verdict, _named("policy", self.settings.settle)))
-                )
+                yield from self._settled(old, verdict, _named("policy", self.settings.settle))
         if verdict is Verdict.REUSE:
             yield from self.adopt(call, old)
             return self.ledger.state.steps[call.number]
@@ -60,15 +58,19 @@ class Doubts:
         now = f"{call.spec.name} {call.canonical.decode()[:200]} after {list(call.place.after)}"
         raise Diverged(self.stream.run, self.stream.agent, old, now)
 
-    def _settled(self, step: Step, verdict: Verdict, by: str, result: Any = None) -> StepSettled:
+    def _settled(self, step: Step, verdict: Verdict, by: str, result: Any = None) -> Flow[None]:
+        """Put a verdict on record, the blob of a large result before it."""
         plain = values.plain(result, "settled result", self.settings.scrub)
-        return StepSettled(
+        packed = payloads.pack(plain, "settled result")
+        yield from self.outcomes.put(packed.blobs)
+        event = StepSettled(
             step=step.number,
             verdict=verdict,
             by=by,
-            result=payloads.pack(plain).raw if verdict is Verdict.HAPPENED else values.dump(None),
+            result=packed.raw,
             digest=digest(canonical(plain)) if verdict is Verdict.HAPPENED else "",
         )
+        yield from self.outcomes.tell(Tell(event))
 
     def settle(self, step: Step) -> Flow[Step | None]:
         """A policy's word on a doubt, or the error that asks a person."""
@@ -78,12 +80,10 @@ class Doubts:
     def _believe(self, step: Step, said: Any, by: str) -> Flow[Step | None]:
         match said:
             case Happened(result):
-                yield from self.outcomes.tell(
-                    Tell(self._settled(step, Verdict.HAPPENED, by, result))
-                )
+                yield from self._settled(step, Verdict.HAPPENED, by, result)
                 return self.ledger.state.steps[step.number]
             case DidNotHappen():
-                yield from self.outcomes.tell(Tell(self._settled(step, Verdict.DID_NOT_HAPPEN, by)))
+                yield from self._settled(step, Verdict.DID_NOT_HAPPEN, by)
                 return None
             case _:
                 raise InDoubt(self.stream.run, self.stream.agent, step)
@@ -106,8 +106,10 @@ class Doubts:
 
     def adopt(self, call: Call, old: Step) -> Flow[None]:
         """Put an outcome that is on record elsewhere on record here."""
-        commands: list[Any] = [] if call.told else [self.outcomes.request(call)]
-        if old.streamed:
+        commands: list[Any] = [] if call.told else [(yield from self.outcomes.requested(call))]
+        # A stream settled as `happened` is what was said of it, not its items before the cut.
+        streamed = old.streamed and old.verdict is not Verdict.HAPPENED
+        if streamed:
             commands += [
                 StepYielded(step=call.number, index=index, items=(item,))
                 for index, item in enumerate(old.items)
@@ -118,7 +120,7 @@ class Doubts:
                     step=call.number,
                     result=old.result,
                     digest=old.digest,
-                    items=len(old.items) if old.streamed else None,
+                    items=len(old.items) if streamed else None,
                     closed=old.closed,
                     reused=old.number,
                 )

@@ -72,6 +72,7 @@ class Facts:
     def checkpoint(self, name: str, data: dict[str, Any]) -> Flow[None]:
         """State a checkpoint."""
         ids.name("checkpoint", name)
+        name = self._checkpoint_name(name)
         plain = self._plain(data, f"checkpoint {name!r}")
         scope = self.core.scope("checkpoint")
         mark, known = self._mark(scope, "checkpoint", [name, plain])
@@ -87,9 +88,12 @@ class Facts:
             )
             yield from self._note(fact, packed.blobs)
 
+    def _checkpoint_name(self, name: str) -> str:
+        return _text(self._plain(name, "checkpoint name"), "checkpoint name")
+
     def checkpoint_data(self, name: str) -> Flow[dict[str, Any] | None]:
         """The data of the newest checkpoint of a name."""
-        saved = self.core.ledger.state.checkpoints.get(name)
+        saved = self.core.ledger.state.checkpoints.get(self._checkpoint_name(name))
         if saved is None:
             return None
         plain = yield from self.core.outcomes.fetch(payloads.unpack(saved.data))
@@ -187,6 +191,7 @@ class Facts:
                 fingerprint=mark,
                 payload=packed.raw,
                 because=_text(plain[1], "hand-off because"),
+                after=scope.after,
             )
             yield from self._note(fact, packed.blobs)
 
@@ -256,6 +261,8 @@ class Progress:
         core = self._facts.core
         saved = core.ledger.state.checkpoints.get(self._name)
         if saved is None or saved.scope != self._scope.path:
+            return
+        if core.settings.mode.reads_only:  # a replay goes through all of it
             return
         data = yield from core.outcomes.fetch(payloads.unpack(saved.data))
         self._skip, self._skipped = data["done"], data["digest"]

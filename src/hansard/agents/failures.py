@@ -52,11 +52,12 @@ def _safe_text(error: BaseException, scrub: Scrub | None) -> str:
 
 def recordable(text: str, scrub: Scrub | None) -> str:
     """A text from outside as it may be recorded: short enough, in UTF-8, secrets taken out."""
+    scrubbed = scrub(text) if scrub is not None else text  # before a cut may leave half a secret
+    text = scrubbed if isinstance(scrubbed, str) else f"(secret {scrubbed.name})"
     text = text.encode(errors="backslashreplace").decode()
     if len(text) > MESSAGE_LENGTH_MAX:
         text = text[:MESSAGE_LENGTH_MAX] + f"... ({len(text):,} characters)"
-    scrubbed = scrub(text) if scrub is not None else text
-    return scrubbed if isinstance(scrubbed, str) else f"(secret {scrubbed.name})"
+    return text
 
 
 def failure_digest(recorded: Failure) -> str:

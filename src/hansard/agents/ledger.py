@@ -16,8 +16,9 @@ import msgspec
 from hansard.agents.scope import Scope
 from hansard.bus.writer import Pending, StreamWriter
 from hansard.domain import agent, fingerprint
-from hansard.domain.agent import AgentState, Command
+from hansard.domain.agent import AgentEvent, AgentState, Command, MessageAdded
 from hansard.domain.errors import Refused
+from hansard.domain.events import Event, Recorded
 from hansard.domain.ids import AgentStream
 from hansard.domain.steps import Status, Step, StepRequested
 
@@ -83,12 +84,20 @@ class Ledger:
         for step in state.steps.values():
             self._index(step)
         for noted in state.facts:
-            self._followed.update(getattr(noted.fact, "after", ()))
+            self._follow(noted.fact)
+            # A step that a fact names was begun, though it never got on record.
+            self._next = max(self._next, getattr(noted.fact, "step", None) or 0)
 
     def _index(self, step: Step) -> None:
         self._by_fingerprint[step.fingerprint] = step.number
         self._by_call[step.call] = step.number
         self._followed.update(step.after)
+
+    def _follow(self, event: Event) -> None:
+        """Take note of the steps that an event follows: the agent went on after them."""
+        self._followed.update(getattr(event, "after", ()))
+        if isinstance(event, MessageAdded) and event.step is not None:
+            self._followed.add(event.step)
 
     def next_step(self) -> int:
         """The number of a new step."""
@@ -143,7 +152,7 @@ class Ledger:
         """Decide, fold, and hand the events to the writer as one commit's worth.
 
         Returns a future to wait for, or None where nothing was new or `wait` is False. Raises
-        Refused, and what the writer was lost to.
+        Refused, BadValue, TooLarge, and what the writer was lost to.
         """
         with self.lock:
             if self._writer is None:
@@ -151,21 +160,25 @@ class Ledger:
                 raise Refused(message)
             if self._writer.lost is not None:
                 raise self._writer.lost
-            events = []
-            for command in commands:
-                decided = agent.decide(self.state, command)
-                for event in decided:
-                    agent.evolve(self.state, event)
-                    events.append(event)
-                    if isinstance(event, StepRequested):
-                        self._index(self.state.steps[event.step])
-                    self._followed.update(getattr(event, "after", ()))
-            if not events:
-                return None
-            done: Pending | None = self._pending() if wait else None
             writer = self._writer
-            self._post(lambda: writer.put(events, done))
+            done: Pending | None = None
+            events: list[Recorded] = []
+            try:
+                for command in commands:
+                    for event in agent.decide(self.state, command):
+                        events.append(writer.recorded(event))
+                        self._evolve(event)
+                done = self._pending() if events and wait else None
+            finally:  # what is folded is written, whatever the next event's error
+                if events:
+                    self._post(lambda: writer.put(events, done))
             return done
+
+    def _evolve(self, event: AgentEvent) -> None:
+        agent.evolve(self.state, event)
+        if isinstance(event, StepRequested):
+            self._index(self.state.steps[event.step])
+        self._follow(event)
 
     def expected(self, scope: Scope) -> str:
         """What the record has next in a scope, for the error that shows both sides."""

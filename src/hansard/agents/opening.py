@@ -18,7 +18,7 @@ from hansard.agents.budgets import LogBudgets
 from hansard.agents.conversations import turns
 from hansard.agents.core import Core
 from hansard.agents.errors import AgentError
-from hansard.agents.failures import failure
+from hansard.agents.failures import failure, recordable
 from hansard.agents.gate import GateRule
 from hansard.agents.ledger import Ledger, Mode
 from hansard.agents.outcomes import Settings, Settle
@@ -34,7 +34,7 @@ from hansard.domain import ids
 from hansard.domain import run as runs
 from hansard.domain.agent import AgentState, Begin, Leave
 from hansard.domain.conversation import RunJoined
-from hansard.domain.errors import HansardError, Refused
+from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.events import Actor
 from hansard.domain.ids import AgentStream, Lasting, Life
 from hansard.domain.run import (
@@ -89,9 +89,12 @@ class _Found(msgspec.Struct):
 async def _find(workspace: Workspace, run: str, agent: str, role: str) -> _Found:
     commits = await workspace.states.commits(Life(run))
     life = fold_life(commits)
-    if agent not in life.roster:
-        return _Found(life, agents.initial())
-    known = life.roster[agent]
+    parent: AgentState | None = None
+    if life.forked is not None:
+        parent = await workspace.states.agent(AgentStream(life.forked.parent, role, agent))
+    known = life.roster.get(agent)
+    if known is None:
+        return _Found(life, agents.initial(), parent)
     if known != role:
         message = (
             f"agent {agent!r} has role {known!r} in this run, not {role!r}: "
@@ -102,7 +105,6 @@ async def _find(workspace: Workspace, run: str, agent: str, role: str) -> _Found
     state = await workspace.states.agent(stream)
     if life.forked is None:
         return _Found(life, state)
-    parent = await workspace.states.agent(AgentStream(life.forked.parent, role, agent))
     return _Found(life, state, parent, life.forked.at.get(str(stream), 0))
 
 
@@ -120,6 +122,9 @@ async def open_agent(
     for kind in ("correlation", "traceparent", "conversation"):
         if getattr(options, kind) is not None:
             ids.name(kind, getattr(options, kind))
+    for field, kinds in (("on_behalf_of", tuple | list), ("program", str)):
+        if not isinstance(getattr(options, field), kinds):
+            raise BadValue(field, f"{getattr(options, field)!r:.80}", f"give a {kinds}")
     for principal in options.on_behalf_of:
         ids.name("on_behalf_of", principal)
     run = ids.name("run", options.run) if options.run is not None else workspace.clock.new_id()
@@ -176,7 +181,7 @@ async def _take_part(
             RunStarted(
                 workflow=ids.name("workflow", options.workflow),
                 conversation_id=conversation,
-                program=options.program,
+                program=recordable(options.program, scrubber(options.redact)),
                 labels=told_labels(options.labels, scrubber(options.redact)),
             )
         )

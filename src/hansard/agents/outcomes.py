@@ -109,8 +109,7 @@ class Outcomes:
 
     def intend(self, call: Call) -> Flow[None]:
         """Record the intent; the effect starts only after it is acknowledged."""
-        blobs, request = yield from self._packed_request(call)
-        yield from self.put(blobs)
+        request = yield from self.requested(call)
         declare = Declare(self._declaration(call.spec))
         if call.effects is Effects.COMPOSITE:
             self.ledger.tell([declare, Tell(request)], wait=False)
@@ -152,6 +151,12 @@ class Outcomes:
             tool=spec.name, effects=spec.effects, version=spec.version, source=spec.source
         )
 
+    def requested(self, call: Call) -> Flow[StepRequested]:
+        """A call's intent as an event; the blobs that it names are stored."""
+        blobs, event = yield from self._packed_request(call)
+        yield from self.put(blobs)
+        return event
+
     def _packed_request(self, call: Call) -> Flow[tuple[list[bytes], StepRequested]]:
         name = call.spec.name
         if any(type(value) is list for value in call.plain.values()):
@@ -160,7 +165,7 @@ class Outcomes:
             packed = payloads.pack_arguments(self._prompts.shorten(name, call.plain))
         else:
             packed = payloads.pack_arguments(call.plain)
-        return packed.blobs, self.request(call, packed.raw)
+        return packed.blobs, self._request(call, packed.raw)
 
     def _remember(self, tool: str) -> Flow[None]:
         """Take the last recorded call of a tool as what its lists were last given."""
@@ -171,7 +176,7 @@ class Outcomes:
                 self._prompts.learn(tool, number, (yield from self.fetch(fetch)))
                 return
 
-    def request(self, call: Call, arguments: msgspec.Raw | None = None) -> StepRequested:
+    def _request(self, call: Call, arguments: msgspec.Raw) -> StepRequested:
         """A call's intent as an event; numbers the step and gives it its idempotency key."""
         if not call.number:
             call.number = self.ledger.next_step()
@@ -182,7 +187,7 @@ class Outcomes:
             step=call.number,
             tool=call.spec.name,
             effects=call.effects,
-            arguments=arguments or payloads.pack_arguments(call.plain).raw,
+            arguments=arguments,
             call=place.call,
             fingerprint=place.fingerprint,
             scope=place.scope.path,
@@ -243,8 +248,7 @@ class Outcomes:
             raise error
         request: list[Any] = []
         if not call.told:
-            blobs, event = yield from self._packed_request(call)
-            yield from self.put(blobs)
+            event = yield from self.requested(call)
             request = [Declare(self._declaration(spec)), Tell(event)]
             call.told = True
         if again:

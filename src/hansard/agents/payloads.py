@@ -55,10 +55,11 @@ class Prompts:
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], _Told] = {}
+        self._tools: set[str] = set()
 
     def knows(self, tool: str) -> bool:
         """Whether `learn` was ever told of a tool."""
-        return any(known == tool for known, _ in self._told)
+        return tool in self._tools
 
     def shorten(self, tool: str, arguments: dict[str, Plain]) -> dict[str, Plain]:
         """Arguments with growing lists told as what was appended to one earlier step's."""
@@ -92,6 +93,7 @@ class Prompts:
         for name, value in arguments.items():
             if type(value) is list and value:
                 self._told[tool, name] = _Told(step, _digests(value))
+                self._tools.add(tool)
 
 
 def _digests(items: list[Plain]) -> list[str]:

@@ -52,7 +52,7 @@ def _options(defaults: Defaults, workflow: str | None, given: dict[str, Any]) ->
     fields |= {key: value for key, value in given.items() if value is not None}
     for rule in fields["gate"]:
         if not isinstance(rule, Rule | Budget) and not callable(rule):
-            message = f"gate={rule!r:.80} is no rule: give hansard.allow, deny, budget or a function"
+            message = f"gate={rule!r:.80} is no rule: give allow, deny, budget or a function"
             raise AgentError(message)
     try:
         return Options(workflow=workflow, **fields)
@@ -104,7 +104,8 @@ class Record:
 
     def fork(self, run: str, *, at: object = None, effects: str = "shadow", **labels: str) -> str:
         """Begin a new run where another stood; its id. See `runs.fork`."""
-        return self._portal.run(fork(self.workspace, run, at, ForkEffects(effects), labels))
+        scrub = scrubber(self._defaults.redact)
+        return self._portal.run(fork(self.workspace, run, at, ForkEffects(effects), labels, scrub))
 
     def state(self, run: str, at: object = None) -> RunView:
         """A whole run at a point; see `hansard.bus.points`."""
@@ -169,7 +170,8 @@ class AsyncRecord:
         self, run: str, *, at: object = None, effects: str = "shadow", **labels: str
     ) -> str:
         """Begin a new run where another stood; its id. See `runs.fork`."""
-        return await fork(self.workspace, run, at, ForkEffects(effects), labels)
+        scrub = scrubber(self._defaults.redact)
+        return await fork(self.workspace, run, at, ForkEffects(effects), labels, scrub)
 
     async def state(self, run: str, at: object = None) -> RunView:
         """A whole run at a point; see `hansard.bus.points`."""

@@ -29,6 +29,7 @@ async def fork(
     at: object = None,
     effects: ForkEffects = ForkEffects.SHADOW,
     labels: Mapping[str, str] | None = None,
+    scrub: Scrub | None = None,
 ) -> str:
     """Begin a new run that stands where another stood at a point; the new run's id.
 
@@ -36,12 +37,12 @@ async def fork(
     the default, tools with effects return the parent's outcome or a declared shadow; under `live`
     they run. Raises NotFound.
     """
-    view = await workspace.points.view(run, at)
+    life, vector = await workspace.points.vector(run, at)
     child = workspace.clock.new_id()
-    told = told_labels(labels or {}, None)
-    forked = RunForked(parent=run, at=view.vector, effects=effects, labels=told)
-    actor = next(iter(view.life.roster), "hansard")
-    commit = workspace.commit(view.vector["life"] + 1, actor, [forked])
+    told = told_labels(labels or {}, scrub)
+    forked = RunForked(parent=run, at=vector, effects=effects, labels=told)
+    actor = next(iter(life.roster), "hansard")
+    commit = workspace.commit(vector["life"] + 1, actor, [forked])
     await workspace.log.append(Append(Life(child), commit))
     return child
 

@@ -17,11 +17,14 @@ class Scope:
     """One chain.
 
     `head` is the digest of its last result, `after` the steps it stands for, `step` the call whose
-    body it is (`usage` is what that call has reported), `nests` whether calls may stand in it.
+    body it is (`usage` is what that call has reported), `nests` whether calls may stand in it,
+    `apart` whether it began while a call of its parent was open: then the parent's chain does not
+    lead into it, nor on from it, since when that call ends is left to chance.
     """
 
     __slots__ = (
         "after",
+        "apart",
         "children",
         "head",
         "nests",
@@ -42,6 +45,7 @@ class Scope:
         self.after = after
         self.step = step
         self.nests = True
+        self.apart = False
         self.usage: dict[str, float] = {}
         self.open = 0
         self.children = 0
@@ -57,13 +61,18 @@ class Scope:
         """A child scope of a given name that begins now."""
         child = Scope(self.session, f"{self.path}/{name}", self.head, self.after, self.step)
         child.nests = self.nests
+        if self.open:
+            child.apart, child.head = True, fingerprint.UNORDERED
         child.usage = self.usage
         return child
 
     def join(self, children: list[Scope]) -> None:
         """Go on after child scopes: their heads count, in their spawn order."""
-        self.head = fingerprint.joined(self.head, [child.head for child in children])
-        ends = [step for child in children for step in child.after]
+        chained = [child for child in children if not child.apart]
+        if children and not chained:
+            return
+        self.head = fingerprint.joined(self.head, [child.head for child in chained])
+        ends = [step for child in chained for step in child.after]
         self.after = tuple(dict.fromkeys(ends)) or self.after
 
     def occurrence(self, base: str) -> int:

@@ -17,17 +17,19 @@ SECRET_LENGTH_MIN = 6
 Provider = Mapping[str, str] | Callable[[str], str | None]
 
 
-def scrubber(redact: Mapping[str, str | re.Pattern[str]]) -> Scrub | None:
+def scrubber(redact: Mapping[str, Any]) -> Scrub | None:
     """What takes secrets out of texts: by name, the secret itself or a pattern of it.
 
     A text that is the secret becomes `Secret(name)`; inside another text it becomes
     `<secret:name>`. Raises BadValue for a secret too short to be looked for.
     """
     patterns: list[tuple[str, re.Pattern[str]]] = []
-    for name, secret in redact.items():
+    # The longest first: what is left of a secret whose beginning is another would be recorded.
+    for name, secret in sorted(redact.items(), key=_longest_first):
         ids.name("secret", name)
         if not isinstance(secret, str | re.Pattern):
-            raise BadValue(f"redact[{name!r}]", f"a {type(secret).__name__}", "give a text or pattern")
+            kind = type(secret).__name__
+            raise BadValue(f"redact[{name!r}]", f"a {kind}", "give a text or a pattern")
         if isinstance(secret, re.Pattern):
             patterns.append((name, secret))
             continue
@@ -45,10 +47,14 @@ def scrubber(redact: Mapping[str, str | re.Pattern[str]]) -> Scrub | None:
         for name, pattern in patterns:
             if pattern.fullmatch(text):
                 return Secret(name)
-            text = pattern.sub(f"<secret:{name}>", text)
+            text = pattern.sub(lambda _, name=name: f"<secret:{name}>", text)  # type: ignore[misc] # mypy does not see the default
         return text
 
     return scrub
+
+
+def _longest_first(item: tuple[str, str | re.Pattern[str]]) -> int:
+    return -len(item[1]) if isinstance(item[1], str) else 0
 
 
 def reveal(value: Any, provider: Provider | None, tool: str) -> Any:

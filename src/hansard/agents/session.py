@@ -78,7 +78,7 @@ class _Session:
                 raise BadValue(f"usage({name})", f"{amount!r:.80}", "give a finite number")
         scope = current(self.core.ledger) or self.core.ledger.root
         for name, amount in figures.items():
-            scope.usage[name] = scope.usage.get(name, 0.0) + amount
+            scope.usage[name] = scope.usage.get(name, 0.0) + float(amount)
 
     def _spawn(self, count: int) -> tuple[Scope, list[Scope]]:
         ledger: Ledger = self.core.ledger

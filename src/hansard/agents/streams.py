@@ -30,12 +30,14 @@ class StreamCall:
         self.digests: list[str] = []
         self.scope: Scope | None = None
         self._arguments: dict[str, Any] = {}
+        self._entered = False
         self._held: list[Budget] = []
         self._budget_call = ""
 
     def open(self) -> Flow[Step | None]:
         """The recorded step where the record answers, else None: the tool is to be run."""
         self.core.ledger.enter_call(self.call.place.scope)
+        self._entered = True
         step = yield from self.core.plan(self.call)
         if step is not None:
             return step
@@ -49,6 +51,11 @@ class StreamCall:
             yield from self.core.outcomes.intend(call)
         self.scope = self.core.body_scope(call)
         return None
+
+    def leave(self) -> None:
+        """The call is over, if it was ever open."""
+        if self._entered:
+            self.core.ledger.leave_call(self.call.place.scope)
 
     def start(self) -> Any:
         """The tool's own iterator, not begun."""
@@ -116,9 +123,10 @@ class StreamCall:
             self.core.ledger.advance(self.call.place.scope, step)
 
     def replayed(self, step: Step) -> Flow[list[Any]]:
-        """The recorded items."""
+        """The recorded items: as they came, or the list that a person or a shadow gave."""
         items: list[Any] = []
-        if step.verdict is Verdict.HAPPENED:
+        whole = step.status is Status.COMPLETED and not step.streamed
+        if whole or step.verdict is Verdict.HAPPENED:
             settled = yield from self.core.outcomes.fetch(payloads.unpack(step.result))
             found = values.revive(settled)
             items = list(found) if isinstance(found, list | tuple) else [found]
@@ -179,7 +187,7 @@ def iterate(core: Core, call: Call, drive: Drive) -> Iterator[Any]:
                 raise
         drive(stream.end(closed=False))
     finally:
-        core.ledger.leave_call(call.place.scope)
+        stream.leave()
 
 
 async def iterate_async(core: Core, call: Call, drive: Drive) -> AsyncGenerator[Any, None]:
@@ -221,7 +229,7 @@ async def iterate_async(core: Core, call: Call, drive: Drive) -> AsyncGenerator[
                 raise
         await drive(stream.end(closed=False))
     finally:
-        core.ledger.leave_call(call.place.scope)
+        stream.leave()
 
 
 def _following(inner: Iterator[Any]) -> Callable[[], Any]:

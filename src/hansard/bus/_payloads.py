@@ -19,11 +19,16 @@ class Blob(msgspec.Struct):
 
 
 class Appended(msgspec.Struct):
-    """What stands for a list that extends an earlier step's."""
+    """What stands for a list that extends an earlier step's; a large rest is a blob itself."""
 
     to: int
     count: int
-    items: list[Any]
+    items: list[Any] | dict[str, Any]
+
+    @property
+    def length(self) -> int | None:
+        """Of the whole list; None where the rest is a blob."""
+        return self.count + len(self.items) if isinstance(self.items, list) else None
 
 
 class _Id(msgspec.Struct):

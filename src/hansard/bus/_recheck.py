@@ -42,7 +42,7 @@ class _Stream(msgspec.Struct):
     partial: bool = False
     epoch: int = 0
     requested: dict[int, int] = {}
-    lists: dict[int, dict[str, int]] = {}
+    lists: dict[int, dict[str, int | None]] = {}
 
 
 class _Tx(msgspec.Struct):
@@ -258,7 +258,7 @@ class Recheck:
         raw = bytes(event.arguments)
         if b"[" not in raw and b'"$append"' not in raw:
             return
-        sizes: dict[str, int] = {}
+        sizes: dict[str, int | None] = {}
         for name, value in arguments_in(event.arguments).items():
             if isinstance(value, list):
                 sizes[name] = len(value)
@@ -270,7 +270,7 @@ class Recheck:
                     yield f"{argument} extends {told.count} of step {told.to}'s {length} items"
                 if told.to == event.step or not self._knows(stream, told.to, known):
                     yield f"{argument} extends step {told.to}, which is not on record"
-                sizes[name] = told.count + len(told.items)
+                sizes[name] = told.length
         if sizes:
             known.lists[event.step] = sizes
 

@@ -77,6 +77,23 @@ class Histories:
             segment = await self._load(stream, None, position)
         return _fold(segment, position=position)
 
+    async def version_at(self, stream: AgentStream, position: int) -> int:
+        """An agent's version at a position: one point read where nothing came after it."""
+        last = await self._log.last(stream)
+        if last is not None and whole_at(last) <= position:
+            return last.commit.last_version
+        return (await self.at_position(stream, position)).version
+
+    async def position_of(self, stream: AgentStream, version: int) -> int | None:
+        """The position of the commit that holds a version; None where there is none."""
+        segment = self._cached_version(stream, version)
+        if segment is None:
+            segment = await self._load(stream, version, None)
+        if version == segment.base.version:
+            return segment.position
+        found = (position for position, end, _ in segment.ends if end >= version)
+        return next(found, None)
+
     def _cached_version(self, stream: AgentStream, version: int) -> Segment | None:
         index = self._indexes.get(stream)
         if index is None:

@@ -18,6 +18,7 @@ from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
 from hansard.bus.states import RunView, States
 from hansard.domain.errors import BadName
 from hansard.domain.ids import AgentStream
+from hansard.domain.run import RunState
 from hansard.domain.snapshot import snapshot_id
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -36,6 +37,10 @@ class Points:
     async def view(self, run: str, at: object = None) -> RunView:
         """A run at a point. Raises NotFound, BadName."""
         return await self._states.run(run, await self.up_to(run, at))
+
+    async def vector(self, run: str, at: object = None) -> tuple[RunState, dict[str, int]]:
+        """A run's life and its streams' versions at a point. Raises NotFound, BadName."""
+        return await self._states.vector(run, await self.up_to(run, at))
 
     async def up_to(self, run: str, at: object) -> UpTo:
         """Where a read of a run ends. Raises NotFound, BadName."""
@@ -69,12 +74,17 @@ class Points:
             raise BadName("point", text, _REMEDY) from None
 
     async def _version(self, run: str, name: str, version: int) -> AtPosition:
-        for stored in await self._states.history(run):
-            stream = stored.stream
-            known = stream.agent if isinstance(stream, AgentStream) else str(stream)
-            first = stored.commit.version
-            if known == name and first <= version <= stored.commit.last_version:
-                return AtPosition(whole_at(stored))
+        life = await self._states.life(run)
+        if name in life.roster:
+            stream = AgentStream(run, life.roster[name], name)
+            position = await self._states.position_of(stream, version) if version else None
+            if position is not None:
+                return AtPosition(position)
+        else:
+            for stored in await self._states.history(run):
+                last = stored.commit.last_version
+                if str(stored.stream) == name and stored.commit.version <= version <= last:
+                    return AtPosition(whole_at(stored))
         raise NotFound(f"version {version} of {name!r} in run {run}", _REMEDY)
 
     async def _id(self, run: str, wanted: str) -> AtPosition:

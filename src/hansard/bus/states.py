@@ -142,6 +142,30 @@ class States:
                 streams[str(stream)] = stream
         return RunView(run, life, found, streams, vector, position)
 
+    async def vector(self, run: str, up_to: UpTo = None) -> tuple[RunState, dict[str, int]]:
+        """A run's life and the version of each of its streams at a point, without their states.
+
+        Raises NotFound where it had not begun by then.
+        """
+        position = await self.log.end(up_to)
+        life, vector, _ = await self._skeleton_at(run, position)
+        if life.status is runs.RunStatus.UNKNOWN:
+            raise _no_run(run)
+        for agent, role in life.roster.items():
+            stream = AgentStream(run, role, agent)
+            version = await self._histories.version_at(stream, position)
+            if version:
+                vector[str(stream)] = version
+        return life, vector
+
+    async def position_of(self, stream: AgentStream, version: int) -> int | None:
+        """The position of the commit that holds a version of an agent, in whichever run it is."""
+        forked = await self.forked(stream.run)
+        if forked is not None and version <= forked.at.get(str(stream), 0):
+            parent = msgspec.structs.replace(stream, run=forked.parent)
+            return await self.position_of(parent, version)
+        return await self._histories.position_of(stream, version)
+
     async def _skeleton_at(
         self, run: str, position: int
     ) -> tuple[RunState, dict[str, int], dict[str, StreamId]]:

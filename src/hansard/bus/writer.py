@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import msgspec
 
 from hansard.bus.clock import Clock
-from hansard.bus.codec import record
-from hansard.bus.errors import Conflict, Fenced
+from hansard.bus.codec import record, revive
+from hansard.bus.errors import AppendUnknown, Conflict, Fenced, TooLarge
 from hansard.bus.log import Append, EventLog, Stored
-from hansard.domain.errors import HansardError
+from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor, Commit, Event, Recorded
 from hansard.domain.ids import StreamId
 
@@ -49,6 +49,15 @@ class _Entry(msgspec.Struct):
     causation: str | None
 
 
+def _size(recorded: Recorded) -> int:
+    """The bytes that an event adds to a commit's body, at most."""
+    return len(bytes(recorded.data)) + len(recorded.type) + 80
+
+
+def _sum(recorded: Sequence[Recorded]) -> int:
+    return sum(map(_size, recorded))
+
+
 class Identity(msgspec.Struct, frozen=True):
     """What a writer puts on each commit besides its events."""
 
@@ -59,10 +68,11 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class StreamWriter:
-    """Appends to one stream in the order of `put`. All methods run on the loop's thread.
+    """Appends to one stream in the order of `put`. All but `recorded` runs on the loop's thread.
 
-    After an error (fenced, unknown, unreachable) the writer is over: `lost` says why, and every
-    later `put` fails with it, because the versions it would claim are no longer its own.
+    After an error (fenced, unknown, unreachable, or one that nobody foresaw) the writer is over:
+    `lost` says why, and every later `put` fails with it, because the versions it would claim are
+    no longer its own. Whoever waits is told in every case.
     """
 
     def __init__(
@@ -76,18 +86,40 @@ class StreamWriter:
         self._clock = clock
         self._queue: deque[_Entry] = deque()
         self._pump: asyncio.Task[None] | None = None
+        self._sending = ""
+
+    def recorded(self, event: Event) -> Recorded:
+        """An event as it is stored, for `put`. From any thread.
+
+        Raises BadValue for one that could not be read back, TooLarge for one that no commit holds.
+        """
+        try:
+            made = record(event, self._clock.new_id())
+            revive(made)
+        except (Corrupt, TypeError, ValueError) as error:
+            raise BadValue(event.tag, str(error), "give fields of the right type") from error
+        if _size(made) > MERGE_BYTES_MAX:
+            raise TooLarge(f"a {event.tag}", _size(made), MERGE_BYTES_MAX)
+        return made
 
     def put(
-        self, events: Sequence[Event], done: Pending | None, causation: str | None = None
+        self, recorded: Sequence[Recorded], done: Pending | None, causation: str | None = None
     ) -> None:
-        """Queue the events of one decision; `done` gets the Stored commit or the error."""
+        """Queue the events of one decision; `done` gets the Stored commit or the error.
+
+        A decision that no commit holds becomes several, in order; `done` is for the last.
+        """
         if self.lost is not None:
             if done is not None and not done.cancelled():
                 done.set_exception(self.lost)
             return
-        recorded = tuple(record(event, self._clock.new_id()) for event in events)
-        size = sum(len(bytes(item.data)) + len(item.type) + 80 for item in recorded)
-        self._queue.append(_Entry(recorded, size, done, causation))
+        held: list[Recorded] = []
+        for item in recorded:
+            if held and _sum([*held, item]) > MERGE_BYTES_MAX:
+                self._queue.append(_Entry(tuple(held), _sum(held), None, causation))
+                held = []
+            held.append(item)
+        self._queue.append(_Entry(tuple(held), _sum(held), done, causation))
         if self._pump is None:
             self._pump = asyncio.get_running_loop().create_task(self._drain())
 
@@ -97,9 +129,14 @@ class StreamWriter:
                 batch = self._take()
                 try:
                     stored = await self._append(batch)
-                except HansardError as error:
+                except Exception as error:  # noqa: BLE001 -- told to whoever waits
                     self.lost = error
                     self._fail(batch)
+                except asyncio.CancelledError:  # the loop ends
+                    version = self.version + 1
+                    self.lost = AppendUnknown(self.stream, version, self._sending, 0.0)
+                    self._fail(batch)
+                    raise
                 else:
                     for entry in batch:
                         if entry.done is not None and not entry.done.cancelled():
@@ -135,6 +172,7 @@ class StreamWriter:
             traceparent=self.identity.traceparent,
             events=events,
         )
+        self._sending = commit.id
         try:
             stored = await self._log.append(Append(self.stream, commit))
         except Conflict as conflict:

@@ -51,7 +51,7 @@ class _Scope(msgspec.Struct):
 
     heads: list[str] = []
     groups: dict[str, _Group] = {}
-    outer: list[str] = []
+    outer: _Scope | None = None
 
     def unjoined(self) -> list[str]:
         """The groups whose children, or later items, the scope has not gone on after."""
@@ -134,7 +134,7 @@ class Heads:
                 return True
             if group.loops and len(group.children) < group.last:
                 return True
-        return any(self._has_gaps(self._scopes[path]) for path in scope.outer)
+        return scope.outer is not None and self._has_gaps(scope.outer)
 
     def outcome(self, step: Step) -> None:
         """Let a step's scope go on after its outcome."""
@@ -153,48 +153,40 @@ class Heads:
         if parent is not None and path == parent.call:
             if parent.fingerprint not in scope.heads:
                 scope.heads.insert(0, parent.fingerprint)
-        elif is_new:
-            for above, name, index in self._above(path, parent):
-                outer = self._enter(above, parent)
-                loops = name.startswith(PROGRESS)
-                outer.groups.setdefault(name, _Group(loops)).children[index] = path
-                scope.outer.append(above)
+        elif is_new and (split := _split(path)) is not None:
+            above, name, index = split
+            scope.outer = self._enter(above, parent)
+            group = scope.outer.groups.setdefault(name, _Group(name.startswith(PROGRESS)))
+            group.children[index] = path
         return scope
-
-    def _above(self, path: str, parent: Step | None) -> list[tuple[str, str, int]]:
-        """The scopes a path may be a child of; more than one only where names hold slashes."""
-        body = parent.call if parent is not None else ""
-        found = list(_splits(path))
-        return [
-            split
-            for split in found
-            if split[0] in self._scopes or split[0] == body or any(_splits(split[0]))
-        ]
 
     def _spawned_at(self, path: str, head: str) -> None:
         """Remember where a group of children began, once the first call of one has told."""
-        for above, name, _ in _splits(path):
-            outer = self._scopes.get(above)
-            group = outer.groups.get(name) if outer is not None else None
-            if outer is None or group is None or head in group.heads:
-                continue
+        outer, split = self._scopes[path].outer, _split(path)
+        if outer is None or split is None:
+            return
+        above, name, _ = split
+        group = outer.groups[name]
+        if head not in group.heads:
             group.heads.append(head)
-            if not outer.heads:  # it has begun with this child: so has what is around it
-                self._spawned_at(above, head)
-            if head not in outer.heads:
-                outer.heads.append(head)
+        if not outer.heads:  # it has begun with this child: so has what is around it
+            self._spawned_at(above, head)
+        if head not in outer.heads:
+            outer.heads.append(head)
 
     def _inherited(self, scope: _Scope, seen: dict[str, None]) -> Iterator[tuple[str, Marks]]:
         """Where a child scope may have begun: at any head of the scope around it, newest first."""
-        for path in scope.outer:
-            outer = self._scopes[path]
-            for head in reversed(outer.heads[-HEADS_MAX:]):
-                if head not in seen:
-                    seen[head] = None
-                    yield head, ()
-            yield from self._inherited(outer, seen)
-            for start in (*reversed(outer.heads[-STARTS_MAX:]), *list(seen)[:1]):
-                yield from self._in_order(outer, start)
+        outer = scope.outer
+        if outer is None:
+            return
+        for head in reversed(outer.heads[-HEADS_MAX:]):
+            if head not in seen:
+                seen[head] = None
+                yield head, ()
+        yield from self._as_told(outer)
+        for start in list(reversed(outer.heads[-STARTS_MAX:])) or list(seen)[:1]:
+            yield from self._in_order(outer, start)
+        yield from self._inherited(outer, seen)
 
     # ------------------------------------------------------------ candidates
 
@@ -210,7 +202,7 @@ class Heads:
         for start in list(seen)[:STARTS_MAX]:
             yield from self._in_order(scope, start)
         yield from self._inherited(scope, seen)
-        lines = [scope, *(self._scopes[path] for path in scope.outer)]
+        lines = [scope] if scope.outer is None else [scope, scope.outer]
         searches = [self._search(s, h, (), 1) for h in list(seen)[:STARTS_MAX] for s in lines]
         yield from itertools.islice(_in_turn(searches), ATTEMPTS_MAX)
 
@@ -307,11 +299,11 @@ def _in_turn(
         yield from (candidate for candidate in found if candidate is not None)
 
 
-def _splits(path: str) -> Iterator[tuple[str, str, int]]:
-    """The ways to read a path as a scope and its child: (scope, group, index)."""
+def _split(path: str) -> tuple[str, str, int] | None:
+    """A child's path as the scope around it, its group and its index; None for root and bodies."""
     for at in range(len(path) - 1, -1, -1):
-        if path[at] != "/":
-            continue
-        found = _SPAWNED.fullmatch(path, at + 1) or _LOOPED.fullmatch(path, at + 1)
-        if found is not None:
-            yield path[:at], found["group"], int(found["index"])
+        if path[at] == "/":
+            found = _SPAWNED.fullmatch(path, at + 1) or _LOOPED.fullmatch(path, at + 1)
+            if found is not None:
+                return path[:at], found["group"], int(found["index"])
+    return None

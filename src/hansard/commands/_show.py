@@ -189,8 +189,9 @@ def _shortened(plain: Any) -> Any:
             return f"<{plain['$blob'].get('size', 0):,} bytes>"
         if plain.keys() == {"$append"} and isinstance(plain["$append"], dict):
             told = plain["$append"]
-            added = [_shortened(item) for item in told.get("items", [])]
-            return [f"<{told.get('count')} items of step {told.get('to')}>", *added]
+            added = _shortened(told.get("items", []))
+            rest = added if isinstance(added, list) else [added]
+            return [f"<{told.get('count')} items of step {told.get('to')}>", *rest]
         return {key: _shortened(value) for key, value in plain.items()}
     return [_shortened(item) for item in plain] if isinstance(plain, list) else plain
 

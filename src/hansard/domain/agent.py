@@ -110,12 +110,13 @@ class DecisionMade(Event, frozen=True, kw_only=True):
 
 @event("agent.handed_off.v1")
 class HandedOff(Event, frozen=True, kw_only=True):
-    """The work went to another agent or role, with what it needs."""
+    """The work went to another agent or role, with what it needs. `after` as in a decision."""
 
     to: str
     fingerprint: str
     payload: msgspec.Raw = NULL
     because: str = ""
+    after: tuple[int, ...] = ()
 
 
 @event("agent.left.v1")

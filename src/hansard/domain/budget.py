@@ -15,7 +15,7 @@ from hansard.domain.events import Event, event
 
 @event("budget.reserved.v1")
 class Reserved(Event, frozen=True, kw_only=True):
-    """Some of a budget was set aside for one call. `call` names agent, step and epoch."""
+    """Some of a budget was set aside for one call: `call` names agent, step, attempt and epoch."""
 
     call: str
     amount: float

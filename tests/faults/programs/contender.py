@@ -14,13 +14,11 @@ from hansard.domain.ids import Board
 from tests.faults._inside import Inside, run_program
 
 STREAM = Board("r1", "shared")
-SHARE_S_MAX = 900.0
-"""Longest wait for the others' shares."""
 
 
 def main(inside: Inside) -> dict[str, Any]:
     """Append, wait until all have, and say in which order one sees what is there."""
-    return asyncio.run(asyncio.wait_for(_main(inside), SHARE_S_MAX))
+    return asyncio.run(asyncio.wait_for(_main(inside), inside.job.settings["within_s"]))
 
 
 async def _main(inside: Inside) -> dict[str, Any]:

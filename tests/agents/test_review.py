@@ -1,0 +1,600 @@
+"""What a hostile reader of the session found: each rule here was once broken."""
+
+import asyncio
+import re
+import threading
+
+import msgspec
+import pytest
+from tenacity import wait_none
+
+import hansard
+from hansard.agents import payloads
+from hansard.agents.payloads import INLINE_BYTES_MAX, Prompts
+from hansard.bus.log import COMMIT_BYTES_MAX
+from tests.agents.twins import Lab, twins
+
+SECRET = "correct-horse-battery"
+LARGE = "x" * (INLINE_BYTES_MAX + 1)
+
+
+async def _bodies(record, run="r"):
+    return b"".join(stored.body for stored in await record.commits(run))
+
+
+async def _missing(record, run="r"):
+    """The blobs that a run's events name and the broker does not have."""
+    found = re.findall(rb'"sha256":"([0-9a-f]{64})","size":([0-9]+)', await _bodies(record, run))
+    missing = []
+    for sha256, size in found:
+        try:
+            await record.io(record.raw.workspace.blobs.get(sha256.decode(), int(size)))
+        except hansard.NotFound:
+            missing.append(sha256)
+    assert found
+    return missing
+
+
+@twins
+@pytest.mark.parametrize("who", ["policy", "reconcile"])
+async def test_a_large_result_that_is_settled_is_stored(lab: Lab, who):
+    """What a policy or the world says that happened may be large: its blob is stored first."""
+
+    async def ask() -> hansard.Happened:
+        return hansard.Happened(LARGE)
+
+    effects = hansard.reconcile(ask) if who == "reconcile" else "once"
+    async with lab.connect(settle=lambda step: hansard.Happened(LARGE)) as record:
+        for again in (False, True, True):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects=effects)
+                async def send() -> str:
+                    raise ConnectionResetError
+
+                if again:
+                    assert await send() == LARGE
+                else:
+                    with pytest.raises(ConnectionError):
+                        await send()
+        assert await _missing(record) == []
+
+
+@twins
+async def test_large_arguments_of_a_blocked_call_are_stored(lab: Lab):
+    """A blocked call is recorded as any other: with the blobs that its intent names."""
+    async with lab.connect() as record:
+        for gate in ([hansard.deny()], []):
+            async with record.run(run="r", gate=gate) as session:
+
+                @session.tool(effects="pure")
+                async def ask(prompt: list[str]) -> int:
+                    return len(prompt)
+
+                if gate:
+                    with pytest.raises(hansard.Blocked):
+                        await ask([LARGE])
+                else:
+                    assert await ask([LARGE]) == 1
+        assert await _missing(record) == []
+
+
+@twins
+async def test_large_arguments_of_a_reused_call_are_stored(lab: Lab):
+    """An adopted outcome has an intent of its own, whose blobs are stored, though the call that it
+    comes from told its prompt as what was appended to another.
+    """
+    async with lab.connect() as record:
+        await _prompts(record, "r")
+        child = await record.fork("r", at="ada@1")
+        await _prompts(record, child, first=1)
+        assert await _missing(record, child) == []
+
+
+async def _prompts(record, run, first=0):
+    async with record.run(run=run) as session:
+
+        @session.tool(effects="once")
+        async def ask(prompt: list[str]) -> int:
+            return len(prompt)
+
+        prompt = ["x" * 40_000]
+        for n in range(3):
+            prompt.append("y" * 15_000)
+            if n >= first:
+                assert await ask(prompt) == n + 2
+
+
+@twins
+async def test_a_reused_stream_of_any_length_is_recorded(lab: Lab):
+    """A stream of more than a commit can hold is taken over from a parent item by item."""
+    async with lab.connect() as record:
+        for run in ("r", None):
+            run = run or await record.fork("r", at="ada@1")
+            async with record.run(run=run) as session:
+
+                @session.tool(effects="once")
+                async def read():
+                    for n in range(8):
+                        yield f"{n}" * 50_000
+
+                items = [item async for item in read()]
+                assert [item[0] for item in items] == list("01234567")
+
+
+@twins
+async def test_a_settled_stream_is_reused_as_it_was_settled(lab: Lab):
+    """What a person said of a cut stream is what a fork gets, not the items before the cut."""
+    async with lab.connect() as record:
+        for run in ("r", "r", None):
+            run = run or await record.fork("r", at="ada@1")
+            async with record.run(run=run) as session:
+
+                @session.tool(effects="once")
+                async def read():
+                    yield 1
+                    raise ConnectionResetError
+
+                if (await record.tags("r")).count("step.in_doubt.v1"):
+                    assert [item async for item in read()] == [1, 2]
+                    continue
+                with pytest.raises(ConnectionError):
+                    assert [item async for item in read()]
+            await record.settle("r", "1", "happened", result=[1, 2])
+
+
+@twins
+async def test_a_shadow_of_a_stream_gives_its_items(lab: Lab):
+    """A shadow returns a list of the items."""
+
+    async def shadow() -> list[int]:
+        return [1, 2]
+
+    async with lab.connect() as record:
+        async with record.run(run="r"):
+            pass
+        child = await record.fork("r")
+        for mode in (None, "strict", "resume"):
+            async with record.run(run=child, mode=mode) as session:
+
+                @session.tool(effects="once", shadow=shadow)
+                async def read():
+                    raise AssertionError
+                    yield
+
+                assert [item async for item in read()] == [1, 2]
+
+
+@twins
+@pytest.mark.parametrize(
+    "fact",
+    [
+        lambda s: s.message("user", "x", tokens=1.5),
+        lambda s: s.message("user", "x", tokens=True),
+        lambda s: s.message("user", "x", tokens="many"),
+        lambda s: s.message(5, "x"),
+        lambda s: s.resource("file:///a", operation=5),
+        lambda s: s.hand_off("bob", because=5),
+        lambda s: s.decide("q", selected="a", because="x" * COMMIT_BYTES_MAX),
+        lambda s: s.hand_off("bob", because="x" * COMMIT_BYTES_MAX),
+        lambda s: s.resource("x" * COMMIT_BYTES_MAX),
+        lambda s: s.message("x" * COMMIT_BYTES_MAX, "x"),
+    ],
+)
+async def test_a_fact_that_could_not_be_read_back_is_refused(lab: Lab, fact):
+    """A fact of a wrong type, or too large for a commit, is an error of the caller's: nothing is
+    written, and the session goes on.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            with pytest.raises((hansard.BadValue, hansard.TooLarge)):
+                await fact(session)
+            await session.checkpoint("after")
+        assert (await record.tags("r"))[1:] == ["checkpoint.saved.v1", "agent.left.v1"]
+        view = await record.state("r")
+        assert view.agent("ada").version == 3
+
+
+@twins
+async def test_a_tool_s_kind_is_recordable(lab: Lab):
+    """What cannot be encoded is an error of the call's, no wait for ever."""
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="once", kind="\ud800")
+            async def odd() -> None:
+                raise AssertionError
+
+            with pytest.raises((hansard.BadValue, hansard.ToolError)):
+                await odd()
+            await session.checkpoint("after")
+        await record.state("r")
+
+
+@twins
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"labels": {"n": 1}},
+        {"labels": "abc"},
+        {"correlation": 5},
+        {"traceparent": 5},
+        {"on_behalf_of": "eve"},
+        {"on_behalf_of": (5,)},
+        {"program": 5},
+    ],
+)
+async def test_a_run_s_options_are_what_they_should_be(lab: Lab, options):
+    """An option of a wrong type is refused: it would make the run, and the list of runs, unreadable."""
+    async with lab.connect() as record:
+        with pytest.raises((hansard.BadValue, hansard.BadName, hansard.AgentError)):
+            async with record.run(run="r", **options):
+                raise AssertionError
+        assert await record.runs() == []
+        async with record.run(run="r"):
+            pass
+        with pytest.raises(hansard.BadValue):
+            await record.fork("r", label=5)
+        assert len(await record.runs()) == 1
+
+
+@twins
+async def test_secrets_stay_out_of_every_fact(lab: Lab):
+    """Redaction reaches every text that is recorded, not only the payloads."""
+    text = f"a {SECRET} b"
+    async with lab.connect(redact={"key": SECRET}) as record:
+        async with record.run(run="r", labels={"l": text}, program=text) as session:
+
+            @session.tool(effects="pure")
+            async def fail(length: int) -> None:
+                raise ValueError("x" * length + SECRET)
+
+            for length in (0, 7_990):
+                with pytest.raises(ValueError, match="x*"):
+                    await fail(length)
+            await session.resource(text, text)
+            await session.resource(SECRET, SECRET)
+            await session.message(text, text, name=text)
+            for because in (text, SECRET):
+                await session.hand_off("bob", because=because, note=text)
+                await session.decide("q", selected="a", because=because)
+            await session.hand_off(text)
+            await session.checkpoint(text, data=text)
+            assert set(await session.checkpoint_data(text)) == {"data"}
+
+            @session.tool(effects="once", name=SECRET)
+            async def named() -> None:
+                raise AssertionError
+
+            with pytest.raises(hansard.BadValue):
+                await named()
+
+            @session.tool(effects="once")
+            async def doubt() -> None:
+                raise ConnectionResetError
+
+            with pytest.raises(ConnectionError):
+                await doubt()
+        await record.settle("r", "ada#3", "happened", result=text, because=text)
+        await record.fork("r", note=text)
+        bodies = await _bodies(record)
+        for run, _ in await record.runs():
+            bodies += await _bodies(record, run)
+    assert SECRET.encode() not in bodies
+    assert SECRET[:8].encode() not in bodies
+
+
+def test_of_secrets_inside_secrets_the_longest_goes_first(record):
+    """A secret that begins with another leaves no rest."""
+    redact = {"short": "hunter2", "long": "hunter2-and-more", r"odd\1": "backslash"}
+    with record.run("w", run="r", redact=redact) as session:
+
+        @session.tool(effects="pure")
+        def echo(text: str) -> str:
+            return text
+
+        echo("it is hunter2-and-more, backslash, hunter2")
+    [step] = record.state("r").agents["agent"].steps.values()
+    assert msgspec.json.decode(step.arguments) == {
+        "text": "it is <secret:long>, <secret:odd\\1>, <secret:short>"
+    }
+
+
+@twins
+@pytest.mark.parametrize("said", [hansard.Happened("ok"), hansard.DID_NOT_HAPPEN])
+@pytest.mark.parametrize("effects", ["once", "reconcile"])
+async def test_a_doubt_settled_after_an_edit_stands_where_the_edit_put_it(lab: Lab, said, effects):
+    """An open effect after an edited step: once settled, the same program replays from the record
+    and nobody is asked again.
+    """
+    sent: list[int] = []
+
+    async def ask(**_: object) -> object:
+        return said
+
+    policy = hansard.reconcile(ask) if effects == "reconcile" else effects
+    async with lab.connect() as record:
+        for first, mode in ((1, None), (2, None), (2, None), (2, "strict")):
+            settle = (lambda _: said) if not mode and first == 2 and len(sent) < 2 else None
+            async with record.run(run="r", mode=mode, settle=settle) as session:
+
+                @session.tool(effects="pure")
+                async def begin(n: int) -> int:
+                    return n
+
+                @session.tool(effects=policy)
+                async def send() -> str:
+                    sent.append(first)
+                    if first == 1:
+                        raise ConnectionResetError
+                    return "ok"
+
+                await begin(first)
+                if first == 1:
+                    with pytest.raises(ConnectionError):
+                        await send()
+                else:
+                    assert await send() == "ok"
+    assert sent == ([1] if isinstance(said, hansard.Happened) else [1, 2])
+
+
+@twins
+async def test_a_budget_counts_a_call_that_a_dead_session_may_have_made(lab: Lab):
+    """A share is one session's: what a dead one set aside is not taken for the next one's."""
+    ran: list[int] = []
+    async with lab.connect(gate=[hansard.budget("calls", 2)]) as record:
+        for n in range(3):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="pure")
+                async def ask() -> None:
+                    ran.append(n)
+                    raise KeyboardInterrupt
+
+                with pytest.raises((KeyboardInterrupt, hansard.Blocked)):
+                    await ask()
+    assert ran == [0, 1]
+
+
+@twins
+async def test_the_gate_is_asked_before_a_shadow(lab: Lab):
+    """A fork asks its own gate before it takes its parent's outcome or runs a shadow."""
+
+    async def shadow(n: int) -> int:
+        raise AssertionError
+
+    async with lab.connect() as record:
+        for run in ("r", None):
+            gate = [] if run else [hansard.deny("send", name="no mail")]
+            run = run or await record.fork("r", at="ada@1")
+            async with record.run(run=run, gate=gate) as session:
+
+                @session.tool(effects="once", shadow=shadow)
+                async def send(n: int) -> int:
+                    return n
+
+                if not gate:
+                    assert await send(1) == 1
+                    continue
+                for n in (1, 2):
+                    with pytest.raises(hansard.Blocked, match="no mail"):
+                        await send(n)
+
+
+@twins
+async def test_an_agent_that_joined_its_run_after_the_cut_has_its_parent_s_outcomes(lab: Lab):
+    """A fork cut before an agent joined still returns what the parent's agent of that name got."""
+    sent: list[int] = []
+    async with lab.connect() as record:
+        async with record.run(run="r"):
+            pass
+        child = await record.fork("r")
+        for run in ("r", child):
+            async with record.run(run=run, agent="bob") as session:
+
+                @session.tool(effects="once")
+                async def send() -> int:
+                    sent.append(1)
+                    return 7
+
+                assert await send() == 7
+    assert sent == [1]
+
+
+@twins
+async def test_a_retry_that_the_gate_refuses_is_no_doubt(lab: Lab):
+    """A call that is tried again on resume, fails safely and is then refused, is blocked on
+    record, not open.
+    """
+    async with lab.connect() as record:
+        for attempts, limit in ((1, 2), (3, 2)):
+            gate = [hansard.budget("calls", limit)]
+            async with record.run(run="r", gate=gate) as session:
+
+                @session.tool(effects="once", attempts=attempts, wait=wait_none())
+                async def send() -> None:
+                    raise hansard.NotDone
+
+                with pytest.raises((hansard.NotDone, hansard.Blocked)):
+                    await send()
+        [step] = await record.steps("r")
+        assert (step.status, step.attempt) == ("blocked", 3)
+
+
+
+
+
+@twins
+async def test_a_message_or_hand_off_after_a_failure_is_going_on(lab: Lab):
+    """An agent that told its context of a failure, or handed the work over, went on after it."""
+    for how in ("message", "hand_off"):
+        ran: list[int] = []
+        async with lab.connect() as record:
+            for _ in range(2):
+                async with record.run(run=how) as session:
+
+                    @session.tool(effects="once")
+                    async def send() -> None:
+                        ran.append(1)
+                        raise ValueError("no")
+
+                    with pytest.raises(ValueError, match="no"):
+                        await send()
+                    if how == "message":
+                        await session.message("tool", "it failed")
+                    else:
+                        await session.hand_off("bob", because="it failed")
+        assert ran == [1]
+
+
+@twins
+async def test_a_strict_replay_goes_through_a_resumable_loop(lab: Lab):
+    """Skipping is for a resume: a replay returns every item, and what was recorded of it."""
+    async with lab.connect() as record:
+        for mode in (None, "strict", "offline"):
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects="pure")
+                async def double(n: int) -> int:
+                    assert mode is None
+                    return 2 * n
+
+                @session.tool(effects="once")
+                async def total(found: list[int]) -> int:
+                    assert mode is None
+                    return sum(found)
+
+                found = [
+                    await double(n) async for n in session.resumable(range(5), every=2)
+                ]
+                assert await total(found) == 20
+
+
+@twins
+async def test_the_number_of_a_step_that_a_fact_names_is_not_given_again(lab: Lab):
+    """A resource that a call used before it was cut off names that call, never a later one."""
+    async with lab.connect() as record:
+        for n in (1, 2):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="pure")
+                async def look(n: int) -> int:
+                    await session.resource(f"file:///{n}")
+                    if n == 1:
+                        raise KeyboardInterrupt
+                    return n
+
+                if n == 1:
+                    with pytest.raises(KeyboardInterrupt):
+                        await look(1)
+                else:
+                    await look(2)
+        state = (await record.state("r")).agent("ada")
+        named = {noted.fact.uri: noted.fact.step for noted in state.resources}
+        [step] = state.steps.values()
+        assert named["file:///2"] == step.number
+        assert named["file:///1"] != step.number
+
+
+@twins
+async def test_an_intent_open_at_the_cut_takes_its_own_later_outcome(lab: Lab):
+    """Not that of a later call with the same key, which the parent ran again after an edit."""
+    sent: list[int] = []
+    async with lab.connect() as record:
+        for first in (1, 2):
+            settle = lambda _: hansard.Verdict.RUN_AGAIN  # noqa: E731 -- one word
+            async with record.run(run="r", settle=settle) as session:
+                assert await _sequence(session, first, sent) == len(sent)
+        [intent] = [
+            stored.position
+            for stored in await record.commits("r")
+            if any(e.type == "step.requested.v1" and b'"once"' in bytes(e.data) for e in stored.commit.events)
+        ][:1]
+        child = await record.fork("r", at=intent)
+        async with record.run(run=child) as session:
+            assert await _sequence(session, 1, sent) == 1
+    assert sent == [1, 2]
+
+
+async def _sequence(session, first, sent):
+    @session.tool(effects="pure")
+    async def begin(n: int) -> int:
+        return n
+
+    @session.tool(effects="once")
+    async def send() -> int:
+        sent.append(first)
+        return len(sent)
+
+    await begin(first)
+    return await send()
+
+
+def test_a_stream_begun_in_a_running_loop_leaves_no_trace(record):
+    """An iterator made outside and begun inside a loop is refused; nothing counts as open."""
+    with record.run("w", run="r") as session:
+
+        @session.tool(effects="pure")
+        def read():
+            yield 1
+
+        items = read()
+
+        async def inside():
+            with pytest.raises(hansard.BusError, match="running event loop"):
+                next(items)
+
+        asyncio.run(inside())
+        ledger = session.core.ledger
+        assert (ledger.busy, ledger.root.open) == (0, 0)
+
+
+def test_a_loop_that_ends_during_a_write_ends(data_dir, workspace):
+    """A loop that ends cancels all its tasks: whoever waits for a write is told that its outcome
+    is unknown, starts no effect, and does not wait for ever.
+    """
+
+    async def main():
+        async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+            with pytest.raises(hansard.AppendUnknown):
+                async with record.run("w", run="r") as session:
+
+                    @session.tool(effects="once")
+                    async def send() -> None:
+                        raise AssertionError
+
+                    others = asyncio.all_tasks()
+                    call = asyncio.ensure_future(send())
+                    await asyncio.sleep(0)
+                    for task in asyncio.all_tasks() - others:
+                        task.cancel()
+                    done, _ = await asyncio.wait({call}, timeout=10)
+                    assert done == {call}
+                    assert call.exception() if not call.cancelled() else True
+
+    asyncio.run(main())
+
+
+def test_prompts_may_be_learned_from_several_threads():
+    """One thread looks a tool up while another learns of a new one."""
+    prompts = Prompts()
+    errors: list[BaseException] = []
+    done = threading.Event()
+
+    def look() -> None:
+        try:
+            while not done.is_set():
+                prompts.knows("absent")
+        except RuntimeError as error:
+            errors.append(error)
+
+    readers = [threading.Thread(target=look) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for n in range(30_000):
+        prompts.learn(f"tool {n}", n, {"prompt": [1]})
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert errors == []
+    assert payloads.VALUE_BYTES_MAX > 0
