@@ -161,6 +161,21 @@ async def test_the_idempotency_key_is_the_same_in_every_attempt_and_session(lab:
 
 
 @twins
+async def test_the_key_follows_from_the_run_and_the_call(lab: Lab):
+    """A session whose intent got lost comes to the same key again: nothing of it is chance."""
+    keys = []
+    for workspace in (lab.workspace, f"{lab.workspace}-b"):
+        async with lab.connect(workspace=workspace) as record, record.run(run="r") as session:
+
+            @session.tool(effects="idempotent", key_argument="key")
+            async def put(x: int, key: str = "") -> str:
+                return key
+
+            keys.append(await put(1))
+    assert keys[0] == keys[1]
+
+
+@twins
 async def test_equal_calls_have_different_keys(lab: Lab):
     """Two equal calls are two effects: each has a key of its own."""
     async with lab.connect() as record, record.run() as session:

@@ -104,6 +104,11 @@ class Point(msgspec.Struct):
     tags: set[str] = set()
 
 
+class Row(msgspec.Struct, array_like=True):
+    x: int
+    tags: set[str] = set()
+
+
 @dataclasses.dataclass
 class Corner:
     at: tuple[int, int]
@@ -139,6 +144,7 @@ def test_sets_inside_records_have_one_order():
     forwards, backwards = {*names}, {*names[::-1]}
     assert recorded(Point(1, forwards)) == recorded(Point(1, backwards))
     assert recorded(forwards) == recorded(backwards)
+    assert recorded(Row(1, forwards)) == recorded(Row(1, backwards))
     assert values.plain(Point(1, forwards))["tags"] == {"$set": sorted(names)}
 
 

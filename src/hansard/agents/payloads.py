@@ -56,6 +56,16 @@ class Prompts:
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], _Told] = {}
         self._tools: set[str] = set()
+        self._digested: list[tuple[list[Plain], list[str]]] = []
+        """The lists of the call that was shortened last: `learn` comes after it."""
+
+    def _digests(self, items: list[Plain]) -> list[str]:
+        for known, digests in self._digested:
+            if known is items:
+                return digests
+        digests = [digest(canonical(item)) for item in items]
+        self._digested.append((items, digests))
+        return digests
 
     def knows(self, tool: str) -> bool:
         """Whether `learn` was ever told of a tool."""
@@ -65,6 +75,7 @@ class Prompts:
         """Arguments with growing lists told as what was appended to one earlier step's."""
         out = arguments
         base: int | None = None
+        self._digested.clear()
         for name, value in arguments.items():
             before = self._told.get((tool, name))
             if before is None or type(value) is not list or base not in (None, before.step):
@@ -72,7 +83,7 @@ class Prompts:
             count = len(before.digests)
             if len(value) < count or len(_encoder.encode(value[:count])) < APPEND_BYTES_MIN:
                 continue
-            digests = _digests(value)
+            digests = self._digests(value)
             if digests[:count] != before.digests:
                 continue
             base = before.step
@@ -92,12 +103,8 @@ class Prompts:
         """Take over what a step was given, once it is told to the record."""
         for name, value in arguments.items():
             if type(value) is list and value:
-                self._told[tool, name] = _Told(step, _digests(value))
+                self._told[tool, name] = _Told(step, self._digests(value))
                 self._tools.add(tool)
-
-
-def _digests(items: list[Plain]) -> list[str]:
-    return [digest(canonical(item)) for item in items]
 
 
 def rolling(digests: list[str]) -> str:

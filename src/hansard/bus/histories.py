@@ -7,7 +7,7 @@ the past does not change.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
@@ -74,11 +74,43 @@ class Histories:
         """An agent at a position of the log."""
         segment = self._cached_position(stream, position)
         if segment is None:
+            segment = await self._grown(stream, position)
+        if segment is None:
             segment = await self._load(stream, None, position)
         return _fold(segment, position=position)
 
+    async def _grown(self, stream: AgentStream, position: int) -> Segment | None:
+        """The newest segment in memory, with what came since; None where it is not there or a
+        whole chunk came.
+        """
+        index = self._indexes.get(stream)
+        number = len(index.positions) - 1 if index is not None else -1
+        segment = self._segments.get((stream, number))
+        if segment is None or segment.horizon is None or segment.horizon >= position:
+            return None
+        head = await self._log.head()  # first: a point may be beyond it, and more may come
+        last = await self._log.last(stream)
+        known = segment.ends[-1][1] if segment.ends else segment.base.version
+        newest = last.commit.last_version if last is not None else 0
+        if newest >= (number + 1) * CHUNK_VERSIONS or newest < known:
+            return None
+        grown = segment
+        if newest > known and last is not None:
+            head = max(head, whole_at(last))
+            tail = await self._log.read(stream, after=known, to=newest)
+            grown = Segment(segment.base, segment.position, [*segment.ends, *_ends(tail)], None)
+        grown.horizon = max(head, segment.horizon)
+        self._segments[stream, number] = grown
+        return grown
+
     async def version_at(self, stream: AgentStream, position: int) -> int:
-        """An agent's version at a position: one point read where nothing came after it."""
+        """An agent's version at a position: from memory, else one point read where nothing came
+        after it.
+        """
+        segment = self._cached_position(stream, position)
+        if segment is not None:
+            ends = (end for at, end, _ in segment.ends if at <= position)
+            return max(ends, default=segment.base.version)
         last = await self._log.last(stream)
         if last is not None and whole_at(last) <= position:
             return last.commit.last_version
@@ -169,10 +201,7 @@ class Histories:
             stored = await self._log.read(
                 stream, after=state.version, to=min(to, newest), up_to=AtPosition(head)
             )
-        ends = [
-            (whole_at(item), item.commit.last_version, [revive(e) for e in item.commit.events])
-            for item in stored
-        ]
+        ends = _ends(stored)
         whole = bool(ends) and ends[-1][1] >= to
         return Segment(state, start, ends, None if whole else head)
 
@@ -213,6 +242,13 @@ class Histories:
         while len(self._indexes) > STREAMS_MAX:
             self._indexes.popitem(last=False)
         return segment
+
+
+def _ends(stored: Iterable[Stored]) -> list[tuple[int, int, list[Event]]]:
+    return [
+        (whole_at(item), item.commit.last_version, [revive(e) for e in item.commit.events])
+        for item in stored
+    ]
 
 
 def _lies_in(

@@ -7,6 +7,7 @@ memory, since the past does not change.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
@@ -30,6 +31,9 @@ FORK_DEPTH_MAX = 100
 
 SKELETONS_MAX = 256
 """Most runs whose life and boards are kept in memory."""
+
+BEGINS_MAX = 4_096
+"""Most runs of which is kept whether they began as a fork."""
 
 
 class RunView(msgspec.Struct):
@@ -74,14 +78,23 @@ class States:
         self.log = log
         self._histories = Histories(log, snapshots, self._begin)
         self._skeletons: OrderedDict[str, _Skeleton] = OrderedDict()
+        self._begins: OrderedDict[str, RunForked | None] = OrderedDict()
 
     async def forked(self, run: str) -> RunForked | None:
-        """How a run began, if as a fork."""
-        known = self._skeletons.get(run)
-        if known is not None:
-            return known.forked
+        """How a run began, if as a fork. That does not change, so it is asked once."""
+        if run in self._begins:
+            self._begins.move_to_end(run)
+            return self._begins[run]
         life = await self.log.read_streams([Life(run)])
-        return _forked(run, life)
+        return self._begun(run, life)
+
+    def _begun(self, run: str, life: Sequence[Stored]) -> RunForked | None:
+        forked = _forked(run, life)
+        if life:
+            self._begins[run] = forked
+            while len(self._begins) > BEGINS_MAX:
+                self._begins.popitem(last=False)
+        return forked
 
     async def commits(
         self, stream: StreamId, to: int | None = None, up_to: UpTo = None
@@ -129,15 +142,17 @@ class States:
     async def run(self, run: str, up_to: UpTo = None) -> RunView:
         """A whole run at a point. Raises NotFound where it had not begun by then."""
         position = await self.log.end(up_to)
-        life, vector, streams = await self._skeleton_at(run, position)
+        life, vector, streams = await self._skeleton_at(run, position, newest=up_to is None)
         if life.status is runs.RunStatus.UNKNOWN:
             raise _no_run(run)
+        members = [AgentStream(run, role, agent) for agent, role in life.roster.items()]
+        states = await asyncio.gather(
+            *(self._histories.at_position(stream, position) for stream in members)
+        )
         found: dict[str, AgentState] = {}
-        for agent, role in life.roster.items():
-            stream = AgentStream(run, role, agent)
-            state = await self._histories.at_position(stream, position)
+        for stream, state in zip(members, states, strict=True):
             if state.version:
-                found[agent] = state
+                found[stream.agent] = state
                 vector[str(stream)] = state.version
                 streams[str(stream)] = stream
         return RunView(run, life, found, streams, vector, position)
@@ -148,12 +163,14 @@ class States:
         Raises NotFound where it had not begun by then.
         """
         position = await self.log.end(up_to)
-        life, vector, _ = await self._skeleton_at(run, position)
+        life, vector, _ = await self._skeleton_at(run, position, newest=up_to is None)
         if life.status is runs.RunStatus.UNKNOWN:
             raise _no_run(run)
-        for agent, role in life.roster.items():
-            stream = AgentStream(run, role, agent)
-            version = await self._histories.version_at(stream, position)
+        members = [AgentStream(run, role, agent) for agent, role in life.roster.items()]
+        versions = await asyncio.gather(
+            *(self._histories.version_at(stream, position) for stream in members)
+        )
+        for stream, version in zip(members, versions, strict=True):
             if version:
                 vector[str(stream)] = version
         return life, vector
@@ -167,10 +184,10 @@ class States:
         return await self._histories.position_of(stream, version)
 
     async def _skeleton_at(
-        self, run: str, position: int
+        self, run: str, position: int, *, newest: bool
     ) -> tuple[RunState, dict[str, int], dict[str, StreamId]]:
         """A run's life, and the versions of it and its boards, at a position."""
-        skeleton = await self._skeleton(run, position)
+        skeleton = await self._skeleton(run, position, newest=newest)
         own = until(skeleton.commits, position)
         before: list[Stored] = []
         if skeleton.forked is not None and own:
@@ -184,17 +201,19 @@ class States:
             streams[name] = in_run(stored.stream, run)
         return fold_life(lives), vector, streams
 
-    async def _skeleton(self, run: str, position: int) -> _Skeleton:
+    async def _skeleton(self, run: str, position: int, *, newest: bool) -> _Skeleton:
+        """Life and boards up to a position; `newest` says that it was the log's end just now."""
         known = self._skeletons.get(run)
         if known is not None and known.horizon >= position:
             self._skeletons.move_to_end(run)
             return known
-        horizon = await self.log.end(None)
-        life = await self.log.read_streams([Life(run)])
-        boards = await self.log.read_boards(run)
+        horizon = position if newest else await self.log.end(None)
+        life, boards = await asyncio.gather(
+            self.log.read_streams([Life(run)]), self.log.read_boards(run)
+        )
         commits = sorted((*life, *boards), key=lambda stored: stored.position)
         commits = [stored for stored in commits if stored.position <= horizon]
-        made = _Skeleton(commits, horizon, _forked(run, life))
+        made = _Skeleton(commits, horizon, self._begun(run, life))
         if commits:
             self._skeletons[run] = made
             while len(self._skeletons) > SKELETONS_MAX:
@@ -205,7 +224,7 @@ class States:
         """The parents' life and boards before a fork's cut, by position."""
         if depth > FORK_DEPTH_MAX:
             raise Corrupt(f"run {forked.parent}", f"it has more than {FORK_DEPTH_MAX} parents")
-        skeleton = await self._skeleton(forked.parent, await self.log.end(None))
+        skeleton = await self._skeleton(forked.parent, await self.log.end(None), newest=True)
         before: list[Stored] = []
         if skeleton.forked is not None:
             before = await self._parents(skeleton.forked, depth + 1)
