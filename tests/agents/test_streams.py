@@ -103,7 +103,7 @@ async def test_a_stream_closed_early_is_a_whole_result(lab: Lab):
                 finally:
                     closed.append(mode)
 
-            with pytest.raises(hansard.Miss, match="its reader stopped after 3 items"):
+            with pytest.raises(hansard.Miss, match="who stopped after 3 items"):
                 await _all(read())
         [step, _] = await record.steps("r")
         assert (step.status, step.closed, len(step.items)) == ("completed", True, 3)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -45,22 +45,12 @@ from hansard.domain.steps import (
 )
 
 
-class Budgets(Protocol):
-    """Where budgets are counted."""
-
-    async def reserve(self, budget: gates.Budget, call: str) -> bool:
-        """Set a call's share aside; False where the limit does not allow it."""
-        ...
-
-    async def spend(self, budget: gates.Budget, call: str, amount: float) -> None:
-        """Replace a call's share by what it took."""
-        ...
-
-
 class Core:
     """The steps of one session."""
 
-    def __init__(self, ledger: Ledger, settings: Settings, blobs: Blobs, budgets: Budgets) -> None:
+    def __init__(
+        self, ledger: Ledger, settings: Settings, blobs: Blobs, budgets: gates.Budgets
+    ) -> None:
         self.ledger = ledger
         self.settings = settings
         self.stream = ledger.stream
@@ -398,6 +388,3 @@ def _passed(spec: ToolSpec, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ..
     bound = spec.signature.bind_partial()
     bound.arguments.update(arguments)
     return bound.args, bound.kwargs
-
-
-__all__ = ["Budgets", "Call", "Core", "Settings"]

@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -114,6 +114,16 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
             found = [value for key, value in usage.items() if key.endswith("tokens")]
             return sum(found) if found else self.reserve
         return usage.get(self.unit, self.reserve)
+
+
+class Budgets(Protocol):
+    """Where budgets are counted."""
+
+    async def reserve(self, budget: Budget, call: str) -> bool:
+        """Set a call's share aside; False where the limit does not allow it."""
+
+    async def spend(self, budget: Budget, call: str, amount: float) -> None:
+        """Replace a call's share by what it took."""
 
 
 Check = Callable[[GateCall], "str | bool | None"]

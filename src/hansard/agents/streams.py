@@ -6,9 +6,11 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, NoReturn
 
+import msgspec
+
 from hansard.agents import payloads
 from hansard.agents.core import Core
-from hansard.agents.errors import Miss
+from hansard.agents.errors import Diverged, Miss
 from hansard.agents.flow import Flow
 from hansard.agents.gate import Budget
 from hansard.agents.outcomes import INTERRUPTIONS, Call
@@ -17,7 +19,7 @@ from hansard.domain import values
 from hansard.domain.agent import Tell
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
-from hansard.domain.steps import Status, Step, StepCompleted, StepYielded, Verdict
+from hansard.domain.steps import Effects, Status, Step, StepCompleted, StepYielded, Verdict
 
 
 class StreamCall:
@@ -27,6 +29,7 @@ class StreamCall:
         self.core = core
         self.call = call
         self.count = 0
+        self._had: tuple[msgspec.Raw, ...] = ()
         self.digests: list[str] = []
         self.scope: Scope | None = None
         self._arguments: dict[str, Any] = {}
@@ -39,8 +42,12 @@ class StreamCall:
         self.core.ledger.enter_call(self.call.place.scope)
         self._entered = True
         step = yield from self.core.plan(self.call)
-        if step is not None:
-            return step
+        if step is None:
+            yield from self._begin()
+        return step
+
+    def _begin(self) -> Flow[None]:
+        """Pass the gate and record that the tool begins, anew or again."""
         call = self.call
         self._held = yield from self.core.gate(call)
         self._budget_call = self.core.budget_call(call) if self._held else ""
@@ -50,7 +57,6 @@ class StreamCall:
         else:
             yield from self.core.outcomes.intend(call)
         self.scope = self.core.body_scope(call)
-        return None
 
     def leave(self) -> None:
         """The call is over, if it was ever open."""
@@ -75,6 +81,17 @@ class StreamCall:
         self.count += 1
         self.digests.append(digest(canonical(plain)))
         yield from self.core.outcomes.tell(Tell(event))
+        if self.is_old and bytes(packed.raw) != bytes(self._had[self.count - 1]):
+            raise self._diverged(f"item {self.count} is another one than before")
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the reader was given the last item from the record already."""
+        return self.count <= len(self._had)
+
+    def _diverged(self, now: str) -> Diverged:
+        step = self.core.ledger.state.steps[self.call.number]
+        return Diverged(self.core.stream.run, self.core.stream.agent, step, now)
 
     def end(self, *, closed: bool) -> Flow[None]:
         """Record that the items are all there are, or that their reader stopped."""
@@ -137,14 +154,26 @@ class StreamCall:
         self.core.ledger.advance(self.call.place.scope, step)
         return items
 
-    def beyond(self, step: Step) -> None:
-        """The reader wants more than was recorded of a stream that its reader had closed."""
-        if step.closed:
-            raise Miss(
-                self.core.settings.mode.value,
-                f"item {len(step.items) + 1} of {step.tool}",
-                f"its reader stopped after {len(step.items)} items",
-            )
+    def beyond(self, step: Step) -> Flow[bool]:
+        """Whether the tool runs again, for a reader that wants more than one that had stopped.
+
+        It does where that does no harm, or where somebody said so; the items that the reader was
+        given from the record are then not given again.
+        """
+        if not step.closed or step.verdict is Verdict.REUSE:
+            return False
+        now = f"its reader, who stopped after {len(step.items)} items, wants more"
+        if self.core.settings.mode.reads_only:
+            mode = self.core.settings.mode.value
+            raise Miss(mode, now, f"{len(step.items)} items of {step.tool}")
+        call = self.call
+        call.number, call.key, call.attempt, call.told = step.number, step.key, step.attempt, True
+        may = call.effects in (Effects.PURE, Effects.IDEMPOTENT)
+        if not may and step.verdict is not Verdict.RUN_AGAIN:
+            raise self._diverged(now)
+        self._had = step.items
+        yield from self._begin()
+        return True
 
 
 Drive = Callable[[Flow[Any]], Any]
@@ -158,8 +187,8 @@ def iterate(core: Core, call: Call, drive: Drive) -> Iterator[Any]:
         if step is not None:
             yield from drive(stream.replayed(step))
             core.reraise(call, step)
-            stream.beyond(step)
-            return
+            if not drive(stream.beyond(step)):
+                return
         inner = stream.start()
         while True:
             token = enter(stream.scope or call.place.scope)
@@ -179,6 +208,8 @@ def iterate(core: Core, call: Call, drive: Drive) -> Iterator[Any]:
                     drive(stream.refused(error))
                 finally:
                     inner.close()
+            if stream.is_old:
+                continue
             try:
                 yield value
             except GeneratorExit:
@@ -199,8 +230,8 @@ async def iterate_async(core: Core, call: Call, drive: Drive) -> AsyncGenerator[
             for item in await drive(stream.replayed(step)):
                 yield item
             core.reraise(call, step)
-            stream.beyond(step)
-            return
+            if not await drive(stream.beyond(step)):
+                return
         inner = stream.start()
         following = inner.__anext__ if inspect.isasyncgen(inner) else _following(inner)
         while True:
@@ -221,6 +252,8 @@ async def iterate_async(core: Core, call: Call, drive: Drive) -> AsyncGenerator[
                     await drive(stream.refused(error))
                 finally:
                     await _close(inner)
+            if stream.is_old:
+                continue
             try:
                 yield value
             except GeneratorExit:

@@ -32,6 +32,9 @@ EMPTY_CHILDREN_DEEP_MAX = 4
 LOOP_TRIES_MAX = 256
 """Items of a loop after which a call that fits nothing simple is looked for."""
 
+BEGINS_MAX = 64
+"""Places where a child scope may have begun that are tried."""
+
 STARTS_MAX = 4
 """Newest heads from which joins are tried."""
 
@@ -52,6 +55,8 @@ class _Scope(msgspec.Struct):
     heads: list[str] = []
     groups: dict[str, _Group] = {}
     outer: _Scope | None = None
+    group: _Group | None = None
+    index: int = 0
 
     def unjoined(self) -> list[str]:
         """The groups whose children, or later items, the scope has not gone on after."""
@@ -81,8 +86,20 @@ class _Group(msgspec.Struct):
         return self.last if self.loops else 1
 
 
-Marks = tuple[tuple[_Group, int], ...]
-"""Which groups a candidate has joined, and how many of a loop's items (1 for a spawn)."""
+class _Candidate(msgspec.Struct):
+    """A head that a call may follow, and what is so if it does.
+
+    `joins` are the groups joined on the way, with how many of a loop's items (1 for a spawn);
+    `begun` the scopes around it that have begun with it, with their heads.
+    """
+
+    head: str
+    joins: tuple[tuple[_Group, int], ...] = ()
+    begun: tuple[tuple[_Scope, str], ...] = ()
+
+    def joining(self, head: str, group: _Group, count: int) -> _Candidate:
+        """The candidate after one more join."""
+        return _Candidate(head, (*self.joins, (group, count)), self.begun)
 
 
 class Derived(Enum):
@@ -113,14 +130,12 @@ class Heads:
         before = [steps[number] for number in step.after if number in steps]
         self._told = {other.scope: other.digest for other in before}
         scope = self._enter(step.scope, parent)
-        for head, marks in self._candidates(scope, step):
-            if fingerprint(step.call, head) == step.fingerprint:
-                if not scope.heads:
-                    self._spawned_at(step.scope, head)
-                if head not in scope.heads[-1:]:
-                    scope.heads.append(head)
-                for group, count in marks:
+        for found in self._candidates(scope, step):
+            if fingerprint(step.call, found.head) == step.fingerprint:
+                for group, count in found.joins:
                     group.joined = count
+                for begun, head in (*found.begun, (scope, found.head)):
+                    self._begin(begun, head)
                 return Derived.YES
         if parent is not None and step.after == parent.after:
             return Derived.NO  # nothing was joined since the body began
@@ -156,113 +171,123 @@ class Heads:
         elif is_new and (split := _split(path)) is not None:
             above, name, index = split
             scope.outer = self._enter(above, parent)
-            group = scope.outer.groups.setdefault(name, _Group(name.startswith(PROGRESS)))
-            group.children[index] = path
+            scope.group = scope.outer.groups.setdefault(name, _Group(name.startswith(PROGRESS)))
+            scope.group.children[index] = path
+            scope.index = index
         return scope
 
-    def _spawned_at(self, path: str, head: str) -> None:
-        """Remember where a group of children began, once the first call of one has told."""
-        outer, split = self._scopes[path].outer, _split(path)
-        if outer is None or split is None:
-            return
-        above, name, _ = split
-        group = outer.groups[name]
-        if head not in group.heads:
+    @staticmethod
+    def _begin(scope: _Scope, head: str) -> None:
+        """Take over where a scope stands, and, of a child's first call, where it was spawned."""
+        group = scope.group
+        if not scope.heads and group is not None and head not in group.heads:
             group.heads.append(head)
-        if not outer.heads:  # it has begun with this child: so has what is around it
-            self._spawned_at(above, head)
-        if head not in outer.heads:
-            outer.heads.append(head)
-
-    def _inherited(self, scope: _Scope, seen: dict[str, None]) -> Iterator[tuple[str, Marks]]:
-        """Where a child scope may have begun: at any head of the scope around it, newest first."""
-        outer = scope.outer
-        if outer is None:
-            return
-        for head in reversed(outer.heads[-HEADS_MAX:]):
-            if head not in seen:
-                seen[head] = None
-                yield head, ()
-        yield from self._as_told(outer)
-        for start in list(reversed(outer.heads[-STARTS_MAX:])) or list(seen)[:1]:
-            yield from self._in_order(outer, start)
-        yield from self._inherited(outer, seen)
+        if head not in scope.heads[-1:]:
+            scope.heads.append(head)
 
     # ------------------------------------------------------------ candidates
 
-    def _candidates(self, scope: _Scope, step: Step) -> Iterator[tuple[str, Marks]]:
-        seen: dict[str, None] = {}
+    def _candidates(self, scope: _Scope, step: Step) -> Iterator[_Candidate]:
         told = [digest for number in step.after for digest in self._digests.get(number, ())]
-        near = (*reversed(scope.heads[-HEADS_MAX:]), *reversed(told), *scope.heads[:1])
-        for head in near:
-            if head not in seen:
-                seen[head] = None
-                yield head, ()
+        own = (*reversed(scope.heads[-HEADS_MAX:]), *reversed(told), *scope.heads[:1])
+        near = [_Candidate(head) for head in dict.fromkeys(own)]
+        yield from near
         yield from self._as_told(scope)
-        for start in list(seen)[:STARTS_MAX]:
+        for start in near[:STARTS_MAX]:
             yield from self._in_order(scope, start)
-        yield from self._inherited(scope, seen)
-        lines = [scope] if scope.outer is None else [scope, scope.outer]
-        searches = [self._search(s, h, (), 1) for h in list(seen)[:STARTS_MAX] for s in lines]
+        begins = list(itertools.islice(self._begins(scope), BEGINS_MAX))
+        yield from begins
+        if not scope.heads:
+            for start in begins[:STARTS_MAX]:
+                yield from self._in_order(scope, _within(scope, start))
+        starts = [*near[:STARTS_MAX], *begins[:STARTS_MAX]]
+        searches = [self._search(scope, start, 1) for start in starts]
+        if scope.outer is not None:
+            searches += [self._search(scope.outer, start, 1) for start in begins[:STARTS_MAX]]
         yield from itertools.islice(_in_turn(searches), ATTEMPTS_MAX)
 
-    def _as_told(self, scope: _Scope) -> Iterator[tuple[str, Marks]]:
+    def _begins(self, scope: _Scope) -> Iterator[_Candidate]:
+        """Where a child may have begun: where the scope around it stood, or after its joins."""
+        outer = scope.outer
+        if outer is None:
+            return
+        if outer.heads:
+            near = [_Candidate(head) for head in reversed(outer.heads[-HEADS_MAX:])]
+        else:
+            above = itertools.islice(self._begins(outer), BEGINS_MAX)
+            near = [_within(outer, begin) for begin in above]
+        for start in near[:STARTS_MAX]:
+            if scope.group is not None and scope.group.loops:
+                yield from self._in_order(outer, start, scope)
+        yield from near
+        yield from self._as_told(outer)
+        for start in near[:STARTS_MAX]:
+            yield from self._in_order(outer, start, scope)
+
+    def _as_told(self, scope: _Scope) -> Iterator[_Candidate]:
         """A join of the children whose last steps the call names as those before it."""
         for group in reversed(scope.groups.values()):
             if group.loops or not any(self._is_told(path) for path in group.children.values()):
                 continue
             for start in reversed(group.heads or scope.heads[-1:]):
                 for more in range(MORE_CHILDREN_MAX):
-                    yield self._join(group, start, more), ((group, 1),)
+                    yield _Candidate(self._join(group, start, more), ((group, 1),))
 
     def _is_told(self, path: str) -> bool:
         return any(told == path or told.startswith(f"{path}/") for told in self._told)
 
-    def _in_order(self, scope: _Scope, head: str) -> Iterator[tuple[str, Marks]]:
-        """What a run without surprises gives: groups joined in the order they were spawned."""
-        marks: Marks = ()
+    def _in_order(
+        self, scope: _Scope, at: _Candidate, child: _Scope | None = None
+    ) -> Iterator[_Candidate]:
+        """What a run without surprises gives: groups joined in the order they were spawned.
+
+        Ends before a child, where one is given.
+        """
         for name in scope.unjoined():
             group = scope.groups[name]
+            is_its = child is not None and group is child.group
             if group.loops:
-                for found, count in self._loop(group, head):
-                    yield found, (*marks, (group, count))
-                    if count == group.last:
-                        head = found
-                marks = (*marks, (group, group.last))
-            else:
-                marks = (*marks, (group, 1))
-                head = self._join(group, head, 0)
-                yield head, marks
+                last = child.index - 1 if child is not None and is_its else group.last
+                most = last if is_its else group.last + EMPTY_CHILDREN_MAX
+                start = at
+                for head, count in self._loop(group, start.head, most):
+                    found = start.joining(head, group, count)
+                    yield found
+                    if count == last:
+                        at = found
+            elif not is_its:
+                at = at.joining(self._join(group, at.head, 0), group, 1)
+                yield at
+            if is_its:
+                return
 
-    def _loop(self, group: _Group, head: str) -> Iterator[tuple[str, int]]:
+    def _loop(self, group: _Group, head: str, most: int) -> Iterator[tuple[str, int]]:
         """A loop's items joined one by one; those without a call add themselves."""
-        for number in range(group.joined + 1, group.last + EMPTY_CHILDREN_MAX):
+        for number in range(group.joined + 1, most + 1):
             child = group.children.get(number)
             head = joined(head, [self._end(child, head) if child is not None else head])
             yield head, number
 
-    def _search(
-        self, scope: _Scope, head: str, marks: Marks, depth: int
-    ) -> Iterator[tuple[str, Marks]]:
+    def _search(self, scope: _Scope, at: _Candidate, depth: int) -> Iterator[_Candidate]:
         """Joins in any order, with children that made no call."""
-        done = [group for group, _ in marks]
-        made: list[tuple[str, Marks]] = []
+        made: list[_Candidate] = []
         for name in scope.unjoined():
             group = scope.groups[name]
-            if any(group is other for other in done):
+            if any(group is done for done, _ in at.joins):
                 continue
             if group.loops:
-                items = itertools.islice(self._loop(group, head), LOOP_TRIES_MAX)
-                made += [(found, (*marks, (group, count))) for found, count in items]
+                items = self._loop(group, at.head, group.joined + LOOP_TRIES_MAX)
+                made += [at.joining(head, group, count) for head, count in items]
             else:
-                after = (*marks, (group, 1))
-                made += [(self._join(group, head, n), after) for n in range(MORE_CHILDREN_MAX)]
+                ends = [self._join(group, at.head, more) for more in range(MORE_CHILDREN_MAX)]
+                made += [at.joining(head, group, 1) for head in ends]
         most = EMPTY_CHILDREN_MAX if depth == 1 else EMPTY_CHILDREN_DEEP_MAX
-        made += [(joined(head, [head] * count), marks) for count in range(1, most + 1)]
+        for count in range(1, most + 1):
+            made.append(_Candidate(joined(at.head, [at.head] * count), at.joins, at.begun))
         yield from made
         if depth < JOINS_DEPTH_MAX:
-            for found, after in made:
-                yield from self._search(scope, found, after, depth + 1)
+            for found in made:
+                yield from self._search(scope, found, depth + 1)
 
     def _join(self, group: _Group, head: str, more: int) -> str:
         """The head after a group's children, `more` of them without a call at the end."""
@@ -284,16 +309,19 @@ class Heads:
             if not group.loops:
                 head = self._join(group, head, 0)
                 continue
-            for found, number in self._loop(group, head):
+            for found, _ in self._loop(group, head, group.last):
                 head = found
-                if number == group.last:
-                    break
         return head
 
 
+def _within(scope: _Scope, begin: _Candidate) -> _Candidate:
+    """A candidate from inside a scope that begins with it."""
+    return _Candidate(begin.head, begin.joins, (*begin.begun, (scope, begin.head)))
+
+
 def _in_turn(
-    searches: list[Iterator[tuple[str, Marks]]],
-) -> Iterator[tuple[str, Marks]]:
+    searches: list[Iterator[_Candidate]],
+) -> Iterator[_Candidate]:
     """One from each search in turn, so that a long one does not keep the others waiting."""
     for found in itertools.zip_longest(*searches):
         yield from (candidate for candidate in found if candidate is not None)

@@ -11,7 +11,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from hansard.domain import steps
+from hansard.domain import step_rules, steps
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.steps import (
@@ -311,7 +311,7 @@ def decide(state: AgentState, command: Command) -> Sequence[AgentEvent]:
     match command:
         case Tell():
             current = state.steps.get(command.event.step)
-            return (command.event,) if steps.check(current, command.event) else ()
+            return (command.event,) if step_rules.check(current, command.event) else ()
         case Note():
             return () if command.fact.fingerprint in state.known else (command.fact,)
         case Declare():
