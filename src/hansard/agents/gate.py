@@ -121,6 +121,7 @@ class Budgets(Protocol):
 
     async def reserve(self, budget: Budget, call: str) -> bool:
         """Set a call's share aside; False where the limit does not allow it."""
+        ...
 
     async def spend(self, budget: Budget, call: str, amount: float) -> None:
         """Replace a call's share by what it took."""

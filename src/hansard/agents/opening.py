@@ -122,9 +122,10 @@ async def open_agent(
     for kind in ("correlation", "traceparent", "conversation"):
         if getattr(options, kind) is not None:
             ids.name(kind, getattr(options, kind))
-    for field, kinds in (("on_behalf_of", tuple | list), ("program", str)):
-        if not isinstance(getattr(options, field), kinds):
-            raise BadValue(field, f"{getattr(options, field)!r:.80}", f"give a {kinds}")
+    if not isinstance(options.on_behalf_of, Sequence) or isinstance(options.on_behalf_of, str):
+        raise BadValue("on_behalf_of", f"{options.on_behalf_of!r:.80}", "give a tuple of names")
+    if not isinstance(options.program, str):
+        raise BadValue("program", f"{options.program!r:.80}", "give a text")
     for principal in options.on_behalf_of:
         ids.name("on_behalf_of", principal)
     run = ids.name("run", options.run) if options.run is not None else workspace.clock.new_id()
