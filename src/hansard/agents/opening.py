@@ -122,7 +122,7 @@ async def open_agent(
     for kind in ("correlation", "traceparent", "conversation"):
         if getattr(options, kind) is not None:
             ids.name(kind, getattr(options, kind))
-    if not isinstance(options.on_behalf_of, Sequence) or isinstance(options.on_behalf_of, str):
+    if not isinstance(options.on_behalf_of, tuple | list):  # a text would be taken by letters
         raise BadValue("on_behalf_of", f"{options.on_behalf_of!r:.80}", "give a tuple of names")
     if not isinstance(options.program, str):
         raise BadValue("program", f"{options.program!r:.80}", "give a text")
