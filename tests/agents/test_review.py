@@ -9,7 +9,6 @@ import pytest
 from tenacity import wait_none
 
 import hansard
-from hansard.agents import payloads
 from hansard.agents.payloads import INLINE_BYTES_MAX, Prompts
 from hansard.bus.log import COMMIT_BYTES_MAX
 from tests.agents.twins import Lab, twins
@@ -146,6 +145,7 @@ async def test_a_settled_stream_is_reused_as_it_was_settled(lab: Lab):
 @twins
 async def test_a_shadow_of_a_stream_gives_its_items(lab: Lab):
     """A shadow returns a list of the items."""
+    ran: list[int] = []
 
     async def shadow() -> list[int]:
         return [1, 2]
@@ -159,10 +159,11 @@ async def test_a_shadow_of_a_stream_gives_its_items(lab: Lab):
 
                 @session.tool(effects="once", shadow=shadow)
                 async def read():
-                    raise AssertionError
-                    yield
+                    ran.append(1)
+                    yield 0
 
                 assert [item async for item in read()] == [1, 2]
+    assert ran == []
 
 
 @twins
@@ -225,7 +226,7 @@ async def test_a_tool_s_kind_is_recordable(lab: Lab):
     ],
 )
 async def test_a_run_s_options_are_what_they_should_be(lab: Lab, options):
-    """An option of a wrong type is refused: it would make the run, and the list of runs, unreadable."""
+    """An option of a wrong type is refused: it would make the list of runs unreadable."""
     async with lab.connect() as record:
         with pytest.raises((hansard.BadValue, hansard.BadName, hansard.AgentError)):
             async with record.run(run="r", **options):
@@ -247,10 +248,10 @@ async def test_secrets_stay_out_of_every_fact(lab: Lab):
 
             @session.tool(effects="pure")
             async def fail(length: int) -> None:
-                raise ValueError("x" * length + SECRET)
+                raise ValueError("secret" + "x" * length + SECRET)
 
-            for length in (0, 7_990):
-                with pytest.raises(ValueError, match="x*"):
+            for length in (0, 7_984):
+                with pytest.raises(ValueError, match="secret"):
                     await fail(length)
             await session.resource(text, text)
             await session.resource(SECRET, SECRET)
@@ -421,9 +422,6 @@ async def test_a_retry_that_the_gate_refuses_is_no_doubt(lab: Lab):
         assert (step.status, step.attempt) == ("blocked", 3)
 
 
-
-
-
 @twins
 async def test_a_message_or_hand_off_after_a_failure_is_going_on(lab: Lab):
     """An agent that told its context of a failure, or handed the work over, went on after it."""
@@ -464,9 +462,7 @@ async def test_a_strict_replay_goes_through_a_resumable_loop(lab: Lab):
                     assert mode is None
                     return sum(found)
 
-                found = [
-                    await double(n) async for n in session.resumable(range(5), every=2)
-                ]
+                found = [await double(n) async for n in session.resumable(range(5), every=2)]
                 assert await total(found) == 20
 
 
@@ -502,18 +498,24 @@ async def test_an_intent_open_at_the_cut_takes_its_own_later_outcome(lab: Lab):
     sent: list[int] = []
     async with lab.connect() as record:
         for first in (1, 2):
-            settle = lambda _: hansard.Verdict.RUN_AGAIN  # noqa: E731 -- one word
-            async with record.run(run="r", settle=settle) as session:
+            async with record.run(run="r", settle=_again) as session:
                 assert await _sequence(session, first, sent) == len(sent)
         [intent] = [
             stored.position
             for stored in await record.commits("r")
-            if any(e.type == "step.requested.v1" and b'"once"' in bytes(e.data) for e in stored.commit.events)
+            if any(
+                e.type == "step.requested.v1" and b'"once"' in bytes(e.data)
+                for e in stored.commit.events
+            )
         ][:1]
         child = await record.fork("r", at=intent)
         async with record.run(run=child) as session:
             assert await _sequence(session, 1, sent) == 1
     assert sent == [1, 2]
+
+
+def _again(_: object) -> hansard.Verdict:
+    return hansard.Verdict.RUN_AGAIN
 
 
 async def _sequence(session, first, sent):
@@ -549,7 +551,9 @@ def test_a_stream_begun_in_a_running_loop_leaves_no_trace(record):
         assert (ledger.busy, ledger.root.open) == (0, 0)
 
 
-def test_a_loop_that_ends_during_a_write_ends(data_dir, workspace):
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_a_loop_that_ends_during_a_write_ends(data_dir, workspace, turns):
     """A loop that ends cancels all its tasks: whoever waits for a write is told that its outcome
     is unknown, starts no effect, and does not wait for ever.
     """
@@ -563,14 +567,17 @@ def test_a_loop_that_ends_during_a_write_ends(data_dir, workspace):
                     async def send() -> None:
                         raise AssertionError
 
-                    others = asyncio.all_tasks()
                     call = asyncio.ensure_future(send())
-                    await asyncio.sleep(0)
-                    for task in asyncio.all_tasks() - others:
-                        task.cancel()
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    writer = session.core.ledger._writer
+                    assert writer is not None
+                    assert writer._pump is not None
+                    writer._pump.cancel()
+                    call.cancel()
                     done, _ = await asyncio.wait({call}, timeout=10)
                     assert done == {call}
-                    assert call.exception() if not call.cancelled() else True
+                    assert isinstance(call.exception(), hansard.AppendUnknown)
 
     asyncio.run(main())
 
@@ -597,4 +604,3 @@ def test_prompts_may_be_learned_from_several_threads():
     for reader in readers:
         reader.join()
     assert errors == []
-    assert payloads.VALUE_BYTES_MAX > 0

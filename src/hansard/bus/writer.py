@@ -122,6 +122,15 @@ class StreamWriter:
         self._queue.append(_Entry(tuple(held), _sum(held), done, causation))
         if self._pump is None:
             self._pump = asyncio.get_running_loop().create_task(self._drain())
+            self._pump.add_done_callback(self._never_began)
+
+    def _never_began(self, pump: asyncio.Task[None]) -> None:
+        """A loop that ends may cancel the pump before its first step: its `finally` never ran."""
+        if pump is self._pump:
+            self._pump = None
+            self.lost = AppendUnknown(self.stream, self.version + 1, self._sending, 0.0)
+            self._fail(list(self._queue))
+            self._queue.clear()
 
     async def _drain(self) -> None:
         try:

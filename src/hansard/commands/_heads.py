@@ -134,8 +134,10 @@ class Heads:
             if fingerprint(step.call, found.head) == step.fingerprint:
                 for group, count in found.joins:
                     group.joined = count
-                for begun, head in (*found.begun, (scope, found.head)):
-                    self._begin(begun, head)
+                for begun, head in found.begun:
+                    if head not in begun.heads:
+                        self._begin(begun, head)
+                self._begin(scope, found.head)
                 return Derived.YES
         if parent is not None and step.after == parent.after:
             return Derived.NO  # nothing was joined since the body began
@@ -216,13 +218,13 @@ class Heads:
         else:
             above = itertools.islice(self._begins(outer), BEGINS_MAX)
             near = [_within(outer, begin) for begin in above]
-        for start in near[:STARTS_MAX]:
-            if scope.group is not None and scope.group.loops:
-                yield from self._in_order(outer, start, scope)
-        yield from near
-        yield from self._as_told(outer)
-        for start in near[:STARTS_MAX]:
-            yield from self._in_order(outer, start, scope)
+        joins = [self._in_order(outer, start, scope) for start in near[:STARTS_MAX]]
+        ways = [near, self._as_told(outer), *joins]
+        if scope.group is not None and scope.group.loops:
+            ways = [*joins, near]
+        for way in ways:
+            for found in way:
+                yield _within(outer, found)
 
     def _as_told(self, scope: _Scope) -> Iterator[_Candidate]:
         """A join of the children whose last steps the call names as those before it."""

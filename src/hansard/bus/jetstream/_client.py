@@ -345,7 +345,7 @@ class Broker:
         before, self._last_error = self._last_error, str(error) or repr(error)
         text = self._last_error.lower()
         if self._refused is not None and not self._refused.done():
-            refusal = self._refusal(error, text)
+            refusal = self._refusal(error)
             if refusal is not None:
                 self._refused.set_result(refusal)
         denied = _DENIED.search(text)
@@ -357,11 +357,12 @@ class Broker:
             log = _log.debug if isinstance(error, OSError) else _log.warning
             log("broker connection", error=self._last_error, url=self.url)
 
-    def _refusal(self, error: Exception, text: str) -> BusError | None:
+    def _refusal(self, error: Exception) -> BusError | None:
         """What a first connect is to raise at once, since no further attempt ends otherwise."""
+        text = str(error) or repr(error)
         if isinstance(error, ssl.SSLCertVerificationError):
             return Unreachable(self.url, text)
-        if "authorization" in text:
+        if "authorization" in text.lower():
             return BrokerError(
                 f"connecting to {self.url} as {self.options.user!r}", UNAUTHORIZED, text
             )

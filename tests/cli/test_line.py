@@ -1,0 +1,157 @@
+"""The command line itself: options, help, errors, pipes, the reference."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hansard._version import __version__
+from hansard.cli import hoisted
+from hansard.commands._reference import reference
+from tests.cli.support import Call, Runs, environment
+
+ROOT = Path(__file__).parents[2]
+HELP_S_MAX = 0.4
+COMMANDS = (
+    ("up",),
+    ("status",),
+    ("demo",),
+    ("check",),
+    ("runs",),
+    *(("run", name) for name in ("show", "trace", "replay", "resume", "fork", "settle")),
+)
+
+
+def test_the_reference_is_up_to_date():
+    """docs/cli.md is what the commands say of themselves."""
+    page = ROOT / "docs" / "cli.md"
+    assert page.read_text(encoding="utf-8") == reference(), (
+        "run: python -m hansard.commands._reference > docs/cli.md"
+    )
+
+
+def test_the_reference_has_every_command():
+    """No command without its section, no option without its words."""
+    text = reference()
+    for command in COMMANDS:
+        assert f"## `hansard {' '.join(command)}`" in text
+    assert "| |\n" not in text.replace("| | |\n", "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(call: Call, command: tuple[str, ...]):
+    """`--help` and `-h` say what it does."""
+    told = call(*command, "--help")
+    assert told.code == 0
+    assert told.out.startswith(f"Usage: hansard {' '.join(command)}")
+    assert call(*command, "-h").out == told.out
+
+
+def test_help_is_quick(tmp_path: Path):
+    """Help imports no broker, no tables: under 0.4 s, the best of five on a busy machine."""
+    took = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "hansard", "--help"],
+            env=environment(tmp_path),
+            check=True,
+            capture_output=True,
+        )
+        took.append(time.perf_counter() - begin)
+    assert min(took) < HELP_S_MAX
+    code = "import sys; import hansard.cli; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(tmp_path),
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    assert not {"nats", "rich.console", "structlog", "duckdb", "asyncio"} & set(loaded)
+
+
+def test_the_version(call: Call):
+    """`--version` is the package's."""
+    assert call("--version").out == f"hansard {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "understood"),
+    [
+        (["runs", "--workspace", "a"], ["--workspace", "a", "runs"]),
+        (["run", "show", "x", "-w", "a", "--debug"], ["-w", "a", "--debug", "run", "show", "x"]),
+        (["up", "--nats=nats://h"], ["--nats=nats://h", "up"]),
+        (
+            ["run", "resume", "x", "--", "p", "-w", "b"],
+            ["run", "resume", "x", "--", "p", "-w", "b"],
+        ),
+        (["runs", "--workspace"], ["--workspace", "runs"]),
+        ([], []),
+    ],
+)
+def test_global_options_may_stand_anywhere(typed: list[str], understood: list[str]):
+    """But not after `--`, where everything is the command's."""
+    assert hoisted(typed) == understood
+
+
+def test_a_wrong_option_is_told(call: Call):
+    """Exit code 2 and the usage, as everywhere."""
+    for arguments in (["runs", "--no-such"], ["runs", "--status", "odd"], ["nothing"]):
+        told = call(*arguments)
+        assert told.code == 2
+        assert told.out == ""
+        assert "Usage: hansard" in told.err
+
+
+def test_an_error_is_one_line_and_a_traceback_only_when_asked_for(shell: Call, runs: Runs):
+    """Fact, value, remedy; `--debug` or HANSARD_DEBUG for the rest."""
+    told = shell("run", "show", "nothing")
+    assert (told.code, told.out) == (2, "")
+    assert told.err == "error: run 'nothing' was not found: see 'hansard runs'\n"
+    for asked in (shell("run", "show", "nothing", "--debug"), shell("runs", HANSARD_DEBUG="1")):
+        assert ("Traceback" in asked.err) is (asked.code == 2)
+    assert "Traceback" in shell("run", "show", "nothing", HANSARD_DEBUG="1").err
+
+
+def test_a_reader_that_leaves_ends_it_quietly(runs: Runs, home: Path):
+    """A closed pipe is no error to print."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hansard", "run", "trace", runs.team, "--full"],
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    told = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(30) == 141
+    assert told == ""
+
+
+def test_colour_is_for_terminals(runs: Runs, home: Path):
+    """On a terminal there is colour, unless NO_COLOR is set."""
+    script = (
+        "import os,pty,sys\n"
+        "def read(fd):\n"
+        "    data = os.read(fd, 65536)\n"
+        "    return data\n"
+        "sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:], read)))"
+    )
+    command = [sys.executable, "-c", script, sys.executable, "-m", "hansard", "runs"]
+    for env, coloured in (({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False)):
+        done = subprocess.run(
+            command,
+            env=environment(home, **env),
+            capture_output=True,
+            timeout=60,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        assert (b"\x1b[32m" in done.stdout) is coloured
+        assert b"completed" in done.stdout

@@ -1,0 +1,153 @@
+"""`hansard up` as a process: it starts, tells, follows, and stops with nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import hansard
+from hansard.bus.server import peek
+from tests.cli.planting import publish_raw
+from tests.cli.support import environment
+
+STOP_S = 20.0
+"""Longest wait for a process to end, or for a broker to follow its last user."""
+
+
+@contextmanager
+def up(home: Path, *arguments: str, **env: str) -> Iterator[subprocess.Popen[str]]:
+    """`hansard up` as a child; killed at the end if it is still there."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hansard", "up", *arguments],
+        env=environment(home, **env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ended(pid: int) -> bool:
+    """Whether a process is gone."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def a_run(home: Path, workspace: str) -> str:
+    """A small run in another process's view of the broker."""
+    with (
+        hansard.connect(workspace=workspace, data_dir=home) as record,
+        record.run("w", agent="a", role="r") as session,
+    ):
+        return session.run
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_up_tells_follows_and_stops_clean(tmp_path: Path, number: signal.Signals):
+    """A first line with url, durability and folder; a line a commit; 0 on a signal; no orphan."""
+    home = tmp_path / "data"
+    with up(home, "--json", "--durability", "relaxed") as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        broker = first["broker"]
+        assert (first["kind"], first["workspace"], first["position"]) == ("up", "lab", 0)
+        assert (broker["durability"], broker["data_dir"]) == ("relaxed", str(home))
+        assert broker["url"].startswith("nats://127.0.0.1:")
+        assert not ended(broker["pid"])
+        run = a_run(home, "lab")
+        lines: list[dict[str, Any]] = []
+        while not lines or "run.completed.v1" not in lines[-1]["events"]:
+            lines.append(json.loads(process.stdout.readline()))
+        process.send_signal(number)
+        assert process.wait(STOP_S) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert {line["run"] for line in lines} == {run}
+    assert [line["position"] for line in lines] == list(range(1, len(lines) + 1))
+    assert lines[0]["events"] == ["run.started.v1", "run.agent_joined.v1"]
+    until = time.monotonic() + STOP_S
+    while not ended(broker["pid"]) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert ended(broker["pid"])
+    assert peek(home) is None
+
+
+def test_up_joins_a_broker_that_runs_and_speaks_to_people_on_stderr(home: Path, record):
+    """It does not stop what others use; stdout stays empty; a body that is none is shown."""
+    workspace = f"u{uuid4().hex[:12]}"
+    a_run(home, workspace)
+    info = peek(home)
+    assert info is not None
+    with up(home, "--workspace", workspace, "--after", "0") as process:
+        assert process.stderr is not None
+        told = ""
+        while "run.completed.v1" not in told:
+            told += process.stderr.readline()
+        publish_raw(home, (f"hansard.{workspace}.run.r.life.7", b"\x1b[31m no commit"))
+        while "corrupt" not in told:
+            told += process.stderr.readline()
+        process.terminate()
+        out, rest = process.communicate(timeout=STOP_S)
+        assert process.returncode == 0
+    assert out == ""
+    assert "stopped" in rest
+    assert info.url in told
+    assert "relaxed: an acknowledged commit is on disk within about 14 ms" in told
+    assert "agent/r/a@1  agent.session_began.v1" in told
+    assert "\x1b" not in told
+    assert not ended(info.server_pid)
+
+
+def test_up_works_with_an_outside_broker(home: Path, record):
+    """As in compose.yaml: an address with a password, which is not printed; no data directory."""
+    info = peek(home)
+    assert info is not None
+    login = f"{info.admin.user}:{info.admin.password}"
+    url = info.url.replace("://", f"://{login}@")
+    workspace = f"u{uuid4().hex[:12]}"
+    with up(home, "--json", "--workspace", workspace, HANSARD_NATS_URL=url) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        broker = json.loads(line)["broker"]
+        assert (broker["embedded"], broker["durability"]) == (False, "unknown")
+        assert info.admin.password not in line
+        a_run(home, workspace)
+        assert json.loads(process.stdout.readline())["position"] == 1
+        process.terminate()
+        assert process.wait(STOP_S) == 0
+
+
+def test_up_says_why_it_cannot(tmp_path: Path):
+    """No server there, a bad folder, a wrong setting: one line, exit code 2, no password."""
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    cases = [
+        (["--nats", "nats://me:secret@127.0.0.1:9"], "no NATS server answers at"),
+        (["--data-dir", str(blocked)], "cannot be used"),
+        (["--workspace", "No Such"], "use 1 to 40 of a-z"),
+    ]
+    for arguments, said in cases:
+        with up(tmp_path / "data", *arguments) as process:
+            out, told = process.communicate(timeout=60)
+        assert (process.returncode, out) == (2, "")
+        assert told.startswith("error: ")
+        assert said in told
+        assert "secret" not in told
+        assert "Traceback" not in told
