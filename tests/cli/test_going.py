@@ -151,9 +151,9 @@ def test_a_command_gets_its_settings_and_its_code_is_ours(shell: Call, runs: Run
 def test_a_signal_reaches_the_command(runs: Runs, home: Path):
     """SIGTERM ends the child too: no orphan is left."""
     code = "import os,time;print(os.getpid(),flush=True);time.sleep(60)"
+    hansard_command = [sys.executable, "-m", "hansard"]
     parent = subprocess.Popen(
-        [sys.executable, "-m", "hansard", "run", "resume", runs.team, "--"]
-        + [sys.executable, "-c", code],
+        [*hansard_command, "run", "resume", runs.team, "--", sys.executable, "-c", code],
         env=environment(home),
         stdout=subprocess.PIPE,
         text=True,
@@ -255,7 +255,8 @@ def test_what_did_not_happen_may_run_again(call: Call, record: hansard.Record):
         def send(to: str) -> str:
             return "sent now"
 
-        assert send("x@example.org") == "sent now"
+        with pytest.warns(hansard.ToolChanged):
+            assert send("x@example.org") == "sent now"
     [step] = call("run", "trace", run, "--json").lines
     assert (step["status"], step["result"]) == ("completed", "sent now")
     assert call("run", "replay", run).code == 0

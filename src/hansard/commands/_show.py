@@ -5,6 +5,7 @@ Recorded text is shown, never obeyed: control characters are escaped and markup 
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -22,13 +23,13 @@ from hansard.domain.steps import Failure, Step
 PREVIEW_CHARACTERS = 60
 """Of a value in a table; `--full` and `--json` give all of it."""
 
-PIPE_COLUMNS = 100_000
-"""A pipe has no width: no cell is cut there."""
+LINE_COLUMNS = 1_000_000
+"""No line is broken by us: a pipe has no width, and a terminal wraps what is too long."""
+
+CUT_COLUMNS_MIN = 10
+"""To this a narrow terminal may cut a column of names or values."""
 
 _PADDING = (0, 2, 0, 0)
-
-ID_COLUMNS = 36
-"""A UUID, which a narrow terminal must not cut."""
 
 STYLES = {
     "completed": "green",
@@ -47,8 +48,9 @@ def write(*parts: RenderableType, style: str = "") -> None:
 
     Texts are escaped as `plain_text` does.
     """
-    width = None if sys.stdout.isatty() else PIPE_COLUMNS
-    console = Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+    console = Console(
+        file=sys.stdout, width=LINE_COLUMNS, highlight=False, markup=False, emoji=False
+    )
     with console.capture() as captured:
         for part in parts:
             shown = plain_text(part, lines=True) if isinstance(part, str) else part
@@ -105,19 +107,34 @@ class Column(msgspec.Struct, frozen=True):
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Text | str]]) -> Table:
-    """A table without lines."""
+    """A table without lines. On a narrow terminal, what may be cut is cut, and nothing else."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=_PADDING)
+    cells = [[item if isinstance(item, Text) else cell(item) for item in row] for row in rows]
     for column in columns:
-        made.add_column(
-            column.name,
-            justify="right" if column.right else "left",
-            no_wrap=True,
-            overflow="fold" if column.whole else "ellipsis",
-            min_width=ID_COLUMNS if column.name == "run" else None,
-        )
-    for row in rows:
-        made.add_row(*(item if isinstance(item, Text) else cell(item) for item in row))
+        made.add_column(column.name, justify="right" if column.right else "left", no_wrap=True)
+    for index, width in _cuts(columns, cells).items():
+        for row in cells:
+            row[index].truncate(width, overflow="ellipsis")
+    for row in cells:
+        made.add_row(*row)
     return made
+
+
+def _cuts(columns: Sequence[Column], cells: list[list[Text]]) -> dict[int, int]:
+    """The columns to cut and their widths, so that a line fits the terminal if it can."""
+    if not sys.stdout.isatty():
+        return {}
+    widths = [
+        max([len(column.name), *(row[index].cell_len for row in cells)])
+        for index, column in enumerate(columns)
+    ]
+    soft = {i: widths[i] for i, c in enumerate(columns) if not c.whole and not c.right}
+    over = sum(widths) + _PADDING[1] * len(widths) - shutil.get_terminal_size().columns
+    while over > 0 and soft and max(soft.values()) > CUT_COLUMNS_MIN:
+        widest = max(soft, key=soft.__getitem__)
+        soft[widest] -= 1
+        over -= 1
+    return {index: width for index, width in soft.items() if width < widths[index]}
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Table:
