@@ -305,6 +305,7 @@ def settle(
         bool, typer.Option("--run-again", help="Diverged: run it again, effect and all.")
     ] = False,
     because: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the record.")] = "",
+    by: Annotated[str, typer.Option(metavar="NAME", help="Who says so.")] = "person",
     json: Json = False,
 ) -> None:
     """Say what is true of a step in doubt or diverged."""
@@ -317,6 +318,7 @@ def settle(
         reuse=reuse,
         run_again=run_again,
         because=because,
+        by=by,
     )
     _do(lambda: work(_options(), run, step, said, json=json), json=json)
 

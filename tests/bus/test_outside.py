@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nkeys
 import pytest
@@ -82,7 +83,7 @@ SAID = {"always": "strict", "10ms": "relaxed", "2m": "unknown"}
 def test_a_server_over_tls_with_an_nkey(outside, request):
     """It records and resumes; its durability is what its system account says, else unknown."""
     sync = request.node.callspec.params["outside"]
-    login = {"nats_ca": str(outside.ca), "nats_nkey": str(outside.seed)}
+    login: dict[str, Any] = {"nats_ca": str(outside.ca), "nats_nkey": str(outside.seed)}
     with hansard.connect(workspace="lab", nats=outside.url, **login) as record:
         assert record.workspace.log.durability == "unknown"
         with record.run("w", agent="a", role="r") as session:
@@ -92,7 +93,7 @@ def test_a_server_over_tls_with_an_nkey(outside, request):
                 return 2 * x
 
             assert double(21) == 42
-    system = {"nats_system_user": "sys", "nats_system_password": "s3cret-system"}
+    system: dict[str, Any] = {"nats_system_user": "sys", "nats_system_password": "s3cret-system"}
     with hansard.connect(workspace="lab", nats=outside.url, **login, **system) as record:
         assert record.workspace.log.durability == SAID[sync]
         assert record.state(session.run).life.status == "completed"

@@ -296,6 +296,7 @@ def test_status_states_broker_and_workspace(call: Call, runs: Runs, home):
 def test_status_of_an_outside_broker_is_not_guessed(call: Call, runs: Runs, record, home):
     """Without a system account's login its durability is unknown; passwords are not shown."""
     info = server.peek(home)
+    assert info is not None
     login = f"{info.runtime.user}:{info.runtime.password}"
     url = info.url.replace("://", f"://{login}@")
     told = call("status", "--nats", url, "--json")

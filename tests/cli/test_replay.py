@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -105,7 +106,7 @@ class Program:
             branch = Program.__new__(Program)
             branch.__dict__ |= self.__dict__
             branch.choose = random.Random(self.choose.random())
-            branches.append(lambda branch=branch: branch.some(depth - 1))
+            branches.append(partial(branch.some, depth - 1))
         self.session.gather(*branches)
 
 
@@ -142,7 +143,7 @@ def test_an_edited_program_leaves_a_record_that_derives(call: Call, record: hans
             def add(a: int, b: int) -> int:
                 return a + b
 
-            session.gather(lambda: add(1, 1), lambda edit=edit: add(2, edit))
+            session.gather(lambda: add(1, 1), partial(add, 2, edit))
             add(3, add(4, edit))
             add(5, 5)
     *calls, summary = call("run", "replay", run, "--json").lines
@@ -152,7 +153,7 @@ def test_an_edited_program_leaves_a_record_that_derives(call: Call, record: hans
 
 def forge(kind: str, change: Callable[[dict[str, Any]], None]) -> Callable[[Commit], Commit]:
     """Change the data of the first event of a type."""
-    done = []
+    done: list[str] = []
 
     def event(recorded: Recorded) -> Recorded:
         if recorded.type != kind or done:

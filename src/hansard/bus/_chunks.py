@@ -2,14 +2,15 @@
 
 A chunk holds what changed, never the whole state, so N versions cost O(N) bytes however many
 chunks are kept. Derived and outside the log: made by the first reader that misses one, thrown
-away at will. Its layout is named by a digest of the state's fields, so another version's are not
-read but made anew.
+away at will. Its layout is named by a digest of this version and the state's fields, so another
+version's are not read but made anew.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from hansard._version import SERVER_VERSION
 from hansard.bus.codec import record, revive
 from hansard.domain.agent import AgentState, Noted
 from hansard.domain.events import Recorded
@@ -25,7 +26,7 @@ _PARTS = {"tools", "steps", "facts", "known"}
 def _layout() -> str:
     kinds = (AgentState, Step, Failure, ToolDeclared)
     names = [f"{kind.__name__}.{name}" for kind in kinds for name in kind.__struct_fields__]
-    return "agent-" + digest(*(name.encode() for name in names))[:12]
+    return "agent-" + digest(SERVER_VERSION.encode(), *(name.encode() for name in names))[:12]
 
 
 LAYOUT = _layout()

@@ -36,6 +36,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     reuse: bool = False
     run_again: bool = False
     because: str = ""
+    by: str = "person"
 
     def verdict(self) -> Verdict:
         """The one verdict. Raises OneVerdict."""
@@ -69,9 +70,8 @@ async def settle(options: Options, run: str, step: str, said: Said, *, json: boo
     result = result_from(said.happened) if said.happened is not None else None
     async with reading(options) as workspace:
         run = await find_run(workspace, run)
-        await actions.settle(
-            workspace, run, step, verdict.value, result=result, because=said.because
-        )
+        fields = {"result": result, "by": said.by, "because": said.because}
+        await actions.settle(workspace, run, step, verdict.value, **fields)
         view = await workspace.states.run(run)
         agent, settled = actions.find_step(view, step)
     name = f"{agent}#{settled.number}"
