@@ -286,7 +286,7 @@ def fork(
 
 
 @run_app.command()
-def settle(
+def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
     run: Run,
     step: Annotated[
         str, typer.Argument(metavar="STEP", help="agent#number, or number where one agent is.")

@@ -70,8 +70,15 @@ async def settle(options: Options, run: str, step: str, said: Said, *, json: boo
     result = result_from(said.happened) if said.happened is not None else None
     async with reading(options) as workspace:
         run = await find_run(workspace, run)
-        fields = {"result": result, "by": said.by, "because": said.because}
-        await actions.settle(workspace, run, step, verdict.value, **fields)
+        await actions.settle(
+            workspace,
+            run,
+            step,
+            verdict.value,
+            result=result,
+            by=said.by,
+            because=said.because,
+        )
         view = await workspace.states.run(run)
         agent, settled = actions.find_step(view, step)
     name = f"{agent}#{settled.number}"
