@@ -32,7 +32,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 
 .venv: $(STAMP) ## Build the environment from the locked, hash-checked requirements
 
-demo: $(STAMP) ## A short tour: agents work, are killed, resume; then SQL over what they did
+demo: $(STAMP) ## A short tour: agents work, are killed, resume; are forked and looked at
 	$(BIN)/hansard demo
 
 test: $(STAMP) ## Run the tests (ROUNDS=5, WORKERS=2, PYTEST_ARGS=...)
