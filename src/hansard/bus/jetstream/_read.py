@@ -116,11 +116,13 @@ class Reader:
             if token.startswith("=="):
                 digested.append(name)
             else:
-                runs[subjects.untoken(token)] = None
+                stream, _ = subjects.parse(name)  # Corrupt, where somebody wrote past us
+                if isinstance(stream, Life):
+                    runs[stream.run] = None
         for message in await self._direct.named(self._stream, digested):
-            stream = message.commit().stream
-            if isinstance(stream, Life):
-                runs[stream.run] = None
+            digested_stream = message.commit().stream
+            if isinstance(digested_stream, Life):
+                runs[digested_stream.run] = None
         return list(runs)
 
     async def head(self) -> int:
