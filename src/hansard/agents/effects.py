@@ -258,7 +258,8 @@ class Declare:
         effects: `pure`, `idempotent`, `reconcile(fn)`, `composite`, or `once`, the default.
         version: change it when equal calls should no longer count as equal.
         kind: `tool`, or `model`, `resource`, `memory`: how the step is shown and counted.
-        timeout_s: per attempt. attempts, wait: retries with backoff (tenacity's waits).
+        timeout_s: per attempt. attempts, wait: retries with backoff (tenacity's waits). None of
+        the three applies to a generator: its reader decides how long it takes.
         safe_errors: say that the effect surely did not happen. doubtful_errors: leave it open.
         raises: error classes that replay raises as they were.
         shadow: stands in for the tool in a fork. key_argument: the parameter that gets the
