@@ -35,7 +35,7 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return same(list(one.items()), list(other.items()))
     if isinstance(one, set | frozenset):
-        return sorted(map(repr, one)) == sorted(map(repr, other))
+        return len(one) == len(other) and all(any(same(a, b) for b in other) for a in one)
     return bool(one == other)
 
 
