@@ -105,14 +105,19 @@ class InDoubt(NeedsSettling):
         )
 
 
+EARLIER_STEP_CHANGED = "an earlier step has changed since"
+
+
 class Diverged(NeedsSettling):
     """This call is on record with an effect, but what came before it is not what it was."""
 
-    def __init__(self, run: str, agent: str, step: Step, now: str) -> None:
+    def __init__(
+        self, run: str, agent: str, step: Step, now: str, why: str = EARLIER_STEP_CHANGED
+    ) -> None:
         was = bytes(step.arguments).decode()[:200]
         super().__init__(
-            f"step {step.number} ({step.tool}) already ran with the same arguments, but an "
-            f"earlier step has changed since.\n  on record: {step.tool} {was} after "
+            f"step {step.number} ({step.tool}) already ran with the same arguments, but {why}.\n"
+            f"  on record: {step.tool} {was} after "
             f"{list(step.after)} -> {step.status.value}\n  now:       {now}\n"
             "Running it again would repeat its effect; choose: "
             + settle_hint(run, agent, step.number, "--reuse", "--run-again"),

@@ -91,7 +91,8 @@ class StreamCall:
 
     def _diverged(self, now: str) -> Diverged:
         step = self.core.ledger.state.steps[self.call.number]
-        return Diverged(self.core.stream.run, self.core.stream.agent, step, now)
+        why = "what its reader was given then is not what it is to be given now"
+        return Diverged(self.core.stream.run, self.core.stream.agent, step, now, why)
 
     def end(self, *, closed: bool) -> Flow[None]:
         """Record that the items are all there are, or that their reader stopped."""
