@@ -145,6 +145,9 @@ _RUN_COMMANDS: list[run.RunEvent] = [
         for role in ("writer", "reader")
     ),
     *(run.RunResumed(agent=name, epoch=epoch) for name in ("ada", "bob") for epoch in (1, 2, 3)),
+    *(run.RunAssigned(experiment="e", arm=arm, task="1", trial=0) for arm in "ab"),
+    run.RunScored(metrics={"reward": 1.0}, by="judge"),
+    run.RunScored(metrics={"reward": 0.0, "cost": 2.5}, by="judge", details=msgspec.Raw(b"[1]")),
     run.RunCompleted(),
     run.RunFailed(error=_FAILURES[0]),
     run.RunCancelled(because="late"),

@@ -23,6 +23,10 @@ GOLDEN: dict[str, tuple[str, StreamId]] = {
         AgentStream("r1", "researcher", "researcher_1"),
     ),
     "least.v1": ("hansard.lab.run.r1.board.plan=2Eof=20=2A.1", Board("r1", "plan.of *")),
+    "imported.v1": (
+        "hansard.lab.run.r1.agent.assistant.assistant.3",
+        AgentStream("r1", "assistant", "assistant"),
+    ),
     "long-name.v1": (
         f"hansard.lab.run.r1.agent.role.{DIGEST}.1",
         AgentStream("r1", "role", LONG),

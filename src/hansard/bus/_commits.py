@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
 from hansard.bus import subjects
 from hansard.bus.codec import decode, encode
 from hansard.bus.errors import TooLarge
-from hansard.bus.log import COMMIT_BYTES_MAX, Append, Stored
+from hansard.bus.log import COMMIT_BYTES_MAX, Append, Origin, Stored
 from hansard.domain.errors import BadValue, Corrupt
-from hansard.domain.events import Tx
+from hansard.domain.events import Commit, Tx
 from hansard.domain.ids import StreamId, uuid8
 
 TRANSACTION_COMMITS_MAX = 1_000
@@ -23,14 +23,19 @@ def enveloped(append: Append) -> tuple[Append, bytes]:
     body. Raises TooLarge.
     """
     commit = append.commit
+    if append.copied is not None:
+        return append, _fitting(commit, append.stream, append.copied.body)
     if commit.stream is None and subjects.is_digested(append.stream):
         commit = replace(commit, stream=append.stream)
         append = replace(append, commit=commit)
-    body = encode(append.stream, commit)
+    return append, _fitting(commit, append.stream, encode(append.stream, commit))
+
+
+def _fitting(commit: Commit, stream: StreamId, body: bytes) -> bytes:
     if len(body) > COMMIT_BYTES_MAX:
-        what = f"commit {commit.id} (version {commit.version} of {append.stream})"
+        what = f"commit {commit.id} (version {commit.version} of {stream})"
         raise TooLarge(what, len(body), COMMIT_BYTES_MAX)
-    return append, body
+    return body
 
 
 def transaction(appends: Sequence[Append]) -> list[Append]:
@@ -50,10 +55,27 @@ def transaction(appends: Sequence[Append]) -> list[Append]:
     ]
 
 
-def stored_from(position: int, stamp: int, subject: str, body: bytes) -> Stored:
+def wholes(appends: Iterable[Append]) -> Iterator[list[Append]]:
+    """What goes together: each commit alone, those of one transaction at once. Raises TooLarge."""
+    whole: list[Append] = []
+    for append in appends:
+        tx = append.commit.tx
+        if whole and (tx is None or whole[0].commit.tx is None or tx.id != whole[0].commit.tx.id):
+            yield whole
+            whole = []
+        whole.append(append)
+        if len(whole) > TRANSACTION_COMMITS_MAX:
+            raise TooLarge("a transaction's list of commits", len(whole), TRANSACTION_COMMITS_MAX)
+    if whole:
+        yield whole
+
+
+def stored_from(
+    position: int, stamp: int, subject: str, body: bytes, origin: Origin | None = None
+) -> Stored:
     """A message of the log as a commit. Raises Corrupt."""
     stream, commit = decode(subject, body)
-    return Stored(position, stamp, stream, commit, body)
+    return Stored(position, stamp, stream, commit, body, origin)
 
 
 def check_versions(stream: StreamId, commits: Iterable[Stored], version: int) -> None:

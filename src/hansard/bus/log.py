@@ -23,13 +23,24 @@ COMMIT_BYTES_MAX = 256 * 1024
 larger payloads belong into blobs."""
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """Where a copied commit stood in the log it came from: that log's workspace, its position
+    there, and that log's time of it (ISO 8601 in UTC, to the ns).
+    """
+
+    log: str
+    position: int
+    at: str
+
+
 class Stored(msgspec.Struct, frozen=True):
     """A commit as it stands in the log.
 
     `position` orders the workspace (the JetStream sequence). `stamp` is the log's own time of the
     commit, in ns since 1970 (UTC): the only time that decides anything; it is 0 in what an append
     returns where the acknowledgement does not carry it (JetStream's does not): read the commit to
-    learn it. `body` is the exact stored bytes that `commit` was decoded from.
+    learn it. `body` is the exact stored bytes that `commit` was decoded from. `origin` says where
+    a copied commit came from; it is kept beside the record, not in it.
     """
 
     position: int
@@ -37,6 +48,7 @@ class Stored(msgspec.Struct, frozen=True):
     stream: StreamId
     commit: Commit
     body: bytes
+    origin: Origin | None = None
 
     @property
     def time(self) -> datetime:
@@ -82,12 +94,24 @@ class StreamAt(msgspec.Struct, frozen=True):
 Expected = VersionFree | NothingUnder | StreamAt
 
 
+class Copied(msgspec.Struct, frozen=True):
+    """The exact bytes of a commit of another log, and where it stood there."""
+
+    body: bytes
+    origin: Origin
+
+
 class Append(msgspec.Struct, frozen=True):
-    """One commit to append to one stream. Its version says what it follows."""
+    """One commit to append to one stream. Its version says what it follows.
+
+    `copied` is given for a commit that was brought from another log: `commit` must be what its
+    bytes say, and those bytes are stored.
+    """
 
     stream: StreamId
     commit: Commit
     expected: Expected = VersionFree()
+    copied: Copied | None = None
 
 
 class EventLog(Protocol):
@@ -124,8 +148,9 @@ class EventLog(Protocol):
         """Append many commits in order, at bulk speed; returns how many were new.
 
         For imports: a commit that stands there already with the same id is passed over, so that
-        a killed import goes on. Not atomic as a whole. Raises Conflict at the first commit whose
-        version another commit has; all before it are stored.
+        a killed import goes on. Not atomic as a whole, but a transaction (commits of one `tx`, one
+        after the other) goes whole or not at all. Raises Conflict at the first commit whose version
+        another commit has; all before it are stored.
         """
         ...
 

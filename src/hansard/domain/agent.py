@@ -60,7 +60,8 @@ class CheckpointSaved(Event, frozen=True, kw_only=True):
 @event("message.added.v1")
 class MessageAdded(Event, frozen=True, kw_only=True):
     """A message in the context window. `content` is its value or a reference to it; `fields` is
-    what else the provider's form has (name, tool_calls ...).
+    what else the provider's form has (name, tool_calls ...). `usage` is what it used up, by name:
+    `input_tokens`, `output_tokens`, `cost` (US dollars) and what else was counted.
     """
 
     role: str
@@ -69,6 +70,7 @@ class MessageAdded(Event, frozen=True, kw_only=True):
     tokens: int | None = None
     fields: msgspec.Raw = NULL
     step: int | None = None
+    usage: dict[str, float] = {}
 
 
 @event("resource.accessed.v1")

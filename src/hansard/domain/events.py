@@ -67,12 +67,17 @@ class Encryption(msgspec.Struct, frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One event inside a commit: its tag, its id, and its data as the exact JSON bytes."""
+    """One event inside a commit: its tag, its id, and its data as the exact JSON bytes.
+
+    `occurred_at` is when the source of an imported event claims that it happened: ISO 8601 as the
+    source wrote it (what has no zone there has none here). It orders nothing.
+    """
 
     type: str
     id: str
     data: msgspec.Raw
     enc: Encryption | None = None
+    occurred_at: str | None = None
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

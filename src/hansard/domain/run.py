@@ -14,7 +14,7 @@ import msgspec
 
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event, event
-from hansard.domain.steps import Failure
+from hansard.domain.steps import NULL, Failure
 
 
 class ForkEffects(StrEnum):
@@ -54,6 +54,31 @@ class AgentJoined(Event, frozen=True, kw_only=True):
     role: str
 
 
+@event("run.assigned.v1")
+class RunAssigned(Event, frozen=True, kw_only=True):
+    """The run is a trial of a task under an arm of an experiment; what is empty is not known.
+
+    `trial` counts from where the source counts (most from 0).
+    """
+
+    experiment: str = ""
+    arm: str = ""
+    task: str = ""
+    trial: int | None = None
+
+
+@event("run.scored.v1")
+class RunScored(Event, frozen=True, kw_only=True):
+    """Somebody or something judged what came of the run: finite numbers by metric. `details` is
+    what else the judge said, as it was.
+    """
+
+    metrics: dict[str, float]
+    by: str
+    because: str = ""
+    details: msgspec.Raw = NULL
+
+
 @event("run.resumed.v1")
 class RunResumed(Event, frozen=True, kw_only=True):
     """An agent's stream is written under a new epoch from here on."""
@@ -82,7 +107,15 @@ class RunCancelled(Event, frozen=True, kw_only=True):
 
 
 RunEvent = (
-    RunStarted | RunForked | AgentJoined | RunResumed | RunCompleted | RunFailed | RunCancelled
+    RunStarted
+    | RunForked
+    | AgentJoined
+    | RunAssigned
+    | RunScored
+    | RunResumed
+    | RunCompleted
+    | RunFailed
+    | RunCancelled
 )
 
 
@@ -109,11 +142,22 @@ class RunState(msgspec.Struct, kw_only=True):
     epochs: dict[str, int] = msgspec.field(default_factory=dict)
     forked: RunForked | None = None
     error: Failure | None = None
+    assigned: RunAssigned | None = None
+    judged: list[RunScored] = msgspec.field(default_factory=list)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The newest value of each metric."""
+        return {metric: value for each in self.judged for metric, value in each.metrics.items()}
 
     def copy(self) -> RunState:
         """A state that can be folded on without changing this one."""
         return msgspec.structs.replace(
-            self, labels=dict(self.labels), roster=dict(self.roster), epochs=dict(self.epochs)
+            self,
+            labels=dict(self.labels),
+            roster=dict(self.roster),
+            epochs=dict(self.epochs),
+            judged=list(self.judged),
         )
 
 
@@ -148,6 +192,10 @@ def evolve(state: RunState, event: Event) -> None:
         case AgentJoined():
             state.roster[event.agent] = event.role
             state.epochs[event.agent] = 1
+        case RunAssigned():
+            state.assigned = event
+        case RunScored():
+            state.judged.append(event)
         case RunResumed():
             state.epochs[event.agent] = event.epoch
             state.status = RunStatus.OPEN
@@ -174,6 +222,12 @@ def decide(state: RunState, event: RunEvent) -> Sequence[RunEvent]:
             return (event,)
         case AgentJoined():
             return _join(state, event)
+        case RunAssigned():
+            _begun(state)
+            return () if state.assigned == event else (event,)
+        case RunScored():
+            _begun(state)
+            return () if event in state.judged else (event,)
         case RunResumed():
             _demand(state, event.agent)
             return () if state.epochs[event.agent] >= event.epoch else (event,)
@@ -187,10 +241,14 @@ def _may_fork(state: RunState, event: RunStarted | RunForked) -> bool:
     return isinstance(event, RunForked) and event != state.forked
 
 
-def _join(state: RunState, event: AgentJoined) -> Sequence[RunEvent]:
+def _begun(state: RunState) -> None:
     if state.status is RunStatus.UNKNOWN:
         message = "the run has not begun: start it first"
         raise Refused(message)
+
+
+def _join(state: RunState, event: AgentJoined) -> Sequence[RunEvent]:
+    _begun(state)
     role = state.roster.get(event.agent)
     if role is None:
         return (event,)

@@ -59,7 +59,7 @@ class ToolDeclared(Event, frozen=True, kw_only=True):
 class StepRequested(Event, frozen=True, kw_only=True):
     """The intent. `call` and `fingerprint` as in `hansard.domain.fingerprint`; `after` are the
     steps whose results its scope had seen last; `parent` the composite step around it; `key` the
-    idempotency key it is given.
+    idempotency key it is given; `call_id` what a model called it (`gen_ai.tool.call.id`).
     """
 
     step: int
@@ -74,6 +74,7 @@ class StepRequested(Event, frozen=True, kw_only=True):
     key: str | None = None
     unordered: bool = False
     kind: str = "tool"
+    call_id: str | None = None
 
 
 @event("step.attempted.v1")
@@ -194,6 +195,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str | None = None
     unordered: bool = False
     kind: str = "tool"
+    call_id: str | None = None
     status: Status = Status.REQUESTED
     attempts: tuple[StepAttempted, ...] = ()
     items: tuple[msgspec.Raw, ...] = ()
@@ -238,6 +240,7 @@ def requested(event: StepRequested, version: int) -> Step:
         event.key,
         event.unordered,
         event.kind,
+        event.call_id,
     )
 
 

@@ -15,7 +15,7 @@ from typing import assert_never
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus._commits import enveloped, transaction
+from hansard.bus._commits import enveloped, transaction, wholes
 from hansard.bus.errors import (
     AppendUnknown,
     BrokerError,
@@ -32,7 +32,9 @@ from hansard.bus.jetstream._wire import (
     EXPECTED_SEQUENCE,
     EXPECTED_SUBJECT,
     FIRST,
+    HEADER_LINE,
     LOST_RACE,
+    ORIGIN,
     STORE_FAILED,
     UNFINISHED,
     NoAnswer,
@@ -160,7 +162,11 @@ class Appender:
     def _entry(self, append: Append) -> _Entry:
         append, body = enveloped(append)
         subject = f"{subjects.prefix(self._workspace, append.stream)}.{append.commit.version}"
-        return _Entry(append, subject, body, self._headers(append.expected))
+        headers = self._headers(append.expected)
+        if append.copied is not None:
+            told = msgspec.json.encode(append.copied.origin).decode()
+            headers = headers[:-2] + block({ORIGIN: told})[len(HEADER_LINE) :]
+        return _Entry(append, subject, body, headers)
 
     def _headers(self, expected: Expected) -> bytes:
         match expected:
@@ -253,13 +259,15 @@ class Appender:
     def _batches(self, appends: Iterable[Append]) -> Iterable[list[_Entry]]:
         batch: list[_Entry] = []
         size = 0
-        for append in appends:
-            entry = self._entry(append)
-            size += len(entry.body)
-            if batch and (len(batch) == BATCH_MESSAGES_MAX or size > TRANSACTION_BYTES_MAX):
+        for whole in wholes(appends):
+            entries = [self._entry(append) for append in whole]
+            more = sum(len(entry.body) for entry in entries)
+            full = len(batch) + len(entries) > BATCH_MESSAGES_MAX
+            if batch and (full or size + more > TRANSACTION_BYTES_MAX):
                 yield batch
-                batch, size = [], len(entry.body)
-            batch.append(entry)
+                batch, size = [], 0
+            batch += entries
+            size += more
         if batch:
             yield batch
 

@@ -16,7 +16,7 @@ from hansard.bus._logging import logger
 from hansard.bus.errors import BrokerError, BusError, Unreachable
 from hansard.bus.jetstream._calls import JETSTREAM_OFF, api
 from hansard.bus.jetstream._client import Broker
-from hansard.bus.jetstream._wire import Message, NoAnswer, header
+from hansard.bus.jetstream._wire import Message, NoAnswer, header, origin
 from hansard.domain.errors import Corrupt
 
 CHUNK_MESSAGES_MAX = 256
@@ -182,7 +182,12 @@ class Push:
             return
         position = int(parts[first + 1])
         self._position = position
-        self._buffer.append(Message(subject, position, int(parts[first + 3]), data))
+        try:
+            came_from = origin(headers)
+        except Corrupt as error:
+            self.fail(error)
+            return
+        self._buffer.append(Message(subject, position, int(parts[first + 3]), data, came_from))
         self._notify()
 
     def fail(self, error: Exception) -> None:

@@ -15,11 +15,13 @@ import msgspec
 
 from hansard.bus._commits import stored_from
 from hansard.bus.errors import BusError
-from hansard.bus.log import Stored
+from hansard.bus.log import Origin, Stored
 from hansard.domain.errors import Corrupt
 
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
+ORIGIN = "Hansard-Origin"
+"""Where a copied commit came from, as one line of JSON."""
 
 HEADER_LINE = b"NATS/1.0\r\n"
 
@@ -47,19 +49,24 @@ _STORED = re.compile(
 )
 _SECONDS_KEPT_MAX = 1_024
 _seconds: dict[bytes, int] = {}
+_ORIGIN = ORIGIN.encode()
+_origin = msgspec.json.Decoder(Origin)
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A stored message: its subject, sequence, time (ns since 1970, UTC) and body."""
+    """A stored message: its subject, sequence, time (ns since 1970, UTC) and body; and of a copied
+    commit, where it came from.
+    """
 
     subject: str
     position: int
     stamp: int
     data: bytes
+    origin: Origin | None = None
 
     def commit(self) -> Stored:
         """A message of the log as a commit. Raises Corrupt."""
-        return stored_from(self.position, self.stamp, self.subject, self.data)
+        return stored_from(self.position, self.stamp, self.subject, self.data, self.origin)
 
 
 class Receiver(Protocol):
@@ -218,7 +225,18 @@ def stored(headers: bytes, data: bytes) -> Message:
     if found is None:
         raise Corrupt("a Direct Get answer", f"its headers are {headers[:200]!r}")
     subject, position, stamp = found.groups()
-    return Message(subject.decode(), int(position), stamp_ns(stamp), data)
+    return Message(subject.decode(), int(position), stamp_ns(stamp), data, origin(headers))
+
+
+def origin(headers: bytes) -> Origin | None:
+    """Where a copied commit came from; None for any other message. Raises Corrupt."""
+    if _ORIGIN not in headers:
+        return None
+    told = header(headers, _ORIGIN)
+    try:
+        return _origin.decode(told)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"header {ORIGIN}", f"{told[:80]!r} is not an origin ({error})") from error
 
 
 def rendered(headers: dict[str, str]) -> bytes:

@@ -25,6 +25,7 @@ from hansard.bus._commits import (
     stored_from,
     transaction,
     until,
+    wholes,
 )
 from hansard.bus.errors import BrokerError, Conflict, NotFound
 from hansard.bus.log import (
@@ -32,6 +33,7 @@ from hansard.bus.log import (
     AtPosition,
     AtTime,
     NothingUnder,
+    Origin,
     Stored,
     StreamAt,
     UpTo,
@@ -52,6 +54,7 @@ class Row(msgspec.Struct, array_like=True):
     subject: str
     stamp: int
     body: bytes
+    origin: Origin | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -108,9 +111,9 @@ class RecorderLog:
     async def append_bulk(self, appends: Iterable[Append]) -> int:
         """Append many commits in order. Raises Conflict, TooLarge."""
         new = 0
-        for append in appends:
+        for whole in wholes(appends):
             before = len(self._commits)
-            self._insert([enveloped(append)])
+            self._insert([enveloped(append) for append in whole])
             new += len(self._commits) - before
         return new
 
@@ -201,7 +204,7 @@ class RecorderLog:
                     originator_id=self._originator(append.stream),
                     originator_version=append.commit.version,
                     topic=TOPIC,
-                    state=_encode(Row(self._subject(append), stamp + i, body)),
+                    state=_encode(Row(self._subject(append), stamp + i, body, _origin(append))),
                 )
                 for i, (append, body) in enumerate(appends)
             ]
@@ -262,7 +265,9 @@ class RecorderLog:
                 )
                 for event in page:
                     row = _decode(event.state)
-                    stored = stored_from(int(event.id), row.stamp, row.subject, row.body)
+                    stored = stored_from(
+                        int(event.id), row.stamp, row.subject, row.body, row.origin
+                    )
                     self._commits.append(stored)
                     self._streams.setdefault(stored.stream, []).append(stored)
                 if len(page) < PAGE_EVENTS:
@@ -289,6 +294,10 @@ class RecorderLog:
 
     def _originator(self, stream: StreamId) -> UUID:
         return UUID(uuid8(subjects.prefix(self._workspace, stream)))
+
+
+def _origin(append: Append) -> Origin | None:
+    return append.copied.origin if append.copied is not None else None
 
 
 def _version(commits: list[Stored], version: int) -> Stored | None:
