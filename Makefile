@@ -19,7 +19,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-full check format-check lint types imports fmt bench lock clean
+.PHONY: help demo browser test test-full check format-check lint types imports fmt bench lock clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z.-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -35,10 +35,21 @@ $(STAMP): requirements/dev.txt pyproject.toml
 demo: $(STAMP) ## A short tour: agents work, are killed, resume; are forked and looked at
 	$(BIN)/hansard demo
 
-test: $(STAMP) ## Run the tests (ROUNDS=5, WORKERS=2, PYTEST_ARGS=...)
+BROWSERS := $(HANSARD_BROWSER) chromium google-chrome chromium-browser google-chrome-stable
+
+browser: ## Install chromium for the browser tests, where root and apt-get are
+	@found() { for name in $(BROWSERS); do command -v "$$name" >/dev/null && return; done; false; }; \
+	if found; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
+	fi; \
+	found || echo "make: no chromium or google-chrome, and none could be installed (it takes root," \
+		"apt-get and its mirror): the browser tests are skipped; HANSARD_BROWSER names another" >&2
+
+test: $(STAMP) browser ## Run the tests (ROUNDS=5, WORKERS=2, PYTEST_ARGS=...)
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
-test-full: $(STAMP) ## The tests with FULL_ROUNDS=200 rounds; writes docs/evidence.json
+test-full: $(STAMP) browser ## The tests with FULL_ROUNDS=200 rounds; writes docs/evidence.json
 	ROUNDS=$(FULL_ROUNDS) HANSARD_EVIDENCE=$(EVIDENCE) $(BIN)/python -m pytest -n $(WORKERS) --timeout=3600 $(PYTEST_ARGS)
 
 check: format-check lint types imports test ## Exactly what CI runs: format, lint, types, imports, packages and tests

@@ -1,0 +1,270 @@
+"""How large is the page of a 10,000-step run, how soon is it open, and how fast is its slider?
+
+A run of two agents: every step with its intent and outcome, a message every tenth step, a decision
+or a checkpoint every fiftieth, a failed attempt now and then; 300 bytes of arguments and as much of
+a result. It is appended in bulk, written as one HTML file, and opened from disk in a browser. A
+move of the slider is timed from the input to the first task after the frame that shows it: to
+random points (jumps), one event on (steps), and while everything later is hidden; besides, a search
+that finds something in every step. Goals: every move under 100 ms, the file under 20 MB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import hansard
+from benchmarks import _world
+from benchmarks._report import Findings, say, sized, summary
+from hansard.bus.codec import record
+from hansard.bus.log import Append
+from hansard.commands import _page_data, _page_file
+from hansard.domain import agent as agents
+from hansard.domain import run as runs
+from hansard.domain import steps
+from hansard.domain.events import Actor, Commit, Event
+from hansard.domain.ids import AgentStream, Life, StreamId, uuid8
+from hansard.domain.steps import Effects, Failure
+
+RUN = "long-run"
+AGENTS = (("planner", "lead"), ("worker", "hands"))
+PAYLOAD_BYTES = 300
+MOVE_MS_MAX, FILE_BYTES_MAX = 100.0, 20_000_000
+BROWSERS = ("chromium", "google-chrome", "chromium-browser", "google-chrome-stable")
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+"""Of the browser: as root in a container, and asking nobody for anything."""
+
+MOVE = """([values]) => new Promise((done) => {
+  const slider = document.getElementById("slider");
+  const times = [];
+  const next = () => {
+    if (!values.length) return done(times);
+    const start = performance.now();
+    slider.value = String(values.shift());
+    slider.dispatchEvent(new Event("input", { bubbles: true }));
+    requestAnimationFrame(() => {
+      const after = new MessageChannel();
+      after.port1.onmessage = () => {
+        times.push(performance.now() - start);
+        setTimeout(next, 5);
+      };
+      after.port2.postMessage(0);
+    });
+  };
+  next();
+})"""
+"""Sets the slider to each value and takes the time to the first task after the next frame."""
+
+
+def browser() -> str | None:
+    """A browser's program: HANSARD_BROWSER, else the first that PATH has."""
+    told = os.environ.get("HANSARD_BROWSER")
+    return told or next((found for name in BROWSERS if (found := shutil.which(name))), None)
+
+
+class _Stream:
+    """One stream's commits, one event each, with ids and times that follow from their numbers."""
+
+    def __init__(self, stream: StreamId, actor: str) -> None:
+        self.stream = stream
+        self.version = 1
+        self._actor = Actor(actor)
+
+    def commit(self, *events: Event) -> Append:
+        """The next commit."""
+        name = f"{self.stream}@{self.version}"
+        told = tuple(record(event, uuid8(name, str(at))) for at, event in enumerate(events))
+        commit = Commit(
+            id=uuid8(name),
+            version=self.version,
+            at=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=self.version),
+            actor=self._actor,
+            epoch=0 if isinstance(self.stream, Life) else 1,
+            events=told,
+        )
+        self.version += len(events)
+        return Append(self.stream, commit)
+
+
+def appends(count: int, run: str = RUN) -> Iterator[Append]:
+    """A whole run of so many steps; the same every time."""
+    life = _Stream(Life(run), AGENTS[0][0])
+    streams = [_Stream(AgentStream(run, role, name), name) for name, role in AGENTS]
+    joined = [runs.AgentJoined(agent=name, role=role) for name, role in AGENTS]
+    yield life.commit(runs.RunStarted(workflow="a long run", labels={"size": str(count)}), *joined)
+    for stream, (name, role) in zip(streams, AGENTS, strict=True):
+        yield stream.commit(
+            agents.SessionBegan(
+                epoch=1, agent=name, role=role, server_version="1", protocol_version="1"
+            ),
+            steps.ToolDeclared(tool="search", effects=Effects.PURE),
+        )
+    letters = random.Random(5)
+    for number in range(count):
+        yield from _step(streams[number % 2], number // 2 + 1, number, letters)
+    yield life.commit(runs.RunScored(metrics={"reward": 1.0}, by="the benchmark"))
+    yield life.commit(runs.RunCompleted())
+
+
+def _step(stream: _Stream, step: int, number: int, letters: random.Random) -> Iterator[Append]:
+    """A step and what is stated beside it."""
+    start = letters.randrange(4_000)
+    text = _world.text(8_000)[start : start + PAYLOAD_BYTES]
+    mark = f"{number:08d}" * 4
+    yield stream.commit(
+        steps.StepRequested(
+            step=step,
+            tool="search" if number % 3 else "send",
+            effects=Effects.PURE if number % 3 else Effects.ONCE,
+            arguments=_raw({"query": text, "number": number}),
+            call=f"call{mark}",
+            fingerprint=f"print{mark}",
+            after=(step - 1,) if step > 1 else (),
+            parent=step - 1 if number % 20 in (4, 5) else None,
+        )
+    )
+    if number % 25 == 7:
+        error = Failure("TimeoutError", "no answer in time")
+        yield stream.commit(steps.StepAttempted(step=step, attempt=1, error=error))
+    if number % 40 == 9:
+        error = Failure("ValueError", f"{number} is not a size")
+        yield stream.commit(steps.StepFailed(step=step, error=error, digest=f"digest{mark}"))
+    elif number % 400 != 11:
+        yield stream.commit(
+            steps.StepCompleted(
+                step=step, result=_raw(text[::-1]), digest=f"digest{mark}", duration_ms=number % 90
+            )
+        )
+    if number % 10 == 0:
+        yield stream.commit(
+            agents.MessageAdded(
+                role=("user", "assistant")[number // 10 % 2],
+                content=_raw(f"{number}: {text}"),
+                fingerprint=f"message{mark}",
+                tokens=number % 70,
+            )
+        )
+    if number % 50 == 3:
+        yield stream.commit(
+            agents.DecisionMade(
+                question=f"Which of {number}?",
+                selected="a",
+                fingerprint=f"decision{mark}",
+                alternatives=(agents.Alternative("a", 0.9), agents.Alternative("b", 0.1)),
+            )
+        )
+    if number % 50 == 28:
+        yield stream.commit(
+            agents.CheckpointSaved(
+                name=f"stage {number // 500}", data=_raw({"number": number}), fingerprint=f"c{mark}"
+            )
+        )
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+async def in_browser(path: Path, program: str, found: Findings) -> None:
+    """Open a page and move its slider."""
+    from playwright.async_api import async_playwright  # noqa: PLC0415 -- only where a browser is
+
+    moves, letters = sized(200, 5), random.Random(11)
+    async with async_playwright() as player:
+        opened = await player.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+        view = await opened.new_page(viewport={"width": 1400, "height": 900})
+        found.results["browser"] = opened.version
+        begun = time.perf_counter()
+        await view.goto(path.as_uri())
+        await view.wait_for_selector("html[data-point]")
+        found.results["open: ms until its state is shown"] = _ms(begun)
+        last = int(await view.evaluate("Number(document.getElementById('slider').max)"))
+        middle = last // 2
+        lists = {
+            "slider, jumps": [letters.randint(0, last) for _ in range(moves)],
+            "slider, steps in the middle": list(range(middle, middle + moves)),
+            "slider, steps at the end": list(range(last - moves, last)),
+        }
+        times = {name: await view.evaluate(MOVE, [points]) for name, points in lists.items()}
+        await view.check("#hide")
+        name = "slider, jumps, later rows hidden"
+        times[name] = await view.evaluate(MOVE, [lists["slider, jumps"]])
+        for name, each in times.items():
+            found.results[name] = summary(each)
+            found.goals[f"{name}: every move < 100 ms"] = max(each) < MOVE_MS_MAX
+        for name in ("first search: ms", "next search: ms"):
+            found.results[name] = await _search(view, "query" if "first" in name else "search")
+        await opened.close()
+
+
+async def _search(view: Any, word: str) -> float:
+    begun = time.perf_counter()
+    await view.fill("#query", word)
+    await view.press("#query", "Enter")
+    found = await view.inner_text("#found")
+    took = _ms(begun)
+    assert " of " in found, found
+    await view.press("#query", "Escape")
+    return took
+
+
+def _ms(begun: float) -> float:
+    return round((time.perf_counter() - begun) * 1_000, 1)
+
+
+async def measure(found: Findings) -> None:
+    """Append, write, open, move."""
+    count = sized(10_000, 300)
+    async with _world.world("relaxed") as place:
+        async with hansard.connect_async("bench", data_dir=place.folder) as opened:
+            await opened.workspace.log.append_bulk(appends(count))
+            begun = time.perf_counter()
+            page = await _page_data.gather(opened.workspace, RUN)
+            data = _page_file.render(page)
+            stored = await opened.workspace.log.read_run(RUN)
+            bodies = sum(len(each.body) for each in stored)
+            found.results["read and rendered: ms"] = _ms(begun)
+        path = place.folder / "page.html"
+        _page_file.write(path, data)
+        found.results["steps"] = count
+        found.results["events"] = len(page.events.id)
+        found.results["bytes"] = len(data)
+        found.results["bytes a step"] = round(len(data) / count)
+        found.ratios["bytes of the file / of the log's commits"] = len(data) / bodies
+        found.goals["the file < 20 MB"] = len(data) < FILE_BYTES_MAX
+        program = browser()
+        if program is None:
+            say("no browser: set HANSARD_BROWSER or install chromium to measure the slider")
+            found.results["browser"] = "not found"
+            return
+        await in_browser(path, program, found)
+
+
+def main() -> int:
+    """Measure and report."""
+    found = Findings()
+    asyncio.run(measure(found))
+    found.emit(__doc__)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,324 @@
+// The page: one point, moved by slider, keys, rows, links and search; everything follows it.
+
+const main = document.querySelector("main");
+const query = byId("query");
+const PHONE = matchMedia("(max-width: 899px)");
+
+let point = 0;
+let waiting = false; // for the next frame
+let find = ""; // what was searched, while the point is one of its matches
+const thePoint = () => point;
+
+function setPoint(number, found = "") {
+  point = Math.max(0, Math.min(EVENTS - 1, number));
+  find = found;
+  slider.value = String(point);
+  if (!waiting) {
+    waiting = true;
+    requestAnimationFrame(render);
+  }
+}
+
+function render() {
+  waiting = false;
+  showWhere(point);
+  showTrace(point);
+  showEvent(point, find);
+  showState(point);
+  markFound();
+  noteInAddress();
+  document.documentElement.dataset.point = String(point);
+}
+
+// The point in the address, so that a link leads to it. Browsers bound how often that may change.
+const ADDRESS_MS = 400;
+let addressTimer = 0;
+function noteInAddress() {
+  clearTimeout(addressTimer);
+  addressTimer = setTimeout(() => history.replaceState(null, "", `#at=${address(point)}`), ADDRESS_MS);
+}
+
+function fromAddress() {
+  const told = /^#at=(\d+)(?:\.(\d+))?$/.exec(location.hash);
+  if (!told) return null;
+  const row = upTo(position, Number(told[1])) - 1;
+  if (row < 0) return 0;
+  const inside = told[2] !== undefined && position[row] === Number(told[1]);
+  return inside ? Math.min(firstOf[row] + Number(told[2]), lastOf(row)) : lastOf(row);
+}
+
+// ---------------------------------------------------------------- header
+
+function showHead() {
+  const life = lifeAt(EVENTS - 1);
+  byId("workflow").textContent = inLine(life.workflow || page.run);
+  byId("status").textContent = life.status ?? "unknown";
+  byId("status").classList.add(life.status ?? "unknown");
+  const labels = Object.entries(life.labels ?? {});
+  const forked = life.forked;
+  const chips = labels.map(([name, value]) => el("span", { class: "chip" }, rec(`${name}=${value}`)));
+  const asOf = `position ${count(position.at(-1))} of log `;
+  byId("facts").replaceWith(
+    pairs([
+      ["run", rec(page.run, "mono")],
+      ["as of", el("span", null, asOf, rec(page.log, "mono"), `, ${moment(timeOf.at(-1), true)}`)],
+      ["fork of", forked && el("span", null, rec(forked.parent, "mono"), ` (effects ${forked.effects ?? "shadow"})`)],
+      ["conversation", life.conversation_id],
+      ["program", life.program],
+      ["assigned", life.assigned && assignment(life.assigned)],
+      ["scores", scoreChips(life.scores)],
+      ["labels", chips.length ? el("span", { class: "chips" }, chips) : null],
+      ["error", life.error && failureText(life.error)],
+      ["lasted", duration((timeOf.at(-1) - timeOf[rowOf[Math.min(CUT, EVENTS - 1)]]) / 1000)],
+    ]),
+  );
+  byId("about").open = !PHONE.matches;
+}
+
+function showKinds() {
+  const present = new Set(items.map((item) => item.kind));
+  for (const [kind, name] of Object.entries(KINDS)) {
+    if (!present.has(kind)) continue;
+    const toggle = () => {
+      if (!wanted.delete(kind)) wanted.add(kind);
+      button.setAttribute("aria-pressed", String(wanted.has(kind)));
+      chooseRows(point);
+      showTrace(point);
+    };
+    const button = el("button", { type: "button", class: "kind", "aria-pressed": String(wanted.has(kind)), onclick: toggle }, name);
+    button.style.setProperty("--mark", `var(--mark-${kind})`);
+    byId("kinds").append(button);
+  }
+}
+
+// ---------------------------------------------------------------- search
+
+const SEARCH_MS = 120; // after the last key
+const ID_CHARACTERS = 8; // from so many on, ids and digests are searched too
+const DIGESTS = new Set(["call", "fingerprint", "digest", "scope", "head"]);
+const haystacks = []; // by event: what was said, and its ids
+let matches = [];
+let matchNow = -1;
+let searched = ""; // what the matches are of
+let searchTimer = 0;
+
+// Everything of an event, in small letters: what was said, and apart from it ids and digests, whose
+// letters are chance.
+function haystack(number) {
+  return (haystacks[number] ??= (() => {
+    const said = [typeOf(number), versionName(number), page.events.occurred_at[number] ?? ""];
+    const ids = [page.events.id[number], page.commits.id[rowOf[number]]];
+    for (const [name, value] of Object.entries(fields(number))) {
+      const parts = DIGESTS.has(name) ? ids : said;
+      eachWord(value, (word) => void parts.push(word));
+    }
+    return [said.join("\n").toLowerCase(), ids.join("\n").toLowerCase()];
+  })());
+}
+
+function isMatch(number, wantedText) {
+  const [said, ids] = haystack(number);
+  return said.includes(wantedText) || (wantedText.length >= ID_CHARACTERS && ids.includes(wantedText));
+}
+
+function search() {
+  clearTimeout(searchTimer);
+  const wantedText = (searched = query.value.trim().toLowerCase());
+  matches = [];
+  matchNow = -1;
+  if (wantedText) {
+    for (let number = 0; number < EVENTS; number++) {
+      if (isMatch(number, wantedText)) matches.push(number);
+    }
+    const from = upTo(matches, point - 1);
+    if (matches.length) return toMatch(from < matches.length ? from : 0);
+  }
+  showFound();
+  if (find) setPoint(point);
+}
+
+function toMatch(index) {
+  matchNow = (index + matches.length) % matches.length;
+  setPoint(matches[matchNow], searched);
+  if (PHONE.matches) showTab("detail");
+  showFound();
+}
+
+function showFound() {
+  const asked = query.value.trim() !== "";
+  const none = matches.length === 0;
+  byId("found").textContent = !asked ? "" : none ? "no match" : `${count(matchNow + 1)} of ${count(matches.length)}`;
+  byId("previous").disabled = byId("next").disabled = none;
+}
+
+// Mark what was searched where it is in sight, and bring the first into view.
+function markFound() {
+  if (!("highlights" in CSS)) return;
+  CSS.highlights.delete("found");
+  if (!find) return;
+  const ranges = [];
+  const walker = document.createTreeWalker(byId("event"), NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    if (node.parentElement.closest("details:not([open]) > :not(summary)")) continue;
+    const text = node.data.toLowerCase();
+    for (let at = text.indexOf(find); at >= 0 && ranges.length < 500; at = text.indexOf(find, at + find.length)) {
+      const range = new Range();
+      range.setStart(node, Math.min(at, node.length));
+      range.setEnd(node, Math.min(at + find.length, node.length));
+      ranges.push(range);
+    }
+  }
+  if (!ranges.length) return;
+  CSS.highlights.set("found", new Highlight(...ranges));
+  const box = byId("event").parentElement.classList.contains("scrolls") ? byId("event").parentElement : byId("event");
+  const seen = ranges.find((range) => !range.startContainer.parentElement.closest("summary")) ?? ranges[0];
+  box.scrollTop += seen.getBoundingClientRect().top - box.getBoundingClientRect().top - box.clientHeight / 3;
+}
+
+// ---------------------------------------------------------------- what people do
+
+function showTab(name) {
+  main.dataset.show = name;
+  for (const tab of byId("tabs").children) {
+    const chosen = tab.getAttribute("aria-controls") === name;
+    tab.setAttribute("aria-selected", String(chosen));
+    tab.tabIndex = chosen ? 0 : -1;
+  }
+  if (name === "trace") showTrace(point);
+}
+
+// The end of the commit after or before a point.
+function commitEnd(from, step) {
+  for (let number = from + step; number >= 0 && number < EVENTS; number += step) {
+    if (isWhole(number)) return number;
+  }
+  return step < 0 ? 0 : EVENTS - 1;
+}
+
+const MOVES = {
+  ArrowLeft: (event) => (event.shiftKey ? commitEnd(point, -1) : point - 1),
+  ArrowRight: (event) => (event.shiftKey ? commitEnd(point, 1) : point + 1),
+  Home: () => 0,
+  End: () => EVENTS - 1,
+  PageUp: () => point - Math.ceil(EVENTS / 20),
+  PageDown: () => point + Math.ceil(EVENTS / 20),
+};
+
+function onKey(event) {
+  const inText = event.target.matches("input:not([type=range]):not([type=checkbox]), textarea");
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "/" && !inText) {
+    event.preventDefault();
+    query.focus();
+    query.select();
+  } else if (!inText && event.key in MOVES && !event.target.closest("[role=tablist], pre.text")) {
+    if (event.target === slider && event.key.startsWith("Page")) return;
+    event.preventDefault();
+    setPoint(MOVES[event.key](event));
+  }
+}
+
+function onTreeKey(event) {
+  const current = rowOfItem(items[itemOf[point]]);
+  const item = shownItems[current];
+  const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+  if (step) {
+    const next = shownItems[Math.max(0, Math.min(shownItems.length - 1, current + step))];
+    if (next) setPoint(next.events.at(-1));
+  } else if (item?.children.length && event.key === "ArrowRight" && collapsed.has(item.id)) {
+    fold(item);
+  } else if (item?.children.length && event.key === "ArrowLeft" && !collapsed.has(item.id)) {
+    fold(item);
+  } else if (event.key === "Enter") {
+    showTab("detail");
+  } else return;
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+function fold(item) {
+  if (!collapsed.delete(item.id)) collapsed.add(item.id);
+  chooseRows(point);
+  drawRows(point);
+}
+
+function onTreeClick(event) {
+  const row = event.target.closest("[role=treeitem]");
+  if (!row) return;
+  const item = items[Number(row.dataset.item)];
+  if (event.target.closest(".caret") && item.children.length) return fold(item);
+  setPoint(item.events.at(-1));
+  if (PHONE.matches) showTab("detail");
+}
+
+function listen() {
+  slider.addEventListener("input", () => setPoint(Number(slider.value)));
+  byId("first").addEventListener("click", () => setPoint(0));
+  byId("back").addEventListener("click", (event) => setPoint(MOVES.ArrowLeft(event)));
+  byId("on").addEventListener("click", (event) => setPoint(MOVES.ArrowRight(event)));
+  byId("last").addEventListener("click", () => setPoint(EVENTS - 1));
+  document.addEventListener("keydown", onKey);
+  treeBox.addEventListener("keydown", onTreeKey);
+  treeBox.addEventListener("click", onTreeClick);
+  treeBox.addEventListener("scroll", () => drawRows(point, false), { passive: true });
+  new ResizeObserver(() => drawRows(point)).observe(treeBox);
+  byId("hide").addEventListener("change", (event) => {
+    hideLater = event.target.checked;
+    chooseRows(point);
+    showTrace(point);
+  });
+  query.addEventListener("input", () => {
+    clearTimeout(searchTimer);
+    searchTimer = setTimeout(search, SEARCH_MS);
+  });
+  query.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") {
+      event.preventDefault();
+      if (matches.length && searched === query.value.trim().toLowerCase()) toMatch(matchNow + (event.shiftKey ? -1 : 1));
+      else search();
+    } else if (event.key === "Escape") {
+      query.value = "";
+      search();
+      query.blur();
+    }
+  });
+  byId("previous").addEventListener("click", () => toMatch(matchNow - 1));
+  byId("next").addEventListener("click", () => toMatch(matchNow + 1));
+  for (const tab of byId("tabs").children) {
+    tab.addEventListener("click", () => showTab(tab.getAttribute("aria-controls")));
+  }
+  byId("tabs").addEventListener("keydown", onTabKey);
+  window.addEventListener("hashchange", () => setPoint(fromAddress() ?? point));
+  window.addEventListener("beforeprint", printAll);
+  window.addEventListener("afterprint", () => {
+    byId("cut").hidden = true;
+    printing = false;
+    drawRows(point);
+  });
+}
+
+function onTabKey(event) {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (!step) return;
+  const tabs = [...byId("tabs").children];
+  const next = tabs[(tabs.indexOf(event.target) + step + tabs.length) % tabs.length];
+  showTab(next.getAttribute("aria-controls"));
+  next.focus();
+}
+
+function printAll() {
+  printing = true;
+  const most = Math.min(shownItems.length, PRINTED_ROWS);
+  fillRows(0, most, point);
+  const left = shownItems.length - most;
+  byId("cut").hidden = !left;
+  byId("cut").textContent = `${plural(left, "more row")} of the trace not printed.`;
+}
+
+showHead();
+showKinds();
+startTimeline();
+listen();
+showTab("trace");
+chooseRows(point);
+setPoint(fromAddress() ?? EVENTS - 1);

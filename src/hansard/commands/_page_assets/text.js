@@ -1,0 +1,97 @@
+// Elements and texts. Recorded text is shown, never obeyed: it becomes text nodes and nothing else.
+
+const byId = (id) => document.getElementById(id);
+
+// An element with attributes and children; a child that is a text becomes a text node.
+function el(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "class") made.className = value;
+    else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else made.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children.flat()) {
+    if (child !== null && child !== undefined && child !== false) made.append(child);
+  }
+  return made;
+}
+
+// What does not print, and what would turn the direction of what follows.
+const UNSEEN =
+  /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]|\r(?!\n)/g;
+const escaped = (char) => "\\u" + char.charCodeAt(0).toString(16).padStart(4, "0");
+const shown = (text) => text.replace(UNSEEN, escaped);
+const inLine = (text) => shown(text).replace(/\s+/g, " ");
+
+// A recorded text as an element of its own, so that its direction ends with it.
+const rec = (text, kind = "") => el("bdi", { class: ("rec " + kind).trim() }, inLine(String(text)));
+
+const count = (number) => number.toLocaleString("en-US");
+const plural = (number, one, many = one + "s") => `${count(number)} ${number === 1 ? one : many}`;
+
+function bytes(size) {
+  let amount = size;
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (amount < 1024) return unit === "B" ? `${count(amount)} B` : `${amount.toFixed(1)} ${unit}`;
+    amount /= 1024;
+  }
+  return `${amount.toFixed(1)} TiB`;
+}
+
+function duration(ms) {
+  if (ms === null || ms === undefined) return "";
+  if (ms > 0 && ms < 0.05) return "<0.1 ms";
+  if (ms < 1000) return `${ms < 10 ? Number(ms.toFixed(1)) : Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(2)} s`;
+  const seconds = Math.floor(ms / 1000);
+  const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
+  return hours ? `${hours} h ${minutes} min` : `${minutes} min ${seconds % 60} s`;
+}
+
+// A time in us since 1970: UTC, to the microsecond or, shorter, to the second.
+function moment(us, toSecond = false) {
+  const iso = new Date(Math.floor(us / 1000)).toISOString();
+  const day = iso.slice(0, 10) + " ";
+  if (toSecond) return day + iso.slice(11, 19) + "Z";
+  return day + iso.slice(11, 23) + String(us % 1000).padStart(3, "0") + "Z";
+}
+
+// A value in one line of at most so many characters, without ever writing out all of a large one.
+function preview(value, most = 140) {
+  let out = "";
+  const full = () => out.length > most;
+  const write = (item, depth) => {
+    if (full()) return;
+    if (typeof item === "string") {
+      const part = inLine(item.slice(0, most + 1));
+      out += depth ? JSON.stringify(part).slice(0, most + 2) : part;
+    } else if (item === null || typeof item !== "object") {
+      out += String(item);
+    } else if (Array.isArray(item)) {
+      out += "[";
+      for (let i = 0; i < item.length && !full(); i++) {
+        if (i) out += ", ";
+        write(item[i], depth + 1);
+      }
+      out += "]";
+    } else if (item.$blob) {
+      out += `<${count(item.$blob.size ?? 0)} bytes>`;
+    } else if (item.$append) {
+      out += `<${count(item.$append.count ?? 0)} items of step ${item.$append.to}> + `;
+      write(item.$append.items, depth + 1);
+    } else {
+      let first = true;
+      out += depth ? "{" : "";
+      for (const key of Object.keys(item)) {
+        if (full()) break;
+        out += (first ? "" : ", ") + inLine(key.slice(0, most)) + (depth ? ": " : "=");
+        write(item[key], depth + 1);
+        first = false;
+      }
+      out += depth ? "}" : "";
+    }
+  };
+  write(value, 0);
+  return full() ? out.slice(0, most - 1) + "…" : out;
+}

@@ -1,0 +1,175 @@
+// The trace: steps in each other, with branches, attempts and time; facts where they were stated.
+// Only the rows in sight are elements.
+
+const ROW_HEIGHT = 30; // px, as in the style
+const ROWS_AROUND = 6; // beyond the edge of what is in sight
+const PRINTED_ROWS = 3_000; // a printout holds no more
+
+const treeBox = byId("tree");
+const rowsBox = byId("rows");
+const collapsed = new Set();
+const wanted = new Set(Object.keys(KINDS).filter((kind) => kind !== "other"));
+let shownItems = [];
+let hideLater = false;
+
+const GLYPHS = { step: "ƒ", message: "❝", decision: "◆", checkpoint: "⚑", run: "●", other: "·" };
+
+// What an item is called.
+function titleOf(item) {
+  const told = item.step ?? fields(item.at);
+  switch (item.kind) {
+    case "step":
+      return told.tool ?? "step";
+    case "message":
+      return told.role ?? "message";
+    case "decision":
+      return told.question ?? "decision";
+    case "checkpoint":
+      return told.name ?? "checkpoint";
+    default:
+      return typeOf(item.at).replace(/\.v\d+$/, "").replaceAll(/[._]/g, " ");
+  }
+}
+
+// What is in it, in one line.
+function gistOf(item) {
+  const told = item.step ?? fields(item.at);
+  switch (item.kind) {
+    case "step":
+      return preview(told.arguments ?? {});
+    case "message":
+      return preview(told.content ?? told.fields ?? null);
+    case "decision":
+      return `→ ${told.selected ?? ""}`;
+    case "checkpoint":
+      return preview(told.data ?? null);
+    default:
+      return preview({ ...told });
+  }
+}
+
+// An event in a few words.
+function headline(number) {
+  const item = items[itemOf[number]];
+  const what = typeOf(number).split(".")[1].replaceAll("_", " ");
+  if (item.kind === "step") return `step ${item.step.step} ${titleOf(item)}, ${what}`;
+  return item.kind === "run" || item.kind === "other" ? titleOf(item) : `${item.kind} ${titleOf(item)}`;
+}
+
+// The rows to show at a point: of the wanted kinds, not in a closed step, not hidden as later.
+function chooseRows(point) {
+  let closed = Infinity; // rows deeper than this are inside a closed step
+  shownItems = tree.filter((item) => {
+    if (item.depth <= closed) closed = Infinity;
+    if (closed !== Infinity) return false;
+    if (collapsed.has(item.id)) closed = item.depth;
+    return wanted.has(item.kind) && !(hideLater && item.at > point);
+  });
+  rowsBox.style.height = `${shownItems.length * ROW_HEIGHT}px`;
+}
+
+// The row of an item, or of the nearest shown one before it.
+function rowOfItem(item) {
+  let [low, high] = [0, shownItems.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (shownItems[middle].row <= item.row) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+function statusPill(status) {
+  return el("span", { class: `pill ${status}` }, status.replaceAll("_", " "));
+}
+
+function rowNode(index, point, current) {
+  const item = shownItems[index];
+  const later = item.at > point;
+  const node = el("div", {
+    class: `row ${item.kind}${later ? " later" : ""}${index === current ? " current" : ""}${isParents(item.at) ? " parents" : ""}`,
+    role: "treeitem",
+    id: `row-${item.id}`,
+    "aria-level": item.depth + 1,
+    "aria-selected": String(index === current),
+    "aria-expanded": item.children.length ? String(!collapsed.has(item.id)) : null,
+    "data-item": item.id,
+  });
+  node.style.top = `${index * ROW_HEIGHT}px`;
+  node.style.setProperty("--depth", Math.min(item.depth, 12));
+  const caret = item.children.length ? (collapsed.has(item.id) ? "▸" : "▾") : "";
+  node.append(el("span", { class: "caret", "aria-hidden": "true" }, caret));
+  if (agents.size > 1 && item.agent) {
+    node.append(el("span", { class: `who agent-${item.agent.number % 8}` }, rec(item.agent.name)));
+  }
+  node.append(el("span", { class: "glyph", "aria-hidden": "true" }, GLYPHS[item.kind]));
+  if (item.branch.length) {
+    node.append(el("span", { class: "chip", title: "branch" }, "∥ ", rec(item.branch.at(-1))));
+  }
+  node.append(rec(titleOf(item), "name"));
+  node.append(el("span", { class: "gist" }, later ? "" : rec(gistOf(item))));
+  if (later) node.append(el("span", { class: "unseen" }, "not yet"));
+  else if (item.kind === "step") node.append(...stepMarks(item, point));
+  node.append(whenNode(item));
+  return node;
+}
+
+// When an item began: by what its source claims, where it does, else by the log.
+function whenNode(item) {
+  const claimed = page.events.occurred_at[item.at];
+  if (claimed === undefined) return el("span", { class: "when" }, sinceStart(item.at));
+  const time = /[T ](\d\d:\d\d(?::\d\d)?)/.exec(claimed)?.[1] ?? claimed.slice(0, 10);
+  return el("span", { class: "when claim", title: "as its source claims" }, rec(time));
+}
+
+function stepMarks(item, point) {
+  const tries = item.events.filter(
+    (number) => number <= point && typeOf(number) === "step.attempted.v1",
+  ).length;
+  const time = duration(took(item, point));
+  return [
+    tries ? el("span", { class: "chip" }, `attempt ${tries + 1}`) : null,
+    time ? el("span", { class: "took" }, time) : null,
+    statusPill(statusAt(item, point)),
+  ].filter(Boolean);
+}
+
+let drawn = ""; // what is drawn now, so that scrolling inside it costs nothing
+
+let printing = false; // then every row stays an element
+
+function drawRows(point, force = true) {
+  if (printing) return;
+  const [top, height] = [treeBox.scrollTop, treeBox.clientHeight];
+  const from = Math.max(0, Math.floor(top / ROW_HEIGHT) - ROWS_AROUND);
+  const to = Math.min(shownItems.length, Math.ceil((top + height) / ROW_HEIGHT) + ROWS_AROUND);
+  const key = `${from} ${to}`;
+  if (!force && key === drawn) return;
+  drawn = key;
+  fillRows(from, to, point);
+}
+
+function fillRows(from, to, point) {
+  const current = rowOfItem(items[itemOf[point]]);
+  const nodes = [];
+  for (let index = from; index < to; index++) nodes.push(rowNode(index, point, current));
+  rowsBox.replaceChildren(...nodes);
+  const item = shownItems[current];
+  if (item && current >= from && current < to) {
+    treeBox.setAttribute("aria-activedescendant", `row-${item.id}`);
+  } else treeBox.removeAttribute("aria-activedescendant");
+}
+
+// Show the trace at a point, the point's row in sight.
+function showTrace(point, follow = true) {
+  if (hideLater || !shownItems.length) chooseRows(point);
+  const current = rowOfItem(items[itemOf[point]]);
+  if (follow && current >= 0) {
+    const [top, height] = [treeBox.scrollTop, treeBox.clientHeight];
+    const y = current * ROW_HEIGHT;
+    if (y < top || y + ROW_HEIGHT > top + height) {
+      treeBox.scrollTop = Math.max(0, y - height / 2);
+    }
+  }
+  drawRows(point);
+}

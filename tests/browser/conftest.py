@@ -1,0 +1,98 @@
+"""A real browser with its network cut, real runs, and their pages on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, async_playwright
+
+import hansard
+from benchmarks.bench_page import ARGUMENTS, browser
+from tests.browser.support import WORKSPACE, Open, Pages, View
+from tests.cli.support import Runs, make_runs
+
+
+@pytest.fixture(scope="session")
+def program() -> str:
+    """The browser's program; where there is none, its tests are skipped and say so."""
+    found = browser()
+    if found is None:
+        told = "no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set"
+        if os.environ.get("CI") and os.geteuid() == 0:
+            pytest.fail(f"{told}: `make test` installs one where it may")
+        pytest.skip(told)
+    return found
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory that all tests share."""
+    return tmp_path_factory.mktemp("browser") / "data"
+
+
+@pytest.fixture(scope="session")
+def record(home: Path) -> Iterator[hansard.Record]:
+    """The workspace that all tests share, held open so that its broker stays."""
+    with hansard.connect(workspace=WORKSPACE, data_dir=home, durability="relaxed") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def runs(record: hansard.Record) -> Runs:
+    """Runs that every test reads and none writes to."""
+    return make_runs(record)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pages(
+    home: Path, record: hansard.Record, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Pages]:
+    """The same workspace, to write pages of its runs."""
+    async with hansard.connect_async(
+        workspace=WORKSPACE, data_dir=home, durability="relaxed"
+    ) as opened:
+        yield Pages(opened.workspace, tmp_path_factory.mktemp("pages"))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chromium(program: str) -> AsyncIterator[Browser]:
+    """The browser."""
+    async with async_playwright() as player:
+        opened = await player.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+        yield opened
+        await opened.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def view(chromium: Browser) -> AsyncIterator[Open]:
+    """Opens pages from disk, offline.
+
+    Whatever a view asked the network for, printed, or threw is an error when its test ends.
+    """
+    opened: list[View] = []
+
+    async def open_page(path: Path, at: str = "", *, width: int = 1280, dark: bool = False) -> View:
+        context = await chromium.new_context(
+            viewport={"width": width, "height": 800},
+            color_scheme="dark" if dark else "light",
+            offline=True,
+        )
+        made = View(await context.new_page(), path)
+        opened.append(made)
+        await made.open(at)
+        return made
+
+    yield open_page
+    for each in opened:
+        await each.page.context.close()
+        assert each.requests == [path_uri(each.path)] * each.loads
+        assert each.said == []
+
+
+def path_uri(path: Path) -> str:
+    """A file's address."""
+    return path.as_uri()

@@ -1,0 +1,171 @@
+"""A page in a browser, as its reader sees it, and what it ought to show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from playwright.async_api import Page
+
+from hansard.agents.workspace import Workspace
+from hansard.bus.states import RunView
+from hansard.commands import _page_data, _page_file
+from hansard.domain.agent import AgentState
+
+WORKSPACE = "lab"
+
+SHOWN = """() => {
+  const number = (node, name) =>
+    Number(node.querySelector(`[data-field=${name}]`).textContent.replace(/[^0-9]/g, ""));
+  const agents = {};
+  for (const row of document.querySelectorAll("#now .agent")) {
+    const statuses = {};
+    for (const tally of row.querySelectorAll(".tally")) {
+      statuses[tally.dataset.status] = parseInt(tally.textContent.replaceAll(",", ""), 10);
+    }
+    agents[row.dataset.agent] = {
+      version: number(row, "version"),
+      messages: number(row, "messages"),
+      tokens: number(row, "tokens"),
+      decisions: number(row, "decisions"),
+      checkpoints: number(row, "checkpoints"),
+      statuses,
+    };
+  }
+  return { status: document.querySelector("#now [data-field=status]").textContent, agents };
+}"""
+"""What the state panel says, as numbers."""
+
+LISTED = """(name) =>
+  [...document.querySelectorAll(`#now [data-list=${name}] .list > *`)].map(
+    (node) => (node.querySelector("summary .label, .link") ?? node).textContent
+  )"""
+"""The names in one of the lists of the agent that the state panel shows in full."""
+
+
+class Pages(msgspec.Struct):
+    """Pages of a workspace's runs, in a folder of their own."""
+
+    workspace: Workspace
+    folder: Path
+
+    async def of(self, run: str) -> Path:
+        """A run's page, written as the command writes it."""
+        path = self.folder / _page_file.default_path(run)
+        if not path.exists():
+            _page_file.write(path, _page_file.render(await self.data(run)))
+        return path
+
+    async def data(self, run: str) -> _page_data.Page:
+        """What a run's page holds."""
+        return await _page_data.gather(self.workspace, run)
+
+
+class View:
+    """A page that is open, what it asked for, and what it said."""
+
+    def __init__(self, page: Page, path: Path) -> None:
+        self.page = page
+        self.path = path
+        self.loads = 0
+        self.requests: list[str] = []
+        self.refused: list[tuple[str, str | None]] = []
+        self.said: list[str] = []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on(
+            "requestfailed", lambda request: self.refused.append((request.url, request.failure))
+        )
+        page.on("console", lambda message: self.said.append(message.text))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("dialog", self._refuse)
+
+    async def _refuse(self, dialog: Any) -> None:
+        self.said.append(f"dialog: {dialog.message}")
+        await dialog.dismiss()
+
+    async def open(self, at: str = "") -> None:
+        """Load the page, at a point where one is given."""
+        self.loads += 1
+        await self.page.goto(self.path.as_uri() + (f"#at={at}" if at else ""))
+        await self.page.wait_for_selector("html[data-point]")
+
+    async def at(self) -> int:
+        """The number of the event that everything is shown at, from 0."""
+        return int(await self.page.evaluate("document.documentElement.dataset.point"))
+
+    async def reached(self, point: int) -> None:
+        """Wait until everything is shown at a point. Raises TimeoutError."""
+        await self.page.wait_for_selector(f'html[data-point="{point}"]', timeout=5_000)
+
+    async def move(self, point: int) -> None:
+        """Move the slider as a hand does, and wait until everything is shown there."""
+        await self.page.evaluate(
+            """(point) => {
+              const slider = document.getElementById("slider");
+              slider.value = String(point);
+              slider.dispatchEvent(new Event("input", { bubbles: true }));
+            }""",
+            point,
+        )
+        await self.reached(point)
+
+    async def shown(self) -> dict[str, Any]:
+        """The state as the page tells it."""
+        told: dict[str, Any] = await self.page.evaluate(SHOWN)
+        return told
+
+    async def listed(self, name: str) -> list[str]:
+        """The names in a list of the state panel."""
+        told: list[str] = await self.page.evaluate(LISTED, name)
+        return told
+
+    async def text(self, selector: str) -> str:
+        """The visible text of an element."""
+        return await self.page.inner_text(selector)
+
+    async def search(self, words: str) -> str:
+        """Search for words; what is said of the matches."""
+        await self.page.fill("#query", words)
+        await self.page.press("#query", "Enter")
+        await self.reached(int(await self.page.input_value("#slider")))
+        return await self.text("#found")
+
+
+Open = Callable[..., Awaitable[View]]
+
+
+def expected(view: RunView) -> dict[str, Any]:
+    """What a page must say of a run's state, from the domain's own fold."""
+    return {
+        "status": view.life.status.value,
+        "agents": {name: _agent(state) for name, state in view.agents.items()},
+    }
+
+
+def _agent(state: AgentState) -> dict[str, Any]:
+    return {
+        "version": state.version,
+        "messages": len(state.messages),
+        "tokens": state.total_tokens,
+        "decisions": len(state.decisions),
+        "checkpoints": len(state.checkpoints),
+        "statuses": dict(Counter(step.status.value for step in state.steps.values())),
+    }
+
+
+def ends(page: _page_data.Page) -> list[tuple[int, int]]:
+    """Where a state is on record: the event's number and the position, of each commit that ends
+    nothing but itself.
+    """
+    found: list[tuple[int, int]] = []
+    position, number = 0, -1
+    rows = page.commits
+    for step, events, whole in zip(rows.position, rows.events, rows.whole, strict=True):
+        position += step
+        number += events
+        if not whole:
+            found.append((number, position))
+    return found

@@ -1,0 +1,175 @@
+"""Recorded text is shown, never obeyed: no payload runs, breaks the page, or turns its text."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from msgspec import Raw
+
+from hansard.agents.record import AsyncRecord, Defaults
+from hansard.bus.codec import encode, record
+from hansard.bus.log import Append, Copied, Origin
+from hansard.domain.agent import SessionBegan
+from hansard.domain.events import Actor, Commit
+from hansard.domain.ids import AgentStream, Life, uuid8
+from hansard.domain.run import AgentJoined, RunStarted
+from hansard.domain.steps import Effects, StepCompleted, StepRequested
+from tests.browser.support import Open, Pages, View, expected
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+RUN = 'run "><script>window.hacked=1</script>/../x'
+PAYLOADS = {
+    "end of script": "</script><script>window.hacked = 1; alert(1)</script>",
+    "comment": "<!--<script>window.hacked = 1//--><!]]>",
+    "image": '<img src=x onerror="window.hacked = 1">',
+    "vector": "<svg><script>window.hacked = 1</script></svg>",
+    "link": "javascript:window.hacked=1",
+    "template": "{{data}} {{script}} ${window.hacked = 1} `",
+    "line ends": "a\u2028window.hacked = 1\u2029b\r\nc\x00d\x1b[31me\x7ff\x85g",
+    "turned": "\u202egnp.exe\u2066 \u200f\u061c",
+    "style": "</style><style>* { display: none }",
+    "entity": "&lt;b&gt; &#x3c;script&#x3e; &amp;",
+    "quotes": "\\\"'\\u003c\\",
+}
+LONG = 5_000_000
+"""Characters of the longest text."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def hostile(pages: Pages) -> str:
+    """A run whose every name and value is hostile."""
+    client = AsyncRecord(pages.workspace, Defaults())
+    image = PAYLOADS["image"]
+    with contextlib.suppress(RuntimeError):
+        async with client.run(
+            PAYLOADS["end of script"],
+            run=RUN,
+            agent=image,
+            role=PAYLOADS["vector"],
+            labels={"__proto__": image, image: "</title>"},
+        ) as session:
+
+            @session.tool(effects="pure")
+            async def echo(value: Any) -> Any:
+                return value
+
+            @session.tool(name=PAYLOADS["end of script"], effects="pure")
+            async def other(**given: Any) -> Any:
+                return given
+
+            for name, text in PAYLOADS.items():
+                await echo({name: text, text: name, "__proto__": {"polluted": text}})
+                await session.message(text, text, name=text, constructor="x")
+                if name != "line ends":  # no name may hold control characters
+                    await session.checkpoint(text, toString=text)
+                await session.decide(text, selected=text, alternatives=[text], because=text)
+            await other(hasOwnProperty=1, __proto__=[PAYLOADS["image"]])
+            await echo("y" * LONG)
+            raise RuntimeError(PAYLOADS["end of script"])
+    return RUN
+
+
+async def _unharmed(seen: View) -> None:
+    harm = await seen.page.evaluate(
+        """() => [
+          window.hacked,
+          document.scripts.length - 2,
+          document.querySelectorAll("img, svg, iframe, object, embed, a, style ~ style").length,
+          Object.prototype.polluted,
+          document.styleSheets.length - 1,
+        ]"""
+    )
+    assert harm == [None, 0, 0, None, 0]
+    assert seen.said == []
+
+
+async def test_no_payload_runs(view: Open, pages: Pages, hostile: str):
+    """At every event, with every fold open, nothing hostile has run and no element was made."""
+    seen = await view(await pages.of(hostile))
+    assert await seen.page.title() == RUN
+    assert await seen.text("#workflow") == PAYLOADS["end of script"]
+    last = await seen.at()
+    for point in range(last + 1):
+        await seen.move(point)
+        await seen.page.evaluate(
+            """() => { for (let i = 0; i < 3; i++) {
+                 for (const fold of document.querySelectorAll("main details:not([open]) > summary"))
+                   fold.click();
+               } }"""
+        )
+    await _unharmed(seen)
+
+
+async def test_hostile_text_is_readable(view: Open, pages: Pages, hostile: str):
+    """It is all there, as text; what does not print or would turn the line is written out."""
+    seen = await view(await pages.of(hostile))
+    for words in ("alert(1)", "* { display", "&#x3c;script", "gnp.exe"):
+        assert " of " in await seen.search(words), words
+    told = await seen.page.inner_text("#event")
+    assert "\\u202egnp.exe\\u2066" in told
+    whole = await seen.page.inner_text("main")
+    assert not set("\u202e\u2066\u061c\x00\x1b\x85\u2028") & set(whole)
+    await _unharmed(seen)
+
+
+async def test_a_text_of_5_mb_opens(view: Open, pages: Pages, hostile: str):
+    """A long text is folded, shown in part, and whole at a click."""
+    seen = await view(await pages.of(hostile))
+    row = seen.page.locator(".row", has_text="5,000,002 bytes")
+    await row.first.click()
+    await seen.page.wait_for_selector("#event .more")
+    await seen.page.locator("#event .more", has_text=f"{LONG:,}").first.click()
+    sizes = await seen.page.locator("#event pre").evaluate_all(
+        "list => list.map((node) => node.textContent.length)"
+    )
+    assert max(sizes) == LONG
+    await _unharmed(seen)
+
+
+async def test_bytes_that_are_no_json_are_shown_as_they_stand(view: Open, pages: Pages):
+    """A payload that is not UTF-8 or not a number anybody has is text; the state is still right."""
+    stream = AgentStream("damaged", "r", "a")
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    life = (RunStarted(workflow="damaged"), AgentJoined(agent="a", role="r"))
+    began = SessionBegan(epoch=1, agent="a", role="r", server_version="1", protocol_version="1")
+    asked = [
+        StepRequested(
+            step=step,
+            tool="t",
+            effects=Effects.PURE,
+            arguments=Raw(b"{}"),
+            call=f"c{step}",
+            fingerprint=f"f{step}",
+        )
+        for step in (1, 2, 3)
+    ]
+    answers = (b'"\xff\xfe bytes"', b"[1e999]", b"[" * 900 + b"]" * 900)
+    done = [
+        StepCompleted(step=step, result=Raw(answer), digest="d")
+        for step, answer in enumerate(answers, 1)
+    ]
+    appends = []
+    for owner, events in ((Life("damaged"), life), (stream, (began, *asked, *done))):
+        told = tuple(record(event, uuid8(str(owner), str(i))) for i, event in enumerate(events))
+        commit = Commit(id=uuid8(str(owner)), version=1, at=at, actor=Actor("a"), events=told)
+        origin = Origin("elsewhere", 1, "2026-01-01T00:00:00.000000000Z")
+        appends.append(Append(owner, commit, copied=Copied(encode(owner, commit), origin)))
+    await pages.workspace.log.append_bulk(appends)
+    seen = await view(await pages.of("damaged"))
+    assert await seen.shown() == expected(await pages.workspace.states.run("damaged"))
+    assert " of " in await seen.search("\\xff\\xfe bytes")
+    assert " of " in await seen.search("1e999")
+    await _unharmed(seen)
+
+
+async def test_a_hostile_run_fits_a_phone(view: Open, pages: Pages, hostile: str):
+    """Names without an end do not push the page wider than 360 px."""
+    seen = await view(await pages.of(hostile), width=360)
+    for tab in ("trace", "detail", "state"):
+        await seen.page.click(f"#tab-{tab}")
+        assert await seen.page.evaluate("document.scrollingElement.scrollWidth") == 360

@@ -1,0 +1,50 @@
+"""A run of 10,000 steps: the page is right at that size. benchmarks/bench_page.py says how fast."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import pytest_asyncio
+
+from benchmarks.bench_page import AGENTS, RUN, appends
+from hansard.bus.log import AtPosition
+from tests.browser.support import Open, Pages, ends, expected
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+STEPS = 10_000
+POINTS = 12
+ROWS_MAX = 60
+"""Elements of the trace's rows at any time: those in sight and a few around."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def long_run(pages: Pages) -> str:
+    """The run, appended in bulk."""
+    await pages.workspace.log.append_bulk(appends(STEPS))
+    return RUN
+
+
+async def test_a_long_run_is_right_at_random_points(view: Open, pages: Pages, long_run: str):
+    """Of 10,000 steps, the state at any commit's end is the fold's, and few rows are elements."""
+    seen = await view(await pages.of(long_run))
+    points = ends(await pages.data(long_run))
+    assert len(points) > 2 * STEPS
+    letters = random.Random(9)
+    for number, position in [*letters.choices(points, k=POINTS), points[0], points[-1]]:
+        await seen.move(number)
+        state = await pages.workspace.states.run(long_run, AtPosition(position))
+        assert await seen.shown() == expected(state), number
+        assert await seen.page.locator(".row").count() <= ROWS_MAX
+
+
+async def test_a_long_run_is_searched_whole(view: Open, pages: Pages, long_run: str):
+    """A word of one step of ten thousand is found, and the slider stands there; a word of many is
+    counted: the intents of a tool, and its declaration by each agent.
+    """
+    seen = await view(await pages.of(long_run))
+    assert await seen.search("7769 is not a size") == "1 of 1"
+    assert "7769 is not a size" in await seen.text("#event")
+    asked = sum(number % 3 > 0 for number in range(STEPS))
+    assert (await seen.search("search")).endswith(f" of {asked + len(AGENTS):,}")

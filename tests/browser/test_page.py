@@ -1,0 +1,374 @@
+"""A run's page in a real browser: what it shows is what the fold says, and nothing gets out."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+
+import pytest
+from msgspec.structs import replace
+
+from hansard.bus.codec import encode, record
+from hansard.bus.log import Append, AtPosition, Copied, Origin
+from hansard.commands import _page_data
+from hansard.domain.events import Actor, Commit
+from hansard.domain.ids import Life, uuid8
+from hansard.domain.run import AgentJoined, RunStarted
+from tests.browser.support import Open, Pages, ends, expected
+from tests.cli.support import BIG, Runs
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_a_page_opens_from_disk_and_asks_nobody(view: Open, pages: Pages, runs: Runs):
+    """The file is all it takes: one request, for itself; nothing printed, nothing thrown."""
+    seen = await view(await pages.of(runs.team))
+    assert await seen.text("#workflow") == "paper-pipeline"
+    assert runs.team in await seen.text("#head")
+    assert seen.requests == [seen.path.as_uri()]
+    assert seen.said == []
+
+
+async def test_a_page_cannot_ask_anybody(view: Open, pages: Pages, runs: Runs):
+    """Its policy stops requests of every kind, inline handlers, and text used as markup."""
+    seen = await view(await pages.of(runs.team))
+    refused = await seen.page.evaluate(
+        """async () => {
+          const out = [];
+          await fetch("https://example.org/").catch(() => out.push("fetch"));
+          try { document.body.setAttribute("onclick", "1"); } catch { out.push("handler"); }
+          try { document.body.innerHTML = "<b>x</b>"; } catch { out.push("markup"); }
+          const image = new Image();
+          await new Promise((done) => {
+            image.onerror = () => done(out.push("image"));
+            image.src = "https://example.org/x.png";
+          });
+          return out;
+        }"""
+    )
+    assert refused == ["fetch", "handler", "markup", "image"]
+    assert seen.refused == [("https://example.org/x.png", "csp")]
+    assert seen.requests.pop() == "https://example.org/x.png"  # told of, and stopped
+    assert seen.said
+    assert all("Content Security Policy" in said or "Trusted" in said for said in seen.said)
+    seen.said.clear()  # the browser's words on what it refused
+
+
+@pytest.mark.parametrize("name", ["team", "failed", "doubt", "settled", "forked"])
+async def test_the_state_is_that_of_the_fold(view: Open, pages: Pages, runs: Runs, name: str):
+    """At every commit's end the page says what `States.run` says: status, versions, steps by
+    status, messages, tokens, decisions, checkpoints. A fork's prefix says what its parent's did.
+    """
+    run = getattr(runs, name)
+    data = await pages.data(run)
+    seen = await view(await pages.of(run))
+    owned = [data.streams[number].run == 0 for number in data.commits.stream]
+    ends_of_own = {number for number, own in zip(_last_events(data), owned, strict=True) if own}
+    points = ends(data)
+    assert points
+    for number, position in points:
+        whose = run if number in ends_of_own else runs.team
+        wanted = expected(await pages.workspace.states.run(whose, AtPosition(position)))
+        await seen.move(number)
+        assert await seen.shown() == wanted, (number, position)
+
+
+def _last_events(data: _page_data.Page) -> list[int]:
+    number, found = -1, []
+    for events in data.commits.events:
+        number += events
+        found.append(number)
+    return found
+
+
+async def test_lists_name_what_the_fold_holds(view: Open, pages: Pages, runs: Runs):
+    """Open steps, checkpoints, decisions and messages of the agent in view are named."""
+    seen = await view(await pages.of(runs.team))
+    state = (await pages.workspace.states.run(runs.team)).agent("researcher_1")
+    assert await seen.listed("checkpoints") == list(state.checkpoints)
+    assert await seen.listed("decisions") == [made.question for made in state.decisions]
+    assert await seen.listed("messages") == [message.role for message in state.messages]
+    doubt = await view(await pages.of(runs.doubt))
+    assert await doubt.listed("open") == ["#1 send"]
+
+
+async def test_what_had_not_happened_is_not_told(view: Open, pages: Pages, runs: Runs):
+    """Rows after the point are grey and hold nothing of what came; hidden, they are gone."""
+    seen = await view(await pages.of(runs.team))
+    await seen.move(0)
+    later = await seen.page.locator(".row.later").all_inner_texts()
+    assert len(later) > 10
+    assert not [text for text in later if "a=1" in text or "\ncompleted" in text]
+    assert all("not yet" in text for text in later)
+    await seen.page.check("#hide")
+    assert await seen.page.locator(".row").count() == 1
+    await seen.page.uncheck("#hide")
+    assert await seen.page.locator(".row.later").count() == len(later)
+
+
+async def test_steps_stand_in_each_other(view: Open, pages: Pages, runs: Runs):
+    """Parts of a composite are one level below it, branches are marked, attempts are told."""
+    seen = await view(await pages.of(runs.team))
+    rows = seen.page.locator(".row.step")
+    levels = dict(
+        zip(
+            await rows.all_inner_texts(),
+            await rows.evaluate_all("list => list.map((row) => row.ariaLevel)"),
+            strict=True,
+        )
+    )
+    inside = [level for text, level in levels.items() if "a=5, b=" in text]
+    assert inside == ["2", "2"]
+    assert [text for text in levels if "∥" in text and "0.1" in text and "a=20" in text]
+    assert [text for text in levels if "flaky" in text and "attempt 2" in text]
+    both = seen.page.locator(".row", has_text="both")
+    await both.locator(".caret").click()
+    assert await seen.page.locator(".row", has_text="a=5").count() == 0
+    assert await both.get_attribute("aria-expanded") == "false"
+
+
+async def test_a_row_leads_to_its_outcome(view: Open, pages: Pages, runs: Runs):
+    """A click on a step moves the slider to where it ended, with arguments and result in full."""
+    seen = await view(await pages.of(runs.team))
+    await seen.move(0)
+    await seen.page.locator(".row", has_text="flaky").click()
+    await seen.page.wait_for_selector('html:not([data-point="0"])')
+    told = await seen.text("#event")
+    assert "Attempt 1 failed" in told
+    assert "ValueError: not \\u001b[31myet" in told
+    assert await seen.page.input_value("#slider") == str(await seen.at())
+
+
+async def test_a_growing_prompt_is_whole(view: Open, pages: Pages, runs: Runs):
+    """What is recorded as an earlier step's list and what was added opens as the whole list."""
+    seen = await view(await pages.of(runs.team))
+    chats = seen.page.locator(".row", has_text="chat")
+    await chats.last.click()
+    fold = seen.page.locator("#event details", has_text="as in step").last
+    await fold.locator("summary").first.click()
+    await seen.page.wait_for_selector("#event details[open] .dim:has-text('hello hello')")
+    assert "hello hello" in await seen.text("#event")
+
+
+async def test_a_blob_is_in_the_page(view: Open, pages: Pages, runs: Runs):
+    """A value kept outside the log is whole inside, behind its size and hash."""
+    seen = await view(await pages.of(runs.team))
+    await seen.page.locator(".row", has_text="big").click()
+    await seen.page.wait_for_selector("#event .more")
+    assert f"blob, {BIG + 2:,} bytes" in await seen.text("#event")
+    await seen.page.click("#event .more")
+    sizes = await seen.page.locator("#event pre").evaluate_all(
+        "list => list.map((node) => node.textContent.length)"
+    )
+    assert max(sizes) == BIG
+
+
+async def test_search_opens_what_it_finds(view: Open, pages: Pages, runs: Runs):
+    """A word deep in a folded payload is found, the slider moves there, and it can be read."""
+    seen = await view(await pages.of(runs.team))
+    assert await seen.search("P2") == "1 of 1"
+    assert "Which first?" in await seen.text("#event")
+    assert await seen.search("it is NEWEST") == "1 of 1"
+    told = await seen.search("hello hello")
+    point = await seen.at()
+    assert told.startswith("1 of")
+    assert "hello hello" in await seen.text("#event")
+    await seen.page.press("#query", "Enter")
+    assert await seen.text("#found") == told  # the only one: it wraps round
+    assert await seen.search("no such word anywhere") == "no match"
+    assert await seen.at() == point
+    await seen.page.press("#query", "Escape")
+    assert await seen.text("#found") == ""
+
+
+async def test_search_goes_from_match_to_match(view: Open, pages: Pages, runs: Runs):
+    """Next and previous walk the matches in order and wrap round, by key and by button."""
+    seen = await view(await pages.of(runs.team))
+    await seen.move(0)
+    first = await seen.search("example.org")
+    total = int(first.split(" of ")[1])
+    assert total >= 1
+    place = await seen.at()
+    await seen.page.click("#next")
+    await seen.page.click("#previous")
+    await seen.reached(place)
+    assert await seen.text("#found") == first
+
+
+async def test_the_keyboard_moves_everything(view: Open, pages: Pages, runs: Runs):
+    """Arrows, Home, End, Page keys, `/` for search, and the tree's own arrows."""
+    seen = await view(await pages.of(runs.team))
+    last = await seen.at()
+    keys = seen.page.keyboard
+    for key, point in (("Home", 0), ("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1)):
+        await keys.press(key)
+        await seen.reached(point)
+    await keys.press("End")
+    await seen.reached(last)
+    await seen.page.focus("#slider")
+    await keys.press("ArrowLeft")
+    await seen.reached(last - 1)
+    await keys.press("Home")
+    await seen.reached(0)
+    await keys.press("/")
+    assert await seen.page.evaluate("document.activeElement.id") == "query"
+    await keys.type("mail")
+    await keys.press("ArrowLeft")  # in a text, an arrow is the text's
+    await keys.press("Escape")
+    await seen.page.focus("#tree")
+    before = await seen.at()
+    await keys.press("ArrowDown")
+    await seen.page.wait_for_selector(f'html:not([data-point="{before}"])')
+    assert await seen.at() > before
+    active = await seen.page.get_attribute("#tree", "aria-activedescendant")
+    assert await seen.page.get_attribute(f"#{active}", "aria-selected") == "true"
+
+
+async def test_the_slider_speaks(view: Open, pages: Pages, runs: Runs):
+    """The slider's value is read out as position, version, time and what happened."""
+    seen = await view(await pages.of(runs.team))
+    await seen.move(7)
+    told = await seen.page.get_attribute("#slider", "aria-valuetext")
+    assert told is not None
+    assert "event 8 of" in told
+    assert "researcher_1@" in told
+    assert "position" in told
+    nameless = await seen.page.evaluate(
+        """() => [...document.querySelectorAll("button, input, select, textarea")]
+             .filter((node) => !(node.textContent.trim() || node.ariaLabel || node.labels?.length))
+             .map((node) => node.outerHTML)"""
+    )
+    assert nameless == []
+
+
+@pytest.mark.parametrize("at", ["first", "middle", "last"])
+async def test_a_link_leads_to_a_point(view: Open, pages: Pages, runs: Runs, at: str):
+    """`#at=POSITION.INDEX` opens the page there; a bare position is the end of its commit."""
+    points = ends(await pages.data(runs.team))
+    number, position = points[{"first": 0, "middle": len(points) // 2, "last": -1}[at]]
+    seen = await view(await pages.of(runs.team), str(position))
+    assert await seen.at() == number
+    assert f"{position}." in await seen.text("#where")
+
+
+async def test_a_phone_shows_it_all(view: Open, pages: Pages, runs: Runs):
+    """At 360 px nothing scrolls sideways, in any of the three parts, at any kind of event."""
+    for run in (runs.team, runs.doubt, runs.forked):
+        seen = await view(await pages.of(run), width=360)
+        last = await seen.at()
+        for point in range(0, last + 1, 3):
+            await seen.move(point)
+            for tab in ("trace", "detail", "state"):
+                await seen.page.click(f"#tab-{tab}")
+                too_wide = await seen.page.evaluate(
+                    """() => [document.scrollingElement, ...document.querySelectorAll(
+                         "main > section, .body, #tree, #head, #time")]
+                       .filter((node) => node.scrollWidth > node.clientWidth + 1)
+                       .map((node) => node.id || node.tagName)"""
+                )
+                assert too_wide == [], (run, point, tab)
+
+
+CONTRAST = """() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+  const light = ([r, g, b]) => {
+    const part = (value) => {
+      const share = value / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    };
+    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  };
+  const ground = (node) => {
+    for (let at = node; at; at = at.parentElement) {
+      const found = parse(getComputedStyle(at).backgroundColor);
+      if (found.length === 3 || found[3] === 1) return found;
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  for (const node of document.querySelectorAll("body *")) {
+    const own = [...node.childNodes].some((one) => one.nodeType === 3 && one.data.trim());
+    if (!own || !node.checkVisibility() || node.closest(".unseen, :disabled, script, noscript")) {
+      continue;
+    }
+    const [a, b] = [light(parse(getComputedStyle(node).color)), light(ground(node))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.push(`${ratio.toFixed(2)} ${node.className} ${node.textContent}`);
+  }
+  return poor;
+}"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+async def test_every_text_can_be_read(view: Open, pages: Pages, runs: Runs, dark: bool):
+    """Contrast is at least 4.5 to 1 (WCAG 2.2, 1.4.3), in light and dark, for what is later too."""
+    for run in (runs.team, runs.doubt, runs.failed, runs.forked):
+        seen = await view(await pages.of(run), dark=dark)
+        for point in (0, await seen.at()):
+            await seen.move(point)
+            assert await seen.page.evaluate(CONTRAST) == []
+
+
+async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
+    """Printing puts the whole trace on paper, not only what is in sight."""
+    seen = await view(await pages.of(runs.team), width=1280)
+    await seen.page.set_viewport_size({"width": 1280, "height": 420})
+    whole = int(
+        await seen.page.evaluate("document.getElementById('rows').style.height.slice(0,-2)")
+    )
+    await seen.page.wait_for_selector(f".row:nth-child({whole // 30})", state="detached")
+    await seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    await seen.page.emulate_media(media="print")
+    await seen.page.evaluate("() => new Promise((done) => setTimeout(done, 50))")
+    assert await seen.page.locator(".row").count() == whole / 30
+    await seen.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert await seen.page.locator(".row").count() < whole / 30
+    await seen.page.emulate_media(media="screen")
+    assert (await seen.page.pdf()).startswith(b"%PDF")
+
+
+async def test_a_fork_shows_where_it_came_from(view: Open, pages: Pages, runs: Runs):
+    """The parent's events are there and marked; the head names the parent."""
+    seen = await view(await pages.of(runs.forked))
+    assert runs.team in await seen.text("#head")
+    assert "before the fork" not in await seen.text("#where")
+    assert await seen.page.locator(".row.parents").count() > 3
+    await seen.move(2)
+    assert "before the fork" in await seen.text("#where")
+
+
+async def test_what_a_source_claims_is_told_as_a_claim(view: Open, pages: Pages):
+    """`occurred_at` and a copied commit's origin are shown as what they are, beside the log's time;
+    inside a commit it says so.
+    """
+    run = "brought-here"
+    events = (
+        record(RunStarted(workflow="elsewhere"), uuid8(run, "1")),
+        record(AgentJoined(agent="a", role="r"), uuid8(run, "2")),
+    )
+    claimed = tuple(replace(each, occurred_at="2024-05-15T15:00:07") for each in events)
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    commit = Commit(id=uuid8(run), version=1, at=at, actor=Actor("a"), events=claimed)
+    origin = Origin("production", 4321, "2025-02-03T04:05:06.000000007Z")
+    copied = Copied(encode(Life(run), commit), origin)
+    await pages.workspace.log.append_bulk([Append(Life(run), commit, copied=copied)])
+    seen = await view(await pages.of(run))
+    told = await seen.text("#where")
+    assert "occurred at 2024-05-15T15:00:07, says the source" in told
+    assert "copied from position 4321 of log production, 2025-02-03T04:05:06Z" in told
+    assert "inside a commit" not in told
+    assert "15:00:07" in await seen.page.locator(".row .claim").first.inner_text()
+    await seen.move(0)
+    assert "inside a commit" in await seen.text("#where")
+
+
+async def test_random_points_in_any_order(view: Open, pages: Pages, runs: Runs):
+    """What is shown at a point does not depend on the way there."""
+    seen = await view(await pages.of(runs.team))
+    points = ends(await pages.data(runs.team))
+    letters = random.Random(4)
+    for number, position in letters.choices(points, k=12):
+        await seen.move(letters.randrange(points[-1][0]))
+        await seen.move(number)
+        wanted = expected(await pages.workspace.states.run(runs.team, AtPosition(position)))
+        assert await seen.shown() == wanted

@@ -1,0 +1,201 @@
+"""`run html`: one file, written whole, the same every time; tests/browser opens it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.commands._page_data import BLOB_BYTES_MAX
+from tests.cli.support import BIG, Call, Runs, environment
+
+DATA = re.compile(rb'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+KILLS = 6
+
+
+def data_of(file: bytes) -> dict[str, Any]:
+    """What a page holds."""
+    (found,) = DATA.findall(file)
+    told: dict[str, Any] = json.loads(found)
+    return told
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory of the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_page_is_written_where_one_stands(call: Call, runs: Runs, tmp_path: Path):
+    """Without -o it is RUN.html in the working directory; its path is what is printed."""
+    told = call("run", "html", runs.team)
+    assert told.code == 0
+    assert told.out == f"{runs.team}.html\n"
+    assert [path.name for path in tmp_path.iterdir()] == [f"{runs.team}.html"]
+    page = data_of((tmp_path / f"{runs.team}.html").read_bytes())
+    assert page["run"] == runs.team
+
+
+def test_a_page_can_be_named_and_told_as_json(call: Call, runs: Runs, tmp_path: Path):
+    """-o says where; --json tells run, path, bytes and events."""
+    path = tmp_path / "there.html"
+    (line,) = call("run", "html", "last", "-o", str(path), "--json").lines
+    file = path.read_bytes()
+    assert line == {
+        "run": line["run"],
+        "path": str(path),
+        "bytes": len(file),
+        "events": len(data_of(file)["events"]["id"]),
+    }
+    assert line["run"] == data_of(file)["run"]
+
+
+def test_a_page_goes_to_stdout(shell: Call, runs: Runs, tmp_path: Path):
+    """`-o -` prints the file and writes none."""
+    told = shell("run", "html", runs.team, "-o", "-")
+    assert told.code == 0
+    assert told.out.startswith("<!doctype html>")
+    assert data_of(told.out.encode())["run"] == runs.team
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stdout_holds_one_answer(call: Call, runs: Runs):
+    """`-o -` and --json both want stdout: that is refused aloud."""
+    told = call("run", "html", runs.team, "-o", "-", "--json")
+    assert (told.code, told.out) == (2, "")
+    assert "leave one" in told.err
+
+
+def test_the_same_run_gives_the_same_bytes(call: Call, runs: Runs, tmp_path: Path):
+    """No time of making, no order of chance: two pages of one log are byte-equal."""
+    for name in ("a.html", "b.html"):
+        assert call("run", "html", runs.team, "-o", name).code == 0
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_every_event_is_in_the_page(call: Call, runs: Runs, tmp_path: Path):
+    """A page holds each event of the run once, in the order of the log."""
+    call("run", "html", runs.team, "-o", "page.html")
+    page = data_of((tmp_path / "page.html").read_bytes())
+    commits = page["commits"]
+    assert sum(commits["events"]) == len(page["events"]["id"]) == len(set(page["events"]["id"]))
+    shown = call("run", "show", runs.team, "--json").lines
+    run = next(line for line in shown if line["kind"] == "run")
+    assert sum(commits["position"]) == run["position"]
+    assert sum(run["vector"].values()) == len(page["events"]["id"])
+
+
+def test_a_fork_holds_its_parents_prefix(call: Call, runs: Runs, tmp_path: Path):
+    """A fork's page begins with what it took over, told as another run's."""
+    call("run", "html", runs.forked, "-o", "page.html")
+    page = data_of((tmp_path / "page.html").read_bytes())
+    owners = [page["runs"][page["streams"][s]["run"]] for s in page["commits"]["stream"]]
+    assert owners[0] == runs.team
+    assert owners[-1] == runs.forked
+    assert owners == sorted(owners, key=[runs.team, runs.forked].index)
+
+
+def test_the_policy_names_exactly_what_is_inside(call: Call, runs: Runs, tmp_path: Path):
+    """The one script and the one style stand in the policy by their hashes; nothing else may."""
+    call("run", "html", runs.team, "-o", "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy.startswith("default-src 'none';")
+    for tag, directive in (("script", "script-src"), ("style", "style-src")):
+        (inside,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{directive} 'sha256-{digest}';" in policy
+    assert not re.search(
+        r"https?://|\bsrc=|\bhref=|@import|url\(", DATA.sub(b"", text.encode()).decode()
+    )
+
+
+def test_nothing_recorded_can_end_the_data(record: hansard.Record, call: Call, tmp_path: Path):
+    """Between its tags the data has no character that markup or a script's line could see."""
+    with record.run("</script>", agent="a<b>&", role="r") as session:
+        session.message("user", "</script><!-- \u2028 \u2029 & \x00")
+    call("run", "html", session.run, "-o", "page.html")
+    file = (tmp_path / "page.html").read_bytes()
+    (data,) = DATA.findall(file)
+    assert not re.search("[<>&\u2028\u2029]", data.decode())
+    assert file.count(b"</script>") == 2
+    said = [value for row in json.loads(data)["events"]["data"] for value in row]
+    assert "</script><!-- \u2028 \u2029 & \x00" in said
+
+
+def test_blobs_are_inside_up_to_a_bound(record: hansard.Record, call: Call, tmp_path: Path):
+    """A blob within the bound is embedded whole; a larger one is told by size and hash, aloud."""
+    with record.run("blobs", agent="a", role="r") as session:
+
+        @session.tool(effects="pure")
+        def make(size: int) -> str:
+            return "b" * size
+
+        make(BIG)
+        make(BLOB_BYTES_MAX)
+    told = call("run", "html", session.run, "-o", "page.html")
+    page = data_of((tmp_path / "page.html").read_bytes())
+    assert list(page["blobs"].values()) == ["b" * BIG]
+    ((digest, why),) = page["absent"].items()
+    assert "larger" in why
+    assert digest in told.err
+
+
+def test_a_runs_name_cannot_leave_the_folder(record: hansard.Record, call: Call, tmp_path: Path):
+    """A run may be called what it likes: its file's name is escaped."""
+    with record.run("named", run="../of/invoices <1>", agent="a", role="r"):
+        pass
+    told = call("run", "html", "../of/invoices <1>")
+    assert told.code == 0
+    (path,) = tmp_path.iterdir()
+    assert told.out == f"{path.name}\n"
+    assert "/" not in path.name
+
+
+@pytest.mark.parametrize("where", ["missing/page.html", "folder"])
+def test_a_place_that_cannot_be_written_is_told(call: Call, runs: Runs, tmp_path: Path, where: str):
+    """A folder that is not there, or one where a file should be: fact, value, remedy; no rest."""
+    (tmp_path / "folder").mkdir()
+    told = call("run", "html", runs.team, "-o", where)
+    assert told.code == 2
+    assert where in told.err
+    assert "-o" in told.err
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
+
+
+def test_no_run_no_page(call: Call, tmp_path: Path):
+    """An unknown run is an error and leaves no file."""
+    told = call("run", "html", "no-such-run")
+    assert told.code == 2
+    assert "no-such-run" in told.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kill_leaves_the_old_file_or_the_new(home: Path, call: Call, runs: Runs, tmp_path: Path):
+    """Killed at any moment, what stands at the path is whole: what was there, or the page."""
+    call("run", "html", runs.team, "-o", "whole.html")
+    whole = (tmp_path / "whole.html").read_bytes()
+    path = tmp_path / "page.html"
+    command = [sys.executable, "-m", "hansard", "run", "html", runs.team, "-o", str(path)]
+    begun = time.monotonic()
+    subprocess.run(command, env=environment(home), check=True, capture_output=True, timeout=60)
+    took = time.monotonic() - begun
+    for kill in range(KILLS):
+        path.write_bytes(b"what was there")
+        with subprocess.Popen(command, env=environment(home), stdout=subprocess.DEVNULL) as child:
+            try:
+                child.wait(took * (0.5 + kill / KILLS))
+            except subprocess.TimeoutExpired:
+                os.kill(child.pid, signal.SIGKILL)
+        assert path.read_bytes() in (b"what was there", whole)
