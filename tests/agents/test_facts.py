@@ -1,5 +1,7 @@
 """Facts: checkpoints, messages, decisions, resources and hand-offs stand on record once."""
 
+from typing import Any
+
 import pytest
 
 import hansard
@@ -61,6 +63,42 @@ async def test_the_context_window_is_in_the_provider_s_form(lab: Lab):
             {"role": "user", "content": "find papers"},
             {"role": "assistant", "content": [{"type": "text", "text": "found"}], "name": "ada"},
         ]
+
+
+@twins
+async def test_the_context_window_of_a_resume_is_that_of_its_place(lab: Lab):
+    """A model asked about its context is answered from the record: later messages are not in it."""
+    asked: list[int] = []
+    async with lab.connect() as record:
+        for _ in range(2):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="pure", kind="model")
+                async def ask(messages: list[dict[str, Any]]) -> str:
+                    asked.append(len(messages))
+                    return f"answer to {len(messages)}"
+
+                for question in ("one", "two"):
+                    await session.message("user", question)
+                    await session.message("assistant", await ask(await session.context()))
+    assert asked == [1, 3]
+
+
+@twins
+async def test_the_context_window_holds_what_a_resumable_loop_skips(lab: Lab):
+    """Messages of items that are skipped count as stated, those of the item to come do not."""
+    windows: list[list[str]] = []
+    async with lab.connect() as record:
+        for end in (3, 4):
+            async with record.run(run="r") as session:
+                try:
+                    async for n in session.resumable(range(4), every=2):
+                        await session.message("user", f"{n}")
+                        if n == end - 1:
+                            raise ZeroDivisionError
+                except ZeroDivisionError:
+                    windows.append([m["content"] for m in await session.context()])
+    assert windows == [["0", "1", "2"], ["0", "1", "2", "3"]]
 
 
 @twins

@@ -4,6 +4,7 @@ import pytest
 from tenacity import wait_fixed
 
 import hansard
+from hansard.agents.gate import Budget
 from tests.agents.twins import Lab, twins
 
 
@@ -271,4 +272,4 @@ async def test_a_budget_that_is_none_is_refused(lab: Lab, rule):
     """A limit or reserve that cannot be counted is refused where it is declared."""
     with pytest.raises(hansard.HansardError):
         rule()
-    assert hansard.budget("b", float("inf")).limit == float("inf")
+    assert Budget(name="b", limit=float("inf")) == hansard.budget("b", float("inf"))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hansard.agents.gate import (
     GateCall,
+    Rule,
     allow,
     ask,
     at_least,
@@ -70,8 +71,11 @@ def test_a_verdict_names_its_rule():
     titled = deny(
         "send_*", role="w*", where={"b": one_of(1), "a": one_of(2)}, unless={"c": one_of()}
     )
+    assert isinstance(titled, Rule)
     assert titled.title() == "deny send_* role w* where a, b unless c"
-    assert allow().title() == "allow *"
+    anything = allow()
+    assert isinstance(anything, Rule)
+    assert anything.title() == "allow *"
 
 
 def test_a_function_may_be_a_rule():

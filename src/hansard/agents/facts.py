@@ -29,7 +29,7 @@ from hansard.domain.agent import (
     alternatives,
 )
 from hansard.domain.errors import BadValue
-from hansard.domain.fingerprint import UNORDERED, canonical, digest
+from hansard.domain.fingerprint import UNORDERED, canonical, digest, fact_base, fact_fingerprint
 
 PROGRESS = "progress:"
 """What the names of checkpoints that `resumable` makes begin with."""
@@ -40,6 +40,8 @@ class Facts:
 
     def __init__(self, core: Core) -> None:
         self.core = core
+        self._stated: set[str] = set()
+        """Fingerprints of what this session has stated, or skipped as done: what it has come to."""
 
     def _plain(self, value: Any, where: str) -> Any:
         return values.plain(value, where, self.core.settings.scrub)
@@ -48,15 +50,21 @@ class Facts:
         """A fact's fingerprint, and whether it is on record."""
         ledger = self.core.ledger
         with ledger.lock:
-            base = digest(kind.encode(), scope.path.encode(), canonical(content))
-            number = b"%d" % scope.occurrence(base)
-            marks = [
-                digest(base.encode(), number, head.encode()) for head in (scope.head, UNORDERED)
-            ]
-            for mark in marks:
-                if mark in ledger.state.known:
-                    return mark, True
-            return marks[1 if scope.open else 0], False
+            base = fact_base(kind, scope.path, canonical(content))
+            number = scope.occurrence(base)
+            marks = [fact_fingerprint(base, number, head) for head in (scope.head, UNORDERED)]
+            known = next((mark for mark in marks if mark in ledger.state.known), None)
+            mark = known or marks[1 if scope.open else 0]
+            self._stated.add(mark)
+            return mark, known is not None
+
+    def skip_to(self, fact: Fact) -> None:
+        """Count what is on record up to a fact as stated: its statements are skipped."""
+        with self.core.ledger.lock:
+            for noted in self.core.ledger.state.facts:
+                self._stated.add(noted.fact.fingerprint)
+                if noted.fact is fact:
+                    return
 
     def _note(self, fact: Fact, blobs: list[bytes]) -> Flow[None]:
         size = len(bytes(record(fact, "").data))
@@ -196,8 +204,14 @@ class Facts:
             yield from self._note(fact, packed.blobs)
 
     def context(self) -> Flow[list[dict[str, Any]]]:
-        """The context window in the provider's message form."""
-        return (yield from messages_of(self.core.ledger.state.messages, self.core))
+        """The context window in the provider's message form, as this session has stated it.
+
+        On resume the record holds later messages, too; they come when they are stated again.
+        """
+        with self.core.ledger.lock:
+            messages = self.core.ledger.state.messages
+            stated = [message for message in messages if message.fingerprint in self._stated]
+        return (yield from messages_of(stated, self.core))
 
 
 def _said(plain: Any) -> Any:
@@ -267,6 +281,7 @@ class Progress:
         data = yield from core.outcomes.fetch(payloads.unpack(saved.data))
         self._skip, self._skipped = data["done"], data["digest"]
         self._scope.head, self._scope.after = saved.head, saved.after
+        self._facts.skip_to(saved)
 
     def skips(self, item: object) -> bool:
         """Whether an item was done before; if not, what follows stands in its own scope.

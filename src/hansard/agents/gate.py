@@ -133,17 +133,17 @@ Check = Callable[[GateCall], "str | bool | None"]
 GateRule = Rule | Budget | Check
 
 
-def allow(tool: str = "*", **fields: Any) -> Rule:
+def allow(tool: str = "*", **fields: Any) -> GateRule:
     """Allow calls of a tool (a glob); see `Rule` for `role`, `where`, `unless`, `name`."""
     return Rule(allows=True, tool=tool, **fields)
 
 
-def deny(tool: str = "*", **fields: Any) -> Rule:
+def deny(tool: str = "*", **fields: Any) -> GateRule:
     """Refuse calls of a tool (a glob); see `Rule` for `role`, `where`, `unless`, `name`."""
     return Rule(allows=False, tool=tool, **fields)
 
 
-def budget(name: str, limit: float, **fields: Any) -> Budget:
+def budget(name: str, limit: float, **fields: Any) -> GateRule:
     """Limit what a run may use; see `Budget` for `unit`, `reserve`, `tool`, `role`."""
     return Budget(name=name, limit=limit, **fields)
 

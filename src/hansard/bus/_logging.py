@@ -1,18 +1,39 @@
 """Loggers for a library: silent below a warning until the program says otherwise.
 
-structlog's own default prints everything to stdout, which belongs to whoever uses this package.
+structlog's own default prints everything to stdout, which belongs to whoever uses this package. It
+is imported when there is something to log: with what it brings along, that is half of the time that
+a first `connect` would take.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
-import structlog
+if TYPE_CHECKING:
+    from structlog.stdlib import BoundLogger
 
 
-def logger(name: str) -> structlog.stdlib.BoundLogger:
+def logger(name: str) -> BoundLogger:
     """A structlog logger over the standard library's; fields become a record's `extra`."""
+    return cast("BoundLogger", _Later(name))
+
+
+class _Later:
+    """A logger that is made when it is used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, method: str) -> Any:
+        return getattr(_made(self._name), method)
+
+
+@cache
+def _made(name: str) -> BoundLogger:
+    import structlog  # noqa: PLC0415 -- imported when something is logged, see above
+
     wrapped = structlog.wrap_logger(
         logging.getLogger(name),
         processors=[
@@ -21,4 +42,4 @@ def logger(name: str) -> structlog.stdlib.BoundLogger:
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
     )
-    return cast("structlog.stdlib.BoundLogger", wrapped)
+    return cast("BoundLogger", wrapped)

@@ -7,14 +7,9 @@ any kind, and no text as markup. The data is JSON in an element that is never ru
 from __future__ import annotations
 
 import base64
-import contextlib
-import errno
 import hashlib
 import html
-import os
 import re
-import secrets
-from collections.abc import Generator
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -23,7 +18,7 @@ import msgspec
 
 from hansard.bus import subjects
 from hansard.commands._page_data import Page
-from hansard.domain.errors import CallerError
+from hansard.commands._whole_file import whole
 
 _HOLE = re.compile(r"\{\{(\w+)\}\}")
 """Where the template takes a part in."""
@@ -39,15 +34,6 @@ _ESCAPES = (
     ("\u2029".encode(), rb"\u2029"),
 )
 """What could end a script element or a line of script; in JSON all of it stands inside texts."""
-
-
-class Unwritable(CallerError):
-    """The page cannot be written where it was asked for; nothing was changed there."""
-
-    def __init__(self, path: Path, error: OSError) -> None:
-        why = error.strerror or str(error)
-        super().__init__(f"{str(path)!r} cannot be written: {why}; give another place with -o")
-        self.path = path
 
 
 def _asset(name: str) -> str:
@@ -101,27 +87,6 @@ def default_path(run: str) -> Path:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: beside its place first, then moved there.
-
-    A kill leaves what was there before, and at most a hidden file beside it. Raises Unwritable.
-    """
-    part = path.parent / f".hansard-{secrets.token_hex(8)}.part"
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        with _removed_on_error(part), part.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            part.replace(path)
-    except OSError as error:
-        raise Unwritable(path, error) from error
-
-
-@contextlib.contextmanager
-def _removed_on_error(part: Path) -> Generator[None]:
-    try:
-        yield
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    """Write a page, whole or not at all. Raises Unwritable."""
+    with whole(path) as file:
+        file.write(data)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from typing import Any
 
 import msgspec
@@ -19,6 +18,7 @@ find two calls of one fingerprint takes some 2**72 tries."""
 
 _sorted = msgspec.json.Encoder(order="sorted")
 _EXPONENT_MIN, _EXPONENT_MAX = -7, 21
+_SCALARS = {str, int, bool, type(None)}
 
 
 def digest(*parts: bytes) -> str:
@@ -34,7 +34,7 @@ def canonical(value: Any) -> bytes:
     """Plain JSON values in RFC 8785 form. NaN, infinities and lone surrogates must not be there."""
     if _is_simple(value):
         return _sorted.encode(value)
-    return _write(value).encode()
+    return _write(value)
 
 
 def _is_simple(value: Any) -> bool:
@@ -47,25 +47,28 @@ def _is_simple(value: Any) -> bool:
     return kind is not float
 
 
-def _write(value: Any) -> str:
+def _write(value: Any) -> bytes:
+    if type(value) in _SCALARS:
+        return _sorted.encode(value)
     match value:
-        case None | bool():
-            return json.dumps(value)
-        case int():
-            return str(value)
         case float():
-            return number(value)
-        case str():
-            return json.dumps(value, ensure_ascii=False)
+            return number(value).encode()
         case list():
-            return "[" + ",".join(map(_write, value)) + "]"
+            return b"[" + b",".join([_write(item) for item in value]) + b"]"
         case dict():
-            keys = sorted(value, key=lambda key: key.encode("utf-16-be"))
-            inside = (f"{json.dumps(k, ensure_ascii=False)}:{_write(value[k])}" for k in keys)
-            return "{" + ",".join(inside) + "}"
+            ascii_only = all(map(str.isascii, value))
+            keys = sorted(value) if ascii_only else sorted(value, key=_utf_16)
+            inside = [_sorted.encode(key) + b":" + _write(value[key]) for key in keys]
+            return b"{" + b",".join(inside) + b"}"
+        case int() | str():
+            return _sorted.encode(value)
         case _:
             message = f"{type(value).__name__} is not a JSON value"
             raise TypeError(message)
+
+
+def _utf_16(key: str) -> bytes:
+    return key.encode("utf-16-be")
 
 
 def number(value: float) -> str:
@@ -106,6 +109,16 @@ UNORDERED = "unordered"
 def fingerprint(call: str, head: str) -> str:
     """The fingerprint: the call key and the digest of the predecessor's result."""
     return digest(b"step", call.encode(), head.encode())
+
+
+def fact_base(kind: str, scope: str, content: bytes) -> str:
+    """What equal facts in one scope share; `content` in RFC 8785 form."""
+    return digest(kind.encode(), scope.encode(), content)
+
+
+def fact_fingerprint(base: str, occurrence: int, head: str) -> str:
+    """A fact's fingerprint: the how-manieth of its equals in the scope, and what it followed."""
+    return digest(base.encode(), b"%d" % occurrence, head.encode())
 
 
 def joined(head: str, children: list[str]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 from typing import assert_never
-from uuid import UUID
 
 import msgspec
 
@@ -19,6 +18,7 @@ NAME_LENGTH_MAX = 1_000
 """Longest run, role, agent, key or kind name, in characters: it must fit a commit's body twice."""
 
 _WORKSPACE = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def _part(name: str) -> str:
@@ -113,9 +113,8 @@ def name(kind: str, value: object) -> str:
         raise BadName(kind, value, "give a non-empty text")
     if len(value) > NAME_LENGTH_MAX:
         raise BadName(kind, value[:40] + "...", f"use at most {NAME_LENGTH_MAX} characters")
-    for char in value:
-        if char < " " or char == "\x7f" or "\ud800" <= char <= "\udfff":
-            raise BadName(kind, value, "leave out control characters and lone surrogates")
+    if _UNPRINTABLE.search(value):
+        raise BadName(kind, value, "leave out control characters and lone surrogates")
     return value
 
 
@@ -131,12 +130,7 @@ def uuid7(unix_ms: int, entropy: bytes) -> str:
 
 def uuid8(*parts: str) -> str:
     """A UUID version 8 (RFC 9562, section 5.8) derived from texts: equal texts, equal id."""
-    digest = hashlib.sha256()
-    for part in parts:
-        raw = part.encode()
-        digest.update(len(raw).to_bytes(8, "big"))
-        digest.update(raw)
-    value = int.from_bytes(digest.digest()[:16], "big")
-    value = value & ~(0xF << 76) | 0x8 << 76
-    value = value & ~(0b11 << 62) | 0b10 << 62
-    return str(UUID(int=value))
+    raws = [part.encode() for part in parts]
+    text = hashlib.sha256(b"".join([len(raw).to_bytes(8, "big") + raw for raw in raws])).hexdigest()
+    variant = "89ab"[int(text[16], 16) & 0b11]
+    return f"{text[:8]}-{text[8:12]}-8{text[13:16]}-{variant}{text[17:20]}-{text[20:32]}"

@@ -1,0 +1,1 @@
+"""Recorded runs of other systems, brought into the record."""

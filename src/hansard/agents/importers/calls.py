@@ -1,0 +1,83 @@
+"""Calls in a chat: which message answers which, and what a call's arguments are."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from hansard.agents.importers.chat import Message, ToolCall
+from hansard.domain import values
+from hansard.domain.errors import BadValue
+
+Place = tuple[int, int]
+"""Where a call stands: the number of its message, and its own in there; both from 0."""
+
+USER = "user"
+TOOL = "tool"
+
+ARGUMENTS = "arguments"
+"""The one argument of a call whose arguments are no JSON object."""
+
+_decode = msgspec.json.Decoder().decode
+
+
+class Answers(msgspec.Struct):
+    """`of` is the call that a message answers, `answered` are all such calls; `unasked` are the
+    messages of a tool that nobody asked.
+    """
+
+    of: dict[int, Place] = {}
+    answered: set[Place] = set()
+    unasked: set[int] = set()
+
+
+def answers(messages: list[Message]) -> Answers:
+    """Each tool's message with its call: of equal ids the newest that has no answer yet.
+
+    Equal ids in one message are answered in their order. The calls of a user, who has tools of his
+    own in tau2-bench, are no steps; what answers them answers none.
+    """
+    found = Answers()
+    waiting: dict[str, list[deque[Place | None]]] = {}
+    for number, message in enumerate(messages):
+        if message.tool_calls:
+            fresh: dict[str, deque[Place | None]] = {}
+            for index, call in enumerate(message.tool_calls):
+                if call.id is not None:
+                    place = None if message.role == USER else (number, index)
+                    fresh.setdefault(call.id, deque()).append(place)
+            for call_id, places in fresh.items():
+                waiting.setdefault(call_id, []).append(places)
+        if message.role == TOOL:
+            groups = waiting.get(message.answers or "")
+            if not groups:
+                found.unasked.add(number)
+                continue
+            answered = groups[-1].popleft()
+            if not groups[-1]:
+                groups.pop()
+            if answered is not None:
+                found.of[number] = answered
+                found.answered.add(answered)
+    return found
+
+
+def arguments(call: ToolCall) -> dict[str, Any]:
+    """A call's arguments by name, in plain values.
+
+    A JSON object, or a text that holds one; all else is the one argument `arguments`, as it is.
+    """
+    given = call.given
+    if given is msgspec.UNSET:
+        return {}
+    if isinstance(given, str):
+        try:
+            found = _decode(given)
+            plain = values.plain(found, "arguments")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadValue):
+            return {ARGUMENTS: given}
+    else:
+        found, plain = given, values.plain(given, "arguments")
+    return plain if isinstance(found, dict) else {ARGUMENTS: plain}

@@ -1,0 +1,233 @@
+"""The format chat-jsonl: one run a line, as a chat in the form of OpenAI's API.
+
+`docs/chat-jsonl.md` is its description. Every other chat format is converted to a `ChatRun`, so
+that there is one mapping to events (`hansard.agents.importers.mapping`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import msgspec
+
+from hansard.domain import ids, values
+from hansard.domain.errors import BadValue
+
+CHAT_JSONL = "chat-jsonl"
+
+AGENT = "assistant"
+"""The agent, and its role, of a record that names none."""
+
+WORKFLOW = "chat"
+"""The workflow of a record that names none."""
+
+METRICS_MAX = 1_000
+"""Most metrics of one outcome: they stand in one event."""
+
+
+Whole = Annotated[int, msgspec.Meta(ge=-values.SAFE_INT, le=values.SAFE_INT)]
+"""An integer that JSON keeps exact."""
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What the importer says of every record that does not say it itself."""
+
+    experiment: str | None = None
+    arm: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise BadName for what could not be recorded."""
+        for kind in self.__struct_fields__:
+            if getattr(self, kind) is not None:
+                ids.name(kind, getattr(self, kind))
+
+
+class Function(msgspec.Struct, frozen=True):
+    """What a call names: its arguments are JSON in a text."""
+
+    name: str
+    arguments: Any = msgspec.UNSET
+
+
+class Custom(msgspec.Struct, frozen=True):
+    """What a call of a tool that takes one text names."""
+
+    name: str
+    input: Any = msgspec.UNSET
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call that a model asked for: `function` or `custom`, or name and arguments themselves."""
+
+    id: str | None = None
+    function: Function | None = None
+    custom: Custom | None = None
+    name: str | None = None
+    arguments: Any = msgspec.UNSET
+
+    @property
+    def tool(self) -> str | None:
+        """The tool's name."""
+        if self.function is not None:
+            return self.function.name
+        return self.custom.name if self.custom is not None else self.name
+
+    @property
+    def given(self) -> Any:
+        """The arguments, as they are; UNSET where there are none."""
+        if self.function is not None:
+            return self.function.arguments
+        return self.custom.input if self.custom is not None else self.arguments
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What is understood of a message; all else of it is kept as it is."""
+
+    role: str
+    content: Any = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    id: Any = None
+    error: Any = None
+    timestamp: str | int | float | None = None
+    usage: dict[str, Any] | None = None
+    cost: float | None = None
+
+    @property
+    def answers(self) -> str | None:
+        """The id of the call that a tool's message answers."""
+        if self.tool_call_id is not None:
+            return self.tool_call_id
+        return self.id if isinstance(self.id, str) else None
+
+    @property
+    def occurred_at(self) -> str | None:
+        """When it was, as the source says it."""
+        return str(self.timestamp) if self.timestamp not in (None, "") else None
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of chat-jsonl."""
+
+    messages: list[Message]
+    run: str | int | None = None
+    workflow: str | None = None
+    experiment: str | None = None
+    arm: str | None = None
+    task: str | int | None = None
+    trial: Whole | None = None
+    agent: str | None = None
+    role: str | None = None
+    roles: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    outcome: dict[str, Any] | None = None
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a run ended, as far as the source says it: finite numbers by metric, what else it says
+    of them, and the error it ended in.
+    """
+
+    metrics: dict[str, float] = {}
+    details: Any = None
+    error: str | None = None
+    at: str | None = None
+
+
+class ChatRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded run of any chat format, ready to be mapped.
+
+    `content` is what its ids derive from. `messages` and `said` are the same messages, understood
+    and as they are. `agent` is None where the record names none; `ending` where it does not say
+    how the run ended.
+    """
+
+    format: str
+    content: Any
+    workflow: str
+    experiment: str = ""
+    arm: str = ""
+    task: str = ""
+    trial: int | None = None
+    agent: str | None = None
+    role: str | None = None
+    roles: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    began_at: str | None = None
+    messages: list[Message]
+    said: list[dict[str, Any]]
+    ending: Ending | None = None
+
+
+def from_chat(raw: Any, given: Given) -> ChatRun:
+    """A line of chat-jsonl, decoded, as a run. Raises ValidationError, CallerError."""
+    record = msgspec.convert(raw, Record)
+    filled = {
+        "experiment": filled_in("experiment", record.experiment, given.experiment),
+        "arm": filled_in("arm", record.arm, given.arm),
+    }
+    told = {name: value for name, value in filled.items() if value}
+    return ChatRun(
+        format=CHAT_JSONL,
+        content={**raw, **told},
+        workflow=record.workflow or WORKFLOW,
+        **filled,
+        task=str(record.task) if record.task is not None else "",
+        trial=record.trial,
+        agent=record.agent,
+        role=record.role,
+        roles=record.roles or {},
+        labels=_labels(record),
+        messages=record.messages,
+        said=raw["messages"],
+        ending=_ending(record.outcome) if record.outcome is not None else None,
+    )
+
+
+def _labels(record: Record) -> dict[str, str]:
+    """A record's labels, and its own name as one of them. Raises BadName."""
+    labels = {ids.name("label", name): text for name, text in (record.labels or {}).items()}
+    return labels if record.run is None else {**labels, "source_run": str(record.run)}
+
+
+def filled_in(what: str, said: str | None, given: str | None) -> str:
+    """What a record says, else what the importer was given. Raises BadValue where they differ."""
+    if said and given and said != given:
+        remedy = f"leave out --{what}, or import such records apart"
+        raise BadValue(what, f"it says {said!r:.80}, not {given!r:.80}", remedy)
+    return said or given or ""
+
+
+def _ending(outcome: dict[str, Any]) -> Ending:
+    said = {name: value for name, value in outcome.items() if name != "error"}
+    error = outcome.get("error")
+    return Ending(metrics=metrics(said), error=text_of(error) if error is not None else None)
+
+
+def metrics(said: dict[str, Any]) -> dict[str, float]:
+    """Finite numbers by metric; true is 1, false 0, and null is missing. Raises BadValue."""
+    if len(said) > METRICS_MAX:
+        raise BadValue("outcome", f"{len(said):,} metrics", f"give at most {METRICS_MAX:,}")
+    found: dict[str, float] = {}
+    for name, value in said.items():
+        if value is None:
+            continue
+        if type(value) not in (int, float, bool) or not _is_finite(value):
+            remedy = "give a finite number, true, false or null"
+            raise BadValue(f"outcome.{name:.80}", f"{value!r:.80}", remedy)
+        found[ids.name("metric", name)] = int(value) if type(value) is bool else value
+    return found
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def text_of(value: Any) -> str:
+    """A value as a text: itself, or its JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,172 @@
+"""The result files of tau-bench and tau2-bench, as chats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hansard.agents.importers.chat import (
+    ChatRun,
+    Ending,
+    Given,
+    Message,
+    Whole,
+    metrics,
+    text_of,
+)
+
+TAU_BENCH = "tau-bench"
+TAU2_BENCH = "tau2-bench"
+
+LABEL_LENGTH_MAX = 1_000
+"""Longest label made of what a record has besides; longer is no label, and is left out."""
+
+TAU2_METRICS = ("agent_cost", "user_cost", "duration")
+"""What a tau2-bench simulation measures beside its reward: US dollars and seconds."""
+
+
+class _Tau(msgspec.Struct, frozen=True):
+    """A run of tau-bench."""
+
+    task_id: str | int
+    traj: list[Message]
+    reward: float | None = None
+    info: Any = None
+    trial: Whole | None = None
+
+
+class _Tau2(msgspec.Struct, frozen=True):
+    """A simulation of tau2-bench."""
+
+    id: str
+    task_id: str | int
+    messages: list[Message]
+    trial: Whole | None = None
+    reward_info: dict[str, Any] | None = None
+    termination_reason: str | None = None
+    start_time: str | None = None
+    end_time: str | None = None
+    agent_cost: float | None = None
+    user_cost: float | None = None
+    duration: float | None = None
+
+
+class _Party(msgspec.Struct, frozen=True):
+    implementation: str | None = None
+    llm: str | None = None
+
+
+class _Environment(msgspec.Struct, frozen=True):
+    domain_name: str | None = None
+
+
+class _Tau2Info(msgspec.Struct, frozen=True):
+    """What a tau2-bench file says of all its simulations."""
+
+    git_commit: str | None = None
+    agent_info: _Party | None = None
+    user_info: _Party | None = None
+    environment_info: _Environment | None = None
+
+
+class Tau2File(msgspec.Struct, frozen=True):
+    """A result file of tau2-bench; its simulations are decoded one by one."""
+
+    simulations: list[msgspec.Raw]
+    info: _Tau2Info | None = None
+
+
+def from_tau(raw: Any, given: Given) -> ChatRun:
+    """A run of tau-bench. One that broke has an error in its `info`. Raises ValidationError."""
+    run = msgspec.convert(raw, _Tau)
+    error = run.info.get("error") if isinstance(run.info, dict) else None
+    known = run.reward is not None or run.info is not None
+    return ChatRun(
+        format=TAU_BENCH,
+        content=_content(raw, given),
+        workflow=TAU_BENCH,
+        experiment=given.experiment or "",
+        arm=given.arm or "",
+        task=str(run.task_id),
+        trial=run.trial,
+        labels=_labels(raw, _Tau.__struct_fields__),
+        messages=run.traj,
+        said=raw["traj"],
+        ending=Ending(
+            metrics=metrics({"reward": run.reward}),
+            details=run.info,
+            error=text_of(error) if error is not None else None,
+        )
+        if known
+        else None,
+    )
+
+
+def labels_of_file(info: _Tau2Info | None) -> dict[str, str]:
+    """What a tau2-bench file says of all its simulations, as labels."""
+    if info is None:
+        return {}
+    agent, user = info.agent_info or _Party(), info.user_info or _Party()
+    said = {
+        "domain": info.environment_info.domain_name if info.environment_info else None,
+        "agent": agent.implementation,
+        "agent_llm": agent.llm,
+        "user": user.implementation,
+        "user_llm": user.llm,
+        "git_commit": info.git_commit,
+    }
+    return {name: text for name, text in said.items() if text}
+
+
+def from_tau2(raw: Any, given: Given, of_file: dict[str, str]) -> ChatRun:
+    """A simulation of tau2-bench. Raises ValidationError."""
+    run = msgspec.convert(raw, _Tau2)
+    reward = run.reward_info.get("reward") if run.reward_info is not None else None
+    reason = run.termination_reason
+    measured = {name: getattr(run, name) for name in TAU2_METRICS}
+    ended = reason is not None or run.reward_info is not None
+    return ChatRun(
+        format=TAU2_BENCH,
+        content=_content(raw, given),
+        workflow=TAU2_BENCH,
+        experiment=given.experiment or "",
+        arm=given.arm or "",
+        task=str(run.task_id),
+        trial=run.trial,
+        labels={
+            "source_run": run.id,
+            **of_file,
+            **({"termination_reason": reason} if reason is not None else {}),
+            **_labels(raw, _Tau2.__struct_fields__),
+        },
+        began_at=run.start_time,
+        messages=run.messages,
+        said=raw["messages"],
+        ending=Ending(
+            metrics=metrics({"reward": reward, **measured}),
+            details=run.reward_info,
+            error=reason if reason is not None and "error" in reason else None,
+            at=run.end_time,
+        )
+        if ended
+        else None,
+    )
+
+
+def _content(raw: Any, given: Given) -> Any:
+    """What a record and the importer say together."""
+    told = msgspec.to_builtins(given)
+    return {"record": raw, **{name: text for name, text in told.items() if text}}
+
+
+def _labels(raw: dict[str, Any], known: tuple[str, ...]) -> dict[str, str]:
+    """What a record has besides, as labels: texts as they are, all else as JSON."""
+    found: dict[str, str] = {}
+    for name, value in raw.items():
+        if name in known or value is None:
+            continue
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        if len(text) <= LABEL_LENGTH_MAX:
+            found[name] = text
+    return found

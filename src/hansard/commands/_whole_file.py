@@ -1,0 +1,65 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from hansard.domain.errors import CallerError
+
+
+class Unwritable(CallerError):
+    """A file cannot be written where it was asked for; nothing was changed there."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        why = error.strerror or str(error)
+        super().__init__(f"{str(path)!r} cannot be written: {why}; give another place with -o")
+        self.path = path
+
+
+@contextmanager
+def _direct(path: Path) -> Generator[BinaryIO]:
+    try:
+        with path.open("wb") as file:
+            yield file
+    except OSError as error:
+        raise Unwritable(path, error) from error
+
+
+@contextmanager
+def whole(path: Path) -> Generator[BinaryIO]:
+    """Write a file beside its place, and move it there at the end.
+
+    An error or a kill leaves what was there before; a kill also a hidden file beside it. What a
+    link names is replaced, not the link; what is no regular file (a device, a pipe) is written as
+    it is. Raises Unwritable.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with _direct(path) as file:
+            yield file
+        return
+    part = path.parent / f".hansard-{secrets.token_hex(8)}.part"
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        file = part.open("xb")
+    except OSError as error:
+        raise Unwritable(path, error) from error
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise Unwritable(path, error) from error
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,69 @@
+"""A broker that all tests of imports share, and the command line over it."""
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+import hansard
+from hansard.cli import main
+from tests.cli.support import Call, Ran, environment
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A data directory whose broker stays up."""
+    folder = tmp_path_factory.mktemp("imports") / "data"
+    with hansard.connect(workspace="held", data_dir=folder, durability="relaxed"):
+        yield folder
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def workspace() -> str:
+    """The name of a workspace that no other test uses; nobody has made it."""
+    return f"w{next(_numbers)}"
+
+
+@pytest.fixture
+def bring_in(
+    home: Path,
+    workspace: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Call]:
+    """Run `hansard import` in this process: `bring_in("chat-jsonl", file)`."""
+
+    def run(*arguments: object, command: str = "import", into: str = workspace) -> Ran:
+        given = ["--data-dir", home, "-w", into, command, *arguments]
+        monkeypatch.setattr(sys, "argv", ["hansard", *map(str, given)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main()
+        told = capsys.readouterr()
+        code = left.value.code
+        return Ran(code if isinstance(code, int) else 0, told.out, told.err)
+
+    yield run
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def start(home: Path, workspace: str) -> Callable[..., "subprocess.Popen[bytes]"]:
+    """Start the command line as a process of its own."""
+
+    def begin(*arguments: object, **more: object) -> "subprocess.Popen[bytes]":
+        given = ["-w", workspace, *arguments]
+        return subprocess.Popen(
+            [sys.executable, "-m", "hansard", *map(str, given)],
+            env=environment(home),
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},  # type: ignore[call-overload]  # whatever a test gives
+        )
+
+    return begin

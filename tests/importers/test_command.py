@@ -1,0 +1,379 @@
+"""`hansard import`: what it takes, what it tells, how it exits."""
+
+import json
+import os
+import pty
+import random
+import subprocess
+import sys
+
+import pytest
+from msgspec.structs import replace
+
+from hansard.agents.importers.chat import Message, Record
+from hansard.agents.importers.sources import SEE
+from hansard.bus.errors import NotFound
+from hansard.commands.importing import _path
+from hansard.domain.errors import BadValue
+from tests.cli.support import environment
+from tests.conftest import ROOT
+from tests.importers.support import (
+    answer,
+    asks,
+    bodies,
+    call,
+    chat,
+    in_workspace,
+    log_of,
+    made,
+    runs_of,
+    says,
+    written,
+)
+
+GOOD = [
+    chat(says("user", f"hello {n}"), asks(call("c", "t")), answer("c", n), run=n, outcome={})
+    for n in range(5)
+]
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Five good records."""
+    return written(tmp_path / "chats.jsonl", GOOD)
+
+
+def test_it_says_what_was_imported(bring_in, file):
+    """One line on stdout; a workspace that nobody had made is made; nothing else is said."""
+    told = bring_in("chat-jsonl", file)
+    assert told.code == 0, told.err
+    assert told.out == "5 runs, 15 messages, 5 calls: 35 commits, 35 of them new\n"
+    assert told.err == ""
+
+
+def test_importing_again_changes_nothing(bring_in, home, workspace, file):
+    """The second time every commit stands there already."""
+    bring_in("chat-jsonl", file)
+    before = log_of(home, workspace)
+    told = bring_in("chat-jsonl", file)
+    assert told.out == "5 runs, 15 messages, 5 calls: 35 commits, 0 of them new\n"
+    assert log_of(home, workspace) == before
+
+
+def test_the_same_record_twice_is_one_run(bring_in, home, workspace, tmp_path, file):
+    """Twice in a file, in two files, and with other spellings of the same values: counted, and in
+    the log once.
+    """
+    twice = written(tmp_path / "twice.jsonl", [*GOOD, dict(reversed(GOOD[2].items()))])
+    told = bring_in("chat-jsonl", twice, file, "--json")
+    [summary] = told.lines
+    assert (summary["runs"], summary["duplicates"], summary["new"]) == (5, 6, 35)
+    assert len(log_of(home, workspace)) == 35
+
+
+def test_the_order_of_records_and_files_does_not_matter(bring_in, home, tmp_path, file):
+    """Shuffled, and split over two files: the same commits, in each stream in the same order."""
+    shuffled = random.Random(7).sample(GOOD, len(GOOD))
+    one = written(tmp_path / "one.jsonl", shuffled[:2])
+    two = written(tmp_path / "two.jsonl", shuffled[2:])
+    bring_in("chat-jsonl", file, into="ordered")
+    bring_in("chat-jsonl", two, one, into="shuffled")
+    name = b'"source_file": "%b"'
+    ordered = [
+        (where, body.replace(name % b"chats.jsonl", b"")) for where, body in bodies(home, "ordered")
+    ]
+    other = [
+        (where, body.replace(name % b"one.jsonl", b"").replace(name % b"two.jsonl", b""))
+        for where, body in bodies(home, "shuffled")
+    ]
+    assert sorted(ordered) == sorted(other)
+    assert ordered != other
+
+
+def test_bad_records_are_told_and_skipped(bring_in, tmp_path):
+    """Each by file, line and reason on stderr; the others are imported; the exit code is 1."""
+    path = tmp_path / "mixed.jsonl"
+    lines = [
+        json.dumps(GOOD[0]),
+        '{"messages": [{"role": 1}]}',
+        "",
+        "nonsense",
+        json.dumps(GOOD[1]),
+    ]
+    path.write_text("\n".join(lines))
+    told = bring_in("chat-jsonl", path)
+    assert told.code == 1
+    assert told.err.splitlines() == [
+        f"{path}:2: Expected `str`, got `int` - at `$.messages[0].role`; {SEE}",
+        f"{path}:4: it is not JSON (JSON is malformed: invalid character (byte 4))",
+    ]
+    assert told.out == (
+        "2 runs, 6 messages, 2 calls: 14 commits, 14 of them new; 2 bad records were skipped\n"
+    )
+
+
+def test_a_record_that_is_bad_late_leaves_nothing_behind(bring_in, home, workspace, tmp_path):
+    """A record is mapped whole before any of it is sent."""
+    record = chat(*(says("user", n) for n in range(3_000)), says("user", "x", timestamp="1" * 300))
+    told = bring_in("chat-jsonl", written(tmp_path / "a.jsonl", [record]))
+    assert told.code == 1
+    assert "messages[3000]: timestamp: 300 characters; use at most 200" in told.err
+    assert log_of(home, workspace) == []
+
+
+def test_strict_stops_at_the_first_bad_record(bring_in, home, workspace, tmp_path):
+    """What stands before it stays, what comes after it is not read, and both are said."""
+    path = written(tmp_path / "a.jsonl", [*GOOD[:3], {"message": []}, *GOOD[3:], {}])
+    told = bring_in("chat-jsonl", path, "--strict")
+    assert told.code == 1
+    assert told.err.count("\n") == 1
+    assert f"{path}:4: " in told.err
+    assert told.out.endswith(
+        "21 commits, 21 of them new; stopped at the first bad record: what stands before it stays\n"
+    )
+    assert runs_of(home, workspace) == {made(record).run for record in GOOD[:3]}
+
+
+def test_most_bad_records_are_only_counted(bring_in, tmp_path):
+    """A hundred are told one by one to people, all of them to programs."""
+    path = written(tmp_path / "a.jsonl", [GOOD[0], *([{"bad": 1}] * 250)])
+    told = bring_in("chat-jsonl", path)
+    assert len(told.err.splitlines()) == 101
+    assert "250 bad records were skipped" in told.out
+    told = bring_in("chat-jsonl", path, "--json")
+    assert [line["line"] for line in told.lines if line["kind"] == "bad"] == [*range(2, 252)]
+
+
+def test_json_is_one_object_a_line(bring_in, tmp_path):
+    """Bad records, calls without a result, and the summary."""
+    record = chat(asks(call("c1", "t"), call("c2", "t")), answer("c2", 1), answer("c9", 1))
+    path = written(tmp_path / "a.jsonl", [{}, record])
+    told = bring_in("chat-jsonl", path, "--json")
+    bad, open_, summary = told.lines
+    assert bad["kind"] == "bad"
+    assert (bad["file"], bad["line"]) == (str(path), 1)
+    assert "messages" in bad["reason"]
+    assert open_ == {"kind": "unanswered", "run": made(record).run, "call_id": "c1"}
+    assert summary == {
+        "kind": "summary",
+        "runs": 1,
+        "messages": 3,
+        "calls": 2,
+        "commits": 5,
+        "events": 10,
+        "new": 5,
+        "bad": 1,
+        "blobs": 0,
+        "duplicates": 0,
+        "unasked": 1,
+        "unanswered": 1,
+        "stopped": False,
+    }
+    assert told.err == ""
+
+
+def test_calls_without_a_result_are_named_to_people(bring_in, tmp_path):
+    """How many, and the first few by id and run."""
+    record = chat(asks(*(call(f"c{n}", "t") for n in range(9))))
+    told = bring_in("chat-jsonl", written(tmp_path / "a.jsonl", [record]))
+    run = made(record).run
+    assert f"9 calls without a result (c0 of {run}, " in told.out
+    assert f"c4 of {run}...)" in told.out
+    assert told.code == 0
+
+
+def test_experiment_and_arm_stand_in_where_a_record_says_nothing(bring_in, tmp_path):
+    """Records that say it themselves keep it; those that say another are bad."""
+    records = [chat(run=1), chat(run=2, experiment="e", arm="a"), chat(run=3, arm="b")]
+    path = written(tmp_path / "a.jsonl", records)
+    told = bring_in("chat-jsonl", path, "--experiment", "e", "--arm", "a")
+    assert told.err == (
+        f"{path}:3: arm: it says 'b', not 'a'; leave out --arm, or import such records apart\n"
+    )
+    shown = bring_in("--json", command="runs")
+    assert len(shown.lines) == 2
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 2_000, "\udcff"])
+def test_an_experiment_that_cannot_be_one_is_an_error(bring_in, file, name):
+    """Said once, before anything is read."""
+    told = bring_in("chat-jsonl", file, "--experiment", name)
+    assert told.code == 2
+    assert "experiment name" in told.err
+
+
+def test_stdin_is_a_file_too(start, home, workspace):
+    """`-` reads standard input, also of a format that is one document."""
+    lines = "".join(json.dumps(record) + "\n" for record in GOOD).encode()
+    child = start("import", "chat-jsonl", "-", stdin=subprocess.PIPE)
+    out, err = child.communicate(lines, timeout=60)
+    assert (child.returncode, err) == (0, b"")
+    assert b"5 runs" in out
+    tau = json.dumps([{"task_id": 1, "traj": [], "reward": 0.5}]).encode()
+    child = start("import", "tau-bench", "-", stdin=subprocess.PIPE)
+    out, err = child.communicate(tau, timeout=60)
+    assert (child.returncode, err) == (0, b"")
+    assert b"1 runs" in out
+    labels = [
+        json.loads(stored.body)["events"][0]["data"]["labels"]["source_file"]
+        for stored in log_of(home, workspace)
+        if str(stored.stream) == "life" and stored.commit.version == 1
+    ]
+    assert set(labels) == {"-"}
+
+
+@pytest.mark.parametrize("format_", ["chat-jsonl", "tau-bench", "tau2-bench", "events"])
+def test_a_file_that_cannot_be_read_is_an_error_before_anything_is_done(
+    bring_in, home, workspace, tmp_path, file, format_
+):
+    """A missing file or a folder among the files: exit 2, and nothing of the others is imported."""
+    for other, said in ((tmp_path / "missing", "was not found"), (tmp_path, "is a directory")):
+        told = bring_in(format_, file, other)
+        assert told.code == 2
+        assert said in told.err
+    shown = bring_in(command="runs")
+    assert "was not found" in shown.err
+
+
+@pytest.mark.parametrize("format_", ["chat-jsonl", "tau-bench", "tau2-bench"])
+@pytest.mark.parametrize("content", [b"", b"\n\n \r\n", b"\xef\xbb\xbf"])
+def test_an_empty_file_is_bad(bring_in, tmp_path, format_, content):
+    """A file with nothing in it is rarely what was meant."""
+    path = tmp_path / "empty"
+    path.write_bytes(content)
+    told = bring_in(format_, path)
+    assert told.code == 1
+    assert told.err.startswith(f"{path}:1: ")
+    assert told.err.count("\n") == 1
+
+
+CHATS = "".join(json.dumps(record) + "\n" for record in GOOD)
+TAU = [{"task_id": 1, "trial": 0, "reward": 1.0, "info": {}, "traj": [says("user", "x")]}] * 2
+TAU2 = {"timestamp": "t", "info": {"num_trials": 1}, "tasks": [], "simulations": []}
+
+
+@pytest.mark.parametrize(
+    ("format_", "content", "is_really"),
+    [
+        ("tau-bench", CHATS, "chat-jsonl"),
+        ("tau2-bench", CHATS, "chat-jsonl"),
+        ("chat-jsonl", json.dumps(TAU), "tau-bench"),
+        ("chat-jsonl", json.dumps(TAU, indent=2), "tau-bench"),
+        ("tau2-bench", json.dumps(TAU, indent=2), "tau-bench"),
+        ("chat-jsonl", json.dumps(TAU2), "tau2-bench"),
+        ("chat-jsonl", json.dumps(TAU2, indent=2), "tau2-bench"),
+        ("tau-bench", json.dumps(TAU2, indent=2), "tau2-bench"),
+    ],
+)
+def test_a_file_of_another_format_is_told_by_its_name(
+    bring_in, tmp_path, format_, content, is_really
+):
+    """One line that says which format it looks like, not one for each of its lines."""
+    path = tmp_path / "file"
+    path.write_text(content)
+    told = bring_in(format_, path)
+    assert told.code == 1
+    [line] = told.err.splitlines()
+    assert line.startswith(f"{path}:1: ")
+    assert line.endswith(f"it looks like {is_really}: use 'hansard import {is_really}'")
+
+
+def test_an_experiment_is_not_for_exported_events(bring_in, file):
+    """They carry their own, and their bytes are not touched."""
+    told = bring_in("events", file, "--experiment", "e")
+    assert told.code == 2
+    assert "leave out --experiment and --arm" in told.err
+
+
+def test_off_a_terminal_there_is_no_progress(start, file):
+    """Nothing but errors goes to stderr, so that a log stays readable."""
+    child = start("import", "chat-jsonl", file)
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (0, b"")
+    assert out.count(b"\n") == 1
+
+
+def test_on_a_terminal_a_bar_shows_how_far_it_is(home, workspace, tmp_path):
+    """The bar, and bad records above it, go to stderr; stdout has the summary alone."""
+    path = written(tmp_path / "a.jsonl", [*GOOD, {"bad": 1}])
+    master, slave = pty.openpty()
+    given = ["-w", workspace, "import", "chat-jsonl", str(path)]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "hansard", *given],
+        env=environment(home, TERM="xterm"),
+        stdout=subprocess.PIPE,
+        stderr=slave,
+    )
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(master, 65_536)
+        except OSError:  # Linux's way to say that the other end is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    out, _ = child.communicate(timeout=60)
+    os.close(master)
+    assert child.returncode == 1
+    assert b"chat-jsonl" in shown
+    assert b"%" in shown
+    assert f"{path.name}:6: ".encode() in shown
+    assert out.startswith(b"5 runs")
+
+
+def test_control_characters_of_a_record_are_shown_not_obeyed(bring_in, tmp_path):
+    """A reason that quotes a record cannot move the cursor."""
+    path = written(tmp_path / "a.jsonl", [chat(agent="\x1b[31mred")])
+    told = bring_in("chat-jsonl", path)
+    assert "\\x1b" in told.err
+    assert "\x1b" not in told.err
+
+
+def test_a_run_that_others_wrote_to_is_told_and_the_rest_is_imported(
+    bring_in, home, workspace, tmp_path
+):
+    """Where another commit has a version that the import needs, that run is bad; all others are
+    there.
+    """
+    first = chat(says("user", "x"), run=1)
+    run = made(first)
+
+    async def meddle(opened):
+        [begin, *_] = run.appends
+        other = opened.commit(begin.commit.last_version + 1, "me", [])
+        await opened.log.append(begin)
+        stolen = run.appends[1]
+        await opened.log.append(replace(stolen, commit=replace(stolen.commit, id=other.id)))
+
+    in_workspace(home, workspace, meddle)
+    path = written(tmp_path / "a.jsonl", [GOOD[0], first, GOOD[1]])
+    told = bring_in("chat-jsonl", path)
+    assert told.code == 1
+    assert f"{path}:2: run {run.run} " in told.err
+    assert runs_of(home, workspace) == {made(record).run for record in (GOOD[0], first, GOOD[1])}
+    strict = bring_in("chat-jsonl", path, "--strict")
+    assert strict.code == 1
+
+
+def test_the_documented_fields_are_those_that_are_read():
+    """docs/chat-jsonl.md names every field of a run and of a message, and no other."""
+    text = (ROOT / "docs" / "chat-jsonl.md").read_text()
+    run = text[text.index("## A run") : text.index("## A message")]
+    message = text[text.index("## A message") : text.index("**Calls.**")]
+    assert _first_column(run) == set(Record.__struct_fields__)
+    assert _first_column(message) == set(Message.__struct_fields__) - {"id"}
+
+
+def _first_column(text):
+    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    return {name.strip(" `") for cell in cells for name in cell.split(",")}
+
+
+def test_errors_say_what_they_are():
+    """A missing file is a NotFound, a folder a BadValue: what a program may catch."""
+    with pytest.raises(NotFound):
+        _path("no such file")
+    with pytest.raises(BadValue):
+        _path("/")

@@ -1,0 +1,88 @@
+"""An import that is killed at any moment and run again comes to the same log."""
+
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.support import environment
+from tests.importers.support import answer, asks, bodies, call, chat, log_of, says, written
+
+RUNS = 400
+
+
+def records():
+    """Runs of several sizes, some with contents that are blobs."""
+    chance = random.Random(3)
+    for n in range(RUNS):
+        turns = chance.randrange(1, 20)
+        said = [says("user", "x" * chance.choice((10, 1_000, 70_000)) + str(n))]
+        for turn in range(turns):
+            said += [asks(call("c", "t", json.dumps({"turn": turn}))), answer("c", turn)]
+        yield chat(*said, run=n, trial=n, outcome={"reward": chance.random()})
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """A file whose import takes about a second."""
+    return written(tmp_path_factory.mktemp("kill") / "chats.jsonl", records())
+
+
+@pytest.fixture(scope="module")
+def undisturbed(home, file):
+    """The log of an import that nobody killed, by place."""
+    given = ["-w", "undisturbed", "import", "chat-jsonl", "-"]
+    subprocess.run(
+        [sys.executable, "-m", "hansard", *given],
+        env=environment(home),
+        input=file.read_bytes(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return dict(bodies(home, "undisturbed"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_killed_import_goes_on_where_it_stood(home, start, file, undisturbed, rounds):
+    """SIGKILL after a random part of its input, then once to the end: every commit is there once,
+    and equal to an undisturbed import's but for its clock.
+    """
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    data = file.read_bytes()
+    halves = 0
+    for number in range(rounds(5, 20)):
+        into, hint = f"killed-{seed}-{number}", f"seed {seed}, round {number}"
+        child = start("-w", into, "import", "chat-jsonl", "-", stdin=subprocess.PIPE)
+        child.stdin.write(data[: chance.randrange(len(data))])  # returns when nearly all is read
+        child.kill()
+        child.communicate(timeout=60)
+        before = [stored.body for stored in log_of(home, into)]
+        halves += 0 < len(before) < len(undisturbed)
+        again = start("-w", into, "import", "chat-jsonl", "-", "--json", stdin=subprocess.PIPE)
+        out, err = again.communicate(data, timeout=120)
+        assert again.returncode == 0, (hint, err)
+        # What was on its way when it was killed may be stored after we looked.
+        assert json.loads(out)["new"] <= len(undisturbed) - len(before), hint
+        assert [stored.body for stored in log_of(home, into)][: len(before)] == before, hint
+        found = bodies(home, into)
+        assert len(found) == len(undisturbed), hint
+        assert dict(found) == undisturbed, hint
+    assert halves > 0, f"no kill of seed {seed} came in the middle"
+
+
+def test_two_imports_of_one_file_at_once_are_one(home, workspace, start, file, undisturbed):
+    """Two processes that import the same file at the same time: each commit once."""
+    children = []
+    for _ in range(2):
+        with file.open("rb") as stdin:
+            children.append(start("import", "chat-jsonl", "-", "--json", stdin=stdin))
+    told = [child.communicate(timeout=120) for child in children]
+    assert [child.returncode for child in children] == [0, 0], told
+    found = bodies(home, workspace)
+    assert len(found) == len(undisturbed)
+    assert dict(found) == undisturbed
+    assert sum(json.loads(out)["new"] for out, _ in told) <= len(undisturbed)

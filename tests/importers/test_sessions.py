@@ -1,0 +1,112 @@
+"""An imported run against a session that did the same: keys, fingerprints, resuming, forking."""
+
+import asyncio
+import json
+from typing import Any
+
+import hansard
+from hansard.bus.codec import revive
+from hansard.domain.agent import MessageAdded
+from hansard.domain.ids import AgentStream
+from hansard.domain.steps import StepCompleted, StepRequested
+from tests.importers.support import answer, asks, call, chat, log_of, made, of_type, says, written
+
+CHAT = chat(
+    says("user", "twice"),
+    asks(call("c1", "double", '{"n": 1}')),
+    answer("c1", 2),
+    asks(call("c2", "double", '{"n": 1}'), call("c3", "double", '{"n": 5}'), call("c4", "half")),
+    answer("c2", 2),
+    answer("c3", 10),
+    answer("c4", None),
+    says("assistant", "done"),
+    asks(call("c5", "half")),
+    answer("c5", 1.5),
+    outcome={},
+)
+
+
+async def act(session: Any, ran: list[str]) -> None:
+    """The agent behind the chat: overlapping calls of one message, in a bare gather."""
+
+    @session.tool
+    async def double(n: int) -> int:
+        ran.append("double")
+        await asyncio.sleep(0.01)
+        return n * 2
+
+    halves = iter((None, 1.5))
+
+    @session.tool
+    async def half() -> Any:
+        ran.append("half")
+        await asyncio.sleep(0.01)
+        return next(halves)
+
+    tools = {"double": double, "half": half}
+    for message in CHAT["messages"]:
+        more = {k: v for k, v in message.items() if k not in ("role", "content")}
+        await session.message(message["role"], message["content"], **more)
+        functions = [each["function"] for each in message.get("tool_calls", ())]
+        given = [json.loads(each["arguments"]) for each in functions]
+        overlapping = zip(functions, given, strict=True)
+        await asyncio.gather(*(tools[each["name"]](**named) for each, named in overlapping))
+
+
+def test_keys_and_fingerprints_are_those_of_a_session(home, workspace):
+    """A session that makes the same calls in the same way, and states the same messages, has the
+    same call keys and fingerprints: so an edit is noticed in an imported run as in any other. Only
+    a message between results that overlap is unordered where the session had them all.
+    """
+
+    async def run() -> str:
+        async with (
+            hansard.connect_async(workspace=workspace, data_dir=home) as record,
+            record.run("w", agent="assistant", role="assistant") as session,
+        ):
+            await act(session, [])
+            return str(session.run)
+
+    asyncio.run(run())
+    told = [
+        revive(recorded)
+        for stored in log_of(home, workspace)
+        if isinstance(stored.stream, AgentStream)
+        for recorded in stored.commit.events
+    ]
+    out = made(CHAT)
+    asked = [e for e in told if isinstance(e, StepRequested)]
+    assert [(e.call, e.fingerprint, e.after, e.unordered) for e in asked] == [
+        (e.call, e.fingerprint, e.after, e.unordered) for e in of_type(out, StepRequested)
+    ]
+    done = {e.step: e.digest for e in told if isinstance(e, StepCompleted)}
+    assert done == {e.step: e.digest for e in of_type(out, StepCompleted)}
+    said = [e.fingerprint for e in told if isinstance(e, MessageAdded)]
+    same = [e.fingerprint for e in of_type(out, MessageAdded)]
+    assert [a == b for a, b in zip(said, same, strict=True)] == [n not in (4, 5) for n in range(10)]
+
+
+def test_an_agent_resumes_an_imported_run_without_running_its_tools(
+    home, workspace, bring_in, tmp_path
+):
+    """The calls of an imported run answer from the record, in any order of the overlapping ones;
+    messages that stand are not stated again.
+    """
+    record_ = {**CHAT}
+    del record_["outcome"]
+    told = bring_in("chat-jsonl", written(tmp_path / "a.jsonl", [record_]))
+    assert told.code == 0
+    run_id = made(record_).run
+    ran: list[str] = []
+
+    async def resume() -> Any:
+        async with hansard.connect_async(workspace=workspace, data_dir=home) as record:
+            async with record.run(run=run_id, agent="assistant", role="assistant") as session:
+                await act(session, ran)
+            return await record.state(run_id)
+
+    state = asyncio.run(resume())
+    assert ran == []
+    agent = state.agents["assistant"]
+    assert (agent.epoch, len(agent.steps), len(agent.messages)) == (2, 5, len(CHAT["messages"]))
+    assert state.life.status == "completed"

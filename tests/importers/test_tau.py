@@ -1,0 +1,218 @@
+"""tau-bench and tau2-bench files as runs; the real ones are counted in tests/real."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hansard.agents.importers.chat import Given
+from hansard.agents.importers.mapping import mapped, run_id
+from hansard.agents.importers.sources import records
+from hansard.domain import run as runs
+from hansard.domain.errors import BadValue
+from hansard.domain.run import RunCompleted, RunFailed, RunStarted
+from hansard.domain.steps import StepFailed
+from tests.importers.support import NOW, asks, call, events, of_type, rederived, says
+
+
+class Nobody:
+    """A watcher that counts what was read."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def read(self, count: int) -> None:
+        """Count on."""
+        self.count += count
+
+    def bad(self, bad: Any) -> None:
+        """No record is bad here."""
+        raise AssertionError(bad)
+
+
+def read(tmp_path, format_: str, document: Any, given: Given | None = None) -> list[Any]:
+    """A document's runs as commits."""
+    path = tmp_path / "file.json"
+    path.write_text(json.dumps(document, indent=1))
+    watcher = Nobody()
+    out = []
+    for _, found in records(format_, path, given or Given(), watcher):
+        assert not isinstance(found, str), found
+        out.append(mapped(found, run_id(found), path.name, NOW))
+    assert watcher.count == path.stat().st_size
+    return out
+
+
+def life(out: Any) -> runs.RunState:
+    """A run's life, folded."""
+    return runs.fold(runs.initial(), events(out, "life"))
+
+
+TAU = {
+    "task_id": 7,
+    "trial": 3,
+    "reward": 0.5,
+    "info": {"task": {"outputs": []}, "source": "user"},
+    "traj": [says("user", "hi")],
+    "records": {},
+}
+
+
+def test_a_run_of_tau_bench(tmp_path):
+    """Task and trial are its assignment, the reward its score, `info` the score's details, and
+    what it has besides its labels.
+    """
+    [out] = read(tmp_path, "tau-bench", [TAU], Given("e", "a"))
+    state = life(out)
+    assert state.assigned == runs.RunAssigned(experiment="e", arm="a", task="7", trial=3)
+    assert state.scores == {"reward": 0.5}
+    assert json.loads(bytes(state.judged[0].details)) == TAU["info"]
+    assert state.labels == {"source": "tau-bench", "source_file": "file.json", "records": "{}"}
+    assert (state.workflow, state.status) == ("tau-bench", "completed")
+
+
+def test_a_run_of_tau_bench_that_broke_is_failed(tmp_path):
+    """The benchmark's own errors are in `info`, beside a reward of nothing and no messages."""
+    broken = {**TAU, "traj": [], "reward": 0.0, "info": {"error": "rate limit", "traceback": "x"}}
+    [out] = read(tmp_path, "tau-bench", [broken])
+    [failed] = of_type(out, RunFailed)
+    assert failed.error.message == "rate limit"
+    assert life(out).scores == {"reward": 0.0}
+
+
+def test_a_run_that_nobody_scored_stays_open(tmp_path):
+    """Neither a reward nor an info: how it ended is not known."""
+    [out] = read(tmp_path, "tau-bench", [{"task_id": "x", "traj": []}])
+    assert life(out).status == "open"
+
+
+def simulation(**more: Any) -> dict[str, Any]:
+    """A simulation of tau2-bench."""
+    flat = {"id": "t1", "name": "find", "arguments": {"order": 17}, "requestor": "assistant"}
+    return {
+        "id": "sim-1",
+        "task_id": "12",
+        "timestamp": "2026-03-03T19:21:00",
+        "start_time": "2026-03-03T19:20:24.239382",
+        "end_time": "2026-03-03T19:20:38.614242",
+        "duration": 14.25,
+        "termination_reason": "user_stop",
+        "agent_cost": 0.5,
+        "user_cost": 0.25,
+        "reward_info": {"reward": 1.0, "db_check": {"db_match": True}},
+        "messages": [
+            {"role": "assistant", "content": None, "tool_calls": [flat], "timestamp": "T1"},
+            {"role": "tool", "id": "t1", "content": "Error: no", "error": True, "requestor": "x"},
+        ],
+        "trial": 0,
+        "seed": 626729,
+        **more,
+    }
+
+
+def document(*simulations: dict[str, Any]) -> dict[str, Any]:
+    """A result file of tau2-bench."""
+    info = {
+        "git_commit": "abc",
+        "agent_info": {"implementation": "llm_agent", "llm": "m1", "llm_args": {}},
+        "user_info": {"implementation": "user_simulator", "llm": "m2"},
+        "environment_info": {"domain_name": "airline", "policy": "be kind"},
+    }
+    return {"timestamp": "T", "info": info, "tasks": [{}], "simulations": list(simulations)}
+
+
+def test_a_simulation_of_tau2_bench(tmp_path):
+    """Costs and duration are metrics, times are claims, the rest short is labels, and an answer
+    that says error is a failed step.
+    """
+    [out] = read(tmp_path, "tau2-bench", document(simulation()))
+    state = life(out)
+    assert state.assigned == runs.RunAssigned(task="12", trial=0)
+    assert state.scores == {"reward": 1.0, "agent_cost": 0.5, "user_cost": 0.25, "duration": 14.25}
+    assert json.loads(bytes(state.judged[0].details)) == simulation()["reward_info"]
+    assert state.labels == {
+        "source": "tau2-bench",
+        "source_file": "file.json",
+        "source_run": "sim-1",
+        "domain": "airline",
+        "agent": "llm_agent",
+        "agent_llm": "m1",
+        "user": "user_simulator",
+        "user_llm": "m2",
+        "git_commit": "abc",
+        "termination_reason": "user_stop",
+        "timestamp": "2026-03-03T19:21:00",
+        "seed": "626729",
+    }
+    claimed = [event.occurred_at for append in out.appends for event in append.commit.events]
+    assert claimed[0] == "2026-03-03T19:20:24.239382"
+    assert claimed[-1] == "2026-03-03T19:20:38.614242"
+    assert "T1" in claimed
+    [failed] = of_type(out, StepFailed)
+    assert failed.error.message == "Error: no"
+    assert not rederived(out)[0].differs
+
+
+@pytest.mark.parametrize(
+    ("more", "kind"),
+    [
+        ({"termination_reason": "max_steps"}, RunCompleted),
+        ({"termination_reason": "too_many_errors"}, RunFailed),
+        ({"termination_reason": "agent_error", "reward_info": None}, RunFailed),
+        ({"termination_reason": None, "reward_info": None}, RunStarted),
+    ],
+)
+def test_how_a_simulation_ended(tmp_path, more, kind):
+    """By its reason; without a reason and a reward it is open."""
+    [out] = read(tmp_path, "tau2-bench", document(simulation(**more)))
+    assert isinstance(events(out, "life")[-1], kind) or kind is RunStarted
+    assert (life(out).status == "open") == (kind is RunStarted)
+
+
+def test_a_claim_about_time_that_is_none_is_bad(tmp_path):
+    """A timestamp is kept as it is, so it must be short."""
+    with pytest.raises(BadValue, match="timestamp: 300,000 characters"):
+        read(tmp_path, "tau2-bench", document(simulation(start_time="1" * 300_000)))
+
+
+def test_each_format_has_ids_of_its_own(tmp_path):
+    """The same content under another format is another run."""
+    one = {"task_id": 1, "id": "1", "traj": [], "messages": []}
+    [tau] = read(tmp_path, "tau-bench", [one])
+    [tau2] = read(tmp_path, "tau2-bench", document(one))
+    assert tau.run != tau2.run
+
+
+def test_an_experiment_makes_other_runs(tmp_path):
+    """The same file as two experiments is there twice."""
+    [one] = read(tmp_path, "tau-bench", [TAU], Given("e", "a"))
+    [two] = read(tmp_path, "tau-bench", [TAU], Given("e", "b"))
+    [none] = read(tmp_path, "tau-bench", [TAU])
+    assert len({one.run, two.run, none.run}) == 3
+
+
+def test_a_long_leftover_is_no_label(tmp_path):
+    """What a run has besides and is too long for a label is left out, as the format says."""
+    traj = [asks(call("c", "t"))]
+    [out] = read(tmp_path, "tau-bench", [{**TAU, "traj": traj, "more": "x" * 2_000}])
+    assert "more" not in life(out).labels
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("format_", "pattern"), [("tau-bench", "*.json"), ("tau2-bench", "airline*.json")]
+)
+def test_every_call_of_the_real_files_derives_again(real_data, format_, pattern):
+    """All runs of all files: every call key, fingerprint and digest follows from the record, and
+    every stream folds.
+    """
+    calls = 0
+    for path in sorted((real_data / format_ / "dev").glob(pattern)):
+        for _, found in records(format_, path, Given(), Nobody()):
+            assert not isinstance(found, str)
+            out = mapped(found, run_id(found), path.name, NOW)
+            checked = rederived(out)
+            assert [each for each in checked if each.differs or each.unproven] == []
+            assert life(out).status in ("completed", "failed")
+            calls += len(checked)
+    assert calls == {"tau-bench": 2_833, "tau2-bench": 806}[format_]

@@ -1,0 +1,289 @@
+"""What the tests of tau-bench and tau2-bench share: files imported once, and record against source.
+
+The source is read by `tests.real.parsers`; the record by its commands and by the bytes of the log.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from math import comb, fsum
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+import pytest
+
+from hansard.commands._lives import RunLife
+from tests.real.parsers import Chat, Said
+from tests.real.support import Place, Stored, assigned
+
+POSITIONS = 20
+"""Points of each file at which what the commands say is compared."""
+
+SEED = int(os.environ.get("SEED") or random.randrange(2**32))
+"""Which points and runs are looked at: others each time, and told where a test fails."""
+
+REPLAYED = 5
+"""Runs of each file that are derived again."""
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A file, how to import it, and how to read it without Hansard."""
+
+    format: str
+    file: str
+    experiment: str
+    arm: str
+    parse: Callable[[Path], list[Chat]]
+    read: Callable[[dict[str, Any]], Said]
+
+
+class Trial(msgspec.Struct):
+    """A run on both sides: as its source says, and as it is on record."""
+
+    chat: Chat
+    life: RunLife
+    commits: list[Stored]
+
+    def events(self, type_: str) -> list[dict[str, Any]]:
+        """The run's events of a type, in the order of the log."""
+        return [event for commit in self.commits for event in commit.events(type_)]
+
+    def messages_at(self, position: int) -> int:
+        """How many messages were on record at a position."""
+        return sum(
+            len(commit.events("message.added.v1"))
+            for commit in self.commits
+            if commit.position <= position
+        )
+
+
+class Imported(msgspec.Struct):
+    """A file on both sides, and what the import told."""
+
+    source: Source
+    told: dict[str, Any]
+    trials: list[Trial]
+
+
+def bring_in(place: Place, source: Source, folder: Path) -> dict[str, Any]:
+    """Import a file; what the command told."""
+    file = folder / source.file
+    return place.imported(source.format, file, source.experiment, source.arm)
+
+
+def all_imported(place: Place, sources: list[Source], folder: Path) -> dict[str, Imported]:
+    """Import the files, then read the whole record once; by arm.
+
+    A run is found by what its life says it was assigned, never by its id.
+    """
+    told = {source.arm: bring_in(place, source, folder) for source in sources}
+    lives = {_key(life): life for life in place.lives()}
+    commits: dict[str, list[Stored]] = {}
+    for stored in place.stored():
+        commits.setdefault(stored.run, []).append(stored)
+    found = {}
+    for source in sources:
+        chats = source.parse(folder / source.file)
+        keys = [(source.experiment, source.arm, chat.task, chat.trial) for chat in chats]
+        trials = [
+            Trial(chat, lives[key], commits[lives[key].run])
+            for chat, key in zip(chats, keys, strict=True)
+        ]
+        found[source.arm] = Imported(source, told[source.arm], trials)
+    assert sum(len(each.trials) for each in found.values()) == len(lives)
+    return found
+
+
+def _key(life: RunLife) -> tuple[str, str, str, int | None]:
+    said = assigned(life)
+    return said.experiment, said.arm, said.task, said.trial
+
+
+def recorded(found: Imported, event: dict[str, Any]) -> Said:
+    """A message of the record as the parser would have read it in its source."""
+    at, usage = event["occurred_at"], event.get("usage", {})
+    said = found.source.read({**(event.get("fields") or {}), **event, "timestamp": at})
+    return msgspec.structs.replace(said, usage=usage, occurred_at=at)
+
+
+def named(arguments: Any) -> dict[str, Any]:
+    """A call's arguments by name: what is no JSON object is the one argument `arguments`."""
+    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+
+
+# ---------------------------------------------------------------- laws, one a function
+
+
+def check_counts(found: Imported, counts: dict[str, int]) -> None:
+    """Runs, messages by role and calls are as documented, as parsed, as told and as recorded."""
+    chats = [trial.chat for trial in found.trials]
+    roles = Counter(said.role for chat in chats for said in chat.said)
+    calls = sum(len(chat.called()) for chat in chats)
+    assert {"runs": len(chats), "messages": roles.total(), "calls": calls, **roles} == counts
+    assert {name: found.told[name] for name in ("runs", "messages", "calls")} == {
+        name: counts[name] for name in ("runs", "messages", "calls")
+    }
+    assert (found.told["bad"], found.told["duplicates"], found.told["unasked"]) == (0, 0, 0)
+    on_record = Counter(
+        event["role"] for trial in found.trials for event in trial.events("message.added.v1")
+    )
+    assert on_record == roles
+    steps = sum(len(trial.events("step.requested.v1")) for trial in found.trials)
+    assert steps == calls
+
+
+def check_messages(found: Imported) -> None:
+    """Every message of every run is on record as its source has it, in its order."""
+    for trial in found.trials:
+        events = trial.events("message.added.v1")
+        said = tuple(recorded(found, event) for event in events)
+        assert said == trial.chat.said, trial.life.run
+
+
+def check_calls(found: Imported) -> None:
+    """Every call is a step with its id, tool, arguments and result; what has none is listed."""
+    unanswered = []
+    for trial in found.trials:
+        chat, run = trial.chat, trial.life.run
+        steps = trial.events("step.requested.v1")
+        asked = [(step["call_id"], step["tool"], step["arguments"]) for step in steps]
+        assert asked == [(id_, tool, named(given)) for id_, tool, given in chat.called()], run
+        came: dict[int, Any] = {}
+        came |= {e["step"]: e["result"] for e in trial.events("step.completed.v1")}
+        came |= {e["step"]: e["error"]["message"] for e in trial.events("step.failed.v1")}
+        results = [
+            (event["step"], event["content"])
+            for event in trial.events("message.added.v1")
+            if event["role"] == "tool"
+        ]
+        assert dict(results) == came, run
+        assert len(results) == len(came), run
+        by_step = {step["step"]: step["call_id"] for step in steps}
+        answers = [said.tool_call_id for said in chat.said if said.role == "tool"]
+        assert [by_step[step] for step, _ in results] == answers, run
+        unanswered += [(run, id_) for id_ in chat.unanswered()]
+    assert sorted(found.told["unanswered"]) == sorted(unanswered)
+
+
+def check_assignment(found: Imported) -> None:
+    """Each run's life says what it was a trial of, what it scored, and that it completed."""
+    for trial in found.trials:
+        state = trial.life.state
+        wanted = (found.source.experiment, found.source.arm, trial.chat.task, trial.chat.trial)
+        assert _key(trial.life) == wanted
+        assert state.scores["reward"] == trial.chat.reward
+        assert state.status.value == "completed"
+
+
+def sample(found: Imported) -> list[Trial]:
+    """Some runs of a file."""
+    return random.Random(SEED).sample(found.trials, REPLAYED)
+
+
+def random_points(found: Imported) -> list[tuple[Trial, int]]:
+    """Runs of a file, each with a position in it: each position of the file is as likely."""
+    everything = [(trial, c.position) for trial in found.trials for c in trial.commits]
+    return random.Random(SEED).sample(everything, POSITIONS)
+
+
+def hint(trial: Trial, position: int | None = None) -> str:
+    """What to run again where a comparison fails."""
+    return f"SEED={SEED}, run {trial.life.run}" + (f" at {position}" if position else "")
+
+
+def check_show(place: Place, trial: Trial, position: int) -> None:
+    """`run show --at` is the prefix that the parser computes: how many messages, how many steps of
+    each status, which are open and with which arguments.
+    """
+    where = hint(trial, position)
+    told = place.call("run", "show", trial.life.run, "--at", str(position), "--json")
+    assert told.code == 0, (where, told.err)
+    run, *agents = told.lines
+    assert (run["run"], run["position"]) == (trial.life.run, position), where
+    ended = [c for c in trial.commits if c.position <= position and c.events("run.completed.v1")]
+    assert run["status"] == ("completed" if ended else "open"), where
+    before = trial.messages_at(position)
+    asked, came = trial.chat.called(before), trial.chat.answers(before)
+    if not agents:
+        assert before == 0, where
+        return
+    [agent] = agents
+    assert agent["messages"] == before, where
+    assert agent["steps"] == Counter(status or "requested" for status in came), where
+    waiting = [call for call, status in zip(asked, came, strict=True) if status is None]
+    assert [(step["tool"], step["arguments"]) for step in agent["open_steps"]] == [
+        (tool, named(given)) for _, tool, given in waiting
+    ], where
+    users = sum(said.role == "user" for said in trial.chat.said[:before])
+    assert agent["turn_number"] == users, where
+
+
+def check_context(place: Place, found: Imported, trial: Trial, position: int) -> None:
+    """`run context --at` is the same prefix: each message as its source has it, with what it used
+    up and when it is said to have been, and what all of them used up.
+    """
+    where = hint(trial, position)
+    told = place.call("run", "context", trial.life.run, "--at", str(position), "--json")
+    assert told.code == 0, (where, told.err)
+    said = trial.chat.said[: trial.messages_at(position)]
+    windows = [line for line in told.lines if line["kind"] == "context"]
+    if not windows:
+        assert (said, told.lines) == ((), []), where
+        return
+    [window] = windows
+    lines = told.lines[1:]
+    assert {line["kind"] for line in lines} <= {"message"}, where
+    assert tuple(recorded(found, {**line, **line["message"]}) for line in lines) == said, where
+    assert [line["index"] for line in lines] == list(range(1, len(said) + 1)), where
+    assert all(line["position"] <= position for line in lines), where
+    assert (window["run"], window["position"]) == (trial.life.run, position), where
+    assert window["messages"] == len(said), where
+    names = {name for message in said for name in message.usage}
+    used = {name: fsum(message.usage.get(name, 0) for message in said) for name in names}
+    assert window["usage"] == pytest.approx(used), where
+
+
+def check_replay(place: Place, found: Imported) -> int:
+    """A sample's calls, derived again from arguments and results, are as recorded; how many."""
+    calls = 0
+    for trial in sample(found):
+        told = place.call("run", "replay", trial.life.run, "--json")
+        summary = told.lines[-1]
+        assert told.code == 0, (hint(trial), told.err)
+        assert (summary["differ"], summary["unproven"]) == (0, 0), hint(trial)
+        assert summary["calls"] == len(trial.chat.called())
+        calls += summary["calls"]
+    return calls
+
+
+def check_again(place: Place, found: Imported, folder: Path) -> None:
+    """The same file once more is read to its end and changes nothing."""
+    before = place.head()
+    told = bring_in(place, found.source, folder)
+    assert place.head() == before > 0
+    assert told["new"] == 0
+    assert {**told, "new": found.told["new"]} == found.told
+
+
+def check_whole(place: Place) -> None:
+    """`hansard check` finds nothing wrong in the whole workspace."""
+    told = place.call("check", "--json")
+    assert told.code == 0, told.out
+    summary = told.lines[-1]
+    assert summary["wrong"] == 0
+    assert summary["commits"] == len(place.stored())
+
+
+def pass_hat(lives: list[RunLife], k: int) -> float:
+    """pass^k: the chance that k trials of a task all succeed, as the mean over tasks of
+    C(c, k) / C(n, k), from what the lives on record scored.
+    """
+    trials: dict[str, list[bool]] = {}
+    for life in lives:
+        trials.setdefault(assigned(life).task, []).append(life.state.scores["reward"] == 1)
+    return fmean(comb(sum(won), k) / comb(len(won), k) for won in trials.values())

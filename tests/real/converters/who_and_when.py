@@ -1,0 +1,51 @@
+"""Who&When to chat-jsonl: failed runs of several agents, and who is to blame for what."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_CHANNEL = re.compile(r"(?P<agent>.+?) \((?P<channel>.+)\)")
+
+
+def convert(folder: Path) -> Iterator[dict[str, Any]]:
+    """One run a file, from both halves of the data set."""
+    for file in sorted(folder.rglob("*.json")):
+        case = json.loads(file.read_bytes())
+        messages = [_message(said) for said in case["history"]]
+        yield {
+            "run": f"{file.parent.name}/{file.stem}",
+            "workflow": file.parent.name,
+            "task": case["question_ID"],
+            "trial": 0,
+            "agent": messages[0]["name"],
+            "role": _role(messages[0]["name"]),
+            "roles": {name: _role(name) for name in sorted({said["name"] for said in messages})},
+            "labels": {"mistake_agent": case["mistake_agent"]},
+            "messages": messages,
+            "outcome": {
+                "mistake_step": int(case["mistake_step"]),
+                "error": case["mistake_reason"],
+            },
+        }
+
+
+def _message(said: dict[str, Any]) -> dict[str, Any]:
+    """A message with its agent as `name`. The hand-made half has it as `role`, some with what the
+    message was in brackets: `Orchestrator (thought)`.
+    """
+    name = said.get("name") or said["role"]
+    told = _CHANNEL.fullmatch(name)
+    message = {"role": said["role"], "content": said["content"], "name": name}
+    if "name" not in said:
+        message["role"] = "user" if name == "human" else "assistant"
+    if told is not None:
+        message |= {"name": told["agent"], "channel": told["channel"]}
+    return message
+
+
+def _role(name: str) -> str:
+    return re.sub(r"\W+", "-", name).strip("-").lower()

@@ -1,0 +1,130 @@
+"""What the files of tau-bench and tau2-bench say, read a second time: nothing of `src/` is used.
+
+A test compares what Hansard recorded with what stands here, so this must not share a line with it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+
+class Said(msgspec.Struct, frozen=True):
+    """One message of a chat, as its source has it; None where the source says nothing."""
+
+    role: str
+    content: str | None
+    name: str | None = None
+    tool_call_id: str | None = None
+    calls: tuple[tuple[str, str, Any], ...] = ()
+    """What it calls: id, tool, arguments (as values, or as text where that is no JSON)."""
+    usage: dict[str, float] = {}
+    occurred_at: str | None = None
+    failed: bool = False
+    """A tool's answer that the source calls an error."""
+
+
+class Chat(msgspec.Struct, frozen=True):
+    """One run of a source: which trial of which task, what it scored, what was said."""
+
+    task: str
+    trial: int
+    reward: float
+    said: tuple[Said, ...]
+    agent_cost: float | None = None
+
+    def called(self, before: int | None = None) -> list[tuple[str, str, Any]]:
+        """The calls of the first messages, in order."""
+        return [call for message in self.said[:before] for call in message.calls]
+
+    def answers(self, before: int | None = None) -> list[str | None]:
+        """What came of each call of the first messages: "completed", "failed", None for nothing.
+
+        Ids are used again in a chat, but never while a call of that id waits for its answer.
+        """
+        ids: list[str] = []
+        came: list[str | None] = []
+        for message in self.said[:before]:
+            if message.role == "tool":
+                asked = [i for i, id_ in enumerate(ids) if id_ == message.tool_call_id]
+                [call] = [i for i in asked if came[i] is None]
+                came[call] = "failed" if message.failed else "completed"
+            ids += [id_ for id_, _, _ in message.calls]
+            came += [None] * len(message.calls)
+        return came
+
+    def unanswered(self) -> list[str]:
+        """The ids of the calls that nothing came of, in order."""
+        paired = zip(self.called(), self.answers(), strict=True)
+        return [id_ for (id_, _, _), status in paired if status is None]
+
+
+def arguments(text: str) -> Any:
+    """A call's arguments as values; the text itself where it is no JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def tau(path: Path) -> list[Chat]:
+    """The runs of a tau-bench file: a list of `{task_id, trial, reward, traj}`."""
+    return [
+        Chat(
+            task=str(run["task_id"]),
+            trial=run["trial"],
+            reward=run["reward"],
+            said=tuple(tau_message(message) for message in run["traj"]),
+        )
+        for run in json.loads(path.read_bytes())
+    ]
+
+
+def tau_message(message: dict[str, Any]) -> Said:
+    """A message in the form of OpenAI's API."""
+    functions = [(call["id"], call["function"]) for call in message.get("tool_calls") or []]
+    return Said(
+        role=message["role"],
+        content=message["content"],
+        name=message.get("name"),
+        tool_call_id=message.get("tool_call_id"),
+        calls=tuple((id_, made["name"], arguments(made["arguments"])) for id_, made in functions),
+    )
+
+
+def tau2(path: Path) -> list[Chat]:
+    """The runs of a tau2-bench file: `{simulations: [{task_id, trial, messages, ...}]}`."""
+    return [
+        Chat(
+            task=run["task_id"],
+            trial=run["trial"],
+            reward=run["reward_info"]["reward"],
+            said=tuple(tau2_message(message) for message in run["messages"]),
+            agent_cost=run["agent_cost"],
+        )
+        for run in json.loads(path.read_bytes())["simulations"]
+    ]
+
+
+def tau2_message(message: dict[str, Any]) -> Said:
+    """A message of tau2-bench: calls without `function`, a tool's answer with its call's `id`."""
+    counted = message.get("usage") or {}
+    used = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
+    usage = {ours: counted[theirs] for ours, theirs in used.items() if theirs in counted}
+    if message.get("cost") is not None:
+        usage["cost"] = message["cost"]
+    return Said(
+        role=message["role"],
+        content=message["content"],
+        tool_call_id=message.get("id"),
+        calls=tuple(
+            (call["id"], call["name"], call["arguments"])
+            for call in message.get("tool_calls") or []
+        ),
+        usage=usage,
+        occurred_at=message["timestamp"],
+        failed=bool(message.get("error")),
+    )

@@ -1,0 +1,169 @@
+"""Imports through the command line, and what the record then says, read in bulk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import structlog
+
+import hansard
+from hansard.cli import main
+from hansard.commands import _lives
+from hansard.commands._lives import RunLife
+from hansard.commands._open import Options, reading, reading_raw
+from hansard.domain.run import RunAssigned
+
+WORKSPACE = "w"
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Its stdout as NDJSON."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A commit as it stands in the log."""
+
+    position: int
+    subject: str
+    body: bytes
+
+    @property
+    def run(self) -> str:
+        """The run it belongs to; imported runs have ids that a subject carries as they are."""
+        return self.subject.split(".")[3]
+
+    @property
+    def agent(self) -> str:
+        """The agent on whose behalf it was written."""
+        agent: str = json.loads(self.body)["actor"]["on_behalf_of"][0]
+        return agent
+
+    def events(self, type_: str) -> list[dict[str, Any]]:
+        """Its events of one type: their data, and when they are said to have occurred."""
+        return [
+            {**event["data"], "occurred_at": event.get("occurred_at")}
+            for event in json.loads(self.body)["events"]
+            if event["type"] == type_
+        ]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A broker's folder and a workspace in it."""
+
+    home: Path
+
+    @property
+    def options(self) -> Options:
+        """Where it is, as a command's options."""
+        return Options(workspace=WORKSPACE, data_dir=self.home)
+
+    def call(self, *arguments: str) -> Told:
+        """Run the command line, in this process: a process each would take half a second."""
+        out, err = io.StringIO(), io.StringIO()
+        given = ["hansard", "--data-dir", str(self.home), "--workspace", WORKSPACE, *arguments]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", given)
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                try:
+                    main()
+                    code = 0
+                except SystemExit as left:
+                    code = left.code if isinstance(left.code, int) else 0
+        structlog.reset_defaults()
+        return Told(code, out.getvalue(), err.getvalue())
+
+    def imported(self, format_: str, file: Path, experiment: str, arm: str = "") -> dict[str, Any]:
+        """Import a file, which must go without a bad record; what the command told at its end,
+        with the calls that it listed as `unanswered`: runs and ids.
+        """
+        more = ["--arm", arm] if arm else []
+        told = self.call("import", format_, str(file), "--experiment", experiment, *more, "--json")
+        assert told.code == 0, told.err
+        *listed, summary = told.lines
+        unanswered = [(each["run"], each["call_id"]) for each in listed]
+        assert {each["kind"] for each in listed} <= {"unanswered"}
+        assert summary["unanswered"] == len(unanswered)
+        return {**summary, "unanswered": unanswered}
+
+    def lives(self) -> list[RunLife]:
+        """Every run's life."""
+
+        async def work() -> list[RunLife]:
+            async with reading(self.options) as workspace:
+                return await _lives.read(workspace)
+
+        found = asyncio.run(work())
+        assert not [life.problem for life in found if life.problem]
+        return found
+
+    def head(self) -> int:
+        """The newest position of the log."""
+
+        async def work() -> int:
+            async with reading_raw(self.options) as raw:
+                _, head = await raw.bounds()
+                return head
+
+        return asyncio.run(work())
+
+    def fetched(self, recorded: Any) -> Any:
+        """A recorded value, from where large ones are kept if it is one."""
+        if not isinstance(recorded, dict) or recorded.keys() != {"$blob"}:
+            return recorded
+
+        async def work() -> bytes:
+            async with reading_raw(self.options) as raw:
+                return await raw.blob(**recorded["$blob"])
+
+        return json.loads(asyncio.run(work()))
+
+    def stored(self) -> list[Stored]:
+        """Every commit of the log, in order, as its bytes say."""
+
+        async def work() -> list[Stored]:
+            async with reading_raw(self.options) as raw:
+                _, head = await raw.bounds()
+                return [
+                    Stored(message.position, message.subject, message.body)
+                    async for message in raw.follow(until=head)
+                ]
+
+        return asyncio.run(work())
+
+
+def assigned(life: RunLife) -> RunAssigned:
+    """What a run is a trial of: every imported run of these data sets says so."""
+    said = life.state.assigned
+    assert said is not None
+    return said
+
+
+@contextlib.contextmanager
+def opened(home: Path) -> Iterator[Place]:
+    """An empty workspace whose broker stays until the end."""
+    with hansard.connect(WORKSPACE, data_dir=home, durability="relaxed"):
+        yield Place(home)
+
+
+def write(file: Path, runs: Iterable[dict[str, Any]]) -> int:
+    """Write runs as chat-jsonl; how many they were."""
+    with file.open("w", encoding="utf-8") as out:
+        return sum(bool(out.write(json.dumps(run) + "\n")) for run in runs)

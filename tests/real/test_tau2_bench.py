@@ -1,0 +1,149 @@
+"""tau2-bench: two systems on the same 50 airline tasks, with times, usage and cost."""
+
+import json
+from math import fsum
+from statistics import fmean
+
+import pytest
+
+from tests.real import chats, parsers, support
+from tests.real.chats import Source
+
+pytestmark = pytest.mark.real
+
+OPUS, SONNET = "button-claude-opus-4-6", "claude-sonnet-4-5"
+
+SOURCES = [
+    Source("tau2-bench", file, "tau2-airline", arm, parsers.tau2, parsers.tau2_message)
+    for file, arm in (
+        ("airline_button-claude-opus-4-6_distyl.json", OPUS),
+        ("airline_claude-sonnet-4-5_aide.json", SONNET),
+    )
+]
+
+COUNTS = {
+    OPUS: {
+        "runs": 50,
+        "messages": 1_196,
+        "calls": 435,
+        "assistant": 474,
+        "user": 287,
+        "tool": 435,
+    },
+    SONNET: {
+        "runs": 50,
+        "messages": 1_188,
+        "calls": 371,
+        "assistant": 517,
+        "user": 300,
+        "tool": 371,
+    },
+}
+
+COST_MEAN = {OPUS: 0.41363, SONNET: 0.28886496}
+"""Published dollars a task."""
+
+CLAIMS = {
+    OPUS: "submission_button-claude-opus-4-6.json",
+    SONNET: "submission_claude-sonnet-4-5_aide.json",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(real_data):
+    """Where the files are."""
+    return real_data / "tau2-bench" / "dev"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A workspace of its own for this data set."""
+    with support.opened(tmp_path_factory.mktemp("tau2")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def imported(place, folder):
+    """Both files, by arm."""
+    return chats.all_imported(place, SOURCES, folder)
+
+
+@pytest.fixture(params=[OPUS, SONNET])
+def found(request, imported):
+    """Each of the files in turn."""
+    return imported[request.param]
+
+
+def test_counts_are_as_parsed(found):
+    """Runs, messages by role and calls: counted beforehand, parsed, told and recorded are one."""
+    chats.check_counts(found, COUNTS[found.source.arm])
+
+
+def test_every_message_is_on_record(found):
+    """Every message is as in its source: role, content, calls, whose answer it is, what it used up
+    and cost, and when the source says that it was. What a source leaves out stays out.
+    """
+    chats.check_messages(found)
+
+
+def test_every_call_has_its_result(found):
+    """Every call is a step with the result that answers it, by id; the one answer that its source
+    calls an error is a failed step.
+    """
+    chats.check_calls(found)
+    assert found.told["unanswered"] == []
+    failed = sum(len(trial.events("step.failed.v1")) for trial in found.trials)
+    assert failed == (1 if found.source.arm == SONNET else 0)
+
+
+def test_a_run_says_what_it_was_a_trial_of(found):
+    """Experiment, arm, task, trial and reward are on the run's life."""
+    chats.check_assignment(found)
+
+
+def test_any_point_is_the_prefix_of_the_source(place, found):
+    """At 20 random positions of each file the run and its context are what the parser computes."""
+    for trial, position in chats.random_points(found):
+        chats.check_show(place, trial, position)
+        chats.check_context(place, found, trial, position)
+
+
+def test_a_sample_is_derived_again(place, found):
+    """No call of a sample of runs differs when it is derived again, and none is unproven."""
+    assert chats.check_replay(place, found) > 0
+
+
+def test_importing_again_changes_nothing(place, found, folder):
+    """The second import of a file finds all of it and appends nothing."""
+    chats.check_again(place, found, folder)
+
+
+def test_nothing_is_wrong_with_the_whole(place, imported):
+    """The recheck of the workspace finds nothing."""
+    chats.check_whole(place)
+
+
+def _cost(trial):
+    """What the assistant's messages of a run cost, as the record has it."""
+    messages = trial.events("message.added.v1")
+    return fsum(each["usage"]["cost"] for each in messages if each["role"] == "assistant")
+
+
+def test_the_agents_cost_is_that_of_its_messages(found):
+    """In every run the cost that the source claims for the agent, and that its life has as a
+    metric, is the sum of what its messages cost; the mean is what was published.
+    """
+    costs = [_cost(trial) for trial in found.trials]
+    assert costs == [pytest.approx(trial.chat.agent_cost, abs=1e-12) for trial in found.trials]
+    scored = [trial.life.state.scores["agent_cost"] for trial in found.trials]
+    assert costs == [pytest.approx(cost, abs=1e-12) for cost in scored]
+    assert fmean(costs) == pytest.approx(COST_MEAN[found.source.arm], abs=5.1e-6)
+
+
+def test_the_published_claim_comes_out_of_the_record(found, folder):
+    """pass^1 of 76.0 and 72.0 percent, and the mean cost, as each submission claims them."""
+    claim = json.loads((folder / CLAIMS[found.source.arm]).read_bytes())["results"]["airline"]
+    lives = [trial.life for trial in found.trials]
+    assert round(100 * chats.pass_hat(lives, 1), 9) == claim["pass_1"]
+    assert claim["pass_1"] == {OPUS: 76.0, SONNET: 72.0}[found.source.arm]
+    assert fmean(_cost(trial) for trial in found.trials) == pytest.approx(claim["cost"], abs=5e-5)

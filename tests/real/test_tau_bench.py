@@ -1,0 +1,196 @@
+"""tau-bench: gpt-4o on 50 airline tasks, four trials each; two strategies on 100 retail tasks."""
+
+from inspect import Parameter, Signature
+from math import comb
+
+import pytest
+
+import hansard
+from tests.real import chats, parsers, support
+from tests.real.chats import Source
+
+pytestmark = pytest.mark.real
+
+AIRLINE, TOOLS, PRECONDITIONS = "airline", "tool-calling", "with-preconditions"
+
+SOURCES = [
+    Source("tau-bench", file, experiment, arm, parsers.tau, parsers.tau_message)
+    for file, experiment, arm in (
+        ("gpt-4o-airline.json", "tau-airline", AIRLINE),
+        ("agentverify_tool-calling_retail0-99.json", "tau-retail", TOOLS),
+        (
+            "agentverify_tool-calling-with-preconditions_retail0-99.json",
+            "tau-retail",
+            PRECONDITIONS,
+        ),
+    )
+]
+
+COUNTS = {
+    AIRLINE: {
+        "runs": 200,
+        "messages": 5_308,
+        "calls": 1_164,
+        "assistant": 2_454,
+        "user": 1_490,
+        "tool": 1_164,
+        "system": 200,
+    },
+    TOOLS: {
+        "runs": 100,
+        "messages": 3_036,
+        "calls": 793,
+        "assistant": 1_418,
+        "user": 725,
+        "tool": 793,
+        "system": 100,
+    },
+    PRECONDITIONS: {
+        "runs": 100,
+        "messages": 3_258,
+        "calls": 876,
+        "assistant": 1_529,
+        "user": 753,
+        "tool": 876,
+        "system": 100,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def folder(real_data):
+    """Where the files are."""
+    return real_data / "tau-bench" / "dev"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A workspace of its own for this data set."""
+    with support.opened(tmp_path_factory.mktemp("tau")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def imported(place, folder):
+    """All three files, by arm."""
+    return chats.all_imported(place, SOURCES, folder)
+
+
+@pytest.fixture(params=[AIRLINE, TOOLS, PRECONDITIONS])
+def found(request, imported):
+    """Each of the files in turn."""
+    return imported[request.param]
+
+
+def test_counts_are_as_documented(found):
+    """Runs, messages by role and calls: documented, parsed, told and recorded are one."""
+    chats.check_counts(found, COUNTS[found.source.arm])
+
+
+def test_every_message_is_on_record(found):
+    """Every message is as in its source: role, content, name, calls, whose answer it is. The source
+    has no times, no usage and no cost, and so has the record.
+    """
+    chats.check_messages(found)
+    events = [e for trial in found.trials for e in trial.events("message.added.v1")]
+    assert not [e for e in events if e["occurred_at"] is not None or e.get("usage")]
+
+
+def test_every_call_has_its_result_or_is_listed(found):
+    """Every call is a step with the result that answers it, by id; ids are used again within an
+    airline run (73 times) and are then still told apart.
+    """
+    chats.check_calls(found)
+    again = [
+        len(ids) - len(set(ids))
+        for ids in ([id_ for id_, _, _ in trial.chat.called()] for trial in found.trials)
+    ]
+    assert sum(again) == (73 if found.source.arm == AIRLINE else 0)
+
+
+def test_a_run_says_what_it_was_a_trial_of(found):
+    """Experiment, arm, task, trial and reward are on the run's life."""
+    chats.check_assignment(found)
+
+
+def test_any_point_is_the_prefix_of_the_source(place, found):
+    """At 20 random positions of each file the run and its context are what the parser computes."""
+    for trial, position in chats.random_points(found):
+        chats.check_show(place, trial, position)
+        chats.check_context(place, found, trial, position)
+
+
+def test_a_sample_is_derived_again(place, found):
+    """No call of a sample of runs differs when it is derived again, and none is unproven."""
+    assert chats.check_replay(place, found) > 0
+
+
+def _program(session, chat, ran):
+    """The agent that made these calls, as a program: each tool would say that it ran."""
+    came = []
+    for _, name, given in chat.called():
+        arguments = chats.named(given)
+
+        def tool(**arguments):
+            ran.append(arguments)
+
+        tool.__name__ = name
+        tool.__signature__ = Signature([Parameter(n, Parameter.KEYWORD_ONLY) for n in arguments])  # type: ignore[attr-defined] # inspect looks for it
+        came.append(session.tool(tool)(**arguments))
+    return came
+
+
+def test_an_imported_run_answers_a_program(place, found):
+    """A program that makes a run's calls, run against the record, gets its source's results and
+    runs no tool: an imported call has the identity that a session's own would have.
+    """
+    ran: list[object] = []
+    with hansard.connect(support.WORKSPACE, data_dir=place.home) as record:
+        for trial in chats.sample(found):
+            run = record.run(
+                "tau-bench", run=trial.life.run, agent="assistant", role="assistant", mode="strict"
+            )
+            with run as session:
+                came = _program(session, trial.chat, ran)
+            wanted = [said.content for said in trial.chat.said if said.role == "tool"]
+            assert came == wanted, chats.hint(trial)
+    assert ran == []
+
+
+def test_importing_again_changes_nothing(place, found, folder):
+    """The second import of a file finds all of it and appends nothing."""
+    chats.check_again(place, found, folder)
+
+
+def test_nothing_is_wrong_with_the_whole(place, imported):
+    """The recheck of the workspace finds nothing."""
+    chats.check_whole(place)
+
+
+def test_the_published_airline_figures_come_out_of_the_record(imported):
+    """pass^1 to pass^4 of gpt-4o over 50 tasks: 0.42, 0.2733, 0.22, 0.20."""
+    lives = [trial.life for trial in imported[AIRLINE].trials]
+    found = [round(chats.pass_hat(lives, k), 4) for k in (1, 2, 3, 4)]
+    assert found == [0.4200, 0.2733, 0.2200, 0.2000]
+
+
+def test_the_published_retail_figures_come_out_of_the_record(imported):
+    """0.73 of 100 tasks by tool calling, 0.70 with preconditions; on 14 and 11 tasks only one of
+    them succeeds, which cannot tell them apart (exact McNemar, p = 0.69).
+    """
+    won = {
+        arm: {
+            trial.life.state.assigned.task: trial.life.state.scores["reward"] == 1
+            for trial in imported[arm].trials
+        }
+        for arm in (TOOLS, PRECONDITIONS)
+    }
+    assert {arm: sum(tasks.values()) / len(tasks) for arm, tasks in won.items()} == {
+        TOOLS: 0.73,
+        PRECONDITIONS: 0.70,
+    }
+    pairs = [(won[TOOLS][task], won[PRECONDITIONS][task]) for task in won[TOOLS]]
+    only = pairs.count((True, False)), pairs.count((False, True))
+    assert only == (14, 11)
+    tail = sum(comb(sum(only), k) for k in range(max(only), sum(only) + 1))
+    assert round(2 * tail / 2 ** sum(only), 2) == 0.69

@@ -1,0 +1,117 @@
+"""Who&When: failed runs of several agents, and whose mistake it was at which step."""
+
+import json
+from collections import Counter
+
+import msgspec
+import pytest
+
+from hansard.commands._lives import RunLife
+from tests.real import support
+from tests.real.converters import who_and_when
+
+pytestmark = pytest.mark.real
+
+
+class Case(msgspec.Struct):
+    """A run as the record has it: its life, and its messages with who said each, in the order of
+    the log.
+    """
+
+    life: RunLife
+    said: list[tuple[str, dict[str, object]]]
+
+    @property
+    def blamed(self):
+        """Who is said to have made the mistake."""
+        return self.life.state.labels["mistake_agent"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A workspace of its own for this data set."""
+    with support.opened(tmp_path_factory.mktemp("who")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cases(place, real_data, tmp_path_factory):
+    """All runs, imported, by the name of their source file."""
+    file = tmp_path_factory.mktemp("chats") / "chats.jsonl"
+    support.write(file, who_and_when.convert(real_data / "who-and-when" / "dev"))
+    place.imported("chat-jsonl", file, "who-and-when", "as-recorded")
+    said: dict[str, list[tuple[str, dict[str, object]]]] = {}
+    for commit in place.stored():
+        for message in commit.events("message.added.v1"):
+            message["content"] = place.fetched(message["content"])
+            said.setdefault(commit.run, []).append((commit.agent, message))
+    return {life.state.labels["source_run"]: Case(life, said[life.run]) for life in place.lives()}
+
+
+@pytest.fixture(scope="module")
+def sources(real_data):
+    """The files, by the same name."""
+    folder = real_data / "who-and-when" / "dev"
+    found = folder.rglob("*.json")
+    return {f"{file.parent.name}/{file.stem}": json.loads(file.read_bytes()) for file in found}
+
+
+def test_every_message_is_its_agents(cases, sources):
+    """61 runs of several agents: each message stands in its agent's stream, all of them in the
+    order of the source, to the letter, and the roster is who said something.
+    """
+    assert cases.keys() == sources.keys()
+    assert len(cases) == 61
+    for name, case in cases.items():
+        history = sources[name]["history"]
+        actors = [said.get("name") or said["role"].partition(" (")[0] for said in history]
+        wanted = [(who, said["content"]) for who, said in zip(actors, history, strict=True)]
+        assert [(who, message["content"]) for who, message in case.said] == wanted, name
+        assert case.life.state.roster.keys() == set(actors), name
+
+
+def test_what_the_source_says_besides_is_kept(cases, sources):
+    """What a message of the orchestrator was (a thought, an order to whom) stays beside it."""
+    kept = Counter(
+        message["fields"]["channel"]
+        for case in cases.values()
+        for _, message in case.said
+        if "channel" in message.get("fields", {})
+    )
+    told = [said["role"] for case in sources.values() for said in case["history"]]
+    wanted = Counter(role[:-1].partition(" (")[2] for role in told if role.endswith(")"))
+    assert kept == wanted
+    assert kept["thought"] == 499
+
+
+def test_the_mistake_is_on_record(cases, sources):
+    """The step of the mistake is a metric, its agent a label, its reason the error that the run
+    failed with.
+    """
+    for name, case in cases.items():
+        source, state = sources[name], case.life.state
+        assert state.status.value == "failed"
+        assert state.scores["mistake_step"] == int(source["mistake_step"])
+        assert case.blamed == source["mistake_agent"]
+        assert state.error is not None
+        assert state.error.message == source["mistake_reason"]
+
+
+def test_the_actor_at_the_step_is_to_blame_in_all_but_one(cases):
+    """Who said the message of that step is who is blamed; the one exception is a label error of
+    the source.
+    """
+    differ = {}
+    for name, case in cases.items():
+        actor, _ = case.said[int(case.life.state.scores["mistake_step"])]
+        if actor != case.blamed:
+            differ[name] = (actor, case.blamed)
+    assert differ == {"Algorithm-Generated/15": ("Verification_Expert", "Boggle_Board_Expert")}
+
+
+def test_nothing_is_wrong_with_the_whole(place, cases):
+    """The recheck finds nothing wrong, large contents in blobs included."""
+    told = place.call("check", "--json")
+    assert told.code == 0, told.out
+    assert told.lines[-1]["wrong"] == 0
+    assert told.lines[-1]["blobs"] > 0
