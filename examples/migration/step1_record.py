@@ -1,0 +1,85 @@
+"""Step 1, recorded: every call and its result. Killed, it starts over, as another run.
+
+    python step1_record.py [TICKET]
+
+The job: which of the standard library's modules that use threads explains itself least?
+"""
+
+import ast
+import json
+import re
+import sys
+import sysconfig
+from pathlib import Path
+
+import hansard
+
+STDLIB = Path(sysconfig.get_path("stdlib"))
+QUESTION = "Which of these modules explains itself least?"
+MODULES = 5
+OUTBOX = Path("outbox.jsonl")
+
+
+@hansard.tool(effects="pure")
+def search(topic: str) -> list[str]:
+    """The largest modules that import a topic."""
+    imports = re.compile(rf"^\s*(import|from) {topic}\b", re.MULTILINE)
+    found = [path for path in STDLIB.glob("*.py") if imports.search(path.read_text("utf-8"))]
+    found.sort(key=lambda path: (-path.stat().st_size, path.name))
+    return [path.stem for path in found[:MODULES]]
+
+
+@hansard.tool(effects="pure")
+def read(module: str) -> str:
+    """How many of a module's public functions have no docstring."""
+    tree = ast.parse((STDLIB / f"{module}.py").read_text("utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    public = [function for function in functions if not function.name.startswith("_")]
+    bare = [function for function in public if ast.get_docstring(function) is None]
+    return f"{module}: {len(bare)} of {len(public)}"
+
+
+@hansard.tool(effects="pure", kind="model")
+def ask_model(messages: list[dict[str, str]]) -> str:
+    """An answer by rule, so that this runs anywhere and says the same each time."""
+    # Replace the next four lines by a call of your model: it gets the same messages.
+    notes = [re.split(": | of ", message["content"]) for message in messages[1:]]
+    shares = {module: int(bare) / max(1, int(public)) for module, bare, public in notes}
+    module = max(shares, key=lambda name: (shares[name], name))
+    return f"{module}: {shares[module]:.0%} of its public functions have no docstring"
+
+
+@hansard.tool(effects="once")
+def send(to: str, ticket: str, text: str) -> None:
+    """Deliver a message."""
+    # Replace the next two lines by what you do to the world: a mail, a payment, an order.
+    with OUTBOX.open("a", encoding="utf-8") as outbox:
+        outbox.write(json.dumps({"to": to, "ticket": ticket, "text": text}) + "\n")
+
+
+def work(ticket: str) -> str:
+    """Do the job; its answer."""
+    chat = Path(f"chat-{ticket}.json")
+    messages = [{"role": "user", "content": QUESTION}]
+    if chat.exists():
+        messages = json.loads(chat.read_text("utf-8"))
+    for module in search("threading")[len(messages) - 1 :]:
+        messages.append({"role": "user", "content": read(module)})
+        chat.write_text(json.dumps(messages), "utf-8")
+    answer = ask_model(messages)
+    send("docs@example.org", ticket, answer)
+    chat.unlink(missing_ok=True)
+    return answer
+
+
+def main(ticket: str) -> None:
+    """Do the job and print its answer."""
+    with (
+        hansard.connect(workspace="migration") as record,
+        record.run("docs-triage", agent="reader"),
+    ):
+        print(work(ticket))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "17")

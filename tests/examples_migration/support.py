@@ -1,0 +1,135 @@
+"""The steps of the migration as processes: run, killed at a place, run again, settled."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+ROOT = Path(__file__).parents[2]
+STEPS = sorted((ROOT / "examples" / "migration").glob("step*.py"))
+PROGRAM_S_MAX = 60
+STOPPED = 1
+"""The exit code of a program that an error stopped; of ours, only doubt may."""
+TOOLS = ("search", "read", "ask_model", "send")
+SETTLE = re.compile(r"run settle (?P<run>\S+) (?P<step>\S+#\d+)")
+
+
+class Ended(msgspec.Struct):
+    """How a process ended, and the places of the example that it came to."""
+
+    returncode: int
+    out: str
+    err: str
+    places: list[str]
+
+    @property
+    def bodies(self) -> list[str]:
+        """The tools whose bodies began, in order."""
+        begun = [place.removeprefix("call ") for place in self.places if place.startswith("call ")]
+        return [name for name in begun if name in TOOLS]
+
+
+class Desk(msgspec.Struct):
+    """Where one ticket is worked on: a folder with an outbox of its own, a run of its own."""
+
+    folder: Path
+    data: Path
+    ticket: str
+    started: list[Ended] = []
+
+    def start(self, example: Path, kill_at: int | str = 0) -> Ended:
+        """Run a step of the migration, or have it killed at a place; see `_watched`."""
+        places = self.folder / f"places-{len(self.started)}"
+        program = str(Path(__file__).with_name("_watched.py"))
+        done = subprocess.run(
+            [sys.executable, program, str(example), str(places), str(kill_at), self.ticket],
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PROGRAM_S_MAX,
+        )
+        listed = places.read_text(encoding="utf-8").splitlines() if places.exists() else []
+        expected = {-signal.SIGKILL} if kill_at else {0, STOPPED}
+        assert done.returncode in expected, done.stderr[-3000:]
+        assert done.returncode == 0 or kill_at or "errors.InDoubt:" in done.stderr, done.stderr
+        ended = Ended(done.returncode, done.stdout, done.stderr, listed)
+        self.started.append(ended)
+        return ended
+
+    def bodies(self, tool: str) -> int:
+        """How often a tool's body began, over all processes."""
+        return sum(ended.bodies.count(tool) for ended in self.started)
+
+    def sent(self) -> list[dict[str, str]]:
+        """What the world got: the outbox, line by line."""
+        outbox = self.folder / "outbox.jsonl"
+        lines = outbox.read_text(encoding="utf-8").splitlines() if outbox.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def finish(self, example: Path) -> tuple[Ended, bool]:
+        """Start again until it is done, as a person would: what is in doubt is looked up in the
+        outbox and settled by the command that the error names. Says whether that was needed.
+        """
+        ended = self.start(example)
+        doubt = SETTLE.search(ended.err)
+        if doubt is None:
+            return ended, False
+        verdict = ["--happened", "null"] if self.sent() else ["--did-not-happen"]
+        self.command("run", "settle", doubt["run"], doubt["step"], *verdict)
+        return self.start(example), True
+
+    def command(self, *words: str) -> str:
+        """What a `hansard` command says."""
+        done = subprocess.run(
+            [sys.executable, "-m", "hansard", "--workspace", "migration", *words],
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PROGRAM_S_MAX,
+        )
+        return done.stdout
+
+    def environment(self) -> dict[str, str]:
+        """What a process here is told by the environment."""
+        return {**os.environ, "HANSARD_DATA_DIR": str(self.data)}
+
+    def kill_after(self, example: Path, seconds: float) -> None:
+        """Run a step as it is and kill it from outside after a while, unless it ended before."""
+        with subprocess.Popen(
+            [sys.executable, str(example), self.ticket],
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            try:
+                process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def kill_points(places: list[str], *, all_of_them: bool) -> Iterator[int]:
+    """Where to kill: the first time at the begin and the end of each tool's body, and right after
+    the last; or at every begin and end, and at every line that is come to.
+    """
+    seen: set[str] = set()
+    for number, place in enumerate(places, 1):
+        event, _, name = place.partition(" ")
+        first = place not in seen
+        seen.add(place)
+        if name in TOOLS:
+            if first or all_of_them:
+                yield number
+        elif event == "line" and first and (all_of_them or places[number - 2] == "return send"):
+            yield number

@@ -1,0 +1,269 @@
+"""From a plain script to a run that survives a kill anywhere: each step does what the guide says.
+
+The steps run as processes, as they are. They are killed by SIGKILL at the begin and the end of each
+tool's body and at their lines, and started again as a person would.
+"""
+
+import itertools
+import json
+import random
+import runpy
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import hansard
+from tests.examples_migration.support import STEPS, TOOLS, Desk, kill_points
+
+SCRIPT, RECORDED, RESUMED, CONTEXT, SETTLED = STEPS
+UNDISTURBED = ["search", *["read"] * 5, "ask_model", "send"]
+"""The bodies that run where nobody kills."""
+
+ALL_FROM = 50
+"""From so many rounds on, kill at every begin and end and at every line that is come to."""
+
+NewDesk = Callable[[], Desk]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Iterator[Path]:
+    """A broker's folder that outlives the processes, so that none has to start one."""
+    folder = tmp_path_factory.mktemp("data")
+    with hansard.connect("migration", data_dir=folder):
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def new_desk(data, tmp_path_factory) -> NewDesk:
+    """Makes desks: an empty folder and a ticket that none had before."""
+    tickets = itertools.count(1)
+
+    def make() -> Desk:
+        ticket = str(next(tickets))
+        return Desk(tmp_path_factory.mktemp(f"desk-{ticket}"), data, ticket)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def answer(new_desk) -> str:
+    """What the plain script prints when nobody kills it."""
+    return new_desk().start(SCRIPT).out
+
+
+def _run(desk: Desk) -> str:
+    return f"ticket-{desk.ticket}"
+
+
+def test_there_is_a_plain_script_and_four_steps():
+    """One file a step, and the first knows nothing of Hansard."""
+    assert [path.name[:5] for path in STEPS] == [f"step{number}" for number in range(5)]
+    assert "hansard" not in SCRIPT.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("example", STEPS, ids=lambda path: path.stem)
+def test_every_step_prints_the_same(example, new_desk, answer):
+    """Undisturbed, each step does what the plain script does: answer, bodies, one mail."""
+    desk = new_desk()
+    ended = desk.start(example)
+    assert ended.out == answer != ""
+    assert ended.bodies == UNDISTURBED
+    assert desk.sent() == [
+        {"to": "docs@example.org", "ticket": desk.ticket, "text": answer.removesuffix("\n")}
+    ]
+    assert [path.name for path in desk.folder.iterdir() if path.name.startswith("chat")] == []
+
+
+@pytest.mark.parametrize("example", [SCRIPT, RECORDED], ids=lambda path: path.stem)
+def test_what_starts_over_sends_twice(example, new_desk, answer):
+    """Without a run to go on with, a kill after the mail is out sends it again; recorded or not."""
+    desk = new_desk()
+    killed = desk.start(example, "return send")
+    assert (killed.out, killed.bodies) == ("", UNDISTURBED)
+    assert desk.start(example).out == answer
+    assert (len(desk.sent()), desk.bodies("ask_model")) == (2, 2)
+
+
+def test_a_recorded_run_that_was_killed_is_still_open(new_desk, data):
+    """What step 1 gives: the run that died shows how far it came, beside the one that ended."""
+    desk = new_desk()
+    with hansard.connect("migration", data_dir=data) as record:
+        before = {run for run, _ in record.runs()}
+        desk.start(RECORDED, "return ask_model")
+        desk.start(RECORDED)
+        new = [(run, life) for run, life in record.runs() if run not in before]
+        assert [life.status.value for _, life in new] == ["completed", "open"]
+        open_run = record.state(new[1][0]).agent("reader")
+    assert [step.tool for step in open_run.steps.values()] == UNDISTURBED[:6]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("example", [RESUMED, CONTEXT, SETTLED], ids=lambda path: path.stem)
+def test_killed_anywhere_it_goes_on_and_sends_once(example, new_desk, answer, rounds):
+    """Same answer, one mail, wherever SIGKILL comes; the last step needs nobody to look."""
+    places = new_desk().start(example).places
+    points = list(kill_points(places, all_of_them=rounds(1, 200) >= ALL_FROM))
+    settled = set()
+    for point in points:
+        desk = new_desk()
+        killed = desk.start(example, point)
+        assert killed.places == places[:point]
+        ended, in_doubt = desk.finish(example)
+        assert (ended.out, len(desk.sent())) == (answer, 1), places[point - 1]
+        if in_doubt:
+            settled.add(places[point - 1].split(":")[0])
+    assert len(points) > 2 * len(TOOLS)
+    assert bool(settled) == (example != SETTLED)
+    assert settled <= {"call send", "line send", "return send"}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_killed_from_outside_it_goes_on_and_sends_once(new_desk, answer, rounds):
+    """The last step, killed twice at moments that nobody chose, inside of Hansard too."""
+    began = time.monotonic()
+    new_desk().start(SETTLED)
+    whole = time.monotonic() - began
+    draw = random.Random(17)
+    for _ in range(rounds(3, 100)):
+        desk = new_desk()
+        for _ in range(2):
+            desk.kill_after(SETTLED, draw.uniform(whole / 3, whole))
+        ended, in_doubt = desk.finish(SETTLED)
+        assert (ended.out, len(desk.sent()), in_doubt) == (answer, 1, False)
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends"),
+    [(RESUMED, CONTEXT), (CONTEXT, SETTLED), (SETTLED, CONTEXT), (SETTLED, RESUMED)],
+    ids=lambda path: path.stem,
+)
+def test_a_run_of_one_step_is_finished_by_another(begins, ends, new_desk, answer):
+    """An open run is gone on with after a deploy of the next step, and after a way back."""
+    desk = new_desk()
+    desk.start(begins, "line send:4")
+    ended, _ = desk.finish(ends)
+    assert (ended.out, len(desk.sent())) == (answer, 1)
+    assert desk.bodies("search") == 1
+
+
+def test_an_effect_out_of_its_chain_stops(data):
+    """Two memories and an effect: what skips the calls before it stops with Diverged."""
+    mails: list[str] = []
+
+    def job(*, skip: bool) -> None:
+        with (
+            hansard.connect("migration", data_dir=data) as record,
+            record.run("graph", run="graph", agent="node") as session,
+        ):
+
+            @session.tool(effects="pure")
+            def look() -> str:
+                return "seen"
+
+            @session.tool(effects="once")
+            def mail(text: str) -> None:
+                mails.append(text)
+
+            if not skip:
+                look()
+            mail("seen")
+
+    job(skip=False)
+    with pytest.raises(hansard.Diverged):
+        job(skip=True)
+    assert mails == ["seen"]
+
+
+@pytest.mark.parametrize("example", [RESUMED, CONTEXT, SETTLED], ids=lambda path: path.stem)
+def test_what_is_done_is_answered_from_the_record(example, new_desk, answer):
+    """A ticket that is done can be started again: the same answer, no body, no second mail."""
+    desk = new_desk()
+    desk.start(example)
+    again = desk.start(example)
+    assert (again.out, again.bodies, len(desk.sent())) == (answer, [], 1)
+
+
+@pytest.mark.parametrize(("example", "asked"), [(RESUMED, 2), (CONTEXT, 1)])
+def test_a_state_file_beside_the_record_makes_it_ask_again(example, asked, new_desk, answer):
+    """Two memories: with its own file, step 2 skips the calls that the record would have answered,
+    and the model's call no longer follows on what it followed; step 3 has one memory.
+    """
+    desk = new_desk()
+    desk.start(example, "call send")
+    ended, _ = desk.finish(example)
+    assert ended.out == answer
+    assert desk.bodies("ask_model") == asked
+    assert len(desk.sent()) == 1
+
+
+@pytest.mark.parametrize(
+    ("example", "survives"),
+    [(SCRIPT, False), (RECORDED, False), (RESUMED, False), (CONTEXT, True), (SETTLED, True)],
+)
+def test_half_a_state_file_stops_what_relies_on_it(example, survives, new_desk, answer):
+    """A kill inside the writing of a state file leaves half of it; step 3 has none to lose."""
+    desk = new_desk()
+    desk.start(example, "call ask_model")
+    half = json.dumps([{"role": "user", "content": "Which of these"}])[:-9]
+    (desk.folder / f"chat-{desk.ticket}.json").write_text(half, encoding="utf-8")
+    if survives:
+        assert desk.start(example).out == answer
+    else:
+        with pytest.raises(AssertionError, match="JSONDecodeError"):
+            desk.start(example)
+
+
+def test_the_context_of_a_resumed_run_is_on_record_once(new_desk, data):
+    """Step 3's chat: the question, five notes, the answer; a kill and a resume add nothing."""
+    desk = new_desk()
+    desk.start(CONTEXT, "call ask_model")
+    desk.start(CONTEXT)
+    with hansard.connect("migration", data_dir=data) as record:
+        state = record.state(_run(desk)).agent("reader")
+    assert [message.role for message in state.messages] == ["user"] * 6 + ["assistant"]
+    assert list(state.checkpoints) == ["read"]
+
+
+def test_a_rule_stops_a_mail_to_somebody_else(new_desk, data, tmp_path):
+    """Step 4's gate: with another receiver nothing is sent, and the refusal is on record."""
+    desk = new_desk()
+    edited = tmp_path / "edited.py"
+    text = SETTLED.read_text(encoding="utf-8")
+    assert text.count('send("docs@example.org"') == 1
+    edited.write_text(text.replace('send("docs@example.org"', 'send("all@example.org"'))
+    with pytest.raises(AssertionError, match="our list only"):
+        desk.start(edited)
+    with hansard.connect("migration", data_dir=data) as record:
+        steps = record.state(_run(desk)).agent("reader").steps.values()
+    assert [step.rule for step in steps if step.tool == "send"] == ["our list only"]
+    assert desk.sent() == []
+
+
+def test_the_budget_counts_over_all_processes_of_a_run(new_desk):
+    """Step 4's budget: killed in the model's call three times, the fourth call is refused."""
+    desk = new_desk()
+    for _ in range(3):
+        desk.start(SETTLED, "call ask_model")
+    with pytest.raises(AssertionError, match="questions to the model"):
+        desk.start(SETTLED)
+    assert (desk.bodies("ask_model"), desk.sent()) == (3, [])
+
+
+def test_a_tool_s_function_can_be_tested_without_a_run():
+    """Outside a run a tool says so; the function under it is as it was."""
+    recorded = runpy.run_path(str(RECORDED))
+    plain = runpy.run_path(str(SCRIPT))
+    with pytest.raises(hansard.ToolError, match="no session is current"):
+        recorded["read"]("socketserver")
+    assert recorded["read"].__wrapped__("socketserver") == plain["read"]("socketserver")
+
+
+def test_the_tools_of_every_step_are_the_same():
+    """What a call is known by does not change between the steps."""
+    for example in STEPS:
+        text = example.read_text(encoding="utf-8")
+        assert [name for name in TOOLS if f"\ndef {name}(" in text] == list(TOOLS)
