@@ -34,6 +34,19 @@ async def test_a_conversation_goes_on_over_runs(lab: Lab):
 
 
 @twins
+async def test_what_came_before_a_run_is_the_same_when_it_is_resumed(lab: Lab):
+    """`before=` leaves out the run and what came after it; a run that is not of it leaves nothing
+    out.
+    """
+    async with lab.connect() as record:
+        first, second, _ = [await _turn(record, f"q{i}", "a") for i in range(3)]
+        before = await record.conversation("c", before=second)
+        assert (before.runs, before.turns) == ([first], 1)
+        assert (await record.conversation("c", before=first)).messages == []
+        assert len((await record.conversation("c", before="new")).runs) == 3
+
+
+@twins
 async def test_an_agent_knows_how_many_turns_came_before(lab: Lab):
     """The turns before a run stand in its agents' state, and stay what they were on resume."""
     async with lab.connect() as record:

@@ -34,9 +34,13 @@ class Conversation(msgspec.Struct, frozen=True):
         return sum(message["role"] == "user" for message in self.messages)
 
 
-async def conversation(workspace: Workspace, name: str) -> Conversation:
-    """A conversation by its id; an unknown one is empty."""
+async def conversation(
+    workspace: Workspace, name: str, before: str | None = None
+) -> Conversation:
+    """A conversation by its id, up to before a run of it; an unknown one is empty."""
     found = await _runs(workspace, name)
+    if before in found:
+        found = found[: found.index(before)]
     messages: list[dict[str, Any]] = []
     tokens = 0
     for run in found:

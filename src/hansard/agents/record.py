@@ -115,9 +115,12 @@ class Record:
         """Every run with its life, the newest first."""
         return self._portal.run(self.workspace.runs())
 
-    def conversation(self, name: str) -> Conversation:
-        """What a conversation held over its runs: turns, and the context to go on from."""
-        return self._portal.run(conversation(self.workspace, name))
+    def conversation(self, name: str, *, before: str | None = None) -> Conversation:
+        """What a conversation held over its runs: turns, and the context to go on from.
+
+        before: a run of it; only what came earlier, also when that run is resumed.
+        """
+        return self._portal.run(conversation(self.workspace, name, before))
 
     def settle(self, run: str, step: str, verdict: str, **fields: Any) -> None:
         """Say what is true of a step in doubt; see `runs.settle`."""
@@ -181,9 +184,12 @@ class AsyncRecord:
         """Every run with its life, the newest first."""
         return await self.workspace.runs()
 
-    async def conversation(self, name: str) -> Conversation:
-        """What a conversation held over its runs: turns, and the context to go on from."""
-        return await conversation(self.workspace, name)
+    async def conversation(self, name: str, *, before: str | None = None) -> Conversation:
+        """What a conversation held over its runs: turns, and the context to go on from.
+
+        before: a run of it; only what came earlier, also when that run is resumed.
+        """
+        return await conversation(self.workspace, name, before)
 
     async def settle(self, run: str, step: str, verdict: str, **fields: Any) -> None:
         """Say what is true of a step in doubt; see `runs.settle`."""
