@@ -17,6 +17,7 @@ import msgspec
 from hansard.bus._payloads import event_ids
 from hansard.bus._recheck import Count, Recheck
 from hansard.bus.errors import NotFound
+from hansard.bus.log import Origin
 from hansard.domain.errors import Corrupt
 
 
@@ -64,12 +65,16 @@ class Summary(msgspec.Struct):
 
 
 class RawMessage(msgspec.Struct, frozen=True):
-    """One message of the log as it is stored. `stamp` is the log's time in ns since 1970."""
+    """One message of the log as it is stored. `stamp` is the log's time in ns since 1970; `origin`
+    says where a copied commit came from, `fault` why what says so cannot be read.
+    """
 
     position: int
     stamp: int
     subject: str
     body: bytes
+    origin: Origin | None = None
+    fault: Corrupt | None = None
 
 
 class Source(Protocol):
@@ -133,7 +138,10 @@ async def check(source: Source, tell: Tell, progress: Progress = _silent) -> Sum
             fact = f"positions {at + 1} to {message.position - 1} are missing"
             count(Kind.POSITION, fact, {"position": message.position})
         at = message.position
-        recheck.message(message.position, message.subject, message.body)
+        if message.fault is not None:
+            count(Kind.BODY, str(message.fault), {"position": at})
+        copied = message.origin is not None
+        recheck.message(message.position, message.subject, message.body, copied=copied)
         progress("commits", at - first + 1, summary.position - first + 1)
     recheck.end()
     summary.commits, summary.events = recheck.commits, recheck.events
@@ -146,19 +154,20 @@ async def check(source: Source, tell: Tell, progress: Progress = _silent) -> Sum
 
 
 async def _causations(
-    source: Source, first: int, last: int, wanted: dict[str, int], count: Count
+    source: Source, first: int, last: int, wanted: dict[str, tuple[int, bool]], count: Count
 ) -> None:
-    """A second reading, only where commits name what led to them: is it there?"""
+    """A second reading, only where commits name what led to them: is it there? What led to a copied
+    commit may stand in a run that was not copied.
+    """
     missing = dict(wanted)
     async for message in source.follow(first - 1, until=last):
         for event in event_ids(message.body):
             missing.pop(event, None)
         if not missing:
             return
-    for event, position in missing.items():
-        count(
-            Kind.REFERENCE, f"its causation {event} is no event of this log", {"position": position}
-        )
+    for event, (position, copied) in missing.items():
+        fact = f"its causation {event} is no event of this log"
+        count(Kind.REFERENCE, fact, {"position": position}, wrong=not copied)
 
 
 async def _blobs(

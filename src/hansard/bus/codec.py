@@ -42,7 +42,7 @@ def decode(subject: str, body: bytes) -> tuple[StreamId, Commit]:
     stream, version = subjects.parse(subject)
     try:
         commit = _commit.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"message on {subject!r}", f"its body is not a commit ({error})") from error
     if commit.version != version:
         raise Corrupt(f"message on {subject!r}", f"its body says version {commit.version}")
@@ -80,7 +80,7 @@ def revive(recorded: Recorded) -> Event:
             event: Event = decoder.decode(recorded.data)
             return event
         return _upcast(recorded, where)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(where, f"its data is not a {recorded.type} ({error})") from error
 
 

@@ -13,6 +13,7 @@ from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.server import peek
 from hansard.commands import _lives, _show
 from hansard.commands._open import Options, check_data_dir, data_dir_of, masked, reading
+from hansard.projections.place import Place
 from hansard.settings import Settings
 
 MEANING = {
@@ -104,7 +105,33 @@ async def _workspace(options: Options, figures: list[Any]) -> dict[str, Any]:
         "bytes": sum(f.bytes for f in figures),
         "streams": [msgspec.structs.asdict(f) for f in figures],
         "runs": dict(by_status),
+        "projection": _projection(options.settings(), log.last),
     }
+
+
+def _projection(settings: Settings, head: int) -> dict[str, Any]:
+    """How far the tables are behind the log, and who projects."""
+    standing = Place.of(data_dir_of(settings), settings.workspace).standing()
+    if standing is None:
+        return {"position": 0, "behind": head, "running": False, "pid": None, "delay_ms": None}
+    return {
+        "position": standing.position,
+        "behind": max(0, head - standing.position),
+        "running": standing.running,
+        "pid": standing.pid if standing.running else None,
+        "delay_ms": standing.delay_ms,
+    }
+
+
+def _words(told: dict[str, Any]) -> str:
+    """The same for people."""
+    if not told["running"]:
+        how = "nobody projects: 'hansard up' does"
+    else:
+        delay = f", {told['delay_ms']:.0f} ms after the log" if told["delay_ms"] else ""
+        how = f"by process {told['pid']}{delay}"
+    behind = f"{told['behind']:,} behind" if told["behind"] else "up to date"
+    return f"position {told['position']}, {behind} ({how})"
 
 
 def _print(
@@ -129,6 +156,7 @@ def _print(
         ("commits", f"{held['commits']:,}"),
         ("bytes", _show.size(held["bytes"])),
         ("runs", runs or "none"),
+        ("projected", _words(held["projection"])),
     ]
     columns = (
         _show.Column("stream", whole=True),

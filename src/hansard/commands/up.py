@@ -1,4 +1,4 @@
-"""`hansard up`: hold the broker and show what is recorded, until told to stop."""
+"""`hansard up`: hold the broker, project and show what is recorded, until told to stop."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Generator
 from datetime import UTC, datetime
+from functools import partial
 
 from hansard._connect import Broker, find_broker, open_workspace
 from hansard.bus.check import RawMessage
@@ -15,6 +16,7 @@ from hansard.bus.codec import decode
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.commands import _show
 from hansard.commands._open import Options, masked
+from hansard.commands._projecting import projecting
 from hansard.commands.status import MEANING, broker_status
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import run_of
@@ -36,7 +38,8 @@ async def up(options: Options, after: int | None, *, json: bool) -> int:
             try:
                 _, head = await raw.bounds()
                 _begin(settings, broker, raw, head, json=json)
-                await _follow(raw, head if after is None else after, stop, json=json)
+                async with projecting(settings, broker, partial(_trouble, json=json), stop):
+                    await _follow(raw, head if after is None else after, stop, json=json)
             finally:
                 await raw.close()
         finally:
@@ -97,6 +100,15 @@ def _begin(settings: Settings, broker: Broker, raw: RawWorkspace, head: int, *, 
         lines.append(f"data        {told.data_dir}")
     lines.append("stop it with Ctrl-C")
     _show.hint(masked("\n".join(lines)))
+
+
+def _trouble(said: str, *, json: bool) -> None:
+    """Why nothing is projected: the log is held and shown all the same."""
+    if json:
+        _show.emit({"kind": "projector", "fact": said})
+        sys.stdout.flush()
+    else:
+        _show.hint(said)
 
 
 def _commit(message: RawMessage, *, json: bool) -> None:

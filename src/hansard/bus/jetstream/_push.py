@@ -17,6 +17,7 @@ from hansard.bus.errors import BrokerError, BusError, Unreachable
 from hansard.bus.jetstream._calls import JETSTREAM_OFF, api
 from hansard.bus.jetstream._client import Broker
 from hansard.bus.jetstream._wire import Message, NoAnswer, header, origin
+from hansard.bus.log import Origin
 from hansard.domain.errors import Corrupt
 
 CHUNK_MESSAGES_MAX = 256
@@ -36,7 +37,8 @@ _log = logger(__name__)
 
 
 class Push:
-    """One reader. `chunks()` may be iterated once; close it with `aclose()`.
+    """One reader. `chunks()` may be iterated once; close it with `aclose()`. `position` is that of
+    the newest message that came in, `pending` how many the server had after it.
 
     At most about 32 MB wait in memory (the server's largest flow control window): its request to
     go on is answered only when the reader has taken everything before it.
@@ -48,7 +50,8 @@ class Push:
         self._broker = broker
         self._stream = stream
         self._filter = subject
-        self._position = after
+        self.position = after
+        self.pending = 0
         self._prefix = inbox_prefix or broker.options.inbox_prefix
         self._buffer: list[Message] = []
         self._asked: list[str] = []  # flow control requests that came with `_buffer`
@@ -124,13 +127,13 @@ class Push:
             return stop
 
     async def _create(self, inbox: str) -> None:
-        if self._position > 0:
+        if self.position > 0:
             info = await api(self._broker, f"STREAM.INFO.{self._stream}")
             last = info["state"]["last_seq"]
-            if last < self._position:
+            if last < self.position:
                 raise Corrupt(
                     f"stream {self._stream!r}",
-                    f"it ends at {last}, but {self._position} was read before: the broker lost "
+                    f"it ends at {last}, but {self.position} was read before: the broker lost "
                     "acknowledged messages, or this is another log",
                 )
         name = uuid4().hex
@@ -138,7 +141,7 @@ class Push:
             "name": name,
             "deliver_subject": inbox,
             "deliver_policy": "by_start_sequence",
-            "opt_start_seq": self._position + 1,
+            "opt_start_seq": self.position + 1,
             "ack_policy": "none",
             "filter_subject": self._filter,
             "max_deliver": 1,
@@ -181,13 +184,16 @@ class Push:
             self._break("a message is missing")
             return
         position = int(parts[first + 1])
-        self._position = position
+        self.position = position
+        self.pending = int(parts[first + 4])
+        came_from: Origin | None = None
+        fault: Corrupt | None = None
         try:
             came_from = origin(headers)
-        except Corrupt as error:
-            self.fail(error)
-            return
-        self._buffer.append(Message(subject, position, int(parts[first + 3]), data, came_from))
+        except Corrupt as error:  # for whoever decodes: a reader of raw messages goes on
+            fault = error
+        stamp = int(parts[first + 3])
+        self._buffer.append(Message(subject, position, stamp, data, came_from, fault))
         self._notify()
 
     def fail(self, error: Exception) -> None:

@@ -55,7 +55,7 @@ _origin = msgspec.json.Decoder(Origin)
 
 class Message(msgspec.Struct, frozen=True, gc=False):
     """A stored message: its subject, sequence, time (ns since 1970, UTC) and body; and of a copied
-    commit, where it came from.
+    commit, where it came from, or why that cannot be read.
     """
 
     subject: str
@@ -63,9 +63,12 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     stamp: int
     data: bytes
     origin: Origin | None = None
+    fault: Corrupt | None = None
 
     def commit(self) -> Stored:
         """A message of the log as a commit. Raises Corrupt."""
+        if self.fault is not None:
+            raise self.fault
         return stored_from(self.position, self.stamp, self.subject, self.data, self.origin)
 
 

@@ -5,6 +5,7 @@ Nothing here makes a stream or changes one, and what cannot be decoded is handed
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -39,6 +40,13 @@ class Figures(msgspec.Struct, frozen=True):
     first: int
     last: int
     deleted: int
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Messages in order, and the newest position of the log that the server told of by then."""
+
+    messages: list[RawMessage]
+    head: int
 
 
 class RawWorkspace:
@@ -99,10 +107,10 @@ class RawWorkspace:
             return 1, 0
         return state["first_seq"], state["last_seq"]
 
-    async def follow(
+    async def chunks(
         self, after: int = 0, *, until: int | None = None
-    ) -> AsyncGenerator[RawMessage, None]:
-        """Every message of the log after a position, as `EventLog.follow`, but never decoded."""
+    ) -> AsyncGenerator[Chunk, None]:
+        """As `follow`, but as many messages at once as came in together, up to 256."""
         if until is not None and until <= after:
             return
         everything = f"{subjects.workspace_prefix(self.workspace)}.>"
@@ -110,14 +118,27 @@ class RawWorkspace:
         chunks = push.chunks()
         try:
             async for chunk in chunks:
-                for message in chunk:
-                    if until is not None and message.position > until:
-                        return
-                    yield RawMessage(message.position, message.stamp, message.subject, message.data)
-                    if message.position == until:
-                        return
+                found = [
+                    RawMessage(m.position, m.stamp, m.subject, m.data, m.origin, m.fault)
+                    for m in chunk
+                    if until is None or m.position <= until
+                ]
+                last = chunk[-1].position
+                if found:
+                    yield Chunk(found, max(push.position + push.pending, last))
+                if until is not None and last >= until:
+                    return
         finally:
             await chunks.aclose()
+
+    async def follow(
+        self, after: int = 0, *, until: int | None = None
+    ) -> AsyncGenerator[RawMessage, None]:
+        """Every message of the log after a position, as `EventLog.follow`, but never decoded."""
+        async with contextlib.aclosing(self.chunks(after, until=until)) as chunks:
+            async for chunk in chunks:
+                for message in chunk.messages:
+                    yield message
 
     async def blob_chunks(self) -> dict[str, set[int]]:
         """Which chunks there are of each blob, by the hash of the whole."""

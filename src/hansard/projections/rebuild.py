@@ -1,0 +1,90 @@
+"""The tables made anew from the log, beside the old ones, and then in their place."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+import msgspec
+
+from hansard.projections.errors import Unusable
+from hansard.projections.place import Hold, Place, Standing
+from hansard.projections.rows import Batch
+from hansard.projections.runner import Source, project
+from hansard.projections.store import Digest, Store
+
+Progress = Callable[[int, int], None]
+"""Called with the position that is reached and the one to reach."""
+
+
+class Rebuilt(msgspec.Struct, frozen=True):
+    """What a rebuild made: up to which position, and each table in short. Of a comparison,
+    `before` is what stood there (None otherwise).
+    """
+
+    position: int
+    tables: dict[str, Digest]
+    before: dict[str, Digest] | None = None
+
+    @property
+    def differing(self) -> list[str]:
+        """The tables that a comparison found to differ."""
+        before = self.before if self.before is not None else self.tables
+        return sorted(
+            name for name in {*before, *self.tables} if before.get(name) != self.tables.get(name)
+        )
+
+
+async def rebuild(source: Source, place: Place, progress: Progress) -> Rebuilt:
+    """Make the tables anew up to the newest position, and put them in the old ones' place.
+
+    Killed before that, the old ones stand as they were. Raises Held, ProjectionError, BrokerError.
+    """
+    hold = Hold(place)
+    try:
+        _, last = await source.bounds()
+        made = await _make(source, place, last, progress)
+        place.replace()
+        hold.tell(Standing(os.getpid(), made.position, last))
+        return made
+    finally:
+        place.remove(place.fresh)
+        hold.close()
+
+
+async def verify(source: Source, place: Place, progress: Progress) -> Rebuilt:
+    """Make the tables anew up to where the old ones are, compare, and throw them away.
+
+    Raises as `rebuild`, Unusable where there are none.
+    """
+    if not place.path.exists():
+        raise Unusable(place.path, "there is no such file")
+    hold = Hold(place)
+    try:
+        store = await asyncio.to_thread(Store, place.path)  # migrated, so that both have one schema
+        try:
+            position = store.progress.position
+            before = await asyncio.to_thread(store.digests)
+        finally:
+            await asyncio.to_thread(store.close)
+        made = await _make(source, place, position, progress)
+        return msgspec.structs.replace(made, before=before)
+    finally:
+        place.remove(place.fresh)
+        hold.close()
+
+
+async def _make(source: Source, place: Place, until: int, progress: Progress) -> Rebuilt:
+    place.remove(place.fresh)  # what a killed one left
+
+    def moved(batch: Batch, _head: int) -> None:
+        progress(batch.position, until)
+
+    store = await asyncio.to_thread(Store, place.fresh)
+    try:
+        if until:
+            await project(source, store, until=until, moved=moved)
+        return Rebuilt(store.progress.position, await asyncio.to_thread(store.digests))
+    finally:
+        await asyncio.to_thread(store.close)

@@ -1,0 +1,272 @@
+"""From messages of the log to rows: one an event, in the order of the log.
+
+What is no commit becomes a problem; an event whose data is not what its type says becomes a row
+and a problem; an event of a type that this version does not know becomes a row. Nothing stops.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+from typing import Any, get_args
+
+import msgspec
+
+from hansard.bus._commits import TRANSACTION_COMMITS_MAX
+from hansard.bus.check import RawMessage
+from hansard.bus.codec import decode, record, revive
+from hansard.domain import agent, budget, run
+from hansard.domain.conversation import RunJoined
+from hansard.domain.errors import Corrupt, UnknownEvent
+from hansard.domain.events import Commit, Recorded
+from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId, run_of
+from hansard.projections._arrow import chunk, schema
+
+EVENT_BITS = 16
+"""Room for an event's index in its order: a message of a megabyte holds fewer than 65,536."""
+
+INTEGER_MAX = 2**63 - 1
+"""The largest number that a column holds."""
+
+COLUMNS = {
+    "position": "integer",
+    "event_index": "integer",
+    "id": "text",
+    "type": "text",
+    "stream": "text",
+    "run": "text",
+    "agent": "text",
+    "role": "text",
+    "version": "integer",
+    "happened_at": "time",
+    "logged_at": "time",
+    "written_at": "time",
+    "occurred_at": "text",
+    "actor": "text",
+    "on_behalf_of": "texts",
+    "epoch": "integer",
+    "commit_id": "text",
+    "causation": "text",
+    "correlation": "text",
+    "traceparent": "text",
+    "tx": "text",
+    "origin_log": "text",
+    "origin_position": "integer",
+    "data": "text",
+    "known_as": "text",
+    "lifted": "text",
+    "lasting": "text",
+    "ordinal": "integer",
+}
+"""A row's columns and their kinds (a time is in us since 1970). `known_as` is the tag as which
+tables take the event, None where they do not; `lifted` its data where an old version was lifted to
+today's; `lasting` the id of a stream that outlives runs; `ordinal` its place in the whole log.
+"""
+
+KNOWN_AS = list(COLUMNS).index("known_as")
+SHAPE = schema(COLUMNS)
+
+CHUNK_ROWS = 4_096
+"""Rows that are made into Arrow at once, while DuckDB works on the batch before."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_BELONGS: dict[type[StreamId], frozenset[Any]] = {
+    Life: frozenset(get_args(run.RunEvent)),
+    AgentStream: frozenset(get_args(agent.AgentEvent)),
+    Board: frozenset({budget.Reserved, budget.Spent}),
+    Lasting: frozenset({RunJoined}),
+}
+
+Row = tuple[Any, ...]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What is not as Hansard writes it; `event_index` is None where the message is no commit."""
+
+    position: int
+    event_index: int | None
+    subject: str
+    reason: str
+
+
+class Batch(msgspec.Struct):
+    """What some messages lead to, whole transactions only, and where they end. `chunks` are the
+    rows as Arrow.
+    """
+
+    rows: list[Row]
+    chunks: list[Any]
+    problems: list[Problem]
+    last: RawMessage
+
+    @property
+    def position(self) -> int:
+        """Where the batch ends."""
+        return self.last.position
+
+
+class Rows:
+    """Takes messages in order. What belongs to a transaction is held until it is whole."""
+
+    def __init__(self, after: int = 0) -> None:
+        self._after = after
+        self._held: list[tuple[RawMessage, StreamId, Commit]] = []
+        self._clear()
+
+    def __len__(self) -> int:
+        return len(self._rows) + len(self._problems)
+
+    def _clear(self) -> None:
+        self._rows: list[Row] = []
+        self._problems: list[Problem] = []
+        self._chunks: list[Any] = []
+        self._chunked = 0
+        self._last: RawMessage | None = None
+
+    def add(self, message: RawMessage) -> None:
+        """Take one message. What was taken before is passed over."""
+        if message.position <= self._after:
+            return
+        self._after = message.position
+        decoded: tuple[StreamId, Commit] | None = None
+        reason = ""
+        try:
+            if message.fault is not None:
+                raise message.fault
+            decoded = decode(message.subject, message.body)
+        except Corrupt as error:
+            reason = error.fact
+        tx = decoded[1].tx if decoded is not None else None
+        if self._held:
+            open_ = self._held[0][2].tx
+            if tx is None or open_ is None or tx.id != open_.id:
+                self._release()  # what is missing of it will not come any more
+        if decoded is None:
+            self._refuse(message, reason)
+            return
+        if tx is None:
+            self._put(message, *decoded)
+            return
+        self._held.append((message, *decoded))
+        if tx.index + 1 >= tx.count or len(self._held) >= TRANSACTION_COMMITS_MAX:
+            self._release()
+
+    def take(self) -> Batch | None:
+        """What is whole; None where there is nothing."""
+        if self._last is None:
+            return None
+        self._chunk()
+        batch = Batch(self._rows, self._chunks, self._problems, self._last)
+        self._clear()
+        return batch
+
+    def _chunk(self) -> None:
+        if len(self._rows) > self._chunked:
+            self._chunks.append(chunk(self._rows[self._chunked :], SHAPE))
+            self._chunked = len(self._rows)
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        for each in held:
+            self._put(*each)
+
+    def _refuse(self, message: RawMessage, reason: str) -> None:
+        self._last = message
+        self._problems.append(Problem(message.position, None, message.subject, reason))
+
+    def _put(self, message: RawMessage, stream: StreamId, commit: Commit) -> None:
+        try:
+            told = [str(recorded.data, "utf-8") for recorded in commit.events]
+        except UnicodeDecodeError as error:
+            self._refuse(message, f"its data is not UTF-8 ({error})")
+            return
+        origin = message.origin
+        numbers = (commit.last_version, abs(commit.epoch), origin.position if origin else 0)
+        if max(numbers) > INTEGER_MAX:
+            self._refuse(message, f"a number of it is too large: {max(numbers)}")
+            return
+        self._last = message
+        position, actor, logged_at = message.position, commit.actor, message.stamp // 1_000
+        name = str(stream)
+        agent_, role = (stream.agent, stream.role) if type(stream) is AgentStream else (None, None)
+        written_at = _micros(commit.at)
+        copied_at = _time(origin.at) if origin is not None else None
+        tx = commit.tx.id if commit.tx is not None else None
+        for index, recorded in enumerate(commit.events):
+            known_as, lifted = self._known_as(message, stream, index, recorded)
+            occurred_at = recorded.occurred_at
+            claimed = _time(occurred_at) if occurred_at is not None else None
+            self._rows.append(
+                (
+                    position,
+                    index,
+                    recorded.id,
+                    recorded.type,
+                    name,
+                    run_of(stream),
+                    agent_,
+                    role,
+                    commit.version + index,
+                    claimed or copied_at or logged_at,
+                    logged_at,
+                    written_at,
+                    occurred_at,
+                    actor.agent,
+                    actor.on_behalf_of or None,
+                    commit.epoch,
+                    commit.id,
+                    commit.causation,
+                    commit.correlation,
+                    commit.traceparent,
+                    tx,
+                    origin.log if origin is not None else None,
+                    origin.position if origin is not None else None,
+                    told[index],
+                    known_as,
+                    lifted,
+                    stream.id if type(stream) is Lasting else None,
+                    position << EVENT_BITS | index,
+                )
+            )
+        if len(self._rows) - self._chunked >= CHUNK_ROWS:
+            self._chunk()
+
+    def _known_as(
+        self, message: RawMessage, stream: StreamId, index: int, recorded: Recorded
+    ) -> tuple[str | None, str | None]:
+        """The tag as which tables take an event, and its data where that was lifted."""
+        try:
+            event = revive(recorded)
+        except UnknownEvent:
+            return None, None
+        except Corrupt as error:
+            reason = error.fact
+        else:
+            if type(event) in _BELONGS[type(stream)]:
+                if event.tag == recorded.type:
+                    return event.tag, None
+                return event.tag, str(record(event, "").data, "utf-8")
+            reason = f"a {recorded.type} does not belong into stream {stream}"
+        self._problems.append(Problem(message.position, index, message.subject, reason))
+        return None, None
+
+
+def digest(message: RawMessage) -> str:
+    """By which a message is known again."""
+    return hashlib.sha256(message.subject.encode() + b"\n" + message.body).hexdigest()
+
+
+def _micros(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _time(text: str) -> int | None:
+    """ISO 8601 as us since 1970, UTC where it names no zone; None where it is none."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return _micros(moment if moment.tzinfo is None else moment.astimezone(UTC))
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,212 @@
+"""From the log into the tables: follow, batch, write; for ever, or up to a position.
+
+Reading and DuckDB's work overlap: while a thread writes one batch, the next one is read. A batch
+is what came in meanwhile, so it is small where little happens and large where much is behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from typing import Protocol
+
+from hansard.bus.jetstream.raw import Chunk
+from hansard.projections.errors import Behind, OtherLog
+from hansard.projections.place import Hold, Place, Standing
+from hansard.projections.rows import Batch, Rows, digest
+from hansard.projections.store import Store
+
+BATCH_EVENTS_MAX = 80_000
+"""Events that are written at once: about 150 MB of memory and a second of work."""
+
+BATCH_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of bodies that are written at once, however few events they are."""
+
+PAUSE_S = 0.05
+"""Least time from one batch to the next: a batch costs about 40 ms however small it is."""
+
+SWITCH_S = 0.0005
+"""How long a thread of Python may keep the others waiting meanwhile. DuckDB's thread comes back to
+Python after each of some 45 statements a batch; with Python's own 5 ms, bulk is a tenth slower."""
+
+POLL_S = 0.01
+"""Pause between two looks at how far the projector of another process is."""
+
+
+class Source(Protocol):
+    """Where a projector reads from."""
+
+    async def bounds(self) -> tuple[int, int]:
+        """The first and the newest position."""
+        ...
+
+    def chunks(self, after: int = 0, *, until: int | None = None) -> AsyncGenerator[Chunk, None]:
+        """Every message after a position, undecoded, in order."""
+        ...
+
+
+Moved = Callable[[Batch, int], None]
+"""Called after each batch with it and the newest position of the log that is known of."""
+
+
+def _silent(_batch: Batch, _head: int) -> None:
+    return None
+
+
+async def project(
+    source: Source, store: Store, *, until: int | None = None, moved: Moved = _silent
+) -> None:
+    """Bring a store up to a position; without one, follow for ever.
+
+    Cancel it to stop: a batch that is being written is written to its end. What is held of a
+    transaction that is not whole is left out. Raises OtherLog, ProjectionError, BrokerError.
+    """
+    await _same_log(source, store)
+    flow = _Flow(source, store, moved)
+    switch_s = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    reading = asyncio.ensure_future(flow.read(until))
+    writing = asyncio.ensure_future(flow.write())
+    try:
+        await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+        if reading.done():
+            reading.result()
+            flow.end()
+        await writing
+    finally:
+        sys.setswitchinterval(switch_s)
+        for task in (reading, writing):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def _same_log(source: Source, store: Store) -> None:
+    """Raise OtherLog unless the log holds what the store was last written from."""
+    known = store.progress
+    if not known.position:
+        return
+    _, last = await source.bounds()
+    if last >= known.position:
+        async with contextlib.aclosing(
+            source.chunks(known.position - 1, until=known.position)
+        ) as chunks:
+            async for chunk in chunks:
+                if [digest(message) for message in chunk.messages] == [known.digest]:
+                    return
+    raise OtherLog(store.path, known.position)
+
+
+class _Flow:
+    """One reader and one writer; what is between them is bounded."""
+
+    def __init__(self, source: Source, store: Store, moved: Moved) -> None:
+        self._source = source
+        self._store = store
+        self._moved = moved
+        self._rows = Rows(store.progress.position)
+        self._bytes = 0
+        self._head = 0
+        self._ended = False
+        self._some = asyncio.Event()
+        self._room = asyncio.Event()
+
+    def end(self) -> None:
+        """Have the writer write what is left and return."""
+        self._ended = True
+        self._some.set()
+
+    async def read(self, until: int | None) -> None:
+        """Take in what the log has, while there is room."""
+        after = self._store.progress.position
+        async with contextlib.aclosing(self._source.chunks(after, until=until)) as chunks:
+            async for chunk in chunks:
+                for message in chunk.messages:
+                    self._rows.add(message)
+                    self._bytes += len(message.body)
+                self._head = chunk.head
+                self._some.set()
+                while len(self._rows) >= BATCH_EVENTS_MAX or self._bytes >= BATCH_BYTES_MAX:
+                    self._room.clear()
+                    await self._room.wait()
+
+    async def write(self) -> None:
+        """Write what was taken in, one batch after the other."""
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            began_s = time.monotonic()
+            ended = self._ended  # looked at before what is left is taken
+            batch, head = self._rows.take(), self._head
+            self._bytes = 0
+            self._room.set()
+            if batch is not None:
+                await _to_its_end(self._store, batch, head)
+                self._moved(batch, head)
+            if ended:
+                return
+            if len(self._rows) < BATCH_EVENTS_MAX // 2:
+                await asyncio.sleep(max(0.0, PAUSE_S - (time.monotonic() - began_s)))
+
+
+async def _to_its_end(store: Store, batch: Batch, head: int) -> None:
+    """Write a batch in a thread, and do not leave before the thread does."""
+    work = asyncio.ensure_future(asyncio.to_thread(store.write, batch, head))
+    try:
+        await asyncio.shield(work)
+    finally:
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({work})
+
+
+class Projector:
+    """The one projector of a workspace's tables. Made by `open`; close it with `close()`."""
+
+    def __init__(self, source: Source, hold: Hold, store: Store) -> None:
+        self.store = store
+        self._source = source
+        self._hold = hold
+
+    @classmethod
+    async def open(cls, source: Source, place: Place) -> Projector:
+        """Take the tables, made or migrated. Raises Held, Newer, Unusable."""
+        hold = Hold(place)
+        try:
+            return cls(source, hold, await asyncio.to_thread(Store, place.path))
+        except BaseException:
+            hold.close()
+            raise
+
+    async def run(self, until: int | None = None, moved: Moved = _silent) -> None:
+        """As `project`, saying in the lock file how far it is."""
+
+        def tell(batch: Batch, head: int) -> None:
+            delay_ms = round(time.time() * 1_000 - batch.last.stamp / 1_000_000, 3)
+            known = max(head, batch.position)
+            self._hold.tell(Standing(os.getpid(), batch.position, known, delay_ms))
+            moved(batch, head)
+
+        await project(self._source, self.store, until=until, moved=tell)
+
+    async def close(self) -> None:
+        """Close the tables and let go of them."""
+        await asyncio.to_thread(self.store.close)
+        self._hold.close()
+
+
+async def wait_for(place: Place, position: int, timeout_s: float) -> int:
+    """Wait until a position is projected, by whichever process; returns what is. Raises Behind."""
+    until_s = time.monotonic() + timeout_s
+    while True:
+        standing = place.standing()
+        reached = standing.position if standing is not None else 0
+        if reached >= position:
+            return reached
+        if time.monotonic() >= until_s:
+            raise Behind(position, reached, timeout_s)
+        await asyncio.sleep(POLL_S)

@@ -1,0 +1,309 @@
+"""The tables, in DuckDB: the only module that imports duckdb.
+
+One transaction writes what a batch leads to and the position where it ends; so a process that is
+killed at any point leaves a whole state, and goes on from it. TIMESTAMP columns hold UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+
+from hansard.projections._arrow import chunk, schema, table
+from hansard.projections.errors import Newer, ProjectionError, Unusable
+from hansard.projections.rows import KNOWN_AS, SHAPE, Batch, Problem, Row, digest
+
+MEMORY_MAX = "1GiB"
+"""What DuckDB may hold; beyond it, it writes to a temporary folder beside the file."""
+
+THREADS_MAX = 2
+"""Cores that a batch may use: what else runs on the machine is agents at work."""
+
+WAL_MAX = "256MiB"
+"""From this size on, DuckDB's log is worked into the file: half a second in which no batch is
+written, at 1,000 events a second about every two minutes."""
+
+FAULTS = (duckdb.DataError, duckdb.IntegrityError, duckdb.InvalidInputException)
+"""What DuckDB says of values that it cannot take; all else is about the file or the machine."""
+
+_HERE = Path(__file__).parent
+_NUMBERED = re.compile(r"(?P<number>\d{4})_(?P<name>\w+)\.sql")
+_PROBLEMS = schema(
+    {"position": "integer", "event_index": "integer", "subject": "text", "reason": "text"}
+)
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Up to where the log is projected; `digest` is that of the message there."""
+
+    position: int = 0
+    digest: str = ""
+
+
+class Digest(msgspec.Struct, frozen=True):
+    """A table's rows in short: how many, and what they add up to, in whatever order they stand."""
+
+    rows: int
+    sum: str
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """One step of the schema."""
+
+    number: int
+    name: str
+    sql: str
+
+
+class Store:
+    """One workspace's tables, open for writing or only for reading. Not for two threads at once."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        """Open the file; for writing it is made or migrated. Raises Unusable, Newer."""
+        self.path = path
+        config: dict[str, Any] = {"memory_limit": MEMORY_MAX, "threads": THREADS_MAX}
+        try:
+            self._con = duckdb.connect(path, read_only=read_only, config=config)
+        except duckdb.Error as error:
+            raise Unusable(path, str(error)) from error
+        try:
+            self._run("SET TimeZone = 'UTC'")
+            self._run(f"SET checkpoint_threshold = '{WAL_MAX}'")
+            self._migrate(read_only=read_only)
+            self.progress = self._progress()
+        except BaseException:
+            self._con.close()
+            raise
+
+    def close(self) -> None:
+        """Work DuckDB's log into the file and close it."""
+        self._con.close()
+
+    # ------------------------------------------------------------ writing
+
+    def write(self, batch: Batch, head: int) -> None:
+        """Put a batch and its position into the tables, whole or not at all.
+
+        What was written before is passed over. What DuckDB cannot take becomes a problem, and the
+        rest is written: that costs some twenty trials. Raises ProjectionError (the disk is full,
+        the file is damaged).
+        """
+        done = self.progress.position
+        if batch.position <= done:
+            return
+        rows, chunks, problems = batch.rows, batch.chunks, batch.problems
+        if rows and rows[0][0] <= done:
+            rows = [row for row in rows if row[0] > done]
+            chunks = []
+        problems = [each for each in problems if each.position > done]
+        end = _End(batch.position, batch.last.stamp // 1_000, head, digest(batch.last))
+        fault = self._try(rows, problems, end, chunks)
+        while fault is not None:
+            rows, problem = self._without(rows, fault)
+            problems.append(problem)
+            fault = self._try(rows, problems, end)
+        self.progress = Progress(end.position, end.digest)
+
+    def _try(
+        self,
+        rows: Sequence[Row],
+        problems: Sequence[Problem],
+        end: _End | None,
+        chunks: Sequence[Any] = (),
+    ) -> duckdb.Error | None:
+        """Write rows, and keep them where they have an end; else what is wrong with them."""
+        self._run("BEGIN")
+        ended = False
+        try:
+            self._fill(rows, problems, chunks)
+            if end is not None:
+                self._stand(end)
+                self._run("COMMIT")
+                ended = True
+        except FAULTS as error:
+            return error
+        except duckdb.Error as error:
+            ended = isinstance(error, duckdb.FatalException)
+            raise ProjectionError(f"{str(self.path)!r} cannot be written: {error}") from error
+        finally:
+            if not ended:
+                self._run("ROLLBACK")
+        return None
+
+    def _fill(
+        self, rows: Sequence[Row], problems: Sequence[Problem], chunks: Sequence[Any]
+    ) -> None:
+        if problems:
+            found = [msgspec.structs.astuple(each) for each in problems]
+            self._con.register("problems_found", table([chunk(found, _PROBLEMS)], _PROBLEMS))
+            self._run("INSERT INTO problems SELECT * FROM problems_found")
+        if rows:
+            self._con.register("incoming", table(chunks or [chunk(rows, SHAPE)], SHAPE))
+            types = {row[KNOWN_AS] or "" for row in rows}
+            for filler in _fillers():
+                if filler.concerns(types) and not (filler.forks and not self._forks()):
+                    for statement in filler.statements:
+                        self._con.execute(statement).fetchall()
+
+    def _forks(self) -> bool:
+        """Whether the batch is of forks, too."""
+        return bool(self.all("SELECT 1 FROM ancestry LIMIT 1"))
+
+    def _stand(self, end: _End) -> None:
+        self._con.execute(
+            "UPDATE progress SET position = $1, logged_at = make_timestamp($2), head = $3, "
+            "projected_at = make_timestamp($4), digest = $5",
+            [end.position, end.logged_at, max(end.head, end.position), _now(), end.digest],
+        ).fetchall()
+
+    def _without(self, rows: list[Row], fault: duckdb.Error) -> tuple[list[Row], Problem]:
+        """The rows less the first that cannot be taken, found by trials, and what it was.
+
+        It is kept out of every table but `events`; where that does not help, its commit goes.
+        """
+        good, bad = 0, len(rows)
+        if self._try([], [], None) is not None or not rows:
+            raise ProjectionError(f"{str(self.path)!r} cannot be written: {fault}") from fault
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            failed = self._try(rows[:middle], [], None)
+            if failed is None:
+                good = middle
+            else:
+                bad, fault = middle, failed
+        row, reason = rows[good], str(fault).partition("\n")[0]
+        position, index, stream, known_as = row[0], row[1], row[4], row[KNOWN_AS]
+        if known_as is not None:
+            rest = [*rows[:good], (*row[:KNOWN_AS], None, *row[KNOWN_AS + 1 :]), *rows[bad:]]
+            return rest, Problem(position, index, stream, reason)
+        return [row for row in rows if row[0] != position], Problem(position, None, stream, reason)
+
+    # ------------------------------------------------------------ schema
+
+    def _migrate(self, *, read_only: bool) -> None:
+        """Bring the file to this version's schema. Raises Newer, Unusable."""
+        tables = {name for (name,) in self.all("SELECT table_name FROM duckdb_tables()")}
+        found = 0
+        if "migrations" in tables:
+            found = int(self.all("SELECT coalesce(max(number), 0) FROM migrations")[0][0])
+        elif tables:
+            raise Unusable(self.path, "it holds other tables")
+        known = migrations()
+        if found > len(known):
+            raise Newer(self.path, found, len(known))
+        if read_only and found < len(known):
+            raise Unusable(self.path, f"it has schema {found} of {len(known)} and is only read")
+        for step in known[found:]:
+            self._run("BEGIN")
+            for statement in duckdb.extract_statements(step.sql):
+                self._con.execute(statement).fetchall()
+            self._con.execute(
+                "INSERT INTO migrations VALUES ($1, $2)", [step.number, step.name]
+            ).fetchall()
+            self._run("COMMIT")
+
+    # ------------------------------------------------------------ reading
+
+    def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Every row of an answer. For our own SQL only: nothing bounds what it costs."""
+        return self._con.execute(sql, list(given)).fetchall()
+
+    def tables(self) -> list[str]:
+        """The names of the tables that follow from the log alone."""
+        found = self.all("SELECT table_name FROM duckdb_tables() WHERE NOT temporary ORDER BY 1")
+        return [name for (name,) in found if name not in {"progress", "migrations"}]
+
+    def digests(self) -> dict[str, Digest]:
+        """Each table in short: equal rows, however written, give equal digests. Of `progress` it is
+        where the tables stand.
+        """
+        stands = Digest(1, f"{self.progress.position:x}-{self.progress.digest}")
+        return {**{name: self._digest(name) for name in self.tables()}, "progress": stands}
+
+    def _digest(self, table: str) -> Digest:
+        columns = [name for (name,) in self.all(_COLUMNS_OF, [table])]
+        row = ", ".join(f'"{name}"' for name in columns)
+        halves = ("md5_number_lower", "md5_number_upper")
+        sums = ", ".join(f"coalesce(sum({half}(row({row})::VARCHAR)), 0)" for half in halves)
+        asked = f'SELECT count(*), {sums} FROM "{table}"'  # noqa: S608 -- names of our own schema
+        count, lower, upper = self.all(asked)[0]
+        return Digest(count, f"{int(lower):x}-{int(upper):x}")
+
+    def _progress(self) -> Progress:
+        try:
+            found = self.all("SELECT position, digest FROM progress")
+        except duckdb.Error as error:
+            raise Unusable(self.path, str(error)) from error
+        if len(found) != 1:
+            raise Unusable(self.path, f"its table progress has {len(found)} rows")
+        return Progress(*found[0])
+
+    def _run(self, sql: str) -> None:
+        self._con.execute(sql).fetchall()
+
+
+class _End(msgspec.Struct, frozen=True):
+    """Where a batch ends; times in us since 1970."""
+
+    position: int
+    logged_at: int
+    head: int
+    digest: str
+
+
+_COLUMNS_OF = (
+    "SELECT column_name FROM duckdb_columns() WHERE table_name = $1 AND NOT internal "
+    "ORDER BY column_index"
+)
+
+
+@cache
+def migrations() -> tuple[Migration, ...]:
+    """Every step of the schema, in order."""
+    found: list[Migration] = []
+    for path in sorted((_HERE / "schema").glob("*.sql")):
+        named = _NUMBERED.fullmatch(path.name)
+        if named is None or int(named["number"]) != len(found) + 1:
+            message = f"{path.name} does not follow on migration {len(found)}"
+            raise ValueError(message)
+        found.append(Migration(len(found) + 1, named["name"], path.read_text(encoding="utf-8")))
+    return tuple(found)
+
+
+class _Filler(msgspec.Struct, frozen=True):
+    """A file of `tables/`: the types of events that it is about (its first line), whether only
+    where forks are met (its second), and what it does with them.
+    """
+
+    patterns: tuple[str, ...]
+    forks: bool
+    statements: tuple[Any, ...]
+
+    def concerns(self, types: Iterable[str]) -> bool:
+        """Whether there is anything to do: a statement costs 1 to 5 ms where there is not."""
+        return any(fnmatchcase(tag, pattern) for tag in types for pattern in self.patterns)
+
+
+@cache
+def _fillers() -> tuple[_Filler, ...]:
+    """What fills the tables from a batch, in order."""
+    found: list[_Filler] = []
+    for path in sorted((_HERE / "tables").glob("*.sql")):
+        text = path.read_text(encoding="utf-8")
+        first, second, _ = text.split("\n", 2)
+        patterns = first.removeprefix("-- On: ").split()
+        statements = tuple(duckdb.extract_statements(text))
+        found.append(_Filler(tuple(patterns), second == "-- Where: forks", statements))
+    return tuple(found)
+
+
+def _now() -> int:
+    return int(datetime.now(UTC).timestamp() * 1_000_000)

@@ -1,0 +1,6 @@
+-- On: run.assigned.v1
+INSERT INTO assignments BY NAME
+SELECT run, version, position, happened_at, unnest(from_json(data, '{"experiment": "VARCHAR",
+    "arm": "VARCHAR", "task": "VARCHAR", "trial": "BIGINT"}'))
+FROM batch
+WHERE type = 'run.assigned.v1';

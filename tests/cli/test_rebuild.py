@@ -1,0 +1,132 @@
+"""`hansard rebuild`, and what `status` and `up` say of the tables."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import duckdb
+
+from hansard.projections.place import Hold, Place
+from tests.cli.support import WORKSPACE, Call, Runs
+from tests.cli.test_up import a_run, up
+
+WAIT_S = 20.0
+
+
+def test_rebuild_makes_the_tables_and_compares_them(
+    home: Path, runs: Runs, call: Call, shell: Call
+):
+    """Made anew they are the same; --verify says so with 0; a row that is missing, with 1 and the
+    table's name, and replaces nothing; a file that is no database is made anew.
+    """
+    place = Place.of(home, WORKSPACE)
+    made = call("rebuild", "--json")
+    assert (made.code, made.err) == (0, "")
+    *tables, last = made.lines
+    rows = {line["table"]: line["rows"] for line in tables}
+    assert rows["runs"] >= 5
+    assert last["position"] > 40
+    again = call("rebuild")
+    assert again.code == 0
+    assert f"made {place.path} up to position {last['position']}" in again.out
+    assert call("rebuild", "--verify").out.endswith("are what the log says\n")
+    with duckdb.connect(place.path) as con:
+        con.execute("DELETE FROM steps WHERE run = $1 AND step = 1", [runs.team])
+    compared = call("rebuild", "--verify", "--json")
+    assert compared.code == 1
+    assert compared.lines[-1]["differing"] == ["steps"]
+    assert {line["table"] for line in compared.lines[:-1] if not line["equal"]} == {"steps"}
+    assert "differ from the log: steps" in call("rebuild", "--verify").out
+    place.path.write_bytes(b"damaged" * 1_000)
+    assert call("rebuild", "--verify").code == 2
+    assert shell("rebuild").code == 0
+    assert call("rebuild", "--verify").code == 0
+    place.path.unlink()
+    nothing = call("rebuild", "--verify")
+    assert (nothing.code, nothing.out) == (2, "")
+    assert "there is no such file" in nothing.err
+
+
+def test_rebuild_is_refused_while_somebody_projects(home: Path, runs: Runs, call: Call):
+    """The process is named, and nothing is touched."""
+    call("rebuild")
+    place = Place.of(home, WORKSPACE)
+    hold = Hold(place)
+    for arguments in (["rebuild"], ["rebuild", "--verify"]):
+        refused = call(*arguments)
+        assert (refused.code, refused.out) == (2, "")
+        assert f"process {os.getpid()} projects into" in refused.err
+    hold.close()
+    assert call("rebuild", "--verify").code == 0
+
+
+def test_status_says_how_far_the_tables_are(home: Path, runs: Runs, call: Call):
+    """Position and what is behind it, whether anybody projects, for people and for programs."""
+    call("rebuild")
+    told = call("status", "--json").lines[1]
+    position = told["position"]
+    assert told["projection"] == {
+        "position": position,
+        "behind": 0,
+        "running": False,
+        "pid": None,
+        "delay_ms": None,
+    }
+    assert f"projected   position {position}, up to date (nobody projects" in call("status").out
+    Place.of(home, WORKSPACE).path.unlink()
+    assert call("status", "--json").lines[1]["projection"]["behind"] == position
+
+
+def test_up_projects(tmp_path: Path):
+    """What is recorded while it runs is in the tables; a second one says who projects, goes on all
+    the same, and takes over when the first is gone.
+    """
+    home = tmp_path / "data"
+    place = Place.of(home, "lab")
+    with up(home, "--json", "--durability", "relaxed") as first:
+        assert first.stdout is not None
+        assert json.loads(first.stdout.readline())["kind"] == "up"
+        a_run(home, "lab")
+        _reaches(place, first.pid, 3)
+        with up(home, "--json") as second:
+            assert second.stdout is not None
+            assert json.loads(second.stdout.readline())["kind"] == "up"
+            told = json.loads(second.stdout.readline())
+            assert told["kind"] == "projector"
+            assert f"process {first.pid} projects into" in told["fact"]
+            first.kill()
+            first.wait()
+            a_run(home, "lab")
+            _reaches(place, second.pid, 6)
+            second.terminate()
+            assert second.wait(WAIT_S) == 0
+    with duckdb.connect(place.path, read_only=True) as con:
+        assert con.execute("SELECT count(*) FROM runs").fetchall() == [(2,)]
+
+
+def _reaches(place: Place, pid: int, position: int) -> None:
+    until_s = time.monotonic() + WAIT_S
+    while time.monotonic() < until_s:
+        standing = place.standing()
+        if standing is not None and standing.pid == pid and standing.position >= position:
+            return
+        time.sleep(0.02)
+    message = f"process {pid} did not project position {position}: {place.standing()}"
+    raise AssertionError(message)
+
+
+def test_up_goes_on_where_it_cannot_project(tmp_path: Path):
+    """A file that it cannot use is told with the remedy; the log is held and shown."""
+    home = tmp_path / "data"
+    place = Place.of(home, "lab")
+    place.path.parent.mkdir(parents=True, mode=0o700)
+    place.path.parent.parent.chmod(0o700)
+    place.path.write_bytes(b"no database" * 1_000)
+    with up(home, "--json", "--durability", "relaxed") as process:
+        assert process.stdout is not None
+        lines = [json.loads(process.stdout.readline()) for _ in range(2)]
+        assert [line["kind"] for line in lines] == ["up", "projector"]
+        assert "make it anew with 'hansard rebuild'" in lines[1]["fact"]
+        a_run(home, "lab")
+        assert json.loads(process.stdout.readline())["kind"] == "commit"

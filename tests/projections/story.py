@@ -1,0 +1,185 @@
+"""Real runs of every kind, made with the public client."""
+
+import contextlib
+import warnings
+from typing import Any
+
+from tenacity import wait_none
+
+import hansard
+from hansard.agents.errors import ToolChanged
+from tests.cli.support import make_runs
+
+
+def tell(record: hansard.Record) -> list[str]:
+    """Make them; their ids."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ToolChanged)  # the same tool is written down several times
+        return _tell(record)
+
+
+def _tell(record: hansard.Record) -> list[str]:
+    found = make_runs(record)
+    known = {found.team, found.failed, found.doubt, found.settled, found.forked}
+    forked = _worked(record, run=record.fork(found.team, at="researcher_1@20"))
+    again = _worked(record, run=record.fork(forked))
+    deep = record.fork(again, effects="live", why="to look")
+    _worked(record, run=deep)
+    open_ = _open_at_the_cut(record)
+    _doubts(record)
+    _talks(record)
+    _spends(record)
+    _used(record)
+    record.settle(found.doubt, "sender#1", "did_not_happen", because="nothing was sent")
+    _again(record, found.doubt)
+    made = [run for run, _ in record.runs()]
+    assert {*known, forked, again, deep, *open_} <= set(made)
+    return made
+
+
+def _worked(record: hansard.Record, **options: Any) -> str:
+    """A session of the team's first agent that goes on with calls of its own."""
+    with record.run(agent="researcher_1", role="researcher", **options) as session:
+
+        @session.tool(effects="pure")
+        def more(x: int) -> int:
+            session.usage(input_tokens=3, output_tokens=4.5, cost=0.001)
+            return x
+
+        @session.tool(effects="once", shadow=lambda to: f"shadow of {to}")
+        def send(to: str) -> str:
+            return to
+
+        more(1)
+        send("a")
+        session.message("assistant", "I looked", tokens=4)
+        session.decide("go on?", selected="yes", alternatives=["yes", {"id": "no", "score": 0.5}])
+        session.hand_off("writer", because="done", papers=[1])
+    return session.run
+
+
+def _open_at_the_cut(record: hansard.Record) -> list[str]:
+    """Forks whose parent had an intent open where they were cut, ended in each its own way."""
+    with record.run("cut", agent="a", role="r") as session:
+
+        @session.tool(effects="once")
+        def send(to: str) -> str:
+            return f"sent to {to}"
+
+        send("x")
+    first = record.fork(session.run, at="a@3")
+    record.settle(first, "a#1", "happened", result="it did", because="seen")
+    second = record.fork(session.run, at="a@3", effects="live")
+    record.settle(second, "a#1", "did_not_happen")
+    third = record.fork(second)
+    with record.run(run=third, agent="a", role="r") as session:
+
+        @session.tool(name="send", effects="once")
+        def send_again(to: str) -> str:
+            return f"sent to {to} at last"
+
+        with contextlib.suppress(hansard.HansardError):
+            send_again("x")
+    return [first, second, third]
+
+
+def _doubts(record: hansard.Record) -> None:
+    """A doubt that a retry ends; one that stays."""
+    for effects in ("idempotent", "once"):
+        tries = iter(range(9))
+        with (
+            contextlib.suppress(TimeoutError),
+            record.run("doubts", agent="a", role="r") as session,
+        ):
+
+            @session.tool(effects=effects, attempts=3, wait=wait_none())
+            def slow(x: int, tries: Any = None) -> int:
+                return _slow(x)
+
+            def _slow(x: int, tries: Any = tries) -> int:
+                if next(tries) < 1:
+                    message = "no answer"
+                    raise TimeoutError(message)
+                return x
+
+            slow(1)
+
+
+def _talks(record: hansard.Record) -> None:
+    """A conversation of two runs with messages of every form."""
+    for text in ("hi", "and?"):
+        with record.run("talk", agent="bot", role="assistant", conversation="user/7") as session:
+            session.message("system", "", tokens=0)
+            session.message("user", text, name="ann")
+            calls = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+            session.message("assistant", None, tool_calls=calls)
+            session.message("tool", '"quoted"', tool_call_id="c1")
+            session.message("assistant", [{"type": "text", "text": "so\x00 é 漢"}], tokens=9)
+            session.message("assistant", "x" * 100_000)
+            session.resource("file:///a b", "write")
+
+
+def _spends(record: hansard.Record) -> None:
+    """A budget over two agents that ends the second."""
+    run = None
+    for agent in ("ada", "bob/%2F"):
+        with (
+            contextlib.suppress(hansard.Blocked),
+            record.run(
+                "spending", run=run, agent=agent, role="r/ü", gate=[hansard.budget("few", 2)]
+            ) as session,
+        ):
+            run = session.run
+
+            @session.tool(effects="pure")
+            def work(x: str) -> str:
+                return x
+
+            for name in "abc"[: 1 if agent == "ada" else 3]:
+                work(name)
+
+
+def _used(record: hansard.Record) -> None:
+    """Tools that fail, stop in the middle of a stream, and nest."""
+    with (
+        contextlib.suppress(ZeroDivisionError),
+        record.run("used", agent="a" * 200, role="r", labels={"é": "$ %"}) as session,
+    ):
+
+        @session.tool(effects="composite")
+        def outer(n: int) -> int:
+            return int(inner(n)) + int(inner(n + 1))
+
+        @session.tool(effects="composite")
+        def inner(n: int) -> int:
+            return int(leaf(n))
+
+        @session.tool(effects="pure")
+        def leaf(n: int) -> int:
+            session.usage(input_tokens=10 * n, thoughts=1)
+            return n
+
+        @session.tool(effects="pure")
+        def items(n: int) -> Any:
+            yield from range(n)
+
+        @session.tool(effects="once", safe_errors=(ZeroDivisionError,))
+        def bad(n: int) -> float:
+            return 1 / n
+
+        outer(1)
+        assert list(items(3)) == [0, 1, 2]
+        next(iter(items(5)))
+        session.gather(lambda: leaf(7), lambda: outer(8))
+        bad(0)
+
+
+def _again(record: hansard.Record, run: str) -> None:
+    """A run in which a step was not done, resumed: it is done now."""
+    with record.run(run=run, agent="sender", role="sender") as session:
+
+        @session.tool
+        def send(to: str) -> str:
+            return "now"
+
+        send("x@example.org")

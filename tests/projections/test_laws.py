@@ -1,0 +1,140 @@
+"""Laws: tables are what the domain folds, whatever happened, wherever batches end."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hansard.domain import agent, run
+from hansard.domain.ids import AgentStream, Life
+from hansard.projections.store import Store
+from tests.conftest import ROUNDS
+from tests.domain.strategies import (
+    agent_commands,
+    agent_histories,
+    happened,
+    run_commands,
+    run_histories,
+)
+from tests.projections.support import (
+    Messages,
+    check_agent,
+    check_facts,
+    check_life,
+    check_steps,
+    fill,
+    some_borders,
+)
+
+EXAMPLES = max(10, min(ROUNDS * 2, 400))
+"""Each example is some ten batches, of some 60 ms."""
+
+_numbers = itertools.count(1)
+
+
+class Shared:
+    """One store for all examples: each writes runs of its own at its end."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.messages = Messages()
+
+    def news(self, since: int, borders: list[int]) -> None:
+        """Write what was added since a position."""
+        fill(self.store, self.messages.all[since:], borders)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """A store that stays open for a module's examples."""
+    store = Store(tmp_path_factory.mktemp("laws") / "t.duckdb")
+    yield Shared(store)
+    store.close()
+
+
+sizes = st.lists(st.integers(1, 4), min_size=1, max_size=8)
+"""Events a commit, in turn."""
+
+
+def _append(messages: Messages, stream, after, events, counts) -> None:
+    """Append a history as commits of some events each."""
+    rest, turn = list(events), itertools.cycle(counts)
+    while rest:
+        count = next(turn)
+        messages.add(stream, after + 1, rest[:count])
+        after += len(rest[:count])
+        rest = rest[count:]
+
+
+@given(events=agent_histories, life=run_histories, counts=sizes, seed=st.integers(0, 2**32))
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+def test_tables_are_what_the_domain_folds(shared, events, life, counts, seed):
+    """Whatever a decider lets happen to an agent and to a run's life: the rows say what the fold
+    says, with random commits and random batches.
+    """
+    name, since = f"run {next(_numbers)}", shared.messages.position
+    _append(shared.messages, Life(name), 0, life, counts)
+    _append(shared.messages, AgentStream(name, "writer", "ada"), 0, events, counts)
+    shared.news(since, some_borders(shared.messages.all[since:], seed))
+    state = agent.fold(agent.initial(), events)
+    check_agent(shared.store, name, state)
+    check_steps(shared.store, name, state)
+    check_facts(shared.store, name, state)
+    check_life(shared.store, name, run.fold(run.initial(), life))
+
+
+@given(
+    events=agent_histories,
+    life=run_histories,
+    more=st.lists(st.lists(agent_commands, min_size=1, max_size=12), min_size=1, max_size=3),
+    lives=st.lists(st.lists(run_commands, max_size=4), min_size=3, max_size=3),
+    cuts=st.lists(st.floats(0, 1), min_size=6, max_size=6),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+def test_forks_of_forks_are_what_the_domain_folds(shared, events, life, more, lives, cuts, seed):
+    """A fork's rows hold what happened in it, on top of what its parents' streams held at its cut:
+    at any cut, over several forks, while the parents go on.
+    """
+    since, name = shared.messages.position, f"run {next(_numbers)}"
+    messages = shared.messages
+    _append(messages, Life(name), 0, life, [2])
+    _append(messages, AgentStream(name, "writer", "ada"), 0, events, [2])
+    checks = []
+    for depth, commands in enumerate(more):
+        parent, name = name, f"run {next(_numbers)}"
+        cut = max(1, round(cuts[2 * depth] * len(events)))
+        life_cut = max(1, round(cuts[2 * depth + 1] * len(life)))
+        at = {"life": life_cut, "agent/writer/ada": cut}
+        forked = run.RunForked(parent=parent, at=at, labels={"depth": str(depth)})
+        before, lived = events[:cut], life[:life_cut]
+        state = agent.fold(agent.initial(), before)
+        went_on = happened(commands, state, agent.fold, agent.decide)
+        other = happened(
+            [agent.Leave("cancelled")],
+            agent.fold(agent.initial(), events),
+            agent.fold,
+            agent.decide,
+        )
+        messages.add(Life(name), life_cut + 1, [forked])
+        _append(messages, AgentStream(parent, "writer", "ada"), len(events), other, [1])
+        _append(messages, AgentStream(name, "writer", "ada"), cut, went_on, [1])
+        lived = [*lived, forked]
+        ended = happened(lives[depth], run.fold(run.initial(), lived), run.fold, run.decide)
+        ended = [event for event in ended if not isinstance(event, run.RunForked)]
+        _append(messages, Life(name), len(lived), ended, [1])
+        life = [*lived, *ended]
+        events = [*before, *went_on]
+        checks.append((name, cut, life_cut, events, life))
+    shared.news(since, some_borders(messages.all[since:], seed))
+    for run_name, cut, life_cut, told, lived in checks:
+        state = agent.fold(agent.initial(), told)
+        last = run_name == checks[-1][0]
+        if len(told) > cut:
+            if last:
+                check_agent(shared.store, run_name, state)
+            check_steps(shared.store, run_name, state, cut)
+        check_facts(shared.store, run_name, state, cut)
+        check_life(shared.store, run_name, run.fold(run.initial(), lived), life_cut)

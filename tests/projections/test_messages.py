@@ -1,0 +1,386 @@
+"""What a message leads to: golden events of every type, and what is not as Hansard writes it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hansard.bus import codec
+from hansard.bus.codec import record
+from hansard.bus.log import Origin
+from hansard.domain import agent, budget, conversation, run, steps
+from hansard.domain.errors import Corrupt
+from hansard.domain.events import REGISTRY, Recorded, Tx
+from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+from hansard.projections.rows import Rows
+from hansard.projections.store import Store
+from tests.projections.support import Messages, digests, fill, selected, write
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "events"
+LIFE, ADA = Life("r"), AgentStream("r", "writer", "ada")
+STARTED = run.RunStarted(workflow="w")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Empty tables."""
+    made = Store(tmp_path / "t.duckdb")
+    yield made
+    made.close()
+
+
+def recorded(tag: str, data: bytes, **fields: Any) -> Recorded:
+    """An event as it may stand in a body."""
+    return Recorded(tag, "e", msgspec.Raw(data), **fields)
+
+
+def _golden() -> list[tuple[StreamId, Recorded]]:
+    """Every golden event in the stream it belongs to, those of a step after its request."""
+    where: dict[str, StreamId] = {
+        agent.__name__: ADA,
+        steps.__name__: ADA,
+        run.__name__: LIFE,
+        budget.__name__: Board("r", "budget"),
+        conversation.__name__: Lasting("conversation", "c"),
+    }
+    files = sorted(
+        GOLDEN.iterdir(), key=lambda path: (path.name[:13] != "step.requeste", path.name)
+    )
+    found = []
+    for path in files:
+        tag = path.name.removesuffix(".json").rpartition(".")[0]
+        golden = Recorded(tag, path.name, msgspec.Raw(path.read_bytes()))
+        found.append((where[REGISTRY[tag].__module__], golden))
+    return found
+
+
+def golden_messages() -> Messages:
+    """The golden events as a log, one a commit."""
+    messages, versions = Messages(), dict[StreamId, int]()
+    for stream, golden in _golden():
+        versions[stream] = versions.get(stream, 0) + 1
+        messages.add(stream, versions[stream], [golden])
+    return messages
+
+
+def test_golden_events_of_every_type_are_projected(store: Store, tmp_path: Path):
+    """No type and no field of the storage format is a problem; each stands in `events` byte for
+    byte; one batch or one a message, the tables are the same.
+    """
+    messages = golden_messages()
+    fill(store, messages.all)
+    assert selected(store, "problems") == []
+    told = {row["id"]: row for row in selected(store, "events")}
+    assert {name: row["data"] for name, row in told.items()} == {
+        golden.id: str(golden.data, "utf-8") for _, golden in _golden()
+    }
+    assert {row["type"] for row in told.values()} == set(REGISTRY)
+    assert all(row["known_as"] == row["type"] for row in told.values())
+    borders = range(1, messages.position)
+    assert digests(tmp_path / "each.duckdb", messages.all, borders) == store.digests()
+
+
+TABLES = {
+    "agent.handed_off.v1": "handoffs",
+    "checkpoint.saved.v1": "checkpoints",
+    "conversation.run_joined.v1": "conversations",
+    "decision.made.v1": "decisions",
+    "message.added.v1": "messages",
+    "resource.accessed.v1": "resources",
+    "run.assigned.v1": "assignments",
+    "run.scored.v1": "outcomes",
+    "step.attempted.v1": "attempts",
+    "step.blocked.v1": "policies",
+    "step.settled.v1": "settlements",
+    "tool.declared.v1": "tools",
+}
+
+
+ELSEWHERE = {"content", "name", "tool_call_id"}
+"""Of messages whose content is no text, or that answer a call: the story has them."""
+
+
+@pytest.mark.parametrize("tag", sorted(TABLES))
+def test_a_fact_is_a_row(tag: str, store: Store):
+    """Each golden event of a type that has a table of its own is at least one row of it, and every
+    column has a value in some row.
+    """
+    fill(store, golden_messages().all)
+    rows = selected(store, TABLES[tag])
+    positions = {row["position"] for row in rows}
+    assert len(positions) == len(list(GOLDEN.glob(f"{tag}.*.json")))
+    for column in rows[0].keys() - ELSEWHERE:
+        assert any(row[column] is not None for row in rows), column
+
+
+GOOD = b'{"id":"c","version":1,"at":"2026-01-01T00:00:00Z","actor":{"agent":"a"},"events":%s}'
+EVENT = b'[{"type":"run.started.v1","id":"e","data":{"workflow":"w"}}]'
+
+NO_COMMITS = {
+    "no JSON": ("hansard.lab.run.r.life.1", b"\x1b[31m", "not a commit"),
+    "empty": ("hansard.lab.run.r.life.1", b"", "not a commit"),
+    "cut": ("hansard.lab.run.r.life.1", (GOOD % EVENT)[:-9], "not a commit"),
+    "no UTF-8 in a field": (
+        "hansard.lab.run.r.life.1",
+        (GOOD % EVENT).replace(b'"c"', b'"\xff"'),
+        "not a commit",
+    ),
+    "no UTF-8 in data": (
+        "hansard.lab.run.r.life.1",
+        GOOD % EVENT.replace(b'"w"', b'"\xff"'),
+        "not UTF-8",
+    ),
+    "lone surrogate": (
+        "hansard.lab.run.r.life.1",
+        GOOD % EVENT.replace(b'"w"', b'"\\ud800"'),
+        "not a commit",
+    ),
+    "another version": ("hansard.lab.run.r.life.2", GOOD % EVENT, "its body says version 1"),
+    "no events": ("hansard.lab.run.r.life.1", GOOD % b"[]", "has no events"),
+    "no stream": ("hansard.lab.run.r.1", GOOD % EVENT, "is not the subject of a stream"),
+    "no version": ("hansard.lab.run.r.life.x", GOOD % EVENT, "invalid literal"),
+    "digest": ("hansard.lab.run.r.agent.r.==" + "0" * 64 + ".1", GOOD % EVENT, "behind a digest"),
+    "huge version": (
+        f"hansard.lab.run.r.life.{2**63}",
+        (GOOD % EVENT).replace(b'"version":1', b'"version":%d' % 2**63),
+        "too large",
+    ),
+    "huge epoch": (
+        "hansard.lab.run.r.life.1",
+        (GOOD % EVENT).replace(b'"at"', b'"epoch":-%d,"at"' % 2**64),
+        "too large",
+    ),
+    "deep": (
+        "hansard.lab.run.r.life.1",
+        GOOD % EVENT.replace(b'"w"', b"[" * 100_000 + b"]" * 100_000),
+        "not a commit",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", sorted(NO_COMMITS))
+def test_what_is_no_commit_is_a_problem_and_stops_nothing(case: str, store: Store):
+    """It stands in `problems` and nowhere else; what comes before and after it is projected."""
+    subject, body, reason = NO_COMMITS[case]
+    messages = Messages()
+    messages.add(Life("before"), 1, [STARTED])
+    messages.raw(subject, body)
+    messages.add(Life("after"), 1, [STARTED])
+    fill(store, messages.all)
+    [problem] = selected(store, "problems")
+    assert (problem["position"], problem["event_index"]) == (2, None)
+    assert reason in problem["reason"]
+    assert problem["subject"] == subject
+    assert [row["position"] for row in selected(store, "events")] == [1, 3]
+    assert {row["run"] for row in selected(store, "runs")} == {"before", "after"}
+    assert store.progress.position == 3
+
+
+def test_a_bad_header_is_a_problem(store: Store):
+    """A commit that says it is a copy, but not of what, is no commit as Hansard writes it."""
+    messages = Messages()
+    good = messages.add(LIFE, 1, [STARTED])
+    messages.all.clear()
+    messages.raw(good.subject, good.body, fault=Corrupt("header Hansard-Origin", "no origin"))
+    fill(store, messages.all)
+    assert [row["reason"] for row in selected(store, "problems")] == ["no origin"]
+    assert selected(store, "events") == []
+
+
+UNSOUND: dict[str, tuple[StreamId, Recorded]] = {
+    "wrong type": (LIFE, recorded("run.started.v1", b'{"workflow":7}')),
+    "not an object": (LIFE, recorded("run.started.v1", b"[]")),
+    "a field is missing": (ADA, recorded("step.requested.v1", b'{"step":1}')),
+    "wrong stream": (ADA, record(STARTED, "e")),
+    "a step in a life": (LIFE, recorded("step.blocked.v1", b'{"step":1,"rule":"r","reason":"x"}')),
+    "a number that no column holds": (
+        ADA,
+        recorded("step.blocked.v1", b'{"step":%d,"rule":"r","reason":"x"}' % 2**70),
+    ),
+    "a vector that no column holds": (
+        Life("new"),
+        recorded("run.forked.v1", b'{"parent":"r","at":{"life":%d}}' % 2**70),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", sorted(UNSOUND))
+def test_an_event_that_is_not_what_its_type_says_stays_in_events(case: str, store: Store):
+    """It is a row of `events`, a problem, and in no other table."""
+    stream, bad = UNSOUND[case]
+    messages = Messages()
+    messages.add(LIFE, 1, [STARTED])
+    messages.add(
+        ADA,
+        1,
+        [
+            agent.SessionBegan(
+                epoch=1, agent="ada", role="writer", server_version="1", protocol_version="1"
+            )
+        ],
+    )
+    before = {name for name in store.tables() if name not in {"events", "problems"}}
+    fill(store, messages.all)
+    stood = {name: digest for name, digest in store.digests().items() if name in before}
+    messages.add(stream, 2, [bad])
+    fill(store, messages.all)
+    [problem] = selected(store, "problems")
+    assert (problem["position"], problem["event_index"]) == (3, 0)
+    [row] = selected(store, "events", "position = 3")
+    assert (row["type"], row["known_as"]) == (bad.type, None)
+    assert row["data"] == str(bad.data, "utf-8")
+    unchanged = {name: digest for name, digest in store.digests().items() if name in before}
+    assert {n for n in before if stood[n] != unchanged[n]} <= {"agents", "runs"}
+
+
+def test_many_bad_among_many_good(store: Store, tmp_path: Path):
+    """Each of them is found, wherever it stands, and all else is there."""
+    messages = Messages()
+    bad = recorded("step.blocked.v1", b'{"step":%d,"rule":"r","reason":"x"}' % 2**70)
+    good = recorded("step.blocked.v1", b'{"step":7,"rule":"r","reason":"x"}')
+    for number in range(60):
+        events = [good, bad] if number % 20 == 3 else [good]
+        messages.add(AgentStream(f"run {number}", "r", "a"), 1, events)
+    fill(store, messages.all)
+    assert [row["position"] for row in selected(store, "problems")] == [4, 24, 44]
+    assert store.all("SELECT count(*) FROM events")[0][0] == 63
+    assert store.all("SELECT count(*) FROM policies")[0][0] == 60
+    other = digests(tmp_path / "o.duckdb", messages.all, range(7, 60, 7))
+    assert {n: d for n, d in other.items() if n != "problems"} == {
+        n: d for n, d in store.digests().items() if n != "problems"
+    }
+
+
+def test_events_of_a_newer_version_stay(store: Store):
+    """A type that is not known, or encrypted data, is kept in `events` and is no problem."""
+    messages = Messages()
+    sealed = b'[{"type":"run.started.v1","id":"e","data":"x","enc":{"key":"k","alg":"A256GCM"}}]'
+    messages.add(LIFE, 1, [recorded("run.dreamt.v9", b'{"x": 1.0}'), STARTED])
+    messages.raw("hansard.lab.run.q.life.1", GOOD % sealed)
+    messages.raw("hansard.lab.prompt.p.1", GOOD % EVENT.replace(b"run.started", b"prompt.kept"))
+    fill(store, messages.all)
+    assert selected(store, "problems") == []
+    rows = selected(store, "events", "known_as IS NULL")
+    assert [(row["type"], row["data"]) for row in rows] == [
+        ("run.dreamt.v9", '{"x": 1.0}'),
+        ("run.started.v1", '"x"'),
+        ("prompt.kept.v1", '{"workflow":"w"}'),
+    ]
+    assert [row["run"] for row in selected(store, "runs")] == ["r"]
+
+
+def test_an_old_event_is_lifted(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """Tables have today's form of it, `events` what was recorded, and a fork inherits it lifted."""
+    lift = lambda data: ("run.started.v1", {"workflow": data["name"]})  # noqa: E731 -- used once, right below
+    monkeypatch.setitem(codec.UPCASTERS, "run.began.v0", lift)
+    messages = Messages()
+    messages.add(LIFE, 1, [recorded("run.began.v0", b'{"name":"old"}')])
+    messages.add(Life("fork"), 2, [run.RunForked(parent="r", at={"life": 1})])
+    fill(store, messages.all)
+    row = selected(store, "events")[0]
+    assert (row["type"], row["known_as"]) == ("run.began.v0", "run.started.v1")
+    assert (row["data"], row["lifted"]) == ('{"name":"old"}', '{"workflow":"old"}')
+    assert {row["workflow"] for row in selected(store, "runs")} == {"old"}
+
+
+@pytest.mark.parametrize(
+    ("claimed", "origin", "expected"),
+    [
+        ("2025-10-31T07:34:59.455989", None, "2025-10-31 07:34:59.455989"),
+        ("2025-10-31T07:34:59.455989+02:00", None, "2025-10-31 05:34:59.455989"),
+        ("2025-10-31", None, "2025-10-31 00:00:00"),
+        ("last week", None, None),
+        ("0001-01-01T00:00:00+23:00", None, None),
+        ("last week", "2025-01-02T03:04:05.123456789Z", "2025-01-02 03:04:05.123456"),
+        (None, "2025-01-02T03:04:05.123456789Z", "2025-01-02 03:04:05.123456"),
+        (None, "never", None),
+        (None, None, None),
+    ],
+)
+def test_when_it_happened_is_known_as_well_as_can_be(store: Store, claimed, origin, expected):
+    """What the source claims (naive: as UTC), else the log it was copied from, else the log."""
+    messages = Messages()
+    event = recorded("run.started.v1", b'{"workflow":"w"}', occurred_at=claimed)
+    copied = Origin("far", 7, origin) if origin else None
+    messages.add(LIFE, 1, [event], origin=copied)
+    fill(store, messages.all)
+    [row] = selected(store, "events")
+    assert str(row["happened_at"]) == (expected or str(row["logged_at"]))
+    assert row["occurred_at"] == claimed
+    assert (row["origin_log"], row["origin_position"]) == (("far", 7) if origin else (None, None))
+    assert str(row["written_at"]) == "2026-01-01 00:00:00"
+
+
+def test_no_batch_ends_inside_a_transaction():
+    """Its commits are held until the last is there; one that will never be whole holds up nothing
+    that follows it.
+    """
+    messages, rows = Messages(), Rows()
+    for index in range(3):
+        messages.add(Life(f"r{index}"), 1, [STARTED], tx=Tx("t", index, 3))
+    messages.add(Life("cut"), 1, [STARTED], tx=Tx("u", 0, 2))
+    messages.add(Life("next"), 1, [STARTED])
+    taken = []
+    for message in messages.all:
+        rows.add(message)
+        batch = rows.take()
+        taken.append(batch.position if batch else None)
+    assert taken == [None, None, 3, None, 5]
+
+
+def test_a_transaction_that_never_ends_is_held_only_so_long():
+    """A claim of a million commits does not hold up the log, nor fill the memory."""
+    messages, rows = Messages(), Rows()
+    for index in range(1_001):
+        messages.add(Life(f"r{index}"), 1, [STARTED], tx=Tx("t", index, 1_000_000))
+        rows.add(messages.all[-1])
+    batch = rows.take()
+    assert batch is not None
+    assert batch.position == 1_000
+
+
+def test_what_is_delivered_again_changes_nothing(store: Store):
+    """The same messages, all or the last of them, from the log or from the batch."""
+    messages = golden_messages()
+    fill(store, messages.all)
+    before = store.digests()
+    for since in (0, messages.position // 2):
+        rows = Rows(0)
+        for message in messages.all[since:]:
+            rows.add(message)
+            rows.add(message)
+        write(store, rows)
+    assert store.digests() == before
+    rows = Rows(0)
+    for message in [*messages.all, messages.add(Life("new"), 1, [STARTED])]:
+        rows.add(message)
+    write(store, rows)
+    assert store.all("SELECT count(*) FROM events")[0][0] == messages.position
+    assert store.all("SELECT count(*) FROM runs WHERE run = 'new'")[0][0] == 1
+
+
+@pytest.mark.parametrize("borders", [[], [1, 2, 3]])
+def test_the_newest_assignment_counts_whole(store: Store, borders):
+    """What it leaves out is not filled up from an older one, whether they share a batch or not."""
+    messages = Messages()
+    messages.add(LIFE, 1, [STARTED])
+    messages.add(LIFE, 2, [run.RunAssigned(experiment="e", arm="a", task="t", trial=3)])
+    messages.add(LIFE, 3, [run.RunAssigned(experiment="e")])
+    fill(store, messages.all, borders)
+    [row] = selected(store, "runs")
+    assert (row["experiment"], row["arm"], row["task"], row["trial"]) == ("e", None, None, None)
+
+
+@pytest.mark.parametrize("borders", [[], [1, 2, 3, 4, 5]])
+def test_a_fork_sees_no_more_of_a_grandparent_than_both_cuts_allow(store: Store, borders):
+    """A fork of a fork, cut below where its parent was cut: what came later is not inherited."""
+    messages = Messages()
+    messages.add(LIFE, 1, [STARTED])
+    messages.add(LIFE, 2, [run.RunAssigned(experiment="e", arm="late")])
+    messages.add(Life("child"), 3, [run.RunForked(parent="r", at={"life": 2})])
+    messages.add(Life("grandchild"), 2, [run.RunForked(parent="child", at={"life": 1})])
+    fill(store, messages.all, borders)
+    arms = {row["run"]: row["arm"] for row in selected(store, "runs")}
+    assert arms == {"r": "late", "child": "late", "grandchild": None}

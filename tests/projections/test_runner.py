@@ -1,0 +1,305 @@
+"""The projector on a real broker: it follows, survives, notices another log, and shares nothing."""
+
+import asyncio
+import itertools
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.domain import agent, run, steps
+from hansard.domain.events import Commit
+from hansard.domain.ids import AgentStream, Life, StreamId
+from hansard.projections.errors import Held, OtherLog
+from hansard.projections.place import Place
+from hansard.projections.rebuild import rebuild, verify
+from hansard.projections.runner import Projector, project, wait_for
+from hansard.projections.store import Store
+from tests.cli.planting import commit, options, plant, publish_raw
+from tests.projections.support import WORKSPACE
+
+ROOT = Path(__file__).parents[2]
+WAIT_S = 20.0
+_numbers = itertools.count(1)
+
+
+def a_run(record: hansard.Record, calls: int = 2) -> str:
+    """A small run."""
+    with record.run("w", agent="a", role="r") as session:
+
+        @session.tool(effects="once")
+        def send(x: int) -> int:
+            return x
+
+        for number in range(calls):
+            send(number)
+            session.message("assistant", f"sent {number}")
+    return session.run
+
+
+@pytest.fixture
+def workspace(home: Path, record: hansard.Record) -> str:
+    """A workspace that nobody has used."""
+    name = f"p{next(_numbers)}-{os.getpid()}"
+    hansard.connect(name, data_dir=home).close()
+    return name
+
+
+@asynccontextmanager
+async def source(home: Path, workspace: str = WORKSPACE):
+    """A raw workspace."""
+    raw = await RawWorkspace.open(options(home), workspace)
+    try:
+        yield raw
+    finally:
+        await raw.close()
+
+
+@asynccontextmanager
+async def running(home: Path, workspace: str):
+    """A projector that follows."""
+    async with source(home, workspace) as raw:
+        projector = await Projector.open(raw, Place.of(home, workspace))
+        task = asyncio.ensure_future(projector.run())
+        try:
+            yield projector, task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await projector.close()
+
+
+async def head_of(home: Path, workspace: str) -> int:
+    """The newest position."""
+    async with source(home, workspace) as raw:
+        return (await raw.bounds())[1]
+
+
+async def test_it_follows_the_log(home: Path, workspace: str):
+    """What is recorded meanwhile is in the tables soon after; wait_for tells when; what follows
+    from the log alone is what a rebuild makes.
+    """
+    place, reached = Place.of(home, workspace), 0
+    async with running(home, workspace) as (projector, _):
+        for _ in range(3):
+            found = await asyncio.to_thread(_recorded, home, workspace)
+            reached = await wait_for(place, await head_of(home, workspace), WAIT_S)
+            assert reached == projector.store.progress.position
+            assert projector.store.all("SELECT count(*) FROM runs WHERE run = $1", [found]) == [
+                (1,)
+            ]
+        standing = place.standing()
+        assert standing is not None
+        assert (standing.pid, standing.position, standing.running) == (os.getpid(), reached, True)
+        assert standing.head >= reached
+        assert standing.delay_ms is not None
+        assert 0 < standing.delay_ms < WAIT_S * 1_000
+        with pytest.raises(Held, match=f"process {os.getpid()}"):
+            async with running(home, workspace):
+                pass
+    async with source(home, workspace) as raw:
+        compared = await verify(raw, place, lambda _done, _total: None)
+    assert (compared.position, compared.differing) == (reached, [])
+    assert not place.fresh.exists()
+
+
+def _recorded(home: Path, workspace: str) -> str:
+    with hansard.connect(workspace, data_dir=home) as record:
+        return a_run(record)
+
+
+async def test_it_goes_on_where_it_stood(home: Path, workspace: str):
+    """Stopped and started again, in batches of any size: nothing is lost or double."""
+    place = Place.of(home, workspace)
+    for _ in range(3):
+        await asyncio.to_thread(_recorded, home, workspace)
+        async with running(home, workspace):
+            await wait_for(place, await head_of(home, workspace), WAIT_S)
+    async with source(home, workspace) as raw:
+        assert (await verify(raw, place, lambda _done, _total: None)).differing == []
+
+
+async def test_a_reconnect_leaves_no_trace(home: Path, workspace: str):
+    """Connections that break in the middle of reading: no gap, no repeat."""
+    place = Place.of(home, workspace)
+    await asyncio.to_thread(_many, home, workspace, 0, 300)
+    async with source(home, workspace) as raw:
+        store = await asyncio.to_thread(Store, place.path.parent / "broken.duckdb")
+
+        def moved(*_: object) -> None:
+            transport = raw._broker._nc._transport
+            if transport is not None:
+                transport.close()
+
+        until = (await raw.bounds())[1]
+        await asyncio.wait_for(project(raw, store, until=until, moved=moved), WAIT_S)
+        found = store.digests()
+        store.close()
+        made = await rebuild(raw, place, lambda _done, _total: None)
+    assert found == made.tables
+
+
+def _many(home: Path, workspace: str, since: int, count: int) -> None:
+    """Many commits, planted: runs with an agent, a step and what came of it."""
+    planted: list[tuple[StreamId, Commit]] = []
+    for number in range(since, since + count):
+        name = f"run {number}"
+        who = AgentStream(name, "writer", "ada")
+        began = agent.SessionBegan(
+            epoch=1, agent="ada", role="writer", server_version="1", protocol_version="1"
+        )
+        asked = steps.StepRequested(
+            step=1, tool="t", effects=steps.Effects.ONCE, arguments=RAW, call="c", fingerprint="f"
+        )
+        planted += [
+            (Life(name), commit(1, run.RunStarted(workflow="w"))),
+            (who, commit(1, began, asked)),
+            (who, commit(3, steps.StepInDoubt(step=1, error=steps.Failure("E", "x" * number)))),
+            (
+                who,
+                commit(4, steps.StepCompleted(step=1, result=RAW, digest="d", usage={"cost": 0.1})),
+            ),
+            (Life(name), commit(2, run.RunCompleted())),
+        ]
+    plant(home, workspace, *planted)
+
+
+RAW = steps.NULL
+
+
+async def test_another_log_is_noticed(home: Path, workspace: str, tmp_path: Path):
+    """Tables of one log are not gone on with from another, be it shorter or longer."""
+    place = Place(tmp_path / "t.duckdb")
+    await asyncio.to_thread(_many, home, workspace, 0, 5)
+    async with source(home, workspace) as raw:
+        store = await asyncio.to_thread(Store, place.path)
+        await project(raw, store, until=20)
+        for length in (2, 9):
+            other = f"o{length}-{workspace}"
+            await asyncio.to_thread(
+                lambda name: hansard.connect(name, data_dir=home).close(), other
+            )
+            await asyncio.to_thread(_many, home, other, 100, length)
+            async with source(home, other) as another:
+                with pytest.raises(OtherLog, match="position 20 does not hold the message"):
+                    await project(another, store)
+        assert store.progress.position == 20
+        store.close()
+
+
+async def test_what_cannot_be_written_stops_it_with_the_reason(
+    home: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
+):
+    """A projector whose store fails ends with that error, and lets go."""
+    await asyncio.to_thread(_many, home, workspace, 0, 3)
+
+    def fails(*_: object) -> None:
+        message = "no space left"
+        raise OSError(message)
+
+    async with running(home, workspace) as (projector, task):
+        monkeypatch.setattr(projector.store, "write", fails)
+        with pytest.raises(OSError, match="no space left"):
+            await asyncio.wait_for(task, WAIT_S)
+    async with running(home, workspace) as (projector, task):
+        await wait_for(Place.of(home, workspace), 15, WAIT_S)
+
+
+async def test_a_planted_message_stops_nothing(home: Path, workspace: str):
+    """What is no commit is a problem in the live tables, too."""
+    async with running(home, workspace) as (projector, _):
+        await asyncio.to_thread(
+            publish_raw, home, (f"hansard.{workspace}.run.r.life.7", b"\xff no commit")
+        )
+        await asyncio.to_thread(_many, home, workspace, 0, 1)
+        await wait_for(Place.of(home, workspace), 6, WAIT_S)
+        assert projector.store.all("SELECT position FROM problems") == [(1,)]
+        assert projector.store.all("SELECT count(*) FROM runs") == [(1,)]
+
+
+async def test_a_rebuild_that_is_killed_leaves_the_old_tables(home: Path, workspace: str):
+    """What it had made is thrown away by the next one."""
+    place = Place.of(home, workspace)
+    await asyncio.to_thread(_many, home, workspace, 0, 3)
+    async with source(home, workspace) as raw:
+        first = await rebuild(raw, place, lambda _done, _total: None)
+        place.fresh.write_bytes(b"half a database")
+        place.fresh.with_name(place.fresh.name + ".wal").write_bytes(b"half a log")
+        seen: list[tuple[int, int]] = []
+        again = await rebuild(raw, place, lambda done, total: seen.append((done, total)))
+    assert again == first
+    assert seen[-1] == (15, 15)
+    assert sorted(path.name for path in place.path.parent.glob(f"{workspace}*")) == [
+        f"{workspace}.duckdb",
+        f"{workspace}.lock",
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+async def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evidence):
+    """SIGKILL at random moments while the log grows, again and again: in the end every table is
+    what a clean rebuild makes.
+    """
+    place, kills = Place.of(home, workspace), rounds(5, 50)
+    chance = random.Random(20_261_121)
+    stop = threading.Event()
+    planted = threading.Thread(target=_load, args=(home, workspace, stop))
+    planted.start()
+    moved, seen = 0, 0
+    try:
+        for _ in range(kills):
+            child = _start(home, workspace)
+            began = time.monotonic()
+            while time.monotonic() - began < WAIT_S:
+                standing = place.standing()
+                if (
+                    standing is not None
+                    and standing.running
+                    and standing.pid == child.pid
+                    and standing.position > seen
+                ):
+                    break
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(chance.uniform(0, 0.2))
+            child.kill()
+            child.wait()
+            standing = place.standing()
+            assert standing is not None
+            moved += standing.position > seen
+            seen = standing.position
+    finally:
+        stop.set()
+        await asyncio.to_thread(planted.join)
+    head = await head_of(home, workspace)
+    child = _start(home, workspace, str(head))
+    assert await asyncio.to_thread(child.wait, WAIT_S * 3) == 0
+    async with source(home, workspace) as raw:
+        compared = await verify(raw, place, lambda _done, _total: None)
+    assert (compared.position, compared.differing) == (head, [])
+    assert compared.tables["steps"].rows == head // 5
+    assert moved == kills
+    evidence.record("kill.projector", kills=kills, commits=head, differing_tables=0)
+
+
+def _start(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.projections.project", str(home), *arguments], cwd=ROOT
+    )
+
+
+def _load(home: Path, workspace: str, stop: threading.Event) -> None:
+    """Commits, as fast as they go, until told to stop."""
+    for since in itertools.count(0, 40):
+        if stop.is_set():
+            return
+        _many(home, workspace, since, 40)
+        time.sleep(0.02)

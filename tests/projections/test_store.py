@@ -1,0 +1,227 @@
+"""The file: its schema's steps, who may write it, and what it says of itself."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from hansard.domain import run
+from hansard.domain.errors import BadName
+from hansard.domain.ids import Life
+from hansard.projections import store as stores
+from hansard.projections.errors import Behind, Held, Newer, ProjectionError, Unusable
+from hansard.projections.place import Hold, Place, Standing
+from hansard.projections.runner import wait_for
+from hansard.projections.store import Migration, Store, migrations
+from tests.projections.support import Messages, fill
+
+
+def _some() -> Messages:
+    messages = Messages()
+    for number in range(4):
+        messages.add(Life(f"r{number}"), 1, [run.RunStarted(workflow="w")])
+    return messages
+
+
+def test_migrations_follow_on_each_other():
+    """Numbered from 1 without a hole, each with a name."""
+    assert [step.number for step in migrations()] == list(range(1, len(migrations()) + 1))
+    assert all(step.name and step.sql for step in migrations())
+
+
+def test_a_file_written_by_a_newer_version_is_refused(tmp_path: Path):
+    """It is not touched, and the message has both numbers and the remedies."""
+    path = tmp_path / "t.duckdb"
+    Store(path).close()
+    with duckdb.connect(path) as con:
+        con.execute("INSERT INTO migrations VALUES (7, 'later')")
+    with pytest.raises(Newer, match=r"schema 7, this version knows up to \d: upgrade") as newer:
+        Store(path)
+    assert (newer.value.found, newer.value.known) == (7, len(migrations()))
+    assert newer.value.path == path
+
+
+def test_an_older_file_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What it lacks is added to it; its rows and position stay; twice is once."""
+    path, messages = tmp_path / "t.duckdb", _some()
+    store = Store(path)
+    fill(store, messages.all)
+    store.close()
+    sql = "ALTER TABLE runs ADD COLUMN grade INTEGER; UPDATE runs SET grade = 7;"
+    more = (*migrations(), Migration(len(migrations()) + 1, "grades", sql))
+    monkeypatch.setattr(stores, "migrations", lambda: more)
+    for _ in range(2):
+        store = Store(path)
+        assert store.all("SELECT DISTINCT grade FROM runs") == [(7,)]
+        assert store.all("SELECT max(number) FROM migrations") == [(len(more),)]
+        assert store.progress.position == 4
+        store.close()
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A step is done whole or not at all."""
+    path = tmp_path / "t.duckdb"
+    Store(path).close()
+    sql = "ALTER TABLE runs ADD COLUMN grade INTEGER; SELECT nonsense;"
+    more = (*migrations(), Migration(len(migrations()) + 1, "bad", sql))
+    with monkeypatch.context() as patched:
+        patched.setattr(stores, "migrations", lambda: more)
+        with pytest.raises(duckdb.Error):
+            Store(path)
+    store = Store(path)
+    assert "grade" not in dict(store.all("SELECT column_name, 1 FROM duckdb_columns()"))
+    store.close()
+
+
+def test_what_is_no_projection_is_refused(tmp_path: Path):
+    """Another database, and a file that is none, are not written into."""
+    other, text = tmp_path / "other.duckdb", tmp_path / "text.duckdb"
+    with duckdb.connect(other) as con:
+        con.execute("CREATE TABLE mine (a INTEGER)")
+    with pytest.raises(Unusable, match="it holds other tables"):
+        Store(other)
+    text.write_bytes(b"not a database" * 1_000)
+    with pytest.raises(Unusable, match="hansard rebuild"):
+        Store(text)
+    assert text.read_bytes() == b"not a database" * 1_000
+
+
+def test_a_store_that_is_read_writes_nothing(tmp_path: Path):
+    """Several readers at once; a write is refused; an older schema is not migrated by them."""
+    path = tmp_path / "t.duckdb"
+    Store(path).close()
+    readers = [Store(path, read_only=True) for _ in range(2)]
+    messages = _some()
+    with pytest.raises(ProjectionError, match="cannot be written"):
+        fill(readers[0], messages.all)
+    assert readers[1].progress.position == 0
+    for reader in readers:
+        reader.close()
+
+
+def test_a_batch_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Where writing fails half way, rows and position are what they were; the next try works."""
+    store, messages = Store(tmp_path / "t.duckdb"), _some()
+    before = store.digests()
+
+    def fails(_end: object) -> None:
+        raise duckdb.IOException("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_stand", fails)
+        with pytest.raises(ProjectionError, match="the disk is full"):
+            fill(store, messages.all)
+    assert store.digests() == before
+    assert store.progress.position == 0
+    fill(store, messages.all)
+    assert store.progress.position == 4
+    store.close()
+
+
+def test_the_view_lag_says_how_far_behind_it_is(tmp_path: Path):
+    """Position, head, what is between them, and the time from the log to the tables."""
+    store, messages = Store(tmp_path / "t.duckdb"), _some()
+    fill(store, messages.all[:3], [])
+    store.all("UPDATE progress SET head = 10, projected_at = logged_at + INTERVAL 250 MILLISECOND")
+    [row] = store.all("SELECT position, head, behind, delay_ms FROM lag")
+    assert row == (3, 10, 7, 250)
+    store.close()
+
+
+def test_digests_tell_rows_apart(tmp_path: Path):
+    """A row more, a row twice, a row less, a changed value: another digest; another order: none."""
+    store = Store(tmp_path / "t.duckdb")
+    fill(store, _some().all)
+    first = store.digests()["runs"]
+    store.all("CREATE TABLE kept AS SELECT * FROM runs")
+    store.all("DELETE FROM runs")
+    store.all("INSERT INTO runs SELECT * FROM kept ORDER BY run DESC")
+    assert store.digests()["runs"] == first
+    seen = {first.sum}
+    for change in (
+        "INSERT INTO runs SELECT * FROM kept WHERE run = 'r1'",
+        "DELETE FROM runs WHERE run = 'r1'",
+        "UPDATE runs SET workflow = NULL WHERE run = 'r0'",
+        "UPDATE runs SET workflow = '' WHERE run = 'r0'",
+        "UPDATE runs SET workflow = 'NULL' WHERE run = 'r0'",
+    ):
+        store.all(change)
+        seen.add(store.digests()["runs"].sum)
+    assert len(seen) == 6
+    store.close()
+
+
+# ---------------------------------------------------------------- who may write
+
+
+def test_one_process_writes(tmp_path: Path):
+    """A second projector is told who has the file; when the first is gone, it may."""
+    place = Place.of(tmp_path, "lab")
+    program = (
+        "import sys; from pathlib import Path; from hansard.projections.place import *\n"
+        "hold = Hold(Place.of(Path(sys.argv[1]), 'lab')); print('held', flush=True); input()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "held\n"
+    with pytest.raises(Held, match=f"process {child.pid} projects into .* already"):
+        Hold(place)
+    child.kill()
+    child.communicate()
+    hold = Hold(place)
+    with pytest.raises(Held, match=f"process {os.getpid()} "):
+        Hold(place)
+    hold.close()
+    Hold(place).close()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path):
+    """The path and the reason, no traceback of the system's."""
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(Unusable, match="Not a directory"):
+        Hold(Place.of(tmp_path / "file", "lab"))
+
+
+def test_a_place_is_inside_its_folder(tmp_path: Path):
+    """A workspace's name cannot lead elsewhere."""
+    with pytest.raises(BadName):
+        Place.of(tmp_path, "../other")
+    assert Place.of(tmp_path, "a").path == tmp_path / "projections" / "a.duckdb"
+
+
+async def test_waiting_for_a_position(tmp_path: Path):
+    """It returns as soon as whoever projects is there; else Behind, with both positions."""
+    place = Place.of(tmp_path, "lab")
+    with pytest.raises(Behind, match=r"position 3 was not projected within 0 s.* stand at 0"):
+        await wait_for(place, 3, 0)
+    hold = Hold(place)
+    place.path.touch()
+    hold.tell(Standing(os.getpid(), 5, 6))
+    assert await wait_for(place, 3, 0) == 5
+    with pytest.raises(Behind) as behind:
+        await wait_for(place, 6, 0.05)
+    assert (behind.value.wanted, behind.value.position) == (6, 5)
+    assert place.standing() == Standing(os.getpid(), 5, 6, running=True)
+    hold.close()
+    assert place.standing() == Standing(os.getpid(), 5, 6, running=False)
+
+
+def test_a_damaged_lock_file_is_no_standing(tmp_path: Path):
+    """What is not as we write it says nothing, and is written over."""
+    place = Place.of(tmp_path, "lab")
+    place.path.parent.mkdir()
+    place.path.touch()
+    place.lock.write_bytes(b"\x00" * 600)
+    assert place.standing() is None
+    Hold(place).close()
+    assert place.standing() == Standing(os.getpid(), running=False)
