@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
+from hansard.agents.importers.report import WRITER
 from hansard.bus.codec import encode, record
 from hansard.bus.log import Append, AtPosition, Copied, Origin
 from hansard.commands import _page_data
@@ -360,6 +361,24 @@ async def test_what_a_source_claims_is_told_as_a_claim(view: Open, pages: Pages)
     assert "15:00:07" in await seen.page.locator(".row .claim").first.inner_text()
     await seen.move(0)
     assert "inside a commit" in await seen.text("#where")
+
+
+async def test_an_imported_run_claims_no_times_that_its_source_does_not(view: Open, pages: Pages):
+    """Of an event that an import wrote and whose source says no time, no moment is made up: neither
+    since the begin nor how long it all took.
+    """
+    run = "no-times"
+    events = (
+        record(RunStarted(workflow="elsewhere"), uuid8(run, "1")),
+        record(AgentJoined(agent="a", role="r"), uuid8(run, "2")),
+    )
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    commit = Commit(id=uuid8(run), version=1, at=at, actor=Actor(WRITER, ("a",)), events=events)
+    await pages.workspace.log.append(Append(Life(run), commit))
+    seen = await view(await pages.of(run))
+    assert "imported then; the source says no time" in await seen.text("#where")
+    assert "+" not in await seen.page.locator(".row .when").first.inner_text()
+    assert "lasted" not in await seen.text("#head")
 
 
 async def test_random_points_in_any_order(view: Open, pages: Pages, runs: Runs):

@@ -5,9 +5,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import cast
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hansard.bus import subjects
 from hansard.bus.codec import encode
@@ -17,18 +19,22 @@ from hansard.bus.log import (
     Append,
     AtPosition,
     AtTime,
+    Copied,
     EventLog,
     NothingUnder,
+    Origin,
     Stored,
     StreamAt,
 )
 from hansard.domain.errors import BadValue, Corrupt
+from hansard.domain.events import Commit, Tx
 from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
-from tests.bus.brokers import append, commit, until
+from tests.bus.brokers import CLOCK, append, commit, until
 from tests.contract.conftest import Opener
 
 ALICE = AgentStream("r1", "researcher", "alice")
 KEY = Board("r1", "plan")
+ORIGIN = Origin("elsewhere", 17, "2026-11-21T10:00:00.123456789Z")
 LIFE = Life("r1")
 OTHER = Lasting("prompt", "p1")
 
@@ -56,6 +62,15 @@ HOSTILE = [
 def versions(commits: list[Stored]) -> list[int]:
     """The first versions of commits."""
     return [stored.commit.version for stored in commits]
+
+
+def together(*appends: Append) -> list[Append]:
+    """The commits of one transaction, as a log that holds it has them."""
+    name = CLOCK.new_id()
+    return [
+        replace(each, commit=replace(each.commit, tx=Tx(name, i, len(appends))))
+        for i, each in enumerate(appends)
+    ]
 
 
 async def fill(log: EventLog, stream: StreamId, number: int, first: int = 1) -> list[Stored]:
@@ -324,6 +339,120 @@ class TestBulk:
     async def test_nothing(self, log: EventLog):
         """An empty import is one."""
         assert await log.append_bulk([]) == 0
+
+    @pytest.mark.parametrize("before", [0, 998, 999, 1_000, 1_997])
+    @pytest.mark.parametrize("lost", [0, 1, 2])
+    async def test_a_transaction_goes_whole_or_not_at_all(self, log: EventLog, before, lost):
+        """Wherever it stands in an import, and whichever of its commits loses: none of it is
+        stored, and all before it is.
+        """
+        singles = [append(Lasting("kind", str(i))) for i in range(before)]
+        whole = together(*(append(Lasting("tx", str(i))) for i in range(3)))
+        await log.append(append(Lasting("tx", str(lost))))
+        with pytest.raises(Conflict) as conflict:
+            await log.append_bulk([*singles, *whole, append(Lasting("kind", "after"))])
+        assert conflict.value.stream == Lasting("tx", str(lost))
+        assert await log.head() == 1 + before
+        for i in range(3):
+            assert (await log.last(Lasting("tx", str(i))) is None) == (i != lost)
+
+    @pytest.mark.parametrize("before", [0, 998, 999, 1_000])
+    async def test_a_transaction_stays_together(self, log: EventLog, before):
+        """Its commits have consecutive positions, and a point inside it has nothing of it."""
+        singles = [append(Lasting("kind", str(i))) for i in range(before)]
+        whole = together(*(append(Board("r1", str(i))) for i in range(3)))
+        assert await log.append_bulk([*singles, *whole]) == before + 3
+        for end, count in ((before + 1, 0), (before + 2, 0), (before + 3, 3)):
+            assert len(await log.read_run("r1", AtPosition(end))) == count
+        assert await log.append_bulk([*singles, *whole]) == 0
+
+    async def test_a_transaction_too_large_for_a_log(self, log: EventLog):
+        """Over 1,000 commits of one transaction are refused before any of it is sent."""
+        whole = together(*(append(Lasting("tx", str(i))) for i in range(1_001)))
+        with pytest.raises(TooLarge):
+            await log.append_bulk(whole)
+        assert await log.head() == 0
+
+
+class TestCopied:
+    async def test_the_bytes_and_their_origin_are_kept(self, log: EventLog):
+        """A copied commit is read everywhere as the very bytes it was, with where it stood."""
+        made = append(ALICE)
+        body = encode(ALICE, made.commit).replace(b"{", b"{ ") + b"\n"
+        made = replace(made, commit=msgspec.json.decode(body, type=Commit))
+        one = replace(made, copied=Copied(body, ORIGIN))
+        two = append(KEY)
+        two = replace(two, copied=Copied(encode(KEY, two.commit), ORIGIN))
+        first = await log.append(one)
+        assert await log.append_bulk([one, two, append(LIFE)]) == 2
+        assert (first.body, first.origin) == (body, ORIGIN)
+        with pytest.raises(Conflict) as lost:
+            await log.append(append(ALICE))
+        followed = [stored async for stored in log.follow(until=3)]
+        found = [
+            *(await log.read(ALICE)),
+            *(await log.read_streams([ALICE])),
+            (await log.read_run("r1"))[0],
+            await log.last(ALICE),
+            await log.at(1),
+            followed[0],
+            lost.value.winner,
+        ]
+        assert len(found) == 7
+        for stored in found:
+            assert stored is not None
+            assert (stored.body, stored.origin, stored.position) == (body, ORIGIN, 1)
+            assert stored.commit == made.commit
+        assert [stored.origin for stored in followed] == [ORIGIN, ORIGIN, None]
+        assert [stored.origin for stored in await log.read_boards("r1")] == [ORIGIN]
+
+    async def test_it_lives_in_another_log_by_its_own_time(self, log: EventLog):
+        """Position and stamp are this log's; only the origin tells of the other one."""
+        made = append(ALICE)
+        await log.append(append(LIFE))
+        copy = replace(made, copied=Copied(encode(ALICE, made.commit), ORIGIN))
+        await log.append(copy)
+        [stored] = await log.read(ALICE)
+        assert stored.position == 2
+        assert abs((stored.time - made.commit.at).total_seconds()) < 60
+
+    async def test_the_same_again_is_passed_over(self, log: EventLog):
+        """Also where the origin is told differently: the commit is the one that stands there."""
+        made = append(ALICE)
+        copy = replace(made, copied=Copied(encode(ALICE, made.commit), ORIGIN))
+        assert await log.append_bulk([copy]) == 1
+        elsewhere = Copied(encode(ALICE, made.commit), Origin("other", 9, ORIGIN.at))
+        assert await log.append_bulk([replace(made, copied=elsewhere)]) == 0
+        [stored] = await log.read(ALICE)
+        assert stored.origin == ORIGIN
+
+    async def test_a_copied_transaction_is_one(self, log: EventLog):
+        """Its commits say so in their bytes: a point inside it has nothing of it."""
+        whole = [
+            replace(each, copied=Copied(encode(each.stream, each.commit), ORIGIN))
+            for each in together(append(LIFE), append(ALICE), append(KEY))
+        ]
+        assert await log.append_bulk(whole) == 3
+        assert await log.read_run("r1", AtPosition(2)) == []
+        assert len(await log.read_run("r1", AtPosition(3))) == 3
+
+    async def test_a_digested_name(self, log: EventLog):
+        """A stream whose name no subject holds: the name is in the bytes already."""
+        stream = Lasting("kind", "y" * 1_000)
+        made = append(stream)
+        body = encode(stream, made.commit)
+        told = msgspec.json.decode(body, type=Commit)
+        await log.append_bulk([replace(made, commit=told, copied=Copied(body, ORIGIN))])
+        [stored] = await log.read(stream)
+        assert (stored.stream, stored.body, stored.origin) == (stream, body, ORIGIN)
+
+    async def test_what_is_too_large_is_refused(self, log: EventLog):
+        """The bytes count, not what they would be if they were written anew."""
+        made = append(ALICE)
+        body = encode(ALICE, made.commit) + b" " * COMMIT_BYTES_MAX
+        with pytest.raises(TooLarge):
+            await log.append(replace(made, copied=Copied(body, ORIGIN)))
+        assert await log.head() == 0
 
 
 class TestRead:

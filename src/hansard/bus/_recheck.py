@@ -64,19 +64,21 @@ class Recheck:
         self.streams: dict[StreamId, _Stream] = {}
         self.runs: dict[str, run.RunForked | None] = {}
         self.blobs: dict[str, tuple[int, int]] = {}
-        self.causations: dict[str, int] = {}
+        self.causations: dict[str, tuple[int, bool]] = {}
+        """By the event's id: the first position that names it, and whether only copies do."""
         self._tx: _Tx | None = None
         self._commit_ids: set[int] = set()
         self._rosters: dict[str, dict[str, str]] = {}
         self._of_conversation: dict[str, tuple[str, int]] = {}
         self._joined: dict[tuple[str, str], int] = {}
+        self._orphans: set[str] = set()
         self._roles: dict[tuple[str, str], str] = {}
         self._facts: list[tuple[AgentStream, int, int]] = []
 
     # ------------------------------------------------------------ one message
 
-    def message(self, position: int, subject: str, body: bytes) -> None:
-        """Look at one message."""
+    def message(self, position: int, subject: str, body: bytes, *, copied: bool = False) -> None:
+        """Look at one message; `copied` says that it was brought from another log."""
         try:
             stream, commit = decode(subject, body)
         except Corrupt as error:
@@ -87,6 +89,7 @@ class Recheck:
         self.commits += 1
         self.events += len(commit.events)
         self._transaction(commit, position)
+        self._cause(commit, position, copied=copied)
         known = self._versions(stream, commit, where)
         self._identity(stream, commit, known, where)
         for index, recorded in enumerate(commit.events):
@@ -108,6 +111,11 @@ class Recheck:
         if recorded.enc is None and b'"$blob"' in bytes(recorded.data):
             for blob in blobs_in(recorded.data):
                 self.blobs.setdefault(blob.sha256, (blob.size, position))
+
+    def _cause(self, commit: Commit, position: int, *, copied: bool) -> None:
+        if commit.causation is not None:
+            first, only = self.causations.get(commit.causation, (position, True))
+            self.causations[commit.causation] = first, only and copied
 
     def _unreadable(self, subject: str) -> None:
         """Do not report as a hole what could not be decoded."""
@@ -172,8 +180,6 @@ class Recheck:
         if mark in self._commit_ids:
             self._count("duplicate", f"commit {commit.id} stands in the log twice", where)
         self._commit_ids.add(mark)
-        if commit.causation is not None:
-            self.causations.setdefault(commit.causation, where["position"])
         if isinstance(stream, AgentStream):
             role = self._roles.setdefault((stream.run, stream.agent), stream.role)
             if role != stream.role:
@@ -242,6 +248,8 @@ class Recheck:
             cut = forked.at.get(str(stream), 0) if forked is not None else 0
             if forked is None or not cut:
                 return False
+            if forked.parent not in self.runs:
+                return True  # that is told once; what it had cannot be known
             stream = AgentStream(forked.parent, stream.role, stream.agent)
             parents = self.streams.get(stream)
             if parents is not None:
@@ -295,12 +303,14 @@ class Recheck:
                     self._of_conversation[stream.run] = (event.conversation_id, position)
             case run.RunForked():
                 self.runs[stream.run] = event
+                if event.parent not in self.runs or event.parent in self._orphans:
+                    self._orphans.add(stream.run)
                 roster.update(self._rosters.get(event.parent, {}))
                 yield from self._vector(event)
             case run.AgentJoined():
                 roster[event.agent] = event.role
             case run.RunResumed():
-                if event.agent not in roster:
+                if event.agent not in roster and stream.run not in self._orphans:
                     yield f"agent {event.agent!r} resumed, but never joined"
             case _:
                 pass
@@ -348,7 +358,11 @@ class Recheck:
         life = self.streams.get(Life(stream.run))
         if life is None:
             self._count("reference", f"run {stream.run} has no life: it never began", where)
-        elif not life.partial and stream.agent not in self._rosters.get(stream.run, {}):
+        elif (
+            not life.partial
+            and stream.run not in self._orphans
+            and stream.agent not in self._rosters.get(stream.run, {})
+        ):
             self._count("reference", f"agent {stream.agent!r} never joined the run", where)
 
 

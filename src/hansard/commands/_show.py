@@ -5,6 +5,7 @@ Recorded text is shown, never obeyed: control characters are escaped and markup 
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -26,6 +27,12 @@ PREVIEW_CHARACTERS = 60
 LINE_COLUMNS = 1_000_000
 """No line is broken by us: a pipe has no width, and a terminal wraps what is too long."""
 
+WHOLE = 2**40
+"""Characters: more than any value has."""
+
+DEPTH_MAX = 32
+"""Deepest nesting that a preview shows; it is far beyond what fits into one."""
+
 CUT_COLUMNS_MIN = 10
 """To this a narrow terminal may cut a column of names or values."""
 
@@ -43,7 +50,13 @@ STYLES = {
 }
 
 
-def write(*parts: RenderableType, style: str = "") -> None:
+class Lines(msgspec.Struct, frozen=True):
+    """Lines of text, each as it is to stand there."""
+
+    lines: list[Text]
+
+
+def write(*parts: RenderableType | Lines, style: str = "") -> None:
     """People's text to stdout: without colour in a pipe or under NO_COLOR, no blanks at its ends.
 
     Texts are escaped as `plain_text` does.
@@ -51,11 +64,16 @@ def write(*parts: RenderableType, style: str = "") -> None:
     console = Console(
         file=sys.stdout, width=LINE_COLUMNS, highlight=False, markup=False, emoji=False
     )
-    with console.capture() as captured:
-        for part in parts:
-            shown = plain_text(part, lines=True) if isinstance(part, str) else part
-            console.print(shown, style=style, soft_wrap=isinstance(part, str))
-    sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+    for part in parts:
+        if isinstance(part, str):
+            part = Lines([Text(line, style) for line in plain_text(part, lines=True).split("\n")])  # noqa: PLW2901 -- a text is its lines
+        if isinstance(part, Lines) and console.color_system is None:
+            sys.stdout.writelines(f"{line.plain.rstrip()}\n" for line in part.lines)
+            continue
+        with console.capture() as captured:
+            for shown in part.lines if isinstance(part, Lines) else [part]:
+                console.print(shown, style=style, soft_wrap=isinstance(part, Lines))
+        sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def hint(text: str) -> None:
@@ -71,21 +89,35 @@ _encoder = msgspec.json.Encoder(enc_hook=_fallback)
 
 
 def emit(value: Any) -> None:
-    """One line of NDJSON on stdout."""
-    sys.stdout.write(_encoder.encode(value).decode() + "\n")
+    """One line of NDJSON on stdout. What is nested too deep for this process is cut, aloud."""
+    try:
+        line = _encoder.encode(value)
+    except RecursionError:
+        hint("a value is nested too deep to be shown whole: it ends in '…'")
+        line = _encoder.encode(_shortened(value, WHOLE))
+    sys.stdout.write(line.decode() + "\n")
+
+
+class _Escapes(dict[int, str]):
+    """Each character that does not print as an escape, found out when it is first met."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        if not char.isprintable():
+            char = char.encode("unicode_escape", "backslashreplace").decode()
+        self[code] = char
+        return char
+
+
+_ESCAPES = _Escapes()
+_ESCAPES_IN_LINES = _Escapes({ord("\n"): "\n", ord("\t"): "\t"})
 
 
 def plain_text(text: str, *, lines: bool = False) -> str:
     """A text that cannot move the cursor or change colours: what does not print is escaped."""
     if text.isprintable():
         return text
-    kept = "\n\t" if lines else ""
-    return "".join(
-        char
-        if char.isprintable() or char in kept
-        else char.encode("unicode_escape", "backslashreplace").decode()
-        for char in text
-    )
+    return text.translate(_ESCAPES_IN_LINES if lines else _ESCAPES)
 
 
 def cell(text: object, style: str = "") -> Text:
@@ -106,17 +138,26 @@ class Column(msgspec.Struct, frozen=True):
     whole: bool = False
 
 
-def table(columns: Sequence[Column], rows: Iterable[Sequence[Text | str]]) -> Table:
+def table(columns: Sequence[Column], rows: Iterable[Sequence[Text | str]]) -> Lines:
     """A table without lines. On a narrow terminal, what may be cut is cut, and nothing else."""
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=_PADDING)
     cells = [[item if isinstance(item, Text) else cell(item) for item in row] for row in rows]
-    for column in columns:
-        made.add_column(column.name, justify="right" if column.right else "left", no_wrap=True)
     for index, width in _cuts(columns, cells).items():
         for row in cells:
             row[index].truncate(width, overflow="ellipsis")
-    for row in cells:
-        made.add_row(*row)
+    cells.insert(0, [cell(column.name, "bold") for column in columns])
+    widths = [max(row[index].cell_len for row in cells) for index in range(len(columns))]
+    return Lines([_line(row, columns, widths) for row in cells])
+
+
+def _line(row: Sequence[Text], columns: Sequence[Column], widths: Sequence[int]) -> Text:
+    """A table's cells side by side."""
+    made = Text()
+    for item, column, width in zip(row, columns, widths, strict=True):
+        missing = " " * (width - item.cell_len)
+        gap = " " * _PADDING[1]
+        made.append(missing if column.right else "")
+        made.append_text(item)
+        made.append(gap if column.right else missing + gap)
     return made
 
 
@@ -172,45 +213,69 @@ def size(count: int) -> str:
 
 def cut(text: str, most: int | None = PREVIEW_CHARACTERS) -> str:
     """A text of at most so many characters."""
-    text = plain_text(text)
+    text = plain_text(text if most is None else text[: most + 1])
     return text if most is None or len(text) <= most else text[: most - 1] + "…"
 
 
 def preview(plain: Any, most: int | None = PREVIEW_CHARACTERS) -> str:
     """A recorded value in one line; what is kept elsewhere is told by its size."""
-    short = _shortened(plain)
+    short = _shortened(plain, most)
     if isinstance(plain, dict) and isinstance(short, str):
         return short  # a blob, told by its size
-    return cut(msgspec.json.encode(short).decode(), most)
+    return cut(_said(short), most)
+
+
+def _said(short: Any) -> str:
+    try:
+        return msgspec.json.encode(short).decode()
+    except RecursionError:  # only of a whole value
+        return _said(_shortened(short, WHOLE))
 
 
 def recorded(raw: msgspec.Raw) -> Any:
-    """The plain values of a recorded payload as they are stored, references included."""
-    return msgspec.json.decode(bytes(raw))
+    """The plain values of a recorded payload as they are stored, references included.
+
+    What is nested too deep for this process is told by its size.
+    """
+    try:
+        return msgspec.json.decode(bytes(raw))
+    except RecursionError:
+        return {"$blob": {"size": len(bytes(raw))}}
 
 
 def arguments_preview(plain: Any, most: int | None = PREVIEW_CHARACTERS) -> str:
     """A call's arguments in one line."""
-    if not isinstance(plain, dict):
+    if not isinstance(plain, dict) or "$blob" in plain:
         return preview(plain, most)
     parts = (
-        f"{plain_text(name)}={msgspec.json.encode(_shortened(value)).decode()}"
-        for name, value in plain.items()
+        f"{plain_text(name)}={_said(_shortened(value, most))}"
+        for name, value in itertools.islice(plain.items(), most)
     )
     return cut(", ".join(parts), most)
 
 
-def _shortened(plain: Any) -> Any:
-    if isinstance(plain, dict):
-        if plain.keys() == {"$blob"} and isinstance(plain["$blob"], dict):
-            return f"<{plain['$blob'].get('size', 0):,} bytes>"
-        if plain.keys() == {"$append"} and isinstance(plain["$append"], dict):
-            told = plain["$append"]
-            added = _shortened(told.get("items", []))
+def _shortened(plain: Any, most: int | None, depth: int = 0) -> Any:
+    """A value of which no more is left than a preview of so many characters can show."""
+    if most is None:
+        return plain
+    if depth > DEPTH_MAX:
+        return "…" if isinstance(plain, dict | list) else plain
+    match plain:
+        case str():
+            return plain[: most + 1]
+        case {"$blob": dict() as told} if len(plain) == 1:
+            return f"<{told.get('size', 0):,} bytes>"
+        case {"$append": dict() as told} if len(plain) == 1:
+            added = _shortened(told.get("items", []), most, depth + 1)
             rest = added if isinstance(added, list) else [added]
             return [f"<{told.get('count')} items of step {told.get('to')}>", *rest]
-        return {key: _shortened(value) for key, value in plain.items()}
-    return [_shortened(item) for item in plain] if isinstance(plain, list) else plain
+        case dict():
+            kept = itertools.islice(plain.items(), most + 1)
+            return {key: _shortened(value, most, depth + 1) for key, value in kept}
+        case list():
+            return [_shortened(item, most, depth + 1) for item in plain[: most + 1]]
+        case _:
+            return plain
 
 
 def failure_text(error: Failure) -> str:

@@ -135,8 +135,8 @@ async def _events(
     for path in paths:
         try:
             tally.add(await import_events(workspace, path, watcher))
-        except BadRecord:
-            tally.bad += 1
+        except BadRecord as stopped:
+            tally.add(stopped.tally)
             return tally, True
     return tally, False
 

@@ -13,11 +13,13 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Stored
 from hansard.bus.states import RunView
-from hansard.commands import _show, _snapshots
+from hansard.commands import _look, _show, _snapshots
+from hansard.commands._look import When
 from hansard.commands._open import Options, find_run, reading
 from hansard.domain.agent import AgentState
 from hansard.domain.errors import UnknownEvent
 from hansard.domain.ids import AgentStream
+from hansard.domain.run import RunState
 from hansard.domain.steps import Step
 
 
@@ -101,12 +103,17 @@ def lines(view: RunView, history: list[Stored]) -> Iterator[dict[str, Any]]:
         "run": view.run,
         "position": history[-1].position,
         "time": history[-1].time.isoformat(),
+        "origin": history[-1].origin,
         "started": _own(view, history)[0].time.isoformat(),
+        "began": _started(view, history),
         "workflow": life.workflow,
         "status": life.status.value,
         "program": life.program,
         "conversation": life.conversation_id,
         "labels": life.labels,
+        "assigned": life.assigned,
+        "scores": life.scores,
+        "judged": life.judged,
         "error": life.error,
         "forked": life.forked,
         "vector": view.vector,
@@ -177,9 +184,13 @@ def _print(view: RunView, history: list[Stored]) -> None:
                 ("error", _show.failure_text(life.error) if life.error is not None else None),
                 ("program", life.program),
                 ("conversation", life.conversation_id),
+                ("assigned", _assigned(life)),
+                ("scores", _look.usage_text(life.scores)),
+                ("judged by", ", ".join(dict.fromkeys(each.by for each in life.judged))),
                 ("labels", ", ".join(f"{key}={value}" for key, value in life.labels.items())),
                 ("fork of", forked and f"{forked.parent} (effects {forked.effects.value})"),
-                ("started", _show.moment(_own(view, history)[0].time)),
+                ("started", _started(view, history).shown),
+                ("copied from", _origin(newest)),
                 ("as of", f"{_show.moment(newest.time)}, position {newest.position}"),
             ]
         )
@@ -200,6 +211,31 @@ def _print(view: RunView, history: list[Stored]) -> None:
         )
 
 
+def _started(view: RunView, history: list[Stored]) -> When:
+    first = _own(view, history)[0]
+    return _look.when(first, first.commit.events[0])
+
+
+def _assigned(life: RunState) -> str:
+    told = life.assigned
+    if told is None:
+        return ""
+    parts = {"experiment": told.experiment, "arm": told.arm, "task": told.task, "trial": told.trial}
+    return ", ".join(f"{name} {part}" for name, part in parts.items() if part not in ("", None))
+
+
+def _origin(stored: Stored) -> str:
+    found = stored.origin
+    return f"log {found.log}, position {found.position}, {found.at}" if found is not None else ""
+
+
+def _context(state: AgentState) -> str:
+    """How much stands in a context window; tokens only where somebody counted them."""
+    counted = any(message.tokens is not None for message in state.messages)
+    tokens = f", {state.total_tokens:,} tokens" if counted else ""
+    return f"{len(state.messages):,} messages{tokens}"
+
+
 def _agents(view: RunView) -> Any:
     columns = (
         _show.Column("agent", whole=True),
@@ -217,7 +253,7 @@ def _agents(view: RunView) -> Any:
             str(state.version),
             str(state.epoch),
             ", ".join(f"{count} {status}" for status, count in _by_status(state).items()) or "0",
-            f"{len(state.messages)} messages, {state.total_tokens:,} tokens",
+            _context(state),
             state.left or "open",
         ]
         for name, state in view.agents.items()

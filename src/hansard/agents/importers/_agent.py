@@ -11,6 +11,7 @@ from hansard.agents.failures import failure_digest, recordable
 from hansard.agents.importers import calls, usage
 from hansard.agents.importers._streams import Stream
 from hansard.agents.importers.chat import Message, ToolCall, text_of
+from hansard.agents.importers.report import WRITER
 from hansard.agents.scope import Scope
 from hansard.domain import ids, values
 from hansard.domain.agent import MessageAdded
@@ -33,9 +34,6 @@ from hansard.domain.steps import (
     StepRequested,
     ToolDeclared,
 )
-
-WRITER = "import"
-"""The agent that writes imported commits, on behalf of those whose words they are."""
 
 _MAPPED = {"role", "content", "timestamp", "cost"}
 """What of a message never stays in its fields."""

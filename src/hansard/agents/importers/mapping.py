@@ -17,9 +17,10 @@ from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
 from hansard.agents import payloads
 from hansard.agents.failures import recordable
 from hansard.agents.importers import calls
-from hansard.agents.importers._agent import WRITER, Agent, Asked
+from hansard.agents.importers._agent import Agent, Asked
 from hansard.agents.importers._streams import Stream
 from hansard.agents.importers.chat import AGENT, ChatRun, Ending, Message
+from hansard.agents.importers.report import WRITER
 from hansard.bus.log import Append
 from hansard.domain import ids, values
 from hansard.domain.agent import AgentLeft, SessionBegan

@@ -8,6 +8,9 @@ import msgspec
 
 from hansard.domain.errors import CallerError
 
+WRITER = "import"
+"""The agent that writes imported commits, on behalf of those whose words they are."""
+
 
 class Bad(msgspec.Struct, frozen=True):
     """A record that was not imported. `line` counts from 1; in a file that is one JSON document it
@@ -23,11 +26,14 @@ class Bad(msgspec.Struct, frozen=True):
 
 
 class BadRecord(CallerError):
-    """A record that cannot be imported; nothing of it was written."""
+    """A record that cannot be imported; nothing of it was written. `tally` is what its file came to
+    before it, as far as the importer says so.
+    """
 
     def __init__(self, bad: Bad) -> None:
         super().__init__(str(bad))
         self.bad = bad
+        self.tally = Tally(bad=1)
 
 
 class Tally(msgspec.Struct):

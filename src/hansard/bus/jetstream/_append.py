@@ -117,7 +117,7 @@ class Appender:
                 attempts = attempts or _Attempts(self._broker, entry)
                 await attempts.again(error)
             else:
-                return Stored(position, 0, append.stream, append.commit, entry.body)
+                return _stored(position, entry)
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
         """As the port says."""
@@ -136,10 +136,7 @@ class Appender:
             except NoAnswer as error:
                 await attempts.again(error)
             else:
-                return [
-                    Stored(first + i, 0, each.append.stream, each.append.commit, each.body)
-                    for i, each in enumerate(entries)
-                ]
+                return [_stored(first + i, each) for i, each in enumerate(entries)]
 
     async def append_bulk(self, appends: Iterable[Append]) -> int:
         """As the port says. One batch is encoded while the one before it is on its way."""
@@ -307,11 +304,29 @@ class Appender:
                 try:
                     await self._check(entry, error)
                 except Conflict as conflict:
-                    return missing, conflict
+                    return _before(missing, entry), conflict
                 missing.append(entry)
             elif standing.commit.id != entry.append.commit.id:
-                return missing, _conflict(entry.append, standing)
+                return _before(missing, entry), _conflict(entry.append, standing)
         return missing, lost
+
+
+def _before(entries: list[_Entry], lost: _Entry) -> list[_Entry]:
+    """What comes before a commit that lost, less the begin of its own transaction."""
+    tx = lost.append.commit.tx
+    while entries and tx is not None:
+        before = entries[-1].append.commit.tx
+        if before is None or before.id != tx.id:
+            break
+        entries = entries[:-1]
+    return entries
+
+
+def _stored(position: int, entry: _Entry) -> Stored:
+    """What was acknowledged; an acknowledgement tells no time."""
+    append = entry.append
+    came_from = append.copied.origin if append.copied is not None else None
+    return Stored(position, 0, append.stream, append.commit, entry.body, came_from)
 
 
 def _conflict(append: Append, winner: Stored | None) -> Conflict:

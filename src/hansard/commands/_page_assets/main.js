@@ -69,7 +69,7 @@ function showHead() {
       ["scores", scoreChips(life.scores)],
       ["labels", chips.length ? el("span", { class: "chips" }, chips) : null],
       ["error", life.error && failureText(life.error)],
-      ["lasted", duration((timeOf.at(-1) - timeOf[rowOf[Math.min(CUT, EVENTS - 1)]]) / 1000)],
+      ["lasted", isImported(EVENTS - 1) ? null : duration((timeOf.at(-1) - timeOf[rowOf[Math.min(CUT, EVENTS - 1)]]) / 1000)],
     ]),
   );
   byId("about").open = !PHONE.matches;

@@ -76,7 +76,12 @@ function startTimeline() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawLanes);
 }
 
-const sinceStart = (number) => `+${duration((eventTime(number) - START) / 1000).replace("<", "")}`;
+// An imported event has the log's time of its import: that says nothing of when it happened.
+const IMPORTER = "import";
+const isImported = (number) => page.actors[page.commits.actor[rowOf[number]]] === IMPORTER;
+
+const sinceStart = (number) =>
+  isImported(number) ? "" : `+${duration((eventTime(number) - START) / 1000).replace("<", "")}`;
 
 // Where the point is, in words.
 function showWhere(point) {
@@ -91,6 +96,7 @@ function showWhere(point) {
   const { origin } = more(point);
   if (isParents(point)) told.push(el("span", { class: "chip parents" }, "before the fork"));
   if (claimed) told.push(el("span", { class: "claim" }, "occurred at ", rec(claimed), ", says the source"));
+  else if (isImported(point)) told.push(el("span", { class: "claim" }, "imported then; the source says no time"));
   if (origin) {
     const from = `position ${origin.position} of log ${origin.log}, ${String(origin.at).slice(0, 19)}Z`;
     told.push(el("span", { class: "claim" }, "copied from ", rec(from)));

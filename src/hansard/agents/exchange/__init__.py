@@ -1,0 +1,1 @@
+"""Runs out of a workspace and into another, byte for byte."""

@@ -1,0 +1,335 @@
+"""One section of an export, checked line by line: is it whole, and does it hold together?"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from typing import assert_never
+
+import msgspec
+
+from hansard.agents.exchange._standing import Standing
+from hansard.agents.exchange.format import (
+    FORMAT,
+    PART_BYTES,
+    BlobLine,
+    CommitLine,
+    Damaged,
+    End,
+    Header,
+    Line,
+    SeenLine,
+    blobs_of,
+)
+from hansard.agents.exchange.writer import CONVERSATION
+from hansard.agents.importers.report import Tally
+from hansard.agents.payloads import VALUE_BYTES_MAX
+from hansard.agents.workspace import Workspace
+from hansard.bus import subjects
+from hansard.bus.codec import decode, revive
+from hansard.bus.log import COMMIT_BYTES_MAX, Append, Copied, Origin
+from hansard.domain import ids
+from hansard.domain.agent import MessageAdded
+from hansard.domain.errors import BadName, Corrupt, UnknownEvent
+from hansard.domain.events import Commit
+from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId, run_of
+from hansard.domain.run import RunForked, RunStarted
+from hansard.domain.steps import StepRequested
+
+TRANSACTION_COMMITS_MAX = 1_000
+TRANSACTION_BYTES_MAX = 8 * 1024 * 1024
+"""Largest transaction that a log takes, in commits and in bytes of bodies."""
+
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{9}Z")
+
+
+class _Blob(msgspec.Struct):
+    """A blob whose parts are being read."""
+
+    first: BlobLine
+    next: int = 0
+    size: int = 0
+
+
+class _Tx(msgspec.Struct):
+    """A transaction whose commits are being read."""
+
+    id: str
+    count: int
+    next: int = 0
+    size: int = 0
+    streams: set[StreamId] = set()
+
+
+class Section:
+    """Takes the lines of one section.
+
+    `number` is how many there were, `is_whole` whether the end was among them, `tally` what they
+    hold, `wanted` the blobs that commits name which do not stand here yet, `absent` those that the
+    export could not read, with their sizes. Memory: the names of streams and blobs.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.number = 0
+        self.is_whole = False
+        self.tally = Tally()
+        self.new = 0
+        self.wanted: set[str] = set()
+        self.absent: dict[str, int] = {}
+        self.standing = Standing(workspace)
+        self._workspace = workspace.log.workspace
+        self._hash = hashlib.sha256()
+        self._blob: _Blob | None = None
+        self._blob_hash = hashlib.sha256()
+        self._tx: _Tx | None = None
+        self._carries: list[str] = []
+        self._following: dict[StreamId, int] = {}
+        self._vectors: dict[str, dict[str, int]] = {}
+        self._cuts: dict[str, dict[str, int]] = {}
+        self._roles: dict[tuple[str, str], str] = {}
+        self._unnamed: set[str] = set()
+        self._given: dict[str, int] = {}
+        self._lacking: dict[str, int] = {}
+
+    async def take(self, data: bytes, line: Line) -> None:
+        """Check a line. Raises Damaged."""
+        if self.number == 0 and not isinstance(line, Header):
+            raise Damaged("a section begins with its header: lines before it are missing")
+        if isinstance(line, Header) and self.number:
+            raise Damaged("another export begins before the end of this one: it is not whole")
+        if line.n != self.number:
+            raise Damaged(
+                f"it is line {line.n} of its export where line {self.number} belongs: "
+                "lines are missing, doubled or in another order; export it again"
+            )
+        if self._blob is not None and not isinstance(line, BlobLine):
+            raise Damaged(f"blob {self._blob.first.sha256} is not whole: export it again")
+        match line:
+            case Header():
+                await self._header(line)
+            case BlobLine():
+                self._take_blob(line)
+            case CommitLine():
+                await self._commit(line)
+            case End():
+                self._end(line)
+            case SeenLine():
+                raise Damaged("it is an event of a view: export the run without --role")
+            case _:
+                assert_never(line)
+        self._hash.update(data)
+        self.number += 1
+
+    async def _header(self, line: Header) -> None:
+        if line.format != FORMAT:
+            raise Damaged(f"it has format {line.format}, this version reads {FORMAT}: upgrade")
+        if line.view is not None:
+            raise Damaged(
+                f"it is what role {line.view.role!r} sees, no whole record: export without --role"
+            )
+        self._carries = line.carries
+        await self.standing.begin()
+
+    # ------------------------------------------------------------ blobs
+
+    def _take_blob(self, line: BlobLine) -> None:
+        if self._blob is None:
+            if line.size > VALUE_BYTES_MAX:
+                raise Damaged(f"the blob has {line.size:,} bytes, the limit is {VALUE_BYTES_MAX:,}")
+            self._blob = _Blob(line)
+            self._blob_hash = hashlib.sha256()
+        blob = self._blob
+        first = blob.first
+        same = (line.sha256, line.size, line.parts) == (first.sha256, first.size, first.parts)
+        if not same or line.part != blob.next or len(line.data) > PART_BYTES:
+            raise Damaged(f"part {blob.next} of {first.parts} of blob {first.sha256} is not here")
+        self._blob_hash.update(line.data)
+        blob.size += len(line.data)
+        blob.next += 1
+        if blob.next < line.parts:
+            return
+        if blob.size != line.size or self._blob_hash.hexdigest() != line.sha256:
+            raise Damaged(f"blob {line.sha256} is damaged: its bytes hash to something else")
+        self._given[line.sha256] = line.size
+        self._unnamed.add(line.sha256)
+        self._blob = None
+        self.tally.blobs += 1
+
+    def _names(self, commit: Commit, *, new: bool) -> None:
+        for sha256, size in blobs_of(commit).items():
+            self._unnamed.discard(sha256)
+            if sha256 not in self._given:
+                self._lacking[sha256] = size
+            elif self._given[sha256] != size:
+                raise Damaged(f"it names blob {sha256} with {size:,} bytes, which has others")
+            if new:
+                self.wanted.add(sha256)
+
+    # ------------------------------------------------------------ commits
+
+    async def _commit(self, line: CommitLine) -> None:
+        append = appended(self._workspace, line)
+        stream, commit, body = append.stream, append.commit, line.body.encode()
+        for recorded in commit.events:
+            with contextlib.suppress(UnknownEvent):  # a newer version's: its bytes are kept
+                try:
+                    event = revive(recorded)
+                except Corrupt as error:
+                    raise Damaged(f"it cannot be read: {error.where}: {error.fact}") from error
+                self.tally.messages += isinstance(event, MessageAdded)
+                self.tally.calls += isinstance(event, StepRequested)
+        self._transaction(stream, commit, len(body))
+        await self._version(stream, commit)
+        self._role(stream)
+        stands = await self.standing.compare(stream, commit, body)
+        self._names(commit, new=not stands)
+        self.new += not stands
+        self.tally.commits += 1
+        self.tally.events += len(commit.events)
+
+    def _transaction(self, stream: StreamId, commit: Commit, size: int) -> None:
+        tx, told = self._tx, commit.tx
+        if tx is not None and (told is None or (told.id, told.index) != (tx.id, tx.next)):
+            raise Damaged(f"transaction {tx.id} has {tx.next} of its {tx.count} commits before it")
+        if told is None:
+            return
+        if tx is None:
+            if told.index != 0 or not 0 < told.count <= TRANSACTION_COMMITS_MAX:
+                raise Damaged(f"transaction {told.id} begins with {told.index} of {told.count}")
+            tx = self._tx = _Tx(told.id, told.count)
+        tx.next += 1
+        tx.size += size
+        if told.count != tx.count or stream in tx.streams or tx.size > TRANSACTION_BYTES_MAX:
+            raise Damaged(f"transaction {tx.id} is none: it does not go with what came before")
+        tx.streams.add(stream)
+        if tx.next == tx.count:
+            self._tx = None
+
+    async def _version(self, stream: StreamId, commit: Commit) -> None:
+        due = self._following.get(stream)
+        run = run_of(stream)
+        if due is None:
+            if run is not None and run not in self._cuts:
+                await self._begin(run, stream, commit)
+            due = self._cuts[run].get(str(stream), 0) + 1 if run is not None else 1
+        if commit.version != due:
+            raise Damaged(
+                f"version {commit.version} of stream {stream} stands where {due} belongs: "
+                "commits are missing or doubled"
+            )
+        self._following[stream] = commit.last_version + 1
+        if run is not None:
+            self._vectors[run][str(stream)] = commit.last_version
+
+    async def _begin(self, run: str, stream: StreamId, commit: Commit) -> None:
+        """Where a run's streams go on from. Raises Damaged for what begins no run."""
+        if not isinstance(stream, Life):
+            raise Damaged(f"stream {stream} of run {run} stands before the run's begin")
+        try:
+            first = revive(commit.events[0])
+        except UnknownEvent as error:
+            if commit.version > 1:
+                raise Damaged(f"the run's begin was not understood: {error}") from error
+            first = None
+        if isinstance(first, RunForked):
+            await self._parent(run, first)
+            self._cuts[run] = first.at
+            self._vectors[run] = dict(first.at)
+            return
+        if first is not None and not isinstance(first, RunStarted):
+            raise Damaged(f"run {run} begins with {first.tag}: its begin is missing")
+        self._cuts[run] = {}
+        self._vectors[run] = {}
+
+    async def _parent(self, run: str, forked: RunForked) -> None:
+        """What a fork goes on from must be before it in the section, or here."""
+        have = self._vectors.get(forked.parent) or await self.standing.vector(forked.parent)
+        if not have:
+            raise Damaged(
+                f"run {run} is a fork of run {forked.parent}, which is neither in the file nor in "
+                "this workspace: import that run first"
+            )
+        for name, version in forked.at.items():
+            if have.get(name, 0) < version:
+                raise Damaged(
+                    f"run {run} goes on from version {version} of {name} of run {forked.parent}, "
+                    f"which ends at {have.get(name, 0)}: import all of that run first"
+                )
+
+    def _role(self, stream: StreamId) -> None:
+        if isinstance(stream, AgentStream):
+            role = self._roles.setdefault((stream.run, stream.agent), stream.role)
+            if role != stream.role:
+                raise Damaged(f"agent {stream.agent!r} has role {role!r} and {stream.role!r}")
+
+    # ------------------------------------------------------------ the end
+
+    def _end(self, line: End) -> None:
+        if self._tx is not None:
+            tx = self._tx
+            raise Damaged(f"transaction {tx.id} has {tx.next} of its {tx.count} commits")
+        if (line.commits, line.blobs) != (self.tally.commits, self.tally.blobs):
+            raise Damaged(
+                f"it counts {line.commits} commits and {line.blobs} blobs, but there are "
+                f"{self.tally.commits} and {self.tally.blobs}: export it again"
+            )
+        if line.sha256 != self._hash.hexdigest():
+            raise Damaged("what stands before it hashes to something else: export it again")
+        if set(self._cuts) != set(self._carries):
+            raise Damaged("the runs before it are not those of the header: export it again")
+        told = {missing.what.removeprefix("blob ") for missing in line.missing}
+        for sha256 in self._unnamed:
+            raise Damaged(f"blob {sha256} belongs to no commit: export it again")
+        for sha256 in self._lacking.keys() - told:
+            raise Damaged(f"blob {sha256} is named by a commit and is not in the file")
+        self.absent = self._lacking
+        self.standing.end()
+        self.tally.runs = len(self._cuts)
+        self.is_whole = True
+
+
+def appended(workspace: str, line: CommitLine) -> Append:
+    """A commit's line as what is to be appended. Raises Damaged."""
+    body = line.body.encode()
+    if len(body) > COMMIT_BYTES_MAX:
+        raise Damaged(f"the commit has {len(body):,} bytes, the limit is {COMMIT_BYTES_MAX:,}")
+    try:
+        _check_names(line.stream)
+        _check_origin(line.origin)
+        subject = subjects.subject(workspace, line.stream, line.version)
+        stream, commit = decode(subject, body)
+    except Corrupt as error:
+        raise Damaged(f"it is not a commit: {error.fact}") from error
+    except BadName as error:
+        raise Damaged(f"it is not a commit: {error}") from error
+    if stream != line.stream:
+        raise Damaged(f"it is a commit of stream {stream}, not of {line.stream}")
+    return Append(stream, commit, copied=Copied(body, line.origin))
+
+
+def _check_names(stream: StreamId) -> None:
+    """Raise BadName where a stream is none that an export may bring."""
+    match stream:
+        case Life(run):
+            ids.name("run", run)
+        case AgentStream(run, role, agent):
+            for kind, name in (("run", run), ("role", role), ("agent", agent)):
+                ids.name(kind, name)
+        case Board(run, key):
+            ids.name("run", run)
+            ids.name("key", key)
+        case Lasting(kind, name):
+            if kind != CONVERSATION:
+                raise BadName("kind", kind, f"only {CONVERSATION!r} goes along with runs")
+            ids.name(CONVERSATION, name)
+        case _:
+            assert_never(stream)
+
+
+def _check_origin(origin: Origin) -> None:
+    """Raise BadName for an origin that no log has."""
+    ids.workspace_name(origin.log)
+    if origin.position < 1 or not _TIME.fullmatch(origin.at):
+        place = f"position {origin.position} at {origin.at}"
+        raise BadName("origin", place, "a position counts from 1, a time has 9 digits")

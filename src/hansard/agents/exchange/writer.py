@@ -1,0 +1,188 @@
+"""Writing runs out: what belongs to them, in the order of the log, with its blobs.
+
+Read up to one position that is taken first, so the file is one moment of the log however long it
+takes. In memory are the runs that overlap in the log, one blob, and what is said once a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+
+import msgspec
+
+from hansard.agents.exchange._writing import Section
+from hansard.agents.exchange.format import FORMAT, CommitLine, Header, Missing, blobs_of
+from hansard.agents.workspace import Workspace
+from hansard.bus.codec import revive
+from hansard.bus.errors import NotFound
+from hansard.bus.log import AtPosition, Origin, Stored
+from hansard.domain.conversation import RunJoined
+from hansard.domain.errors import Corrupt, RecordError
+from hansard.domain.events import Event, Tx
+from hansard.domain.ids import Lasting, Life
+from hansard.domain.run import RunForked, RunStarted
+
+CONVERSATION = "conversation"
+"""The kind of the lasting streams that go along."""
+
+YIELD_EVERY = 64
+"""Commits between two looks at what else the loop has to do (the broker's pings)."""
+
+_ABSENT = "it is not in this workspace"
+
+
+class Exported(msgspec.Struct):
+    """What a section holds, and what of it is missing."""
+
+    carries: list[str]
+    commits: int
+    blobs: int
+    missing: list[Missing]
+
+
+class _Needed(msgspec.Struct):
+    """What belongs to the asked runs: each run with the position where it begins, and the commits
+    of conversations up to the last of their needed runs.
+    """
+
+    firsts: dict[str, int] = {}
+    conversations: dict[str, list[Stored]] = {}
+    missing: dict[str, str] = {}
+
+    @property
+    def carries(self) -> list[str]:
+        """The runs in the order in which they begin."""
+        return sorted(self.firsts, key=self.firsts.__getitem__)
+
+
+async def export(
+    workspace: Workspace, runs: list[str], write: Callable[[bytes], object]
+) -> Exported:
+    """Write a section.
+
+    A fork brings its parents; a run of a conversation the conversation up to it, and so the runs
+    before it. What is not in the workspace is listed as missing. Raises NotFound for a run that is
+    not there, BadValue for too many at once, Corrupt, and what `write` does.
+    """
+    asked = list(dict.fromkeys(runs))
+    up_to = AtPosition(await workspace.log.end(None))
+    needed = await _needed(workspace, asked, up_to)
+    section = Section(workspace.blobs, write)
+    absent = [Missing(f"run {run}", why) for run, why in sorted(needed.missing.items())]
+    section.line(Header(0, FORMAT, asked, needed.carries, absent))
+    commits = 0
+    tx: Tx | None = None
+    async for stored in _in_order(workspace, needed, up_to):
+        _check_tx(tx, stored)
+        tx = stored.commit.tx
+        await section.named(iter(blobs_of(stored.commit).items()))
+        section.line(_line(workspace, section.number, stored))
+        commits += 1
+        if commits % YIELD_EVERY == 0:
+            await asyncio.sleep(0)
+    _check_tx(tx, None)
+    section.end(commits)
+    return Exported(needed.carries, commits, section.blobs, absent + section.missing)
+
+
+def _line(workspace: Workspace, number: int, stored: Stored) -> CommitLine:
+    try:
+        body = stored.body.decode()
+    except UnicodeDecodeError as error:
+        raise Corrupt(f"position {stored.position}", "its body is not UTF-8") from error
+    origin = stored.origin
+    if origin is None:
+        origin = Origin(workspace.log.workspace, stored.position, time_text(stored.stamp))
+    return CommitLine(number, stored.stream, stored.commit.version, body, origin)
+
+
+def _check_tx(before: Tx | None, stored: Stored | None) -> None:
+    """What no reader would take is not written: half of a transaction. Raises Corrupt."""
+    now = stored.commit.tx if stored is not None else None
+    left = before if before is not None and before.index < before.count - 1 else None
+    due = (left.id, left.index + 1) if left is not None else None
+    if due is None and (now is None or now.index == 0):
+        return
+    if now is None or (now.id, now.index) != due:
+        broken = left or now
+        name = broken.id if broken is not None else ""
+        raise Corrupt(f"transaction {name}", "not all of its commits belong to these runs")
+
+
+# ---------------------------------------------------------------- what belongs together
+
+
+async def _needed(workspace: Workspace, asked: list[str], up_to: AtPosition) -> _Needed:
+    needed = _Needed()
+    waiting = [(run, "") for run in asked]
+    while waiting:
+        run, why = waiting.pop()
+        if run in needed.firsts or run in needed.missing:
+            continue
+        life = await workspace.log.read_streams([Life(run)], up_to)
+        if not life and not why:
+            raise NotFound(f"run {run}", "see 'hansard runs'")
+        if not life:
+            needed.missing[run] = why
+            continue
+        tx = life[0].commit.tx
+        needed.firsts[run] = life[0].position - (tx.index if tx is not None else 0)
+        match _begun(life[0]):
+            case RunForked(parent=parent):
+                waiting.append((parent, f"run {run} goes on from it; {_ABSENT}"))
+            case RunStarted(conversation_id=str(name)):
+                earlier = await _conversation(workspace, needed, name, run, up_to)
+                because = f"it is earlier in conversation {name!r} than run {run}; {_ABSENT}"
+                waiting += [(each, because) for each in earlier]
+            case _:
+                pass
+    return needed
+
+
+def _begun(first: Stored) -> Event | None:
+    """A run's first event, where this version knows it."""
+    try:
+        return revive(first.commit.events[0])
+    except RecordError:
+        return None
+
+
+async def _conversation(
+    workspace: Workspace, needed: _Needed, name: str, run: str, up_to: AtPosition
+) -> list[str]:
+    """The runs of a conversation before a run; its commits up to that run are needed."""
+    taken: list[Stored] = []
+    earlier: list[str] = []
+    for stored in await workspace.log.read(Lasting(CONVERSATION, name), up_to=up_to):
+        taken.append(stored)
+        events = [revive(recorded) for recorded in stored.commit.events]
+        joined = [event.run for event in events if isinstance(event, RunJoined)]
+        if run in joined:
+            if len(taken) > len(needed.conversations.get(name, ())):
+                needed.conversations[name] = taken
+            return earlier
+        earlier += joined
+    return []
+
+
+async def _in_order(
+    workspace: Workspace, needed: _Needed, up_to: AtPosition
+) -> AsyncIterator[Stored]:
+    """Every needed commit by position; a run is read when its turn comes."""
+    heap = [(each.position, each) for taken in needed.conversations.values() for each in taken]
+    heapq.heapify(heap)
+    waiting = needed.carries[::-1]
+    while heap or waiting:
+        while waiting and (not heap or needed.firsts[waiting[-1]] <= heap[0][0]):
+            for stored in await workspace.log.read_run(waiting.pop(), up_to):
+                heapq.heappush(heap, (stored.position, stored))
+        yield heapq.heappop(heap)[1]
+
+
+def time_text(stamp: int) -> str:
+    """A log's time as ISO 8601 in UTC, to the ns."""
+    seconds, ns = divmod(stamp, 1_000_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ns:09d}Z"

@@ -1,0 +1,277 @@
+"""Runs of every kind, and exports and imports without a command line between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import io
+import json
+from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from tenacity import wait_none
+
+import hansard
+from hansard import settings
+from hansard._connect import open_workspace
+from hansard.agents.exchange.reader import import_events
+from hansard.agents.exchange.writer import Exported
+from hansard.agents.exchange.writer import export as write_out
+from hansard.agents.importers.report import Bad, BadRecord, Tally
+from hansard.agents.workspace import Workspace
+from hansard.bus.log import Stored
+from hansard.domain.events import Recorded
+from hansard.domain.ids import Life
+from tests.cli.planting import commit, plant
+from tests.cli.support import make_runs
+
+T = TypeVar("T")
+
+SECRET = "sk-hunter2-hunter2"
+LONG = "a name that no subject can hold " * 6
+
+
+def in_workspace(home: Path, name: str, work: Callable[[Workspace], Coroutine[Any, Any, T]]) -> T:
+    """Do something async with a workspace, which is made where it is missing."""
+
+    async def run() -> T:
+        opened = await open_workspace(settings.load(data_dir=home, workspace=name))
+        try:
+            return await work(opened)
+        finally:
+            await opened.close()
+
+    return asyncio.run(run())
+
+
+def log_of(home: Path, name: str) -> list[Stored]:
+    """The whole log of a workspace."""
+
+    async def read(opened: Workspace) -> list[Stored]:
+        head = await opened.log.head()
+        return [stored async for stored in opened.log.follow(0, until=head)]
+
+    return in_workspace(home, name, read)
+
+
+def places(home: Path, name: str) -> list[Any]:
+    """A log as far as an import may decide it: everything but when it was stored."""
+    return [(s.position, s.stream, s.body, s.origin) for s in log_of(home, name)]
+
+
+class Told:
+    """A watcher that keeps what it is told."""
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self.bads: list[Bad] = []
+        self.bytes = 0
+        self._strict = strict
+
+    def read(self, count: int) -> None:
+        """So many more bytes."""
+        self.bytes += count
+
+    def bad(self, bad: Bad) -> None:
+        """A bad record."""
+        self.bads.append(bad)
+        if self._strict:
+            raise BadRecord(bad)
+
+
+class Brought(msgspec.Struct):
+    """What an import came to."""
+
+    tally: Tally
+    bads: list[Bad]
+    bytes: int
+
+
+async def bring(opened: Workspace, path: Path) -> Brought:
+    """Import a file into an open workspace."""
+    told = Told()
+    tally = await import_events(opened, path, told)
+    return Brought(tally, told.bads, told.bytes)
+
+
+def bring_in(home: Path, name: str, path: Path, data: bytes | None = None) -> Brought:
+    """Import a file, written first where its bytes are given."""
+    if data is not None:
+        path.write_bytes(data)
+    return in_workspace(home, name, lambda opened: bring(opened, path))
+
+
+def taken_out(home: Path, name: str, *runs: str) -> tuple[bytes, Exported]:
+    """Runs as an export has them."""
+    out = io.BytesIO()
+    told = in_workspace(home, name, lambda opened: write_out(opened, list(runs), out.write))
+    return out.getvalue(), told
+
+
+def exported(home: Path, name: str, *runs: str) -> bytes:
+    """An export of which nothing is missing."""
+    data, told = taken_out(home, name, *runs)
+    assert told.missing == []
+    return data
+
+
+def sealed(lines: Iterable[dict[str, Any] | bytes]) -> bytes:
+    """Lines as an export has them, with digests, numbers and hash of their own."""
+    out = b""
+    for number, line in enumerate(lines):
+        told = json.loads(line) if isinstance(line, bytes) else dict(line)
+        told.pop("digest", None)
+        told["n"] = number
+        if told["kind"] == "end":
+            told["sha256"] = hashlib.sha256(out).hexdigest()
+        head = msgspec.json.encode(told)[:-1]
+        out += head + b',"digest":"%b"}\n' % hashlib.sha256(head).hexdigest()[:32].encode()
+    return out
+
+
+def lines_of(data: bytes) -> list[dict[str, Any]]:
+    """An export's lines."""
+    return [json.loads(line) for line in data.splitlines()]
+
+
+# ---------------------------------------------------------------- runs of every kind
+
+
+class Zoo(msgspec.Struct):
+    """The ids of runs by what is special about them."""
+
+    runs: dict[str, str]
+
+
+def zoo_of(home: Path) -> Zoo:
+    """Make a run of every kind in the workspace `zoo`."""
+    with hansard.connect("zoo", data_dir=home, redact={"key": SECRET}) as record:
+        made = make_runs(record)
+        runs = {
+            "team": made.team,
+            "failed": made.failed,
+            "doubt": made.doubt,
+            "settled": made.settled,
+            "forked": made.forked,
+            "fork of a fork": record.fork(made.forked, why="once more"),
+            "bounded": bounded(record),
+            "redacted": redacted(record),
+            "long": long_names(record),
+            "open": half(record),
+            "talk 1": turn(record, "chat", "one"),
+            "talk 2": turn(record, "chat", "two"),
+            "talk 3": turn(record, "chat", "three"),
+            "retried": retried(record),
+        }
+        record.fork(runs["open"])  # somebody else's, between the runs
+    data = msgspec.Raw(msgspec.json.encode({"by": "é\u2028", "$blob": {"odd": 1}}))
+    newer = Recorded("run.blessed.v9", "e1", data)
+    version = [s for s in log_of(home, "zoo") if s.stream == Life(runs["failed"])][-1]
+    told = commit(version.commit.last_version + 1, newer, epoch=0)
+    plant(home, "zoo", (Life(runs["failed"]), told))
+    runs["unknown"] = runs["failed"]
+    return Zoo(runs)
+
+
+def bounded(record: hansard.Record) -> str:
+    """Two agents that share a budget."""
+    gate = [hansard.budget("calls of the model", limit=3, tool="ask")]
+    with record.run("bounded", agent="a", role="r", gate=gate) as session:
+
+        @session.tool(effects="pure")
+        def ask(text: str) -> str:
+            return text.upper()
+
+        ask("one")
+        with record.run(run=session.run, agent="b", role="s", gate=gate) as other:
+
+            @other.tool(effects="pure", name="ask")
+            def ask_too(text: str) -> str:
+                return text.lower()
+
+            ask_too("TWO")
+            session.hand_off("b", payload={"x": 1})
+        ask("three")
+        with contextlib.suppress(hansard.Blocked):
+            ask("four")
+        return session.run
+
+
+def redacted(record: hansard.Record) -> str:
+    """A run with a secret in its arguments."""
+    with record.run("redacted", agent="a", role="r") as session:
+
+        @session.tool(effects="idempotent")
+        def fetch(url: str, key: str) -> str:
+            return f"{url} with {key}"
+
+        fetch("https://x.example.org", SECRET)
+        return session.run
+
+
+def long_names(record: hansard.Record) -> str:
+    """Names that a subject holds only as digests, and such as it must escape."""
+    run = f"run {LONG}"
+    with record.run("long", run=run, agent=f"agent {LONG}", role="naïve/röle.*>") as session:
+
+        @session.tool(effects="pure")
+        def add(a: int) -> int:
+            return a + 1
+
+        session.message("user", '日本語 \u2028 \x7f \\ " \U0001f600')
+        add(1)
+    return run
+
+
+def half(record: hansard.Record) -> str:
+    """A run whose process died inside a call."""
+    with contextlib.suppress(KeyboardInterrupt), record.run("half", agent="a", role="r") as session:
+        run = session.run
+
+        @session.tool(effects="idempotent")
+        def slow(n: int) -> int:
+            if n == 2:
+                raise KeyboardInterrupt
+            return n
+
+        slow(1)
+        slow(2)
+    return run
+
+
+def turn(record: hansard.Record, conversation: str, text: str) -> str:
+    """One run of a conversation."""
+    with record.run("chat", agent="bot", role="responder", conversation=conversation) as session:
+        session.message("user", text)
+        session.message("assistant", text.upper())
+        return session.run
+
+
+def retried(record: hansard.Record) -> str:
+    """Attempts, items of a generator, a large item twice, threads."""
+    tries = iter(range(9))
+    with record.run("retried", agent="a", role="r") as session:
+
+        @session.tool(effects="idempotent", attempts=3, wait=wait_none())
+        def flaky() -> str:
+            if next(tries) < 2:
+                raise ConnectionError
+            return "at last"
+
+        @session.tool(effects="pure")
+        def items(n: int) -> Any:
+            for i in range(n):
+                yield "z" * 600_000 if i == 1 else i
+
+        @session.tool(effects="pure")
+        def same() -> str:
+            return "z" * 600_000
+
+        with contextlib.suppress(Exception):
+            flaky()
+        list(items(3))
+        same()
+        session.thread(same).result()
+        return session.run

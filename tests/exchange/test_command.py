@@ -1,0 +1,125 @@
+"""`hansard export` and `hansard import events`: what they take and tell."""
+
+import os
+import subprocess
+import threading
+
+import pytest
+
+from tests.exchange.support import Zoo, exported, lines_of, log_of
+
+
+def test_stdout_is_the_file_alone(home, zoo: Zoo, call):
+    """What is carried is said on stderr; --output writes the same bytes."""
+    told = call("zoo", "export", zoo.runs["forked"])
+    assert told.code == 0
+    assert told.out.encode() == exported(home, "zoo", zoo.runs["forked"])
+    count = lines_of(told.out.encode())[-1]["commits"]
+    said = f"2 runs, {count} commits, 1 blobs; carried along: {zoo.runs['team']}\n"
+    assert told.err == said
+
+
+def test_a_file_is_there_whole_or_as_it_was(home, zoo: Zoo, call, tmp_path):
+    """--output replaces a file at the end; an export that fails leaves it, and no other file."""
+    path = tmp_path / "run.jsonl"
+    path.write_text("before")
+    assert call("zoo", "export", "no-such-run", "-o", path).code != 0
+    assert path.read_text() == "before"
+    assert call("zoo", "export", zoo.runs["team"], "-o", path).code == 0
+    assert path.read_bytes() == exported(home, "zoo", zoo.runs["team"])
+    assert [file.name for file in tmp_path.iterdir()] == ["run.jsonl"]
+
+
+def test_a_link_a_pipe_and_a_device(home, zoo: Zoo, call, tmp_path):
+    """What a link names is replaced, a pipe is written to, a device stays what it is."""
+    data = exported(home, "zoo", zoo.runs["settled"])
+    link, target, pipe = tmp_path / "link", tmp_path / "target", tmp_path / "pipe"
+    target.write_text("before")
+    link.symlink_to(target)
+    assert call("zoo", "export", zoo.runs["settled"], "-o", link).code == 0
+    assert link.is_symlink()
+    assert target.read_bytes() == data
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    assert call("zoo", "export", zoo.runs["settled"], "-o", pipe).code == 0
+    reader.join(timeout=10)
+    assert read == [data]
+    assert call("zoo", "export", zoo.runs["settled"], "-o", "/dev/null").code == 0
+    assert not os.path.isfile("/dev/null")  # noqa: PTH113 -- says what it is about
+
+
+def test_runs_by_prefix_and_last_and_twice(home, zoo: Zoo, call):
+    """Ids, prefixes that no other run has, `last`; the same run twice is once."""
+    run = zoo.runs["retried"]
+    whole = call("zoo", "export", run).out
+    assert call("zoo", "export", run[:-1], run).out == whole
+    assert lines_of(call("zoo", "export", "last").out.encode())[0]["runs"]
+    assert call("zoo", "export", run[:4]).code != 0
+
+
+def test_from_one_process_to_another(home, zoo: Zoo, workspace, start):
+    """`hansard export | hansard import events -`: byte-equal on the other side."""
+    run = zoo.runs["retried"]
+    out = start("zoo", "export", run)
+    into = start(workspace, "import", "events", "-", stdin=out.stdout)
+    said, wrong = into.communicate(timeout=60)
+    assert (out.wait(timeout=60), into.returncode, wrong) == (0, 0, b"")
+    assert said.startswith(b"1 runs: ")
+    assert exported(home, workspace, run) == exported(home, "zoo", run)
+    assert out.stderr.read().startswith(b"1 runs, ")
+    out.stdout.close()
+    out.stderr.close()
+
+
+def test_a_reader_that_stops_is_no_crash(zoo: Zoo, start):
+    """`hansard export RUN | head -1`: no traceback."""
+    out = start("zoo", "export", zoo.runs["retried"])
+    head = subprocess.run(["head", "-1"], stdin=out.stdout, capture_output=True, check=True)
+    out.stdout.close()
+    assert head.stdout.startswith(b'{"kind":"hansard-events",')
+    assert out.wait(timeout=60) == 141
+    assert b"Traceback" not in out.stderr.read()
+    out.stderr.close()
+
+
+def test_bad_sections_are_told_and_strict_stops(home, zoo: Zoo, workspace, call, tmp_path):
+    """File, line and reason; the exit code is 1. --strict stops at the first; --json has it all."""
+    good, bad = (exported(home, "zoo", zoo.runs[k]) for k in ("settled", "doubt"))
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(bad.replace(b"sender", b"zender") + good)
+    told = call(workspace, "import", "events", path)
+    assert (told.code, told.out) == (
+        1,
+        "1 runs: 7 commits, 7 of them new; 1 bad records were skipped\n",
+    )
+    assert told.err == f"{path}:2: the line is damaged: its digest is another; export it again\n"
+    strict = call(f"{workspace}-s", "import", "events", path, "--strict", "--json")
+    assert strict.code == 1
+    assert strict.lines[0]["line"] == 2
+    assert strict.lines[-1]["stopped"] is True
+    assert log_of(home, f"{workspace}-s") == []
+    path.write_bytes(good + bad.replace(b"sender", b"zender") + good)
+    [_, summary] = call(f"{workspace}-t", "import", "events", path, "--strict", "--json").lines
+    assert (summary["runs"], summary["new"], summary["bad"]) == (1, 7, 1)
+    assert len(log_of(home, f"{workspace}-t")) == 7
+
+
+def test_json_says_what_was_read(home, zoo: Zoo, workspace, call, tmp_path):
+    """Messages and calls are counted, too."""
+    path = tmp_path / "x.jsonl"
+    assert call("zoo", "export", zoo.runs["team"], "-o", path).code == 0
+    [summary] = call(workspace, "import", "events", path, "--json").lines
+    count = lines_of(path.read_bytes())[-1]["commits"]
+    assert (summary["runs"], summary["blobs"]) == (1, 1)
+    assert (summary["messages"], summary["calls"]) == (1, 14)
+    assert summary["commits"] == summary["new"] == count == len(log_of(home, workspace))
+
+
+@pytest.mark.parametrize("what", ["no-such-file", "."])
+def test_what_is_no_file(workspace, call, what):
+    """A name that is none, a directory: told before anything is done."""
+    told = call(workspace, "import", "events", what)
+    assert told.code != 0
+    assert what in told.err

@@ -1,0 +1,446 @@
+"""Whatever happens to a file: a clear word on the line that is wrong, and nothing half there."""
+
+import asyncio
+import hashlib
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+
+from hansard import settings
+from hansard._connect import open_workspace
+from hansard.agents.exchange.format import LINE_BYTES_MAX
+from hansard.domain.ids import run_of
+from tests.cli.support import environment
+from tests.exchange.support import Zoo, bring, bring_in, exported, lines_of, log_of, sealed
+
+KINDS = ("team", "fork of a fork", "talk 3", "retried")
+
+
+def line_at(data: bytes, offset: int) -> int:
+    """The line that a byte stands in, from 1."""
+    return data.count(b"\n", 0, offset) + 1
+
+
+def flipped(data: bytes, chance: random.Random) -> tuple[bytes, int]:
+    """One bit of one byte of a random line, so that short lines are met as often as long ones."""
+    lines = data.splitlines(keepends=True)
+    number = chance.randrange(len(lines))
+    at = sum(map(len, lines[:number])) + chance.randrange(len(lines[number]))
+    changed = bytearray(data)
+    changed[at] ^= 1 << chance.randrange(8)
+    return bytes(changed), number + 1
+
+
+def truncated(data: bytes, chance: random.Random) -> tuple[bytes, int]:
+    """The end is missing: in the middle of a line, or between two."""
+    at = chance.randrange(1, len(data))
+    if chance.random() < 0.3:
+        at = data.index(b"\n", at - 1) + 1
+    at = min(at, len(data) - 1)
+    return data[:at], line_at(data, at - 1)
+
+
+def dropped(data: bytes, chance: random.Random) -> tuple[bytes, int]:
+    """A line is missing: told at the one that stands there instead, or at the last."""
+    lines = data.splitlines(keepends=True)
+    number = chance.randrange(len(lines))
+    del lines[number]
+    return b"".join(lines), min(number + 1, len(lines))
+
+
+def doubled(data: bytes, chance: random.Random) -> tuple[bytes, int]:
+    """A line stands there twice."""
+    lines = data.splitlines(keepends=True)
+    number = chance.randrange(len(lines))
+    lines.insert(number, lines[number])
+    return b"".join(lines), number + 2
+
+
+def moved(data: bytes, chance: random.Random) -> tuple[bytes, int]:
+    """Two lines have changed places."""
+    lines = data.splitlines(keepends=True)
+    one, two = sorted(chance.sample(range(len(lines)), 2))
+    lines[one], lines[two] = lines[two], lines[one]
+    return b"".join(lines), one + 1
+
+
+def inserted(data: bytes, chance: random.Random) -> tuple[bytes, int]:
+    """A line of somebody else's, or an empty one."""
+    lines = data.splitlines(keepends=True)
+    number = chance.randrange(len(lines) + 1)
+    lines.insert(number, chance.choice([b"\n", b"{}\n", b"\xef\xbb\xbf\n", b"\x00\n"]))
+    return b"".join(lines), number + 1
+
+
+DAMAGES = [flipped, truncated, dropped, doubled, moved, inserted]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_any_damage_is_told_by_its_line(
+    home, zoo: Zoo, workspace, tmp_path, rounds, evidence, damage
+):
+    """Random damage of each kind: exactly the damaged line is named, and the log stays empty.
+
+    Only what stands before a whole export (a doubled header, a line of somebody else's) does not
+    keep that from being imported, whole.
+    """
+    files = [await asyncio.to_thread(exported, home, "zoo", zoo.runs[kind]) for kind in KINDS]
+    commits = [lines_of(data)[-1]["commits"] for data in files]
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    path = tmp_path / "x.jsonl"
+    count = rounds(60, 2_000)
+    opened = await open_workspace(settings.load(data_dir=home, workspace=workspace))
+    try:
+        for number in range(count):
+            chosen = chance.randrange(len(files))
+            data, line = damage(files[chosen], chance)
+            if data == files[chosen]:
+                continue
+            path.write_bytes(data)
+            where = (seed, number, KINDS[chosen])
+            told = await bring(opened, path)
+            lines = [bad.line for bad in told.bads]
+            if damage is moved and line == 1:  # the header is met again where it is now
+                lines = lines[:1]
+            assert lines == [line], (where, told.bads)
+            assert len(told.bads[0].reason) > 20, where
+            assert told.bytes == len(data), where
+            if (damage, line) in {(doubled, 2), (inserted, 1)}:
+                assert told.tally.commits == commits[chosen], where
+                continue
+            assert (told.tally.new, told.tally.commits, told.tally.runs) == (0, 0, 0), where
+        head = await opened.log.head()
+    finally:
+        await opened.close()
+    if damage not in {doubled, inserted}:
+        assert head == 0
+    evidence.record(f"export.damage.{damage.__name__}", rounds=count, half_imported=0)
+
+
+def test_a_damaged_section_does_not_keep_the_others(home, zoo: Zoo, workspace, tmp_path):
+    """Of three sections the middle one is damaged: it is told once, the others are imported."""
+    one, two, three = (exported(home, "zoo", zoo.runs[k]) for k in ("settled", "team", "doubt"))
+    half = two[: len(two) // 2]
+    told = bring_in(home, workspace, tmp_path / "x.jsonl", one + half + b"\n" + three)
+    assert [bad.line for bad in told.bads] == [line_at(one + half, len(one + half))]
+    runs = {run_of(stored.stream) for stored in log_of(home, workspace)}
+    assert runs == {zoo.runs["settled"], zoo.runs["doubt"]}
+
+
+def test_a_truncated_section_and_a_whole_one(home, zoo: Zoo, workspace, tmp_path):
+    """Cut between two lines, then another export: the first is told where the second begins."""
+    one, two = (exported(home, "zoo", zoo.runs[k]) for k in ("settled", "team"))
+    cut = one[: one.rindex(b"\n", 0, -1) + 1]
+    told = bring_in(home, workspace, tmp_path / "x.jsonl", cut + two)
+    assert [bad.line for bad in told.bads] == [cut.count(b"\n") + 1]
+    assert "before the end of this one" in told.bads[0].reason
+    assert told.tally.runs == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: data.replace(b"\n", b"\r\n"), "ends as on Windows"),
+        (lambda data: data[:-1], "cut off"),
+        (lambda data: b"", "is empty"),
+        (lambda data: b"\xef\xbb\xbf" + data, "damaged"),
+        (lambda data: data + b"\n", "after the end of an export"),
+        (lambda data: data.decode().encode("utf-16"), "not a line of 'hansard export'"),
+        (lambda data: json.dumps(lines_of(data)).encode(), "cut off"),
+        (lambda data: b'{"messages": []}\n', "it looks like chat-jsonl: use 'hansard import chat"),
+    ],
+)
+def test_what_programs_do_to_text(home, zoo: Zoo, workspace, tmp_path, change, reason):
+    """Line ends, byte order marks, encodings, another format: told, and nothing is imported."""
+    data = change(exported(home, "zoo", zoo.runs["settled"]))
+    told = bring_in(home, workspace, tmp_path / "x.jsonl", data)
+    assert len(told.bads) == 1
+    assert reason in told.bads[0].reason
+    assert log_of(home, workspace) == []
+
+
+# ---------------------------------------------------------------- well sealed, and still wrong
+
+
+def forged(data: bytes, change) -> bytes:
+    """An export changed by somebody who makes its digests right again."""
+    lines = lines_of(data)
+    change(lines)
+    return sealed(lines)
+
+
+def _body(line, **fields):
+    line["body"] = json.dumps({**json.loads(line["body"]), **fields})
+
+
+def _of(lines, kind, skip=0):
+    return [n for n, line in enumerate(lines) if line.get("stream", {}).get("type") == kind][skip]
+
+
+def _without(kind, skip=0):
+    def change(lines):
+        del lines[_of(lines, kind, skip)]
+        lines[-1]["commits"] -= 1
+
+    return change
+
+
+def _field(place, name, value):
+    def change(lines):
+        lines[place][name] = value
+
+    return change
+
+
+def _in_body(place, **fields):
+    return lambda lines: _body(lines[place], **fields)
+
+
+def _data(text):
+    """Give the last commit one more event with this data, as it is written."""
+
+    def change(lines):
+        line = lines[-2]
+        event = '{"type":"some.thing.v1","id":"e","data":' + text + "}"
+        line["body"] = line["body"].removesuffix("]}") + "," + event + "]}"
+
+    return change
+
+
+FORGED = [
+    (_field(0, "format", 2), "format 2, this version reads 1: upgrade"),
+    (_field(0, "format", "1"), "upgrade hansard"),
+    (_field(0, "more", 1), "upgrade hansard"),
+    (_field(0, "view", {"role": "r"}), "what role 'r' sees, no whole record"),
+    (_field(0, "carries", ["another"]), "not those of the header"),
+    (_field(1, "kind", "verdict"), "upgrade hansard"),
+    (_field(1, "version", 2), "its body says version 1"),
+    (_field(1, "version", 0), "is not a version"),
+    (_field(1, "body", "[]"), "its body is not a commit"),
+    (_field(1, "body", ""), "its body is not a commit"),
+    (_field(1, "body", "[" * 100_000 + "]" * 100_000), "its body is not a commit"),
+    (_field(1, "stream", {"type": "life", "run": ""}), "give a non-empty text"),
+    (_field(1, "stream", {"type": "life", "run": "a\nb"}), "control characters"),
+    (_field(1, "stream", {"type": "life", "run": "x" * 1_001}), "at most 1000 characters"),
+    (_field(1, "stream", {"type": "lasting", "kind": "role", "id": "x"}), "only 'conversation'"),
+    (_field(1, "stream", {"type": "lasting", "kind": "run", "id": "x"}), "only 'conversation'"),
+    (_field(1, "origin", {"log": "A B", "position": 1, "at": "x"}), "workspace name"),
+    (_field(1, "origin", {"log": "a", "position": 0, "at": "2026-01-01"}), "origin name"),
+    (_field(-1, "commits", 3), "it counts 3 commits"),
+    (_in_body(1, events=[]), "its commit has no events"),
+    (_in_body(1, tx={"id": "t", "index": 1, "count": 2}), "transaction t begins with 1 of 2"),
+    (_in_body(1, tx={"id": "t", "index": 0, "count": 9}), "has 1 of its 9 commits"),
+    (_in_body(1, tx={"id": "t", "index": 0, "count": 9_999}), "begins with 0 of 9999"),
+    (_in_body(-2, stream={"type": "life", "run": "other"}), "its body says stream"),
+    (_without("life"), "begins with"),
+    (_without("agent", 1), "stands where"),
+    (_data("{"), "is not a commit"),
+    (_data("[" * 100_000 + "]" * 100_000), "is not a commit"),
+    (_data('{"$blob": {"sha256": "%s", "size": 9}}' % ("0" * 64)), "is not in the file"),
+    (_data('"%s"' % ("x" * 300_000)), "the limit is 262,144"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), FORGED)
+def test_what_does_not_hold_together_is_refused(
+    home, zoo: Zoo, workspace, tmp_path, change, reason
+):
+    """Digests that are right do not make it a record: everything else is checked, too."""
+    data = forged(exported(home, "zoo", zoo.runs["settled"]), change)
+    told = bring_in(home, workspace, tmp_path / "x.jsonl", data)
+    assert len(told.bads) == 1
+    assert reason in told.bads[0].reason
+    assert log_of(home, workspace) == []
+
+
+def _swap(lines):
+    one, two = (line for line in lines if line["kind"] == "blob")
+    one["data"], two["data"] = two["data"], one["data"]
+
+
+def _half(lines):
+    del lines[[n for n, line in enumerate(lines) if line["kind"] == "blob"][1]]
+
+
+def _unnamed(lines):
+    last = [line for line in lines if line["kind"] == "blob"][-1]
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    lines.insert(-1, {**last, "sha256": empty, "size": 0, "part": 0, "parts": 1, "data": ""})
+    lines[-1]["blobs"] += 1
+
+
+def _gone(lines):
+    lines[:] = [line for line in lines if line["kind"] != "blob"]
+    lines[-1]["blobs"] = 0
+
+
+def _claimed(size):
+    def change(lines):
+        for line in lines:
+            if line["kind"] == "blob":
+                line["size"] = size
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_swap, "hash to something else"),
+        (_half, "is not whole"),
+        (_unnamed, "belongs to no commit"),
+        (_gone, "named by a commit and is not in the file"),
+        (_claimed(3), "hash to something else"),
+        (_claimed(2**40), "the limit is"),
+    ],
+)
+def test_blobs_that_are_not_what_they_say(home, zoo: Zoo, workspace, tmp_path, change, reason):
+    """Parts in another order, missing, of other sizes, or nobody's."""
+    data = forged(exported(home, "zoo", zoo.runs["retried"]), change)
+    told = bring_in(home, workspace, tmp_path / "x.jsonl", data)
+    assert len(told.bads) == 1
+    assert reason in told.bads[0].reason
+    assert log_of(home, workspace) == []
+
+
+def test_sealing_again_changes_nothing(home, zoo: Zoo):
+    """What the tests above forge with makes the very bytes of an export."""
+    for kind in KINDS:
+        data = exported(home, "zoo", zoo.runs[kind])
+        assert sealed(data.splitlines()) == data
+
+
+def test_an_agent_has_one_role(home, zoo: Zoo, workspace, tmp_path):
+    """A second role for an agent of the same run is refused."""
+
+    def change(lines):
+        last = lines[_of(lines, "agent")]
+        run = last["stream"]["run"]
+        told = json.loads(last["body"])
+        told.pop("tx", None)
+        stream = {"type": "agent", "run": run, "role": "another", "agent": last["stream"]["agent"]}
+        lines.insert(-1, {**last, "stream": stream, "body": json.dumps(told)})
+        lines[-1]["commits"] += 1
+
+    told = bring_in(
+        home,
+        workspace,
+        tmp_path / "x.jsonl",
+        forged(exported(home, "zoo", zoo.runs["settled"]), change),
+    )
+    assert "has role 'sender' and 'another'" in told.bads[0].reason
+    assert log_of(home, workspace) == []
+
+
+# ---------------------------------------------------------------- files that are no export at all
+
+
+@pytest.mark.real
+async def test_the_json_test_suite_as_files(home, workspace, tmp_path, real_data):
+    """Each of its files is one bad record, and nothing is imported."""
+    files = sorted((real_data / "json-adversarial").rglob("*.json"))
+    assert len(files) > 100
+    opened = await open_workspace(settings.load(data_dir=home, workspace=workspace))
+    try:
+        for file in files:
+            told = await bring(opened, file)
+            assert len(told.bads) >= 1, file
+            assert {bad.file for bad in told.bads} == {str(file)}
+        assert await opened.log.head() == 0
+    finally:
+        await opened.close()
+
+
+@pytest.mark.real
+async def test_the_json_test_suite_as_event_data(home, zoo: Zoo, workspace, tmp_path, real_data):
+    """Each of its files as the data of an event of an unknown type, well sealed: what must be JSON
+    is imported and comes out as the same bytes, what must not be is refused.
+    """
+    source = await asyncio.to_thread(exported, home, "zoo", zoo.runs["settled"])
+    files = sorted((real_data / "json-adversarial").rglob("*.json"))
+    for number, file in enumerate(files):
+        try:
+            text = file.read_bytes().decode()
+        except UnicodeDecodeError:
+            continue  # a line of an export is UTF-8: seen by its bytes in the test above
+        data = forged(source, _data(text))
+        path = tmp_path / f"{number}.jsonl"
+        path.write_bytes(data)
+        opened = await open_workspace(
+            settings.load(data_dir=home, workspace=f"{workspace}-{number}")
+        )
+        try:
+            told = await bring(opened, path)
+            head = await opened.log.head()
+            if file.name.startswith("y_"):
+                assert told.bads == [], file
+                assert text.encode() in (await opened.log.at(head)).body
+            if file.name.startswith("n_"):
+                assert len(told.bads) == 1, file
+            assert head == (0 if told.bads else told.tally.commits), file
+        finally:
+            await opened.close()
+
+
+def test_a_line_of_100_mb_is_refused_in_flat_memory(home, zoo: Zoo, workspace, tmp_path):
+    """Told by its size and passed over in pieces; the section after it is imported."""
+    path = tmp_path / "x.jsonl"
+    good = exported(home, "zoo", zoo.runs["settled"])
+    with path.open("wb") as file:
+        size = file.write(b'{"kind":"hansard-events","n":0,"format":1,"runs":["')
+        for _ in range(100):
+            size += file.write(b"x" * 1_000_000)
+        size += file.write(b'"]}\n')
+        file.write(good)
+    program = (
+        "import sys\n"
+        "from hansard.cli import main\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        "    for line in open('/proc/self/status'):\n"
+        "        if line.startswith('VmHWM'):\n"
+        "            print(line.strip(), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "-w", workspace, "import", "events", str(path)],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    told, peak = done.stderr.splitlines()
+    assert told.startswith(f"{path}:1: the line has {size:,} bytes, and none of an export has over")
+    assert f"{LINE_BYTES_MAX:,}" in told
+    assert done.stdout.startswith("1 runs: 7 commits, 7 of them new")
+    assert int(peak.split()[1]) < 120 * 1_024  # KiB: far from 100 MB more than Python itself
+
+
+def test_a_line_nested_100_000_deep(home, workspace, tmp_path):
+    """As a line, and as a well sealed one: refused with a reason, not with a crash."""
+    deep = "[" * 100_000 + "]" * 100_000
+    for data in (
+        deep.encode() + b"\n",
+        b'{"kind":"hansard-events","n":0,"format":' + deep.encode() + b"}\n",
+    ):
+        told = bring_in(home, workspace, tmp_path / "x.jsonl", data)
+        assert len(told.bads) == 1
+        assert "not a line of 'hansard export'" in told.bads[0].reason
+    whole = (
+        b'{"kind":"event","n":0,"run":"r","agent":"","role":"","type":"t","id":"i",'
+        b'"data":%b,"at":""}'
+    )
+    told = bring_in(home, workspace, tmp_path / "x.jsonl", _seal(whole % deep.encode()))
+    assert "nested too deep" in told.bads[0].reason
+    assert log_of(home, workspace) == []
+
+
+def _seal(line: bytes) -> bytes:
+    head = line[:-1]
+    return head + b',"digest":"%b"}\n' % hashlib.sha256(head).hexdigest()[:32].encode()

@@ -1,0 +1,77 @@
+"""An import that is killed at any moment and run again comes to the same log."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.cli.support import environment
+from tests.exchange.support import exported, in_workspace, places
+from tests.importers.support import answer, asks, chat, says, written
+from tests.importers.support import call as tool_call
+
+RUNS = 400
+KILL_AFTER_S = (0.5, 2.5)
+"""When an import of so many runs is killed: it begins to store after some 1 s."""
+
+
+def records():
+    """Runs of several sizes, some with contents that are blobs."""
+    chance = random.Random(3)
+    for n in range(RUNS):
+        said = [says("user", "x" * chance.choice((10, 1_000, 70_000)) + str(n))]
+        for turn in range(chance.randrange(1, 20)):
+            asked = tool_call("c", "t", json.dumps({"turn": turn}))
+            said += [asks(asked), answer("c", turn)]
+        yield chat(*said, run=n, trial=n, outcome={"reward": chance.random()})
+
+
+@pytest.fixture(scope="module")
+def file(home, tmp_path_factory):
+    """An export whose import takes a second or two, with blobs."""
+    folder = tmp_path_factory.mktemp("kill")
+    name = "killed-source"
+    chats = written(folder / "chats.jsonl", records())
+    given = ["-w", name, "import", "chat-jsonl", str(chats)]
+    subprocess.run([sys.executable, "-m", "hansard", *given], env=environment(home), check=True)
+    runs = sorted(in_workspace(home, name, lambda opened: opened.log.runs()))
+    path = folder / "runs.jsonl"
+    path.write_bytes(exported(home, name, *runs))
+    return path
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_killed_import_goes_on_where_it_stood(home, start, call, file, rounds, evidence):
+    """SIGKILL at a random moment, then once to the end: positions, bodies and origins are those of
+    an import that nobody killed, and the export of it is byte-equal.
+    """
+    whole = start("undisturbed", "import", "events", file)
+    whole.communicate(timeout=120)
+    assert whole.returncode == 0
+    undisturbed = places(home, "undisturbed")
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    halves = 0
+    count = rounds(5, 20)
+    for number in range(count):
+        into = f"killed-{seed}-{number}"
+        child = start(into, "import", "events", file)
+        time.sleep(chance.uniform(*KILL_AFTER_S))
+        child.kill()
+        child.communicate(timeout=60)
+        before = places(home, into)
+        assert before == undisturbed[: len(before)], (seed, number)
+        halves += 0 < len(before) < len(undisturbed)
+        told = call(into, "import", "events", file, "--json")
+        assert told.code == 0, (seed, number, told.err)
+        # less, where the broker was still storing what it had been sent
+        assert told.lines[-1]["new"] <= len(undisturbed) - len(before), (seed, number)
+        assert places(home, into) == undisturbed, (seed, number)
+        checked = call(into, "check", "--json")
+        assert checked.code == 0, (seed, number, checked.out)
+    assert halves > 0, f"no kill of seed {seed} came in the middle: change KILL_AFTER_S"
+    evidence.record("export.import_killed", rounds=count, in_the_middle=halves, differing=0)

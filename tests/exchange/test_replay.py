@@ -1,0 +1,220 @@
+"""A production run on a laptop: replayed without tools, network or secrets, and continued."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hansard
+from tests.cli.support import SRC, environment
+from tests.exchange.support import Zoo, bring_in, exported, log_of
+
+PROGRAMS = Path(__file__).parent / "programs"
+AGENT = PROGRAMS / "agent.py"
+
+
+class Machine:
+    """A place with its own workspace, effects and secrets."""
+
+    def __init__(self, home: Path, workspace: str, effects: Path, **env: str) -> None:
+        self.workspace = workspace
+        self.effects = effects
+        self._env = environment(home, HANSARD_WORKSPACE=workspace, **env)
+
+    def run(self, *command: object, **env: str) -> "subprocess.CompletedProcess[str]":
+        """Run a program here."""
+        return subprocess.run(
+            [*map(str, command)],
+            env=self._env | env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def agent(self, count: int, dies_at: int = 0, **env: str) -> "subprocess.CompletedProcess[str]":
+        """Run the agent."""
+        return self.run(sys.executable, AGENT, self.effects, count, dies_at, **env)
+
+    def hansard(self, *arguments: object, **env: str) -> "subprocess.CompletedProcess[str]":
+        """Run the command line."""
+        return self.run(sys.executable, "-m", "hansard", *arguments, **env)
+
+    @property
+    def done(self) -> list[str]:
+        """The effects so far."""
+        return self.effects.read_text().splitlines() if self.effects.exists() else []
+
+
+@pytest.fixture
+def production(home, workspace, tmp_path) -> Machine:
+    """Where the run was recorded: it has the secret."""
+    return Machine(home, workspace, tmp_path / "production", THE_SECRET="sk-1")
+
+
+@pytest.fixture
+def laptop(home, workspace, tmp_path) -> Machine:
+    """Where it is looked at: no secret, and no connection but to the broker."""
+    path = f"{PROGRAMS}{os.pathsep}{SRC}"
+    return Machine(
+        home, f"{workspace}-laptop", tmp_path / "laptop", PYTHONPATH=path, ONLY_LOOPBACK="1"
+    )
+
+
+def carried(production: Machine, laptop: Machine, path: Path) -> str:
+    """Take the run out of production and bring it to the laptop; its id."""
+    told = production.hansard("export", "last", "--output", path)
+    assert told.returncode == 0, told.stderr
+    told = laptop.hansard("import", "events", path)
+    assert told.returncode == 0, told.stderr
+    return asked(path)
+
+
+def asked(path: Path) -> str:
+    """The run that an export was asked for."""
+    return str(json.loads(path.read_bytes().partition(b"\n")[0])["runs"][0])
+
+
+def test_the_guard_cuts_the_network(laptop):
+    """What the tests below rely on: a connection to elsewhere fails, one to the broker does not."""
+    program = (
+        "import socket\n"
+        "try:\n"
+        "    socket.create_connection(('192.0.2.1', 80), 1)\n"
+        "except OSError as error:\n"
+        "    print(error)\n"
+    )
+    told = laptop.run(sys.executable, "-c", program)
+    assert told.stdout.startswith("the network is cut")
+
+
+def test_a_run_is_reproduced_offline(production, laptop, home, tmp_path, evidence):
+    """Equal results, no effect, nothing recorded, with the network cut and no secret: by `replay`
+    alone, offline and strict.
+    """
+    first = production.agent(4)
+    assert first.returncode == 0, first.stderr
+    effects = len(production.done)
+    assert effects > 10
+    run = carried(production, laptop, tmp_path / "run.jsonl")
+    before = log_of(home, laptop.workspace)
+
+    told = laptop.hansard("run", "replay", run)
+    assert told.returncode == 0
+    assert "every fingerprint and digest is as recorded" in told.stdout
+    for mode in ([], ["--offline"]):
+        command = [sys.executable, AGENT, laptop.effects, 4, 0]
+        told = laptop.hansard("run", "replay", *mode, run, "--", *command)
+        assert (told.returncode, told.stdout) == (0, first.stdout), told.stderr
+    assert laptop.done == []
+    assert log_of(home, laptop.workspace) == before
+    evidence.record("export.offline_replay", effects_recorded=effects, effects_on_replay=0)
+
+
+def test_a_whole_network_namespace_without_a_way_out(production, laptop, home, tmp_path):
+    """The same where the kernel cuts it: broker, import and replay inside a namespace that has
+    nothing but its own loopback.
+    """
+    if subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets nobody make a network namespace (unshare -rn)")
+    first = production.agent(2)
+    path = tmp_path / "run.jsonl"
+    assert production.hansard("export", "last", "--output", path).returncode == 0
+    run = asked(path)
+    script = (
+        "ip link set lo up 2>/dev/null || "
+        f'{sys.executable} -c "{LOOPBACK_UP}"\n'
+        'h() { "$0" -m hansard --data-dir "$1" -w laptop "${@:2}"; }\n'
+    )
+    script = script.replace('h() { "$0"', f"h() {{ {sys.executable}")
+    inside = tmp_path / "inside.sh"
+    inside.write_text(
+        script
+        + f"h {tmp_path}/data import events {path} >&2 || exit 3\n"
+        + f"h {tmp_path}/data run replay --offline {run} -- "
+        + f"{sys.executable} {AGENT} {laptop.effects} 2 0\n"
+    )
+    told = laptop.run("unshare", "-rn", "bash", inside)
+    assert (told.returncode, told.stdout) == (0, first.stdout), told.stderr
+    assert laptop.done == []
+
+
+LOOPBACK_UP = (
+    "import fcntl,socket,struct; "
+    "fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sh', b'lo', 0x41))"
+)
+"""SIOCSIFFLAGS: UP and RUNNING, where there is no `ip`."""
+
+
+@pytest.mark.parametrize("dies_at", [1, 3])
+def test_a_run_that_died_is_continued_here(production, laptop, home, tmp_path, dies_at):
+    """Exported in its middle and resumed against local tools: what was recorded runs again
+    nowhere, the rest runs here, in the next epoch, and the result is that of an undisturbed run.
+    """
+    assert production.agent(4, dies_at).returncode == 9
+    run = carried(production, laptop, tmp_path / "run.jsonl")
+    before = len(log_of(home, laptop.workspace))
+    command = [sys.executable, AGENT, laptop.effects, 4, 0]
+    told = laptop.hansard("run", "resume", run, "--", *command, THE_SECRET="local")
+    assert told.returncode == 0, told.stderr
+    fetched = [line for line in production.done + laptop.done if line.startswith("fetch")]
+    assert sorted(fetched) == [f"fetch {n}" for n in range(1, 5)]
+    assert production.done.count("publish") + laptop.done.count("publish") == 1
+    with hansard.connect(laptop.workspace, data_dir=home) as record:
+        view = record.state(run)
+    assert (view.life.status, view.agents["worker"].epoch) == ("completed", 2)
+    assert len(log_of(home, laptop.workspace)) > before
+    whole = laptop.run(
+        sys.executable, AGENT, tmp_path / "other", 4, 0, HANSARD_WORKSPACE="whole", THE_SECRET="x"
+    )
+    assert told.stdout == whole.stdout
+    assert laptop.hansard("check").returncode == 0
+
+
+@pytest.mark.filterwarnings("ignore::hansard.agents.errors.ToolChanged")
+def test_a_run_in_doubt_is_settled_here(home, zoo: Zoo, workspace, tmp_path, call):
+    """An open effect is in doubt on the laptop, too: it stops, is settled, and goes on."""
+    run = zoo.runs["doubt"]
+    bring_in(home, workspace, tmp_path / "x.jsonl", exported(home, "zoo", run))
+
+    def again():
+        with (
+            hansard.connect(workspace, data_dir=home) as record,
+            record.run(run=run, agent="sender", role="sender") as session,
+        ):
+
+            @session.tool
+            def send(to: str) -> str:
+                raise AssertionError("never runs again")
+
+            return send("x@example.org")
+
+    with pytest.raises(hansard.InDoubt):
+        again()
+    assert call(workspace, "run", "settle", run, "sender#1", "--happened", "sent").code == 0
+    assert again() == "sent"
+    told = bring_in(home, "zoo-copy", tmp_path / "y.jsonl", exported(home, workspace, run))
+    assert told.bads == []
+
+
+def test_a_copy_is_forked_and_goes_its_own_way(home, zoo: Zoo, workspace, tmp_path):
+    """A fork of an imported run begins as the original's would, and is itself exported with it."""
+    run = zoo.runs["talk 2"]
+    bring_in(home, workspace, tmp_path / "x.jsonl", exported(home, "zoo", run))
+    with hansard.connect(workspace, data_dir=home) as record:
+        child = record.fork(run)
+        with record.run(run=child, agent="bot", role="responder") as session:
+            session.message("user", "another way")
+    data = exported(home, workspace, child)
+    assert bring_in(home, f"{workspace}-b", tmp_path / "y.jsonl", data).bads == []
+    assert exported(home, f"{workspace}-b", child) == data
+    logs = {line["log"] for line in (_origin(raw) for raw in data.splitlines()[1:-1]) if line}
+    assert logs == {"zoo", workspace}
+
+
+def _origin(raw: bytes) -> dict[str, str]:
+    found: dict[str, str] = json.loads(raw).get("origin", {})
+    return found

@@ -1,0 +1,270 @@
+"""Out, in and out again: the same bytes, the same log, the same answers."""
+
+import pytest
+
+import hansard
+from hansard.bus.log import Origin
+from hansard.domain.ids import AgentStream, Lasting
+from tests.cli.planting import delete_blobs
+from tests.exchange.support import (
+    LONG,
+    SECRET,
+    Zoo,
+    bring_in,
+    exported,
+    in_workspace,
+    lines_of,
+    log_of,
+    taken_out,
+)
+from tests.importers.support import answer, asks, chat, says, written
+from tests.importers.support import call as tool_call
+
+KINDS = [
+    "team",
+    "failed",
+    "doubt",
+    "settled",
+    "forked",
+    "fork of a fork",
+    "bounded",
+    "redacted",
+    "long",
+    "open",
+    "talk 1",
+    "talk 3",
+    "retried",
+    "unknown",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_out_in_and_out_again_is_byte_equal(home, zoo: Zoo, workspace, tmp_path, call, kind):
+    """Export, import into an empty workspace, export: the same bytes. Nothing is wrong with the
+    workspace, and every call derives again.
+    """
+    run = zoo.runs[kind]
+    data = exported(home, "zoo", run)
+    brought = bring_in(home, workspace, tmp_path / "x.jsonl", data)
+    assert brought.bads == []
+    assert brought.bytes == len(data)
+    assert exported(home, workspace, run) == data
+    checked = call(workspace, "check")
+    assert (checked.code, checked.out.count("nothing is wrong")) == (0, 1), checked.out
+    replayed = call(workspace, "run", "replay", run, "--json")
+    *calls, summary = replayed.lines
+    assert (replayed.code, summary["differ"], summary["unproven"]) == (0, 0, 0)
+    assert calls == call("zoo", "run", "replay", run, "--json").lines[:-1]
+
+
+def test_all_of_them_at_once(home, zoo: Zoo, workspace, tmp_path):
+    """All runs in one section: by position, each commit once, byte-equal again."""
+    runs = sorted(set(zoo.runs.values()))
+    data = exported(home, "zoo", *runs, *runs)
+    positions = [line["origin"]["position"] for line in lines_of(data) if line["kind"] == "commit"]
+    assert positions == sorted(set(positions))
+    bring_in(home, workspace, tmp_path / "x.jsonl", data)
+    assert exported(home, workspace, *runs) == data
+    brought = [(s.stream, s.body) for s in log_of(home, workspace)]
+    assert brought == [(s.stream, s.body) for s in log_of(home, "zoo") if s.position in positions]
+
+
+def test_importing_again_changes_nothing(home, zoo: Zoo, workspace, tmp_path):
+    """The second time every commit stands there, and the log is as it was, times included."""
+    data = exported(home, "zoo", zoo.runs["team"])
+    first = bring_in(home, workspace, tmp_path / "x.jsonl", data)
+    before = log_of(home, workspace)
+    second = bring_in(home, workspace, tmp_path / "x.jsonl")
+    assert (first.tally.new, second.tally.new) == (len(before), 0)
+    assert (second.tally.commits, second.tally.runs, second.bads) == (len(before), 1, [])
+    assert log_of(home, workspace) == before
+
+
+def test_where_a_commit_stood_stays_with_it(home, zoo: Zoo, workspace, tmp_path):
+    """The origin is the log, position and time of the first log, through any number of copies."""
+    run = zoo.runs["bounded"]
+    bring_in(home, workspace, tmp_path / "x.jsonl", exported(home, "zoo", run))
+    bring_in(home, f"{workspace}b", tmp_path / "y.jsonl", exported(home, workspace, run))
+    originals = {s.position: s for s in log_of(home, "zoo")}
+    copies = log_of(home, f"{workspace}b")
+    for copy in copies:
+        assert copy.origin is not None
+        original = originals[copy.origin.position]
+        seconds, ns = divmod(original.stamp, 10**9)
+        assert copy.origin.at.endswith(f".{ns:09d}Z")
+        assert copy.origin == Origin("zoo", original.position, copy.origin.at)
+        assert copy.body == original.body
+        assert original.time.strftime("%FT%T") in copy.origin.at
+        assert seconds > 0
+    assert [copy.position for copy in copies] == list(range(1, len(copies) + 1))
+
+
+def test_a_fork_brings_its_parents_once(home, zoo: Zoo):
+    """A fork of a fork brings both, whole, and what they share once."""
+    runs = zoo.runs
+    data = exported(home, "zoo", runs["fork of a fork"], runs["forked"])
+    header = lines_of(data)[0]
+    assert header["runs"] == [runs["fork of a fork"], runs["forked"]]
+    assert header["carries"] == [runs["team"], runs["forked"], runs["fork of a fork"]]
+    parents = [line for line in lines_of(data) if line.get("stream", {}).get("run") == runs["team"]]
+    alone = lines_of(exported(home, "zoo", runs["team"]))
+    whole = [line for line in alone if line.get("stream", {}).get("run") == runs["team"]]
+    assert [line["body"] for line in parents] == [line["body"] for line in whole]
+
+
+def test_a_run_of_a_conversation_brings_those_before_it(home, zoo: Zoo, workspace, tmp_path):
+    """The second of three runs: the first comes along, the third does not; then the third adds
+    what is missing.
+    """
+    one, two, three = (zoo.runs[f"talk {n}"] for n in (1, 2, 3))
+    data = exported(home, "zoo", two)
+    assert lines_of(data)[0]["carries"] == [one, two]
+    bring_in(home, workspace, tmp_path / "x.jsonl", data)
+    stream = Lasting("conversation", "chat")
+    assert len([s for s in log_of(home, workspace) if s.stream == stream]) == 2
+    more = bring_in(home, workspace, tmp_path / "y.jsonl", exported(home, "zoo", three))
+    assert (more.bads, more.tally.runs) == ([], 3)
+    assert 0 < more.tally.new < more.tally.commits
+    with hansard.connect(workspace, data_dir=home) as record:
+        assert record.conversation("chat").runs == [one, two, three]
+
+
+def test_boards_and_budgets_go_along(home, zoo: Zoo):
+    """What a run's agents share is the run's."""
+    kinds = {
+        line["stream"]["type"]
+        for line in lines_of(exported(home, "zoo", zoo.runs["bounded"]))[1:-1]
+    }
+    assert kinds == {"life", "agent", "board"}
+
+
+def test_each_blob_is_there_once_and_before_it_is_named(home, zoo: Zoo):
+    """One large value in three events is one blob, in parts, directly before the first of them."""
+    lines = lines_of(exported(home, "zoo", zoo.runs["retried"]))
+    parts = [line for line in lines if line["kind"] == "blob"]
+    assert [(part["part"], part["parts"]) for part in parts] == [(0, 2), (1, 2)]
+    named = [line["n"] for line in lines if parts[0]["sha256"] in line.get("body", "")]
+    assert len(named) >= 2
+    assert parts[-1]["n"] + 1 == named[0]
+
+
+def test_no_secret_is_in_an_export(home, zoo: Zoo):
+    """What was redacted is a name in the file, too."""
+    data = exported(home, "zoo", zoo.runs["redacted"])
+    assert SECRET.encode() not in data
+    assert b"$secret" in data
+
+
+def test_names_that_no_subject_holds(home, zoo: Zoo):
+    """A digested name is in the file as it is."""
+    lines = lines_of(exported(home, "zoo", zoo.runs["long"]))
+    assert {line["stream"]["run"] for line in lines[1:-1]} == {f"run {LONG}"}
+
+
+def test_the_header_tells_nothing_of_the_moment(home, zoo: Zoo):
+    """Two exports of the same log are the same bytes."""
+    run = zoo.runs["settled"]
+    assert exported(home, "zoo", run) == exported(home, "zoo", run)
+
+
+def test_an_imported_chat_keeps_what_its_source_claims(home, workspace, tmp_path, call):
+    """Runs that `import chat-jsonl` made go out and in like any other, `occurred_at` included."""
+    records = [
+        chat(
+            says("user", f"hello {n}", timestamp="2024-05-01T10:00:00"),
+            asks(tool_call("c", "t"), usage={"prompt_tokens": 3}, cost=0.25),
+            answer("c", "x" * 80_000),
+            run=n,
+            trial=n,
+            experiment="e",
+            outcome={"reward": n % 2},
+        )
+        for n in range(20)
+    ]
+    file = written(tmp_path / "chats.jsonl", records)
+    assert call(workspace, "import", "chat-jsonl", file).code == 0
+    runs = in_workspace(home, workspace, lambda opened: opened.log.runs())
+    data = exported(home, workspace, *sorted(runs))
+    assert data.count(b"occurred_at") >= 20
+    assert bring_in(home, f"{workspace}b", tmp_path / "x.jsonl", data).bads == []
+    assert exported(home, f"{workspace}b", *sorted(runs)) == data
+
+
+@pytest.mark.real
+def test_a_published_benchmark_goes_out_and_in(
+    home, workspace, tmp_path, call, real_data, evidence
+):
+    """200 runs of tau-bench: byte-equal, and the log of the copy is that of the original."""
+    [file] = real_data.rglob("gpt-4o-airline.json")
+    assert call(workspace, "import", "tau-bench", file).code == 0
+    runs = sorted(in_workspace(home, workspace, lambda opened: opened.log.runs()))
+    data = exported(home, workspace, *runs)
+    brought = bring_in(home, f"{workspace}b", tmp_path / "x.jsonl", data)
+    assert (brought.bads, brought.tally.runs, brought.tally.messages) == ([], 200, 5_308)
+    assert exported(home, f"{workspace}b", *runs) == data
+    assert [s.body for s in log_of(home, f"{workspace}b")] == [
+        s.body for s in log_of(home, workspace)
+    ]
+    evidence.record("export.round_trip", runs=200, commits=brought.tally.commits, bytes=len(data))
+
+
+def test_sections_can_stand_one_after_the_other(home, zoo: Zoo, workspace, tmp_path):
+    """`cat a b > c`: both are imported, what they share once."""
+    one = exported(home, "zoo", zoo.runs["forked"])
+    two = exported(home, "zoo", zoo.runs["team"])
+    brought = bring_in(home, workspace, tmp_path / "x.jsonl", one + two + one)
+    assert (brought.bads, brought.tally.runs) == ([], 5)
+    assert brought.tally.new == len(log_of(home, workspace))
+    assert exported(home, workspace, zoo.runs["forked"]) == one
+
+
+def test_what_was_erased_is_told_and_the_rest_goes_on(home, workspace, tmp_path, call):
+    """A blob that is gone is missing in the export, told on both sides, and byte-equal again."""
+    with hansard.connect(workspace, data_dir=home) as record:  # noqa: SIM117 -- one is the workspace
+        with record.run("w", run="r", agent="a", role="r") as session:
+
+            @session.tool(effects="pure")
+            def big(n: int) -> str:
+                return str(n) * 100_000
+
+            big(1)
+            big(2)
+    delete_blobs(home, workspace)
+    data, told = taken_out(home, workspace, "r")
+    assert len(told.missing) == 2
+    assert lines_of(data)[-1]["missing"] == [{"what": m.what, "why": m.why} for m in told.missing]
+    brought = bring_in(home, f"{workspace}b", tmp_path / "x.jsonl", data)
+    assert brought.bads == []
+    assert sorted(brought.tally.absent) == sorted(
+        m.what.removeprefix("blob ") for m in told.missing
+    )
+    assert taken_out(home, f"{workspace}b", "r")[0] == data
+    out = call(workspace, "export", "r", "-o", tmp_path / "y.jsonl")
+    assert (out.code, out.out, out.err.count("missing: blob")) == (1, "", 2)
+    came = call(f"{workspace}c", "import", "events", tmp_path / "y.jsonl")
+    assert "2 large payloads were gone where it comes from" in came.out
+
+
+def test_a_point_in_the_past_is_the_same_point(home, zoo: Zoo, workspace, tmp_path, call):
+    """State at a version, a commit and an event of the copy is that of the original."""
+    run = zoo.runs["team"]
+    bring_in(home, workspace, tmp_path / "x.jsonl", exported(home, "zoo", run))
+    commits = [
+        s.commit
+        for s in log_of(home, "zoo")
+        if s.stream == AgentStream(run, "researcher", "researcher_1")
+    ]
+    points = ["researcher_1@7", commits[3].id, commits[-1].events[0].id]
+    for point in points:
+        then, now = (
+            call(name, "run", "show", run, "--at", point, "--json") for name in ("zoo", workspace)
+        )
+        assert then.code == now.code == 0
+        drop = {"position", "time", "started", "updated", "at", "stamp"}
+        assert [_less(line, drop) for line in now.lines] == [
+            _less(line, drop) for line in then.lines
+        ]
+
+
+def _less(line, drop):
+    return {key: value for key, value in line.items() if key not in drop}

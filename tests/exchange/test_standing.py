@@ -1,0 +1,347 @@
+"""Into a workspace that has some of it already: goes on, or says who went another way."""
+
+import asyncio
+
+import pytest
+
+import hansard
+from hansard import settings
+from hansard._connect import open_workspace
+from hansard.agents.exchange import reader
+from hansard.bus.codec import encode
+from hansard.bus.log import Append, Copied, Origin
+from hansard.domain.ids import AgentStream, Life, run_of
+from hansard.domain.run import AgentJoined, RunForked, RunStarted
+from tests.cli.planting import commit, plant
+from tests.exchange.support import (
+    Told,
+    Zoo,
+    bring,
+    bring_in,
+    exported,
+    in_workspace,
+    lines_of,
+    log_of,
+    places,
+    sealed,
+    taken_out,
+)
+
+
+def work(home, name, run, *texts):
+    """A session of one agent that adds some messages."""
+    with (
+        hansard.connect(name, data_dir=home) as record,
+        record.run("w", run=run, agent="a", role="r") as session,
+    ):
+        for text in texts:
+            session.message("user", text)
+
+
+def turn(home, name):
+    """A run that joins the conversation."""
+    with (
+        hansard.connect(name, data_dir=home) as record,
+        record.run("chat", agent="bot", role="responder", conversation="chat") as session,
+    ):
+        session.message("user", "another")
+
+
+def test_what_came_since_is_added(home, workspace, tmp_path):
+    """A run that went on where it came from goes on in the copy, and the two are byte-equal."""
+    work(home, workspace, "r", "one")
+    first = exported(home, workspace, "r")
+    work(home, workspace, "r", "two")
+    second = exported(home, workspace, "r")
+    copy = f"{workspace}-copy"
+    bring_in(home, copy, tmp_path / "x.jsonl", first)
+    before = log_of(home, copy)
+    told = bring_in(home, copy, tmp_path / "x.jsonl", second)
+    assert told.bads == []
+    assert told.tally.new == told.tally.commits - len(before) > 0
+    assert log_of(home, copy)[: len(before)] == before
+    assert exported(home, copy, "r") == second
+
+
+def test_an_older_export_changes_nothing(home, workspace, tmp_path):
+    """What the workspace has is longer than the file: nothing is to be done."""
+    work(home, workspace, "r", "one")
+    first = exported(home, workspace, "r")
+    work(home, workspace, "r", "two")
+    before = log_of(home, workspace)
+    told = bring_in(home, workspace, tmp_path / "x.jsonl", first)
+    assert (told.bads, told.tally.new) == ([], 0)
+    assert log_of(home, workspace) == before
+
+
+def test_a_run_that_went_on_on_both_sides_is_refused(home, workspace, tmp_path):
+    """Both sides are named, and nothing is written."""
+    work(home, workspace, "r", "one")
+    copy = f"{workspace}-copy"
+    bring_in(home, copy, tmp_path / "x.jsonl", exported(home, workspace, "r"))
+    work(home, workspace, "r", "there")
+    work(home, copy, "r", "here")
+    data = exported(home, workspace, "r")
+    before = log_of(home, copy)
+    told = bring_in(home, copy, tmp_path / "x.jsonl", data)
+    [bad] = told.bads
+    diverged = next(s for s in before if s.origin is None)
+    theirs = next(s for s in log_of(home, workspace) if s.position == diverged.position)
+    assert "run r went another way here" in bad.reason
+    assert f"is commit {diverged.commit.id} by 'a'" in bad.reason
+    assert f"and commit {theirs.commit.id} by 'a'" in bad.reason
+    assert f"(position {diverged.position})" in bad.reason
+    assert data.splitlines()[bad.line - 1].count(theirs.commit.id.encode()) == 1
+    assert log_of(home, copy) == before
+
+
+def test_two_agents_that_went_on_apart_are_refused(home, workspace, tmp_path):
+    """One agent wrote here, another one there, and no version was written twice: still two
+    histories of one run.
+    """
+    copy = f"{workspace}-copy"
+    with (
+        hansard.connect(workspace, data_dir=home) as record,
+        record.run("w", run="r", agent="a", role="r") as session,
+        record.run(run="r", agent="b", role="s") as other,
+    ):
+        session.message("user", "one")
+        bring_in(home, copy, tmp_path / "x.jsonl", exported(home, workspace, "r"))
+        other.message("user", "there")
+        data = exported(home, workspace, "r")
+    mine = next(s for s in log_of(home, copy)[::-1] if s.stream == AgentStream("r", "r", "a"))
+    extra = commit(mine.commit.last_version + 1, AgentJoined(agent="x", role="y"))
+    plant(home, copy, (mine.stream, extra))
+    before = log_of(home, copy)
+    told = bring_in(home, copy, tmp_path / "x.jsonl", data)
+    assert "run r went on here by 1 commits that the file does not have" in told.bads[0].reason
+    assert "the first of them version 2 of stream agent/s/b" in told.bads[0].reason
+    assert log_of(home, copy) == before
+
+
+def test_the_same_id_with_other_bytes_is_another_commit(home, zoo: Zoo, workspace, tmp_path):
+    """An id is not enough: the bytes are compared."""
+    data = exported(home, "zoo", zoo.runs["settled"])
+    bring_in(home, workspace, tmp_path / "x.jsonl", data)
+    lines = lines_of(data)
+    lines[-2]["body"] = lines[-2]["body"].replace('"version":', '"version" :', 1)
+    told = bring_in(home, workspace, tmp_path / "x.jsonl", sealed(lines))
+    assert "went another way here" in told.bads[0].reason
+
+
+def test_a_conversation_that_went_on_on_both_sides(home, zoo: Zoo, workspace, tmp_path):
+    """A run that joined here and another one that joined there: refused, and said of what."""
+    bring_in(home, workspace, tmp_path / "x.jsonl", exported(home, "zoo", zoo.runs["talk 1"]))
+    turn(home, workspace)
+    before = log_of(home, workspace)
+    data = exported(home, "zoo", zoo.runs["talk 2"])
+    told = bring_in(home, workspace, tmp_path / "x.jsonl", data)
+    assert "conversation/chat went another way here: version 2" in told.bads[0].reason
+    assert log_of(home, workspace) == before
+
+
+def test_two_imports_of_one_file_at_once(home, zoo: Zoo, workspace, tmp_path):
+    """Both end well, and each commit is there once."""
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(exported(home, "zoo", *zoo.runs.values()))
+
+    async def both(opened):
+        other = await open_workspace(settings.load(data_dir=home, workspace=workspace))
+        try:
+            return await asyncio.gather(bring(opened, path), bring(other, path))
+        finally:
+            await other.close()
+
+    told = in_workspace(home, workspace, both)
+    assert [each.bads for each in told] == [[], []]
+    log = log_of(home, workspace)
+    assert len({(s.stream, s.commit.version) for s in log}) == len(log) == told[0].tally.commits
+
+
+def test_somebody_who_writes_meanwhile_is_told(home, zoo: Zoo, workspace, tmp_path, monkeypatch):
+    """Another commit at a version, after the check and before it is stored: told, and what comes
+    before it in the file stands.
+    """
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(exported(home, "zoo", zoo.runs["settled"]))
+    monkeypatch.setattr(reader, "BATCH_COMMITS_MAX", 1)
+    told = Told()
+
+    async def race(opened):
+        real = opened.log.append_bulk
+        calls = []
+
+        async def slow(appends):
+            calls.append(appends)
+            if len(calls) == 2:
+                stream = appends[0].stream
+                other = opened.commit(
+                    appends[0].commit.version, "rival", [AgentJoined(agent="x", role="y")]
+                )
+                await opened.log.append(Append(stream, other))
+            return await real(appends)
+
+        opened.log.append_bulk = slow
+        return await reader.import_events(opened, path, told)
+
+    tally = in_workspace(home, workspace, race)
+    [bad] = told.bads
+    assert "by 'rival'" in bad.reason
+    assert "what comes before that commit in the file is stored" in bad.reason
+    assert (tally.bad, tally.runs) == (1, 0)
+    stored = [s.body for s in log_of(home, workspace) if s.origin is not None]
+    bodies = [line["body"].encode() for line in lines_of(path.read_bytes())[1:-1]]
+    assert stored == bodies[: len(stored)] != []
+
+
+# ---------------------------------------------------------------- parents that are not there
+
+
+@pytest.fixture
+def orphan(home, workspace) -> str:
+    """A workspace with a fork whose parent is not there, as an archive may leave it."""
+    name = f"{workspace}-orphan"
+    hansard.connect(name, data_dir=home).close()
+    work(home, workspace, "parent", "one", "two")
+    with hansard.connect(workspace, data_dir=home) as record:
+        child = record.fork("parent")
+    work(home, workspace, child, "three")
+    plant(
+        home,
+        name,
+        *((s.stream, s.commit) for s in log_of(home, workspace) if run_of(s.stream) == child),
+    )
+    return child
+
+
+def test_a_fork_without_its_parent_says_what_is_missing(home, workspace, orphan, tmp_path, call):
+    """It is told on stderr and in the file, and the export goes on."""
+    data, told = taken_out(home, f"{workspace}-orphan", orphan)
+    [missing] = told.missing
+    assert missing.what == "run parent"
+    assert lines_of(data)[0]["missing"] == [{"what": missing.what, "why": missing.why}]
+    ran = call(f"{workspace}-orphan", "export", orphan)
+    assert (ran.code, ran.out.encode()) == (1, data)
+    assert f"missing: run parent: run {orphan} goes on from it" in ran.err
+
+
+def test_a_fork_without_its_parent_goes_where_the_parent_is(home, workspace, orphan, tmp_path):
+    """Refused where the parent is not, or not all of it; imported where it is, and then whole."""
+    data, _ = taken_out(home, f"{workspace}-orphan", orphan)
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(data)
+    told = bring_in(home, f"{workspace}-empty", path)
+    assert "is a fork of run parent, which is neither in the file nor in" in told.bads[0].reason
+    assert log_of(home, f"{workspace}-empty") == []
+
+    whole = lines_of(exported(home, workspace, "parent"))
+    some = [line for line in whole if line["kind"] != "commit" or line["version"] < 2]
+    some[-1]["commits"] = len(some) - 2
+    assert bring_in(home, f"{workspace}-half", tmp_path / "y.jsonl", sealed(some)).bads == []
+    told = bring_in(home, f"{workspace}-half", path)
+    assert "goes on from version" in told.bads[0].reason
+    assert "import all of that run first" in told.bads[0].reason
+
+    bring_in(home, f"{workspace}-full", tmp_path / "z.jsonl", exported(home, workspace, "parent"))
+    assert bring_in(home, f"{workspace}-full", path).bads == []
+    there, here = (exported(home, name, orphan) for name in (workspace, f"{workspace}-full"))
+    assert [_less(line) for line in lines_of(here)] == [_less(line) for line in lines_of(there)]
+
+
+def _less(line):
+    """A line less what tells in which log it stood."""
+    return {k: v for k, v in line.items() if k not in {"origin", "digest", "sha256"}}
+
+
+def test_a_fork_of_a_fork_whose_middle_is_here(home, zoo: Zoo, workspace, tmp_path):
+    """What a parent inherits counts as its own: the versions may stand in the grandparent."""
+    runs = zoo.runs
+    bring_in(home, workspace, tmp_path / "x.jsonl", exported(home, "zoo", runs["forked"]))
+    last = runs["fork of a fork"]
+    lines = lines_of(exported(home, "zoo", last))
+    kept = [
+        line
+        for line in lines
+        if line["kind"] != "blob"
+        and line.get("stream", {}).get("run", last) == last
+        and line.get("stream", {}).get("kind") is None
+    ]
+    kept[0]["carries"] = [last]
+    kept[0]["missing"] = [{"what": f"run {runs['forked']}", "why": "left out"}]
+    kept[-1]["commits"], kept[-1]["blobs"] = len(kept) - 2, 0
+    told = bring_in(home, workspace, tmp_path / "y.jsonl", sealed(kept))
+    assert told.bads == []
+    assert exported(home, workspace, last) == exported(home, "zoo", last)
+
+
+# ---------------------------------------------------------------- check, of logs that came so
+
+
+def test_check_tells_a_missing_parent_once(home, workspace, orphan, call):
+    """What the fork took over cannot be judged without its parent: one finding, not one a step."""
+    found = call(f"{workspace}-orphan", "check", "--json").lines[:-1]
+    assert [line["fact"] for line in found] == [
+        "version 4: its parent, run parent, is not on record"
+    ]
+
+
+def test_check_knows_that_a_cause_may_be_elsewhere(home, workspace, call):
+    """A copied commit may have been caused in a run that did not come along: worth knowing only."""
+    began = commit(1, RunStarted(workflow="w"), epoch=0, causation="an-event-of-another-run")
+
+    async def put(opened):
+        body = encode(Life("r"), began)
+        origin = Origin("elsewhere", 7, "2026-01-01T00:00:00.000000000Z")
+        await opened.log.append_bulk([Append(Life("r"), began, copied=Copied(body, origin))])
+
+    in_workspace(home, workspace, put)
+    told = call(workspace, "check", "--json")
+    assert told.code == 0
+    assert [line["wrong"] for line in told.lines[:-1]] == [False]
+    assert "causation" in told.lines[0]["fact"]
+    plant(home, workspace, (Life("s"), commit(1, RunStarted(workflow="w"), epoch=0, causation="x")))
+    assert call(workspace, "check", "--json").code == 1
+
+
+def test_an_import_is_the_same_wherever_it_goes(home, zoo: Zoo, workspace, tmp_path):
+    """Two empty workspaces: equal positions, bodies and origins."""
+    data = exported(home, "zoo", *zoo.runs.values())
+    names = [f"{workspace}-{n}" for n in range(2)]
+    for name in names:
+        bring_in(home, name, tmp_path / "x.jsonl", data)
+    assert places(home, names[0]) == places(home, names[1])
+    assert RunForked.tag in str(data)
+
+
+def test_a_file_that_changes_while_it_is_read(home, zoo: Zoo, workspace, tmp_path, monkeypatch):
+    """Whole when it was checked, damaged when it was stored: told by its line, and what was stored
+    is a begin of it.
+    """
+    path = tmp_path / "x.jsonl"
+    data = exported(home, "zoo", zoo.runs["team"])
+    path.write_bytes(data)
+    monkeypatch.setattr(reader, "BATCH_COMMITS_MAX", 1)
+    told = Told()
+
+    async def change(opened):
+        real = opened.log.append_bulk
+
+        async def spoil(appends):
+            with path.open("r+b") as file:
+                file.seek(len(data) - 9)
+                file.write(b"0000")
+                file.seek(-900, 2)
+                file.write(b"~")
+            return await real(appends)
+
+        opened.log.append_bulk = spoil
+        return await reader.import_events(opened, path, told)
+
+    in_workspace(home, workspace, change)
+    [bad] = told.bads
+    assert "the file was changed while it was read" in bad.reason
+    assert bad.line == data.count(b"\n", 0, len(data) - 900) + 1
+    stored = [s.body for s in log_of(home, workspace)]
+    bodies = [line["body"].encode() for line in lines_of(data) if line["kind"] == "commit"]
+    assert stored == bodies[: len(stored)] != []
+    assert len(stored) < len(bodies)

@@ -1,0 +1,176 @@
+"""What a role sees, and nothing that tells of the rest."""
+
+import contextlib
+import io
+
+import pytest
+
+import hansard
+from hansard.agents.exchange.view import export_view
+from hansard.bus.errors import NotFound
+from hansard.domain.agent import HandedOff
+from hansard.domain.budget import Reserved
+from hansard.domain.ids import AgentStream, Board, Lasting, Life
+from hansard.domain.run import AgentJoined, RunAssigned, RunResumed, RunScored
+from tests.cli.planting import commit, plant
+from tests.exchange.support import Zoo, bring_in, exported, in_workspace, lines_of, log_of
+
+
+def view(home, name, role, *runs):
+    """A view's bytes."""
+    out = io.BytesIO()
+    in_workspace(home, name, lambda opened: export_view(opened, list(runs), role, out.write))
+    return out.getvalue()
+
+
+@pytest.fixture
+def pair(home, workspace) -> str:
+    """A run of a reader and a writer who hands over to it, with a budget and a failure."""
+    gate = [hansard.budget("all", limit=9)]
+    with (
+        contextlib.suppress(ZeroDivisionError),
+        hansard.connect(workspace, data_dir=home) as record,
+        record.run("w", run="r", agent="wanda", role="writer", gate=gate) as writer,
+    ):
+
+        @writer.tool(effects="pure", name="think")
+        def think(n: int) -> str:
+            return "secret of the writer" + "w" * n
+
+        think(100_000)
+        with record.run(run="r", agent="rita", role="reader", gate=gate) as reader:
+
+            @reader.tool(effects="pure", name="read")
+            def read(n: int) -> str:
+                return "page " + "r" * n
+
+            writer.hand_off("rita", pages=3)
+            writer.hand_off("reader", pages=4)
+            writer.hand_off("nobody", text="not for the reader")
+            read(100_000)
+        think(0)
+        raise ZeroDivisionError("secret of the writer")
+    return "r"
+
+
+def test_a_role_sees_its_own_and_what_is_for_it(home, workspace, pair):
+    """Its agents' events, hand-offs to it or to them, the run's begin and end, with its blobs."""
+    lines = lines_of(view(home, workspace, "reader", pair))
+    header, *events, end = lines
+    assert header["view"] == {"role": "reader"}
+    assert [line["n"] for line in lines] == list(range(len(lines)))
+    assert [(e["agent"], e["type"]) for e in events if e["kind"] == "event"] == [
+        ("", "run.started.v1"),
+        ("", "run.agent_joined.v1"),
+        ("rita", "agent.session_began.v1"),
+        ("wanda", "agent.handed_off.v1"),
+        ("wanda", "agent.handed_off.v1"),
+        ("rita", "tool.declared.v1"),
+        ("rita", "step.requested.v1"),
+        ("rita", "step.completed.v1"),
+        ("rita", "agent.left.v1"),
+        ("", "run.failed.v1"),
+    ]
+    assert [e["data"]["payload"] for e in events if e.get("type") == HandedOff.tag] == [
+        {"pages": 3},
+        {"pages": 4},
+    ]
+    blobs = [e for e in events if e["kind"] == "blob"]
+    assert [blob["parts"] for blob in blobs] == [1]
+    assert end["commits"] == 10
+
+
+def test_nothing_of_others_is_in_a_view(home, workspace, pair):
+    """No text, blob, name of a budget, position or version of what the role does not see; why a run
+    failed is its writer's word.
+    """
+    data = view(home, workspace, "reader", pair)
+    for hidden in (b"secret of the writer", b"not for the reader", b"budget", b"position"):
+        assert hidden not in data
+    assert b'"version"' not in data
+    assert lines_of(data)[-2]["data"] == {}
+    theirs = lines_of(view(home, workspace, "writer", pair))
+    assert "secret of the writer" in theirs[-2]["data"]["error"]["message"]
+
+
+def test_what_others_do_changes_not_one_byte(home, workspace, pair):
+    """More events of other roles, boards, budgets, scores, conversations, and other runs: the view
+    is byte-equal.
+    """
+    before = view(home, workspace, "reader", pair)
+    log = log_of(home, workspace)
+
+    def following(stream):
+        return max((s.commit.last_version for s in log if s.stream == stream), default=0) + 1
+
+    wanda, xaver = AgentStream("r", "writer", "wanda"), AgentStream("r", "other", "xaver")
+    handed = [HandedOff(to="nobody", fingerprint=str(n)) for n in range(3)]
+    plant(
+        home,
+        workspace,
+        (wanda, commit(following(wanda), *handed)),
+        (xaver, commit(1, HandedOff(to="xaver", fingerprint="f"))),
+        (
+            Life("r"),
+            commit(
+                following(Life("r")),
+                AgentJoined(agent="xaver", role="other"),
+                RunAssigned(experiment="e", arm="secret arm"),
+                RunScored(metrics={"reward": 1.0}, by="judge"),
+                RunResumed(agent="wanda", epoch=2),
+            ),
+        ),
+        (Board("r", "plan"), commit(1, Reserved(call="c", amount=1))),
+        (
+            Board("r", "budget all"),
+            commit(following(Board("r", "budget all")), Reserved(call="x", amount=1)),
+        ),
+        (Lasting("conversation", "c"), commit(1, Reserved(call="c", amount=1))),
+        (Life("another"), commit(1, AgentJoined(agent="rita", role="reader"))),
+    )
+    assert len(log_of(home, workspace)) == len(log) + 7
+    assert view(home, workspace, "reader", pair) == before
+
+
+def test_a_copy_gives_the_same_view(home, workspace, pair, tmp_path):
+    """Positions and times of the log are not in a view: that of a copy is byte-equal."""
+    bring_in(home, f"{workspace}-copy", tmp_path / "x.jsonl", exported(home, workspace, pair))
+    assert view(home, f"{workspace}-copy", "reader", pair) == view(home, workspace, "reader", pair)
+
+
+def test_a_view_cannot_be_imported(home, workspace, pair, tmp_path):
+    """It is refused with the reason, and nothing is written."""
+    data = view(home, workspace, "reader", pair)
+    told = bring_in(home, f"{workspace}-copy", tmp_path / "x.jsonl", data)
+    assert "it is what role 'reader' sees, no whole record" in told.bads[0].reason
+    assert log_of(home, f"{workspace}-copy") == []
+
+
+def test_a_role_that_nobody_has_sees_nothing(home, workspace, pair, call):
+    """Not even that the run began: an error that names the roles there are, and no output."""
+    with pytest.raises(NotFound, match="these runs have reader, writer"):
+        view(home, workspace, "auditor", pair)
+    told = call(workspace, "export", pair, "--role", "auditor")
+    assert (told.code, told.out) == (2, "")
+    assert "an agent with role 'auditor' was not found" in told.err
+
+
+def test_of_a_fork_a_role_sees_what_it_lived_through(home, zoo: Zoo, workspace):
+    """What its agents did in the parent up to the cut, and nothing after it."""
+    runs = zoo.runs
+    lines = lines_of(view(home, "zoo", "researcher", runs["forked"]))
+    assert {line["run"] for line in lines[1:-1] if line["kind"] == "event"} == {runs["forked"]}
+    whole = lines_of(view(home, "zoo", "researcher", runs["team"]))
+    before = [line["id"] for line in lines if line["kind"] == "event"]
+    assert before == [line["id"] for line in whole if line["kind"] == "event"][: len(before)]
+    assert 3 < len(before) < len(whole) - 2
+
+
+def test_several_runs_stand_one_after_the_other(home, zoo: Zoo):
+    """A view of two runs has each as its own view has it."""
+    one, two = zoo.runs["talk 1"], zoo.runs["talk 2"]
+    both = lines_of(view(home, "zoo", "responder", one, two))[1:-1]
+    apart = [
+        line for run in (one, two) for line in lines_of(view(home, "zoo", "responder", run))[1:-1]
+    ]
+    assert [line["id"] for line in both] == [line["id"] for line in apart]
