@@ -1,114 +1,159 @@
-"""Search, download, extract, analyze, summarize: five stages over real files, each kept.
+"""Search, download, extract, analyze, summarize: five stages over real documents, all on record.
 
-    python pipeline.py WORD [FOLDER]     read what the folder's texts say of a word
-    python pipeline.py WORD --again      from the analysis on, another way: a fork
+    python pipeline.py WORD            what the papers say of a word
+    python pipeline.py WORD --again    summarized in another way, from the same analysis: a fork
 
-Downloads run side by side; the analysis goes paper by paper and goes on where it stood; the fork
-begins where the analysis ended and runs nothing of what came before.
+The papers are the chapters of the Python language reference, which every Python brings along.
+Downloads run side by side. What was extracted is large, so the record keeps it as a blob. The
+analysis goes paper by paper, and goes on with the paper where it stood.
 """
 
 import asyncio
 import re
-import shutil
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from pydoc_data.topics import topics as chapters
 
 import hansard
 
-SHELF = Path("papers")
-OUR_TEXTS = Path(__file__).parents[2] / "docs"
-PAPERS = 4
+PAPERS_MAX = 4
+QUOTES_MAX = 5
+SUMMARY_QUOTES_MAX = 3
 
 
 @hansard.tool(effects="pure")
-async def search(word: str, folder: str) -> list[str]:
-    """The papers that say a word most often."""
-    # Replace the next four lines by a call of your search engine.
-    paths = sorted(Path(folder).rglob("*.md"))
-    counts = {str(path): path.read_text("utf-8").lower().count(word.lower()) for path in paths}
-    found = sorted(
-        (path for path in counts if counts[path]), key=lambda path: (-counts[path], path)
-    )
-    return found[:PAPERS]
+async def search(word: str) -> list[str]:
+    """The titles of the papers that say a word most often."""
+    # Replace this line by a request to your search engine.
+    return await asyncio.to_thread(titles_by_count, word)
 
 
 @hansard.tool(effects="idempotent")
-async def download(source: str) -> str:
-    """Bring a paper to the shelf; bringing it again changes nothing."""
-    # Replace the next four lines by a request to where the papers are.
-    SHELF.mkdir(exist_ok=True)
-    target = SHELF / Path(source).name
-    await asyncio.to_thread(shutil.copyfile, source, target)
-    return str(target)
+async def download(title: str) -> str:
+    """Bring a paper to the shelf, and say where it stands; doing so again changes nothing."""
+    # Replace this line by a request to where the papers are.
+    return await asyncio.to_thread(put_on_shelf, title)
 
 
 @hansard.tool(effects="pure")
-async def extract(paper: str) -> str:
-    """A paper's prose, without its code and tables. Over 64 KiB it is kept as a blob."""
-    text = Path(paper).read_text("utf-8")
-    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    return "\n".join(line for line in text.splitlines() if not line.startswith("|"))
+async def extract(papers: list[str]) -> dict[str, list[str]]:
+    """The sentences of each paper, by its title: headings, tables and code are left out."""
+    return await asyncio.to_thread(prose_of, papers)
 
 
-@hansard.tool(effects="pure")
-async def analyze(text: str, word: str) -> dict[str, Any]:
-    """What a text is about, and where it says the word."""
-    words = Counter(re.findall(r"[a-z]{6,}", text.lower()))  # shorter ones are of every text
-    sentences = re.split(r"(?<=[.:])\s+", text.replace("\n", " "))
-    saying = [sentence for sentence in sentences if word.lower() in sentence.lower()]
-    return {"words": words.most_common(5), "saying": saying[:5], "times": len(saying)}
+@hansard.tool(effects="pure", kind="model")
+async def analyze(sentences: list[str], word: str) -> list[str]:
+    """What a paper says of a word: its most telling sentences."""
+    # Replace this line by a call of your model.
+    return await asyncio.to_thread(quotes_by_frequency, sentences, word)
 
 
-@hansard.tool(effects="pure", kind="model", version="1")
-async def summarize(word: str, analyses: list[dict[str, Any]], sentences: int) -> str:
-    """A summary of what was found: the shortest sentences that say the word, by rule."""
-    # Replace the next three lines by a call of your model.
-    saying = [sentence for analysis in analyses for sentence in analysis["saying"]]
-    chosen = sorted(set(saying), key=lambda sentence: (len(sentence), sentence))[:sentences]
-    return f"{word}, in {sum(each['times'] for each in analyses)} places. " + " ".join(chosen)
+@hansard.tool(effects="pure", kind="model")
+async def summarize(messages: list[dict[str, str]], style: str) -> str:
+    """One text from the analyses, in a style: `short` or `balanced`."""
+    # Replace this line by a call of your model: it gets the same messages.
+    return await asyncio.to_thread(extractive_summary, messages, style)
 
 
-async def pipeline(session: hansard.AsyncSession, word: str, folder: str, sentences: int) -> str:
+async def pipeline(session: hansard.AsyncSession, word: str, style: str) -> str:
     """All five stages; the summary."""
-    found = await search(word, folder)
-    await session.checkpoint("searched", papers=found)
+    titles = await search(word)
+    await session.checkpoint("searched", titles=titles)
 
-    papers = await session.gather(*(download(source) for source in found))
+    papers = await session.gather(*(download(title) for title in titles))
     await session.checkpoint("downloaded", papers=papers)
 
-    texts = await session.gather(*(extract(paper) for paper in papers))
-    await session.checkpoint("extracted", characters=[len(text) for text in texts])
+    sentences = await extract(papers)
+    await session.checkpoint("extracted", sentences=sum(map(len, sentences.values())))
 
-    analyses = [await analyze(text, word) for text in texts]
-    await session.checkpoint("analyzed", papers=len(analyses))
+    async for title in session.resumable(titles):
+        quotes = await analyze(sentences[title], word)
+        await session.message("user", "\n".join([f"What {title} says of {word}:", *quotes]))
+    await session.checkpoint("analyzed", papers=len(titles))
 
-    summary = await summarize(word, analyses, sentences)
-    await session.checkpoint("summarized", summary=summary)
+    summary = await summarize(await session.context(), style)
+    await session.message("assistant", summary)
+    await session.checkpoint("summarized", style=style)
     return summary
 
 
-async def main(word: str, folder: str, *, again: bool) -> None:
-    """Run the pipeline or go on with it; with `again`, fork it where the analysis ended."""
-    run = f"papers-{word}"
-    async with hansard.connect_async(workspace="papers") as record:
-        sentences = 3
+async def fork_after_analysis(record: hansard.AsyncRecord, run: str) -> str:
+    """The fork of a run that begins where its analysis ended, made where there is none yet."""
+    for other, life in await record.runs():
+        if life.forked is not None and life.forked.parent == run:
+            return other
+    librarian = (await record.state(run)).agents["librarian"]
+    analyzed = librarian.checkpoints.get("analyzed")
+    if analyzed is None:
+        sys.exit(f"{run} stopped before its analysis ended: let it go on first, without --again")
+    version = next(noted.version for noted in librarian.facts if noted.fact is analyzed)
+    return await record.fork(run, at=f"librarian@{version}")
+
+
+async def main(word: str, *, again: bool) -> None:
+    """Run the pipeline, or go on with it; print its summary."""
+    async with hansard.connect_async() as record:
+        run, style = f"papers-{word}", "short"
         if again:
-            run = await record.fork(run, at=await analyzed(record, run))
-            sentences = 6
+            run, style = await fork_after_analysis(record, run), "balanced"
         async with record.run("papers", run=run, agent="librarian", role="researcher") as session:
-            print(await pipeline(session, word, folder, sentences))
+            print(await pipeline(session, word, style))
 
 
-async def analyzed(record: hansard.AsyncRecord, run: str) -> str:
-    """The point at which a run's analysis ended."""
-    facts = (await record.state(run)).agents["librarian"].facts
-    [version] = [each.version for each in facts if getattr(each.fact, "name", "") == "analyzed"]
-    return f"librarian@{version}"
+# What stands in for a search engine, a network and a model, so that this runs anywhere.
+
+SHELF = Path("papers")
+
+
+def titles_by_count(word: str) -> list[str]:
+    """A rule: the more often a chapter has the word, the better."""
+    counts = {title: text.lower().count(word.lower()) for title, text in chapters.items()}
+    found = sorted((title for title in counts if counts[title]), key=lambda each: -counts[each])
+    return found[:PAPERS_MAX]
+
+
+def put_on_shelf(title: str) -> str:
+    """Write a chapter of the language reference to a file."""
+    SHELF.mkdir(exist_ok=True)
+    paper = SHELF / f"{title}.txt"
+    paper.write_text(chapters[title], "utf-8")
+    return str(paper)
+
+
+def prose_of(papers: list[str]) -> dict[str, list[str]]:
+    """A rule: a sentence begins with a capital letter and ends with a full stop."""
+    sentences = {}
+    for paper in map(Path, papers):
+        paragraphs = re.split(r"\n\s*\n", paper.read_text("utf-8"))
+        parts = [part for text in paragraphs for part in re.split(r"(?<=\.)\s+(?=[A-Z])", text)]
+        flat = [" ".join(part.split()) for part in parts]
+        sentences[paper.stem] = [part for part in flat if re.fullmatch(r"[A-Z].*\.", part)]
+    return sentences
+
+
+def quotes_by_frequency(sentences: list[str], word: str) -> list[str]:
+    """A rule: of the sentences with the word, those whose words are the paper's most frequent."""
+    frequency = Counter(re.findall(r"[a-z]{5,}", " ".join(sentences).lower()))
+
+    def weight(sentence: str) -> float:
+        words = re.findall(r"[a-z]{5,}", sentence.lower())
+        return sum(frequency[each] for each in words) / max(1, len(words))
+
+    with_word = [sentence for sentence in sentences if word.lower() in sentence.lower()]
+    return sorted(with_word, key=lambda sentence: (-weight(sentence), sentence))[:QUOTES_MAX]
+
+
+def extractive_summary(messages: list[dict[str, str]], style: str) -> str:
+    """A rule: `short` takes the shortest quotes of all, `balanced` the first of each."""
+    analyses = [message["content"].splitlines()[1:] for message in messages]
+    if style == "balanced":
+        quotes = [quote for analysis in analyses for quote in analysis[:1]]
+    else:
+        quotes = sorted((quote for analysis in analyses for quote in analysis), key=len)
+    different = list(dict.fromkeys(quotes))
+    return "\n".join(f"- {quote}" for quote in different[:SUMMARY_QUOTES_MAX])
 
 
 if __name__ == "__main__":
-    words = [argument for argument in sys.argv[1:] if argument != "--again"]
-    texts = words[1] if len(words) > 1 else str(OUR_TEXTS)
-    asyncio.run(main(words[0], texts, again="--again" in sys.argv))
+    asyncio.run(main(sys.argv[1], again="--again" in sys.argv))

@@ -1,11 +1,12 @@
 """A support desk of three agents that remembers its customers and answers each ticket once.
 
-    python desk.py TICKET.txt [DOCUMENTS]
+    python desk.py TICKET.txt
 
 The classifier says what a ticket is about, the gatherer finds what our documents say of it, the
-responder answers. Each ticket is a run, all tickets of a customer are one conversation. Sending is
-`idempotent`: run again after a kill, it is given the same key, and the outbox knows that key. A key
-of ours in a ticket is replaced before anything is recorded.
+responder answers. Each ticket is a run, all tickets of a customer are one conversation.
+
+Sending is `idempotent`: after a kill it runs again with the same key, and the outbox takes a key
+once. A secret in a ticket is replaced before anything is recorded.
 """
 
 import json
@@ -18,103 +19,153 @@ from pathlib import Path
 import hansard
 
 CUSTOMER = "customer-1"
-OUTBOX = Path("outbox.jsonl")
-OUR_DOCUMENTS = Path(__file__).parents[2] / "docs"
+OURS = Path(__file__).parents[2]
+DOCUMENTS = [OURS / "README.md", *sorted((OURS / "docs").glob("*.md"))]
+"""This project's own: the overview, the command line's reference, the guides."""
+
 TOPICS = {
-    "resume": {"resume", "killed", "kill", "again", "restart"},
-    "doubt": {"doubt", "settle", "happened", "twice"},
-    "cost": {"price", "slow", "cost", "fast"},
+    "resume": {"resume", "resumes", "killed", "kill", "again", "restart"},
+    "doubt": {"doubt", "settle", "happened", "effect", "whether"},
+    "cost": {"cost", "costs", "slow", "fast", "overhead", "measured"},
 }
 
 
 @hansard.tool(effects="pure", kind="model")
 def classify(messages: list[dict[str, str]]) -> dict[str, float]:
-    """How much a ticket is about each topic: by words, so that this runs anywhere."""
-    # Replace the next three lines by a call of your model: it gets the same messages.
-    words = Counter(re.findall(r"[a-z]+", str(messages[-1]["content"]).lower()))
-    found = {topic: sum(words[word] for word in of) for topic, of in TOPICS.items()}
-    return {topic: round(count / max(1, sum(found.values())), 4) for topic, count in found.items()}
+    """How much the last message is about each topic; the scores add up to 1."""
+    # Replace this line by a call of your model: it gets the same messages.
+    return shares_by_keyword(messages[-1]["content"])
 
 
 @hansard.tool(effects="pure")
-def search_documents(folder: str, topic: str, most: int = 3) -> list[dict[str, str]]:
-    """The paragraphs that speak of a topic most, each with its file."""
-    scored: list[tuple[int, str, str]] = []
-    for path in sorted(Path(folder).rglob("*.md")):
-        for paragraph in path.read_text("utf-8").split("\n\n"):
-            words = Counter(re.findall(r"[a-z]+", paragraph.lower()))
-            score = sum(words[word] for word in TOPICS[topic])
-            if score and len(paragraph) < 1_000:
-                scored.append((-score, path.name, paragraph.strip()))
-    return [{"file": name, "text": text} for _, name, text in sorted(scored)[:most]]
+def search_documents(topic: str, most: int) -> list[dict[str, str]]:
+    """The paragraphs that say most of a topic, each with the document it stands in."""
+    # Replace this line by a call of your search engine.
+    return paragraphs_by_keyword(topic, most)
 
 
 @hansard.tool(effects="pure", kind="model")
 def write_reply(messages: list[dict[str, str]], found: list[dict[str, str]]) -> str:
-    """An answer from what was found: by rule."""
-    # Replace the next three lines by a call of your model: it gets the same messages.
-    visits = sum(message["role"] == "user" for message in messages)
-    greeting = "Thank you for coming back." if visits > 1 else "Thank you for asking."
-    return "\n\n".join([greeting, *(f"{each['text']}\n({each['file']})" for each in found)])
+    """An answer to the conversation, from what was found."""
+    # Replace this line by a call of your model: it gets the same messages.
+    return quoting_reply(messages, found)
 
 
 @hansard.tool(effects="idempotent", key_argument="key")
 def send_reply(to: str, text: str, key: str = "") -> str:
-    """Send a reply; who asks again with the same key gets the same receipt and no second mail."""
-    # Replace the next five lines by a call of your mail service that takes an idempotency key.
-    lines = OUTBOX.read_text("utf-8").splitlines() if OUTBOX.exists() else []
-    if not any(json.loads(line)["key"] == key for line in lines):
-        with OUTBOX.open("a", encoding="utf-8") as outbox:
-            outbox.write(json.dumps({"key": key, "to": to, "text": text}) + "\n")
-    return f"sent to {to}"
+    """Send a reply. Hansard fills in the key: the same one for the same step, however often."""
+    # Replace this line by a call of your mail service that passes the key on.
+    return deliver(to, text, key)
 
 
-def classify_ticket(session: hansard.Session, messages: list[dict[str, str]]) -> str:
-    """What it is about."""
+def find_topic(session: hansard.Session, messages: list[dict[str, str]]) -> str:
+    """What the ticket is about."""
     scores = classify(messages)
-    topic = max(scores, key=lambda name: scores[name])
+    topic = max(scores, key=lambda each: scores[each])
     session.decide(
         "What is this ticket about?",
         selected=topic,
-        alternatives=[{"id": name, "score": score} for name, score in scores.items()],
+        alternatives=[{"id": each, "score": score} for each, score in scores.items()],
+        confidence=scores[topic],
+        because="it has the most words of this topic",
     )
     session.hand_off("gatherer", because="the topic is known", topic=topic)
     return topic
 
 
-def gather(session: hansard.Session, documents: Path, topic: str) -> list[dict[str, str]]:
-    """What our documents say of it."""
-    found = search_documents(str(documents), topic)
-    for each in found:
-        session.resource(f"document:{each['file']}", "read")
-    session.checkpoint("gathered", documents=len(found))
+def gather_context(session: hansard.Session, topic: str) -> list[dict[str, str]]:
+    """What our documents say of a topic."""
+    found = search_documents(topic, most=2)
+    for paragraph in found:
+        session.resource(f"document:{paragraph['document']}")
+    session.checkpoint("gathered", paragraphs=len(found))
+    session.hand_off("responder", because="the context is there")
     return found
 
 
-def answer(record: hansard.Record, ticket: Path, documents: Path) -> str:
-    """Answer a ticket."""
+def respond(
+    session: hansard.Session, messages: list[dict[str, str]], found: list[dict[str, str]]
+) -> str:
+    """Write the answer and send it."""
+    text = write_reply(messages, found)
+    session.message("assistant", text)
+    receipt = send_reply(CUSTOMER, text)
+    session.checkpoint("answered", receipt=receipt)
+    return receipt
+
+
+def answer(record: hansard.Record, ticket: Path) -> str:
+    """Let the three answer a ticket; what came of it."""
     run = f"ticket-{ticket.stem}"
     earlier = record.conversation(CUSTOMER, before=run).messages
     with record.run(
-        "support", run=run, agent="responder", role="responder", conversation=CUSTOMER
+        "support", run=run, conversation=CUSTOMER, agent="responder", role="responder"
     ) as responder:
         responder.message("user", ticket.read_text("utf-8").strip())
         messages = [*earlier, *responder.context()]
         with record.run(run=run, agent="classifier", role="classifier") as classifier:
-            topic = classify_ticket(classifier, messages)
+            topic = find_topic(classifier, messages)
         with record.run(run=run, agent="gatherer", role="gatherer") as gatherer:
-            found = gather(gatherer, documents, topic)
-        text = write_reply(messages, found)
-        responder.message("assistant", text)
-        return f"{topic}: {send_reply(CUSTOMER, text)}"
+            found = gather_context(gatherer, topic)
+        receipt = respond(responder, messages, found)
+    return f"{run} is about {topic}: {receipt}"
 
 
-def main(ticket: Path, documents: Path) -> None:
+def main(ticket: Path) -> None:
     """Answer a ticket and say what came of it."""
-    secret = os.environ.get("DESK_KEY", "sk-desk-0123456789")
-    with hansard.connect(workspace="support", redact={"desk-key": secret}) as record:
-        print(answer(record, ticket, documents))
+    access_key = os.environ.get("DESK_ACCESS_KEY", "sk-desk-0123456789")
+    with hansard.connect(redact={"access-key": access_key}) as record:
+        print(answer(record, ticket))
+
+
+# What stands in for a model, a search engine and a mail service, so that this runs anywhere.
+
+OUTBOX = Path("outbox.jsonl")
+PARAGRAPH_CHARACTERS_MAX = 600
+
+
+def words_of(text: str) -> Counter[str]:
+    """How often each word stands in a text."""
+    return Counter(re.findall(r"[a-z]+", text.lower()))
+
+
+def shares_by_keyword(text: str) -> dict[str, float]:
+    """A rule: each topic's share of the words that belong to any topic."""
+    words = words_of(text)
+    counts = {topic: sum(words[word] for word in known) for topic, known in TOPICS.items()}
+    total = max(1, sum(counts.values()))
+    return {topic: round(count / total, 4) for topic, count in counts.items()}
+
+
+def paragraphs_by_keyword(topic: str, most: int) -> list[dict[str, str]]:
+    """A rule: the more different words of a topic, then the more of them, the better."""
+    scored: list[tuple[int, int, str, str]] = []
+    for document in DOCUMENTS:
+        for paragraph in document.read_text("utf-8").split("\n\n"):
+            is_prose = paragraph[:1].isupper() and len(paragraph) <= PARAGRAPH_CHARACTERS_MAX
+            found = [words_of(paragraph)[word] for word in sorted(TOPICS[topic])]
+            if is_prose and any(found):
+                different = sum(count > 0 for count in found)
+                scored.append((-different, -sum(found), document.name, " ".join(paragraph.split())))
+    return [{"document": name, "text": text} for _, _, name, text in sorted(scored)[:most]]
+
+
+def quoting_reply(messages: list[dict[str, str]], found: list[dict[str, str]]) -> str:
+    """A rule: a greeting that knows whether they have met, and what was found, word for word."""
+    visits = sum(message["role"] == "user" for message in messages)
+    greeting = "Thank you for asking." if visits == 1 else "Thank you for coming back."
+    quotes = [f"{paragraph['text']} ({paragraph['document']})" for paragraph in found]
+    return "\n\n".join([greeting, *quotes])
+
+
+def deliver(to: str, text: str, key: str) -> str:
+    """A mail service in a file: it takes a key once, and gives the same receipt again."""
+    mails = OUTBOX.read_text("utf-8").splitlines() if OUTBOX.exists() else []
+    if not any(json.loads(mail)["key"] == key for mail in mails):
+        with OUTBOX.open("a", encoding="utf-8") as outbox:
+            outbox.write(json.dumps({"key": key, "to": to, "text": text}) + "\n")
+    return f"sent to {to}"
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else OUR_DOCUMENTS)
+    main(Path(sys.argv[1]))

@@ -3,15 +3,18 @@
     python strategy.py [RUN]       decide and place the order; run it again to go on
     python strategy.py --book      what the exchange has
 
-Analysis hands its signal to recommendation, recommendation its idea to risk, risk an order to
-execution. Placing an order is `once`, the default for a tool that says nothing: killed between
-intent and outcome, the run stops until somebody has looked into the order book and said what is
-true. The prices are a synthetic series, made from a seed.
+Analysis hands its signal to recommendation, recommendation its action to risk, risk an order to
+execution. Placing an order is `once`: killed between intent and outcome, the run stops until
+somebody has looked into the order book and said what is true.
+
+The prices are a synthetic series, made from a seed: they are no market's.
 """
 
 import random
 import sqlite3
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from itertools import accumulate
 from pathlib import Path
 from statistics import mean
@@ -20,21 +23,23 @@ from typing import Any
 import hansard
 
 SYMBOL = "SYN"
-BOOK = Path("order_book.sqlite")
+SCORE_MIN = 0.55
+PIECES_MAX = 100
+ORDER_VALUE_MAX = 5_000
 
 RULES = (
-    hansard.deny("place_order", unless={"quantity": hansard.at_most(100)}, name="position limit"),
-    hansard.budget("orders a run", limit=3, tool="place_order"),
+    hansard.deny(
+        "place_order", unless={"quantity": hansard.at_most(PIECES_MAX)}, name="position limit"
+    ),
+    hansard.budget("attempts to order", limit=3, tool="place_order"),
 )
 
 
 @hansard.tool(effects="pure")
 def daily_prices(symbol: str, days: int) -> list[float]:
-    """A synthetic series: a seeded random walk, not a market's prices."""
-    # Replace the next two lines by a call of your data provider.
-    step = random.Random(f"{symbol} {days}")  # noqa: S311 -- it must be the same each time
-    moves = (step.gauss(0.1, 1) for _ in range(days - 1))
-    return [round(price, 2) for price in accumulate(moves, initial=100.0)]
+    """A symbol's closing prices, the newest last."""
+    # Replace this line by a call of your data provider.
+    return synthetic_series(symbol, days)
 
 
 @hansard.tool(effects="pure")
@@ -45,22 +50,16 @@ def moving_average(prices: list[float], days: int) -> float:
 
 @hansard.tool(effects="pure", kind="model")
 def judge(short: float, long: float) -> dict[str, float]:
-    """How well each action fits, from 0 to 1: by rule, so that this runs anywhere."""
-    # Replace the next two lines by a call of your model.
-    trend = max(-1.0, min(1.0, 20 * (short - long) / long))
-    return {"buy": round((1 + trend) / 2, 4), "sell": round((1 - trend) / 2, 4), "hold": 0.5}
+    """How well each action fits, from 0 to 1."""
+    # Replace this line by a call of your model.
+    return scores_by_trend(short, long)
 
 
-@hansard.tool
+@hansard.tool  # it says nothing of its effects: `once`
 def place_order(symbol: str, side: str, quantity: int, limit: float) -> int:
-    """Place an order at the exchange; its number there."""
-    # Replace the next four lines by a call of your broker. This exchange takes every order it gets.
-    with sqlite3.connect(BOOK) as book:
-        book.execute("CREATE TABLE IF NOT EXISTS orders (symbol, side, quantity, price)")
-        placed = book.execute(
-            "INSERT INTO orders VALUES (?, ?, ?, ?)", (symbol, side, quantity, limit)
-        )
-    return placed.lastrowid or 0
+    """Place an order; its number at the exchange."""
+    # Replace this line by a call of your broker.
+    return enter_in_book(symbol, side, quantity, limit)
 
 
 def analyse(session: hansard.Session) -> dict[str, float]:
@@ -79,34 +78,42 @@ def analyse(session: hansard.Session) -> dict[str, float]:
 def recommend(session: hansard.Session, signal: dict[str, float]) -> str:
     """What to do."""
     scores = judge(signal["short"], signal["long"])
-    action = max(scores, key=lambda name: scores[name])
+    best = max(scores, key=lambda action: scores[action])
+    action = best if scores[best] >= SCORE_MIN else "hold"
     session.decide(
         f"What to do with {SYMBOL}?",
         selected=action,
-        alternatives=[{"id": name, "score": score} for name, score in scores.items()],
-        threshold=0.55,
+        alternatives=[{"id": each, "score": score} for each, score in scores.items()],
+        threshold=SCORE_MIN,
+        confidence=scores[action],
         because=f"the short average is {signal['short']}, the long one {signal['long']}",
     )
     session.checkpoint("recommended", action=action)
-    session.hand_off("risk", because="an idea needs a size", action=action)
+    session.hand_off("risk", because="an action needs a size", action=action)
     return action
 
 
 def limit_risk(session: hansard.Session, action: str, price: float) -> dict[str, Any] | None:
     """The order that we can bear, if any."""
-    quantity = min(100, int(5_000 / price))
-    bearable = action != "hold" and quantity > 0
+    affordable = int(ORDER_VALUE_MAX / price)
+    quantity = 0 if action == "hold" else min(affordable, PIECES_MAX)
     session.decide(
-        "How much?",
-        selected=str(quantity if bearable else 0),
-        threshold=100,
-        because="at most 5,000 in one order, and 100 pieces",
+        "How many pieces?",
+        selected=str(quantity),
+        alternatives=[
+            {"id": str(affordable), "reason": f"{ORDER_VALUE_MAX} buys so many"},
+            {"id": str(PIECES_MAX), "reason": "the position limit"},
+            {"id": "0", "reason": "for where nothing is to be done"},
+        ],
+        threshold=PIECES_MAX,
+        because=f"{action} at {price}: the smallest that a limit allows",
     )
     session.checkpoint("limited", quantity=quantity)
-    session.hand_off("execution", because="it is within the limits")
-    if not bearable:
+    if quantity == 0:
         return None
-    return {"symbol": SYMBOL, "side": action, "quantity": quantity, "limit": price}
+    order = {"symbol": SYMBOL, "side": action, "quantity": quantity, "limit": price}
+    session.hand_off("execution", because="the order is within the limits", **order)
+    return order
 
 
 def execute(session: hansard.Session, order: dict[str, Any]) -> str:
@@ -118,8 +125,8 @@ def execute(session: hansard.Session, order: dict[str, Any]) -> str:
 
 def trade(record: hansard.Record, run: str) -> str:
     """Let the four decide; what came of it."""
-    with record.run("trading", run=run, agent="analysis", role="analyst") as analysis:
-        signal = analyse(analysis)
+    with record.run("trading", run=run, agent="analysis", role="analyst") as analyst:
+        signal = analyse(analyst)
         with record.run(run=run, agent="recommendation", role="advisor") as advisor:
             action = recommend(advisor, signal)
         with record.run(run=run, agent="risk", role="risk") as risk:
@@ -130,25 +137,57 @@ def trade(record: hansard.Record, run: str) -> str:
             return execute(trader, order)
 
 
-def show_book() -> None:
-    """Print what the exchange has."""
-    if BOOK.exists():
-        with sqlite3.connect(BOOK) as book:
-            for number, *order in book.execute("SELECT rowid, * FROM orders"):
-                print(number, *order)
-
-
 def main(run: str) -> None:
-    """Trade, or say what is in doubt."""
-    with hansard.connect(workspace="trading", gate=RULES) as record:
+    """Trade and say what came of it, or what is in doubt."""
+    with hansard.connect(gate=RULES) as record:
         try:
             print(trade(record, run))
         except hansard.InDoubt as doubt:
-            sys.exit(f"{doubt}\nthe order book: python {Path(__file__).name} --book")
+            sys.exit(f"{doubt}\nto look: python strategy.py --book")
+
+
+# What stands in for a data provider, a model and an exchange, so that this runs anywhere.
+
+BOOK = Path("order_book.sqlite")
+
+
+def synthetic_series(symbol: str, days: int) -> list[float]:
+    """A seeded random walk from 100: the same series for the same symbol, on every machine."""
+    seeded = random.Random(symbol)  # noqa: S311 -- it has to be the same each time
+    moves = (seeded.gauss(0.1, 1) for _ in range(days - 1))
+    return [round(price, 2) for price in accumulate(moves, initial=100.0)]
+
+
+def scores_by_trend(short: float, long: float) -> dict[str, float]:
+    """A rule: the further the short average is above the long one, the better to buy."""
+    trend = max(-1.0, min(1.0, 20 * (short - long) / long))
+    return {"buy": round((1 + trend) / 2, 4), "sell": round((1 - trend) / 2, 4), "hold": 0.5}
+
+
+@contextmanager
+def order_book() -> Iterator[sqlite3.Connection]:
+    """An exchange in a file; what is done in it stays once this ends without an error."""
+    with closing(sqlite3.connect(BOOK)) as book, book:
+        book.execute("CREATE TABLE IF NOT EXISTS orders (symbol, side, quantity, price)")
+        yield book
+
+
+def enter_in_book(symbol: str, side: str, quantity: int, limit: float) -> int:
+    """The exchange takes every order that it gets, the same one twice as well."""
+    with order_book() as book:
+        order = (symbol, side, quantity, limit)
+        return book.execute("INSERT INTO orders VALUES (?, ?, ?, ?)", order).lastrowid or 0
+
+
+def show_book() -> None:
+    """Print the orders that the exchange has, with their numbers."""
+    with order_book() as book:
+        for number, *order in book.execute("SELECT rowid, * FROM orders"):
+            print(number, *order)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--book"]:
+    if "--book" in sys.argv:
         show_book()
     else:
         main(sys.argv[1] if len(sys.argv) > 1 else "trade-1")

@@ -169,7 +169,7 @@ def test_trace_nests_steps_under_the_step_around_them(call: Call, runs: Runs):
     }
     assert steps[-1]["agent"] == "writer"
     text = call("run", "trace", runs.team).out
-    assert "└ add" in text
+    assert "└─ add" in text
     assert "attempt 1" in text
     assert "<100,002 bytes>" in text
     assert "<1 items of step" in text

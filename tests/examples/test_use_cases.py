@@ -1,237 +1,247 @@
-"""The three use cases: killed in every stage, they go on to the same end, with each effect once."""
+"""The three use cases: killed in any stage they go on to the same end, with each effect once."""
 
-from __future__ import annotations
-
-import json
-import os
+import itertools
+import runpy
 import shlex
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
-WATCHED = ROOT / "tests" / "examples_migration" / "_watched.py"
-PROGRAM_S_MAX = 60
+import hansard
+from tests.examples.support import (
+    PAPER_PIPELINE,
+    ROOT,
+    SUPPORT_DESK,
+    TRADING,
+    USE_CASES,
+    Desk,
+    UseCase,
+    mails,
+    new_desk,
+    orders,
+    papers,
+)
 
+ACCESS_KEY = "sk-desk-0123456789"
+OPENED_S_MAX = 30
+"""Seconds until a program that was started has a step open: Python's start included."""
 
-def _orders(folder: Path) -> list[object]:
-    book = folder / "order_book.sqlite"
-    if not book.exists():
-        return []
-    with sqlite3.connect(book) as opened:
-        tables = opened.execute("SELECT name FROM sqlite_master").fetchall()
-        return opened.execute("SELECT * FROM orders").fetchall() if tables else []
+KILLS = [(case, place) for case in USE_CASES for place in case.places()]
+LOOKING = [["runs"], ["run", "trace"], ["run", "show"], ["run", "html"], ["check"]]
 
-
-def _replies(folder: Path) -> list[object]:
-    outbox = folder / "outbox.jsonl"
-    return list(map(json.loads, outbox.read_text("utf-8").splitlines())) if outbox.exists() else []
-
-
-def _papers(folder: Path) -> list[object]:
-    return [*sorted(path.name for path in (folder / "papers").glob("*"))]
-
-
-class UseCase(msgspec.Struct, frozen=True):
-    """A program, its tools in the order of its stages, and what it did to the world."""
-
-    program: str
-    workspace: str
-    arguments: tuple[str, ...]
-    tools: tuple[str, ...]
-    effects: Callable[[Path], list[object]]
-    count: int
-
-
-USE_CASES = {
-    "trading": UseCase(
-        "trading/strategy.py",
-        "trading",
-        ("trade-1",),
-        ("daily_prices", "moving_average", "judge", "place_order"),
-        _orders,
-        1,
-    ),
-    "support_desk": UseCase(
-        "support_desk/desk.py",
-        "support",
-        ("tickets/1.txt",),
-        ("classify", "search_documents", "write_reply", "send_reply"),
-        _replies,
-        1,
-    ),
-    "paper_pipeline": UseCase(
-        "paper_pipeline/pipeline.py",
-        "papers",
-        ("effect",),
-        ("search", "download", "extract", "analyze", "summarize"),
-        _papers,
-        4,
-    ),
-}
-STAGES = [
-    (name, f"{event} {tool}")
-    for name, case in USE_CASES.items()
-    for tool in case.tools
-    for event in ("call", "return")
-]
-
-
-class Desk:
-    """Where one use case runs: a folder of its own, with a record of its own."""
-
-    def __init__(self, folder: Path, case: UseCase) -> None:
-        self.folder = folder / "examples" / Path(case.program).parent
-        self.case = case
-        shutil.copytree(EXAMPLES / Path(case.program).parent, self.folder)
-        (folder / "docs").symlink_to(ROOT / "docs")  # where an example looks unless told otherwise
-        self.env = {
-            **os.environ,
-            "HANSARD_DATA_DIR": str(folder / "data"),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "NO_COLOR": "1",
-        }
-        self.begun: list[Counter[str]] = []
-
-    def start(self, kill_at: str = "0") -> subprocess.CompletedProcess[str]:
-        """Run the program, killed at a place; counts the bodies that began."""
-        places = self.folder / f"places-{len(self.begun)}"
-        program = str(self.folder / Path(self.case.program).name)
-        done = subprocess.run(
-            [sys.executable, str(WATCHED), program, str(places), kill_at, *self.case.arguments],
-            cwd=self.folder,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PROGRAM_S_MAX,
-        )
-        listed = places.read_text("utf-8").splitlines()
-        self.begun.append(_bodies(listed, self.case.tools))
-        return done
-
-    def command(self, *words: str) -> str:
-        """What a command of ours says."""
-        done = subprocess.run(
-            list(words),
-            cwd=self.folder,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PROGRAM_S_MAX,
-        )
-        assert done.returncode == 0, f"{words}: {done.stderr[-2000:]}"
-        return done.stdout
-
-    def bodies(self) -> Counter[str]:
-        """How often each tool's body began, over all processes."""
-        return sum(self.begun, Counter())
-
-
-def _bodies(places: list[str], tools: tuple[str, ...]) -> Counter[str]:
-    """Bodies begun, by the first line of each: a coroutine is called again after every wait."""
-    begun: Counter[str] = Counter()
-    for tool in tools:
-        lines = [place for place in places if place.startswith(f"line {tool}:")]
-        if lines:
-            first = min(lines, key=lambda place: int(place.rpartition(":")[2]))
-            begun[tool] = lines.count(first)
-    return begun
+NewDesk = Callable[[UseCase], Desk]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """What each use case comes to when nobody disturbs it: its output, its bodies."""
+def data(tmp_path_factory) -> Iterator[Path]:
+    """A broker's folder that outlives the processes, so that none has to start one."""
+    folder = tmp_path_factory.mktemp("data")
+    with hansard.connect(data_dir=folder, durability="relaxed"):  # no test here cuts the power
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def desk(data, tmp_path_factory) -> NewDesk:
+    """Makes desks: an empty folder and an empty workspace."""
+    texts = tmp_path_factory.mktemp("texts")
+    shutil.copytree(ROOT / "docs", texts / "docs")
+    shutil.copyfile(ROOT / "README.md", texts / "README.md")
+    numbers = itertools.count(1)
+
+    def make(case: UseCase) -> Desk:
+        return new_desk(case, tmp_path_factory.mktemp("desk"), texts, data, f"w{next(numbers)}")
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def undisturbed(desk) -> dict[str, tuple[str, Desk, dict[str, Any]]]:
+    """What each use case comes to when nobody kills it: what it prints, its desk, its record."""
     found = {}
-    for name, case in USE_CASES.items():
-        desk = Desk(tmp_path_factory.mktemp(name), case)
-        done = desk.start()
+    for case in USE_CASES:
+        quiet = desk(case)
+        done = quiet.start()
         assert done.returncode == 0, done.stderr
-        assert len(case.effects(desk.folder)) == case.count
-        found[name] = (done.stdout, desk.bodies())
+        found[case.name] = (done.stdout, quiet, quiet.on_record())
     return found
 
 
-@pytest.mark.parametrize(("name", "place"), STAGES, ids=lambda value: value.replace(" ", "-"))
-def test_it_goes_on_from_every_stage(undisturbed, tmp_path, name, place):
-    """Killed where a tool begins or ends, and started again: the same output, each effect once,
-    and no tool of another stage runs a second time.
-    """
-    case = USE_CASES[name]
-    desk = Desk(tmp_path, case)
-    killed = desk.start(place)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    done = desk.start()
-    if "in doubt" in done.stderr or "whether its effect happened" in done.stderr:
-        verdict = ["--happened", "1"] if case.effects(desk.folder) else ["--did-not-happen"]
-        step = ["execution#1", *verdict]
-        desk.command("hansard", "-w", case.workspace, "run", "settle", "trade-1", *step)
-        done = desk.start()
-    assert done.returncode == 0, done.stderr
-    output, bodies = undisturbed[name]
-    assert done.stdout == output
-    assert len(case.effects(desk.folder)) == case.count
-    tool = place.partition(" ")[2]
-    others = {other: times for other, times in desk.bodies().items() if other != tool}
-    assert others == {other: times for other, times in bodies.items() if other != tool}
-    assert desk.bodies()[tool] <= 2 * bodies[tool]
+def test_undisturbed_each_does_its_job(undisturbed):
+    """One order, one mail, four papers; each tool's work begins as often as it is needed."""
+    counted = {
+        name: (len(quiet.case.effects(quiet.folder)), list(quiet.work_begun().values()))
+        for name, (_, quiet, _) in undisturbed.items()
+    }
+    assert counted == {
+        "trading": (1, [1, 1, 1]),
+        "support_desk": (1, [1, 1, 1, 1]),
+        "paper_pipeline": (4, [1, 4, 1, 4, 1]),
+    }
 
 
-def test_an_order_in_doubt_stops_until_it_is_settled(tmp_path):
-    """Killed after the order was placed, the program does not go on by itself, whoever starts it
-    how often; there is one order, and the message says what to do.
+@pytest.mark.parametrize(
+    ("case", "place"),
+    KILLS,
+    ids=[f"{case.name}-{place}".replace(" ", "-") for case, place in KILLS],
+)
+def test_killed_in_any_stage_it_goes_on(undisturbed, desk, case, place):
+    """Killed and started again, it prints the same, leaves the same record, has each effect once,
+    and no work of another stage begins a second time. Only an order in doubt asks for a person.
     """
-    desk = Desk(tmp_path, USE_CASES["trading"])
-    desk.start("return place_order")
-    for _ in range(2):
-        done = desk.start()
+    printed, quiet, record = undisturbed[case.name]
+    killed = desk(case)
+    killed.start(kill_at=place)
+    done = killed.start()
+    worker = place.partition(" ")[2]
+    if worker == "enter_in_book":
         assert done.returncode == 1
         assert "hansard run settle trade-1 execution#1" in done.stderr
-        assert len(_orders(desk.folder)) == 1
+        killed.settle()
+        done = killed.start()
+    assert (done.returncode, done.stdout) == (0, printed), done.stderr
+    assert killed.on_record() == record
+    if case is SUPPORT_DESK:  # the key of a mail is another in each workspace
+        assert [mail["text"] for mail in mails(killed.folder)] == [
+            mail["text"] for mail in mails(quiet.folder)
+        ]
+    else:
+        assert case.effects(killed.folder) == case.effects(quiet.folder)
+    again = killed.work_begun() - quiet.work_begun()
+    assert set(again) <= {worker}, "what was recorded ran again"
+    assert again[worker] <= quiet.work_begun()[worker]
 
 
-def test_a_customer_who_comes_back_is_known(tmp_path):
-    """The second ticket's answer knows of the first; the key in a ticket is in no file of ours."""
-    desk = Desk(tmp_path, USE_CASES["support_desk"])
+def test_an_order_is_settled_by_looking_at_the_book(desk):
+    """Killed from outside while the exchange lets it wait, the order did not happen; killed after
+    the exchange took it, it did. Until somebody has said so, no start places anything.
+    """
+    waiting, taken = desk(TRADING), desk(TRADING)
+    orders(waiting.folder)
+    book = sqlite3.connect(waiting.folder / "order_book.sqlite")
+    with closing(book) as exchange, waiting.connect() as at:
+        exchange.execute("BEGIN EXCLUSIVE")
+        with waiting.popen() as program:
+            _wait_until_open(at, waiting.case.run, "execution")
+            program.kill()
+        exchange.rollback()
+    taken.start(kill_at="return enter_in_book")
+
+    for killed, placed in ((waiting, 0), (taken, 1)):
+        for _ in range(2):
+            assert "execution#1" in killed.start().stderr
+            assert len(orders(killed.folder)) == placed
+        killed.settle()
+        assert killed.start().returncode == 0
+        assert len(orders(killed.folder)) == 1
+
+
+def _wait_until_open(record: hansard.Record, run: str, agent: str) -> None:
+    """Until the record shows that an agent's call has begun and not ended."""
+    end = time.monotonic() + OPENED_S_MAX
+    while time.monotonic() < end:
+        if any(known == run for known, _ in record.runs()):
+            found = record.state(run).agents.get(agent)
+            if found is not None and found.open_steps:
+                return
+        time.sleep(0.02)
+    pytest.fail(f"{agent} of {run} began no call within {OPENED_S_MAX} s")
+
+
+def test_the_gate_bounds_what_is_ordered(desk, monkeypatch):
+    """More than 100 pieces, or a fourth attempt, is refused by name and never gets to the book."""
+    trading = desk(TRADING)
+    monkeypatch.chdir(trading.folder)
+    strategy = runpy.run_path(str(trading.folder / "strategy.py"))
+    rules, place_order = strategy["RULES"], strategy["place_order"]
+    with (
+        hansard.connect(trading.workspace, data_dir=trading.data, gate=rules) as record,
+        record.run("bounds", agent="execution", role="trader"),
+    ):
+        with pytest.raises(hansard.Blocked, match="position limit"):
+            place_order("SYN", "buy", 101, 1.0)
+        assert [place_order("SYN", "buy", 100, float(limit)) for limit in (1, 2, 3)] == [1, 2, 3]
+        with pytest.raises(hansard.Blocked, match="attempts to order"):
+            place_order("SYN", "buy", 100, 4.0)
+    assert orders(trading.folder) == [("SYN", "buy", 100, float(limit)) for limit in (1, 2, 3)]
+
+
+def test_a_customer_who_comes_back_is_known(desk):
+    """The second ticket is answered in the knowledge of the first, which a new customer has not."""
+    support = desk(SUPPORT_DESK)
     for ticket in ("1", "2", "2"):
-        desk.command(sys.executable, "desk.py", f"tickets/{ticket}.txt")
-    first, second = _replies(desk.folder)
-    assert first["text"].startswith("Thank you for asking.")  # type: ignore[index] # a reply is a dict
-    assert second["text"].startswith("Thank you for coming back.")  # type: ignore[index] # a reply is a dict
-    files = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
-    assert files
-    assert not [path for path in files if b"sk-desk-0123456789" in path.read_bytes()]
+        support.command("python", "desk.py", f"tickets/{ticket}.txt")
+    greetings = [mail["text"].splitlines()[0] for mail in mails(support.folder)]
+    assert greetings == ["Thank you for asking.", "Thank you for coming back."]
 
 
-def test_a_fork_runs_only_what_comes_after(tmp_path):
-    """`--again` summarizes anew; nothing before the fork runs, nothing is downloaded again."""
-    desk = Desk(tmp_path, USE_CASES["paper_pipeline"])
-    first = desk.start()
-    shutil.rmtree(desk.folder / "papers")
-    desk.case = msgspec.structs.replace(desk.case, arguments=(*desk.case.arguments, "--again"))
-    again = desk.start()
-    assert again.returncode == 0, again.stderr
-    assert first.stdout != again.stdout
-    assert desk.begun[-1] == Counter({"summarize": 1})
-    assert not _papers(desk.folder)
+def test_a_secret_in_a_ticket_is_in_no_file(desk, data):
+    """What stands around the secret is in the record's files, the secret is in none."""
+    support = desk(SUPPORT_DESK)
+    ticket = (support.folder / "tickets" / "1.txt").read_text("utf-8")
+    assert ACCESS_KEY in ticket
+    support.start()
+    shown = support.command("hansard", "run", "context", "ticket-1", "--json")
+    assert "secret:access-key" in shown
+    files = [path.read_bytes() for path in data.rglob("*") if path.is_file()]
+    assert any(b"How do I resume a run without sending" in content for content in files)
+    assert not any(ACCESS_KEY.encode() in content for content in files)
 
 
-@pytest.mark.parametrize("name", USE_CASES)
-def test_the_commands_of_its_readme_run(tmp_path, name):
-    """What a reader copies from an example's README works, in its order."""
-    desk = Desk(tmp_path, USE_CASES[name])
-    lines = (desk.folder / "README.md").read_text("utf-8").splitlines()
-    commands = [shlex.split(line[2:]) for line in lines if line.startswith("$ ")]
-    assert commands
-    for command in commands:
-        assert desk.command(*command)
+def test_what_is_large_is_a_blob(undisturbed):
+    """The extracted texts are kept beside the events, and come back whole on resume."""
+    _, quiet, _ = undisturbed["paper_pipeline"]
+    with quiet.connect() as record:
+        steps = record.state(quiet.case.run).agents["librarian"].steps.values()
+    assert [step.tool for step in steps if b'"$blob"' in bytes(step.result)] == ["extract"]
+
+
+def test_the_analysis_is_a_loop_that_goes_on(undisturbed):
+    """How far the loop has come is on record; where it ended, all four papers are done."""
+    _, quiet, _ = undisturbed["paper_pipeline"]
+    with quiet.connect() as record:
+        checkpoints = record.state(quiet.case.run).agents["librarian"].checkpoints
+    assert msgspec.json.decode(checkpoints["progress:items"].data)["done"] == 4
+
+
+def test_a_fork_summarizes_another_way(desk):
+    """`--again` runs the summary and nothing else; killed there, it goes on with the same fork."""
+    pipeline = desk(PAPER_PIPELINE)
+    early = pipeline.start("--again")
+    assert early.returncode == 1
+    first = pipeline.start()
+    shutil.rmtree(pipeline.folder / "papers")
+    pipeline.start("--again", kill_at="return extractive_summary")
+    again = pipeline.start("--again")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert again.stdout != first.stdout
+    assert [pipeline.work_begun(process) for process in (-2, -1)] == [
+        Counter({"extractive_summary": 1})
+    ] * 2
+    assert papers(pipeline.folder) == []
+    with pipeline.connect() as record:
+        parents = [life.forked and life.forked.parent for _, life in record.runs()]
+    assert sorted(parents, key=str) == [None, pipeline.case.run]
+
+
+@pytest.mark.parametrize("case", USE_CASES, ids=lambda case: case.name)
+def test_the_commands_of_its_readme_run(desk, case):
+    """What a reader copies works, in its order; a README ends with the commands to look."""
+    reader = desk(case)
+    lines = (reader.folder / "README.md").read_text("utf-8").splitlines()
+    commands = [shlex.split(line.removeprefix("$ ")) for line in lines if line.startswith("$ ")]
+    said = [reader.command(*command) for command in commands]
+    assert all(said)
+    looking = [
+        command[1 : 1 + len(words)] for command, words in zip(commands[-5:], LOOKING, strict=True)
+    ]
+    assert looking == LOOKING
+    assert "nothing is wrong" in said[-1]
+    assert list(reader.folder.glob("*.html"))

@@ -13,6 +13,7 @@ import os
 import runpy
 import signal
 import sys
+import threading
 from types import FrameType
 from typing import Any
 
@@ -35,6 +36,7 @@ def watch(example: str, places: str, kill_at: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return trace
 
+    threading.settrace(trace)
     sys.settrace(trace)
 
 

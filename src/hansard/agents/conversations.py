@@ -34,9 +34,7 @@ class Conversation(msgspec.Struct, frozen=True):
         return sum(message["role"] == "user" for message in self.messages)
 
 
-async def conversation(
-    workspace: Workspace, name: str, before: str | None = None
-) -> Conversation:
+async def conversation(workspace: Workspace, name: str, before: str | None = None) -> Conversation:
     """A conversation by its id, up to before a run of it; an unknown one is empty."""
     found = await _runs(workspace, name)
     if before in found:

@@ -1,0 +1,199 @@
+"""The use cases as processes: run, killed at a place, run again; and what each did to the world."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import hansard
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+WATCHED = ROOT / "tests" / "examples_migration" / "_watched.py"
+PROGRAM_S_MAX = 60
+"""Seconds for a program that takes half a one on an idle machine: two cores shared by many tests
+take ten."""
+
+
+def orders(folder: Path) -> list[Any]:
+    """What the exchange has."""
+    with closing(sqlite3.connect(folder / "order_book.sqlite")) as book:
+        tables = book.execute("SELECT name FROM sqlite_master").fetchall()
+        return book.execute("SELECT * FROM orders").fetchall() if tables else []
+
+
+def mails(folder: Path) -> list[Any]:
+    """What was sent."""
+    outbox = folder / "outbox.jsonl"
+    return list(map(json.loads, outbox.read_text("utf-8").splitlines())) if outbox.exists() else []
+
+
+def papers(folder: Path) -> list[Any]:
+    """What stands on the shelf."""
+    return sorted(path.name for path in (folder / "papers").glob("*"))
+
+
+class UseCase(msgspec.Struct, frozen=True):
+    """A program, the run it makes, and what a test watches of it."""
+
+    name: str
+    program: str
+    arguments: tuple[str, ...]
+    run: str
+    stages: tuple[str, ...]
+    """Its functions that use no tool, or several: entered again on resume."""
+    workers: tuple[str, ...]
+    """The function behind each tool, which begins once where nobody kills."""
+    acts: str
+    """The one of the workers that has an effect, which `effects` looks up in the world."""
+    effects: Callable[[Path], list[Any]]
+
+    def places(self) -> list[str]:
+        """Where to kill: when a tool's work is done and not yet on record, at the end of each
+        stage, and before the effect.
+        """
+        return [f"return {name}" for name in (*self.workers, *self.stages)] + [f"call {self.acts}"]
+
+
+TRADING = UseCase(
+    "trading",
+    "strategy.py",
+    ("trade-1",),
+    "trade-1",
+    ("analyse", "recommend", "limit_risk", "execute"),
+    ("synthetic_series", "scores_by_trend", "enter_in_book"),
+    "enter_in_book",
+    orders,
+)
+SUPPORT_DESK = UseCase(
+    "support_desk",
+    "desk.py",
+    ("tickets/1.txt",),
+    "ticket-1",
+    ("find_topic", "gather_context", "respond"),
+    ("shares_by_keyword", "paragraphs_by_keyword", "quoting_reply", "deliver"),
+    "deliver",
+    mails,
+)
+PAPER_PIPELINE = UseCase(
+    "paper_pipeline",
+    "pipeline.py",
+    ("iterator",),
+    "papers-iterator",
+    (),  # its one function is a coroutine, which begins and ends at each wait
+    ("titles_by_count", "put_on_shelf", "prose_of", "quotes_by_frequency", "extractive_summary"),
+    "put_on_shelf",
+    papers,
+)
+USE_CASES = (TRADING, SUPPORT_DESK, PAPER_PIPELINE)
+
+
+class Desk(msgspec.Struct):
+    """Where one use case runs: a copy of its folder, a workspace of its own in a shared broker."""
+
+    case: UseCase
+    folder: Path
+    data: Path
+    workspace: str
+    started: list[list[str]] = []
+
+    def environment(self) -> dict[str, str]:
+        """What a process here is told; our own commands are found first."""
+        return {
+            **os.environ,
+            "HANSARD_DATA_DIR": str(self.data),
+            "HANSARD_WORKSPACE": self.workspace,
+            "NO_COLOR": "1",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        }
+
+    def start(self, *more: str, kill_at: str = "0") -> subprocess.CompletedProcess[str]:
+        """Run the program to its end or, if a place is given, until SIGKILL there; see _watched."""
+        places = self.folder / f"places-{len(self.started)}"
+        watched = [str(WATCHED), str(self.folder / self.case.program), str(places), kill_at]
+        done = self._process(sys.executable, *watched, *self.case.arguments, *more)
+        self.started.append(places.read_text("utf-8").splitlines())
+        if kill_at != "0":
+            assert done.returncode == -signal.SIGKILL, f"never came to {kill_at}: {done.stderr}"
+        return done
+
+    def command(self, *words: str) -> str:
+        """What a command says that has to succeed."""
+        done = self._process(*words)
+        assert done.returncode == 0, f"{words}: {done.stderr[-2000:]}"
+        return done.stdout
+
+    def _process(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            words,
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PROGRAM_S_MAX,
+        )
+
+    def popen(self) -> subprocess.Popen[bytes]:
+        """The program as it is, unwatched, running by itself."""
+        return subprocess.Popen(
+            [sys.executable, self.case.program, *self.case.arguments],
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def work_begun(self, process: int | None = None) -> Counter[str]:
+        """How often each tool's work began: over all processes, or in one."""
+        processes = self.started if process is None else [self.started[process]]
+        calls = [place for places in processes for place in places if place.startswith("call ")]
+        names = [place.removeprefix("call ") for place in calls]
+        return Counter(name for name in names if name in self.case.workers)
+
+    def connect(self) -> hansard.Record:
+        """The record that the programs here write."""
+        return hansard.connect(self.workspace, data_dir=self.data)
+
+    def on_record(self) -> dict[str, Any]:
+        """What each agent of the run stated, and how each of its calls ended; no times, no ids."""
+        with self.connect() as record:
+            agents = record.state(self.case.run).agents
+        return {
+            name: (
+                [noted.fact.fingerprint for noted in agent.facts],
+                sorted(
+                    (step.tool, step.status.value, bytes(step.arguments), bytes(step.result))
+                    for step in agent.steps.values()
+                ),
+            )
+            for name, agent in agents.items()
+        }
+
+    def settle(self) -> None:
+        """Look into the order book and say what is true, by the README's own command."""
+        readme = (self.folder / "README.md").read_text("utf-8")
+        happened, did_not_happen = re.findall(r"^hansard run settle .*$", readme, re.MULTILINE)
+        self.command(*(happened if orders(self.folder) else did_not_happen).split())
+
+
+def new_desk(case: UseCase, folder: Path, texts: Path, data: Path, workspace: str) -> Desk:
+    """A desk in an empty folder. `texts` is a copy of our documents, where an example looks."""
+    for text in texts.iterdir():
+        (folder / text.name).symlink_to(text)
+    place = folder / "examples" / case.name
+    shutil.copytree(EXAMPLES / case.name, place, ignore=shutil.ignore_patterns("__pycache__"))
+    return Desk(case, place, data, workspace)
