@@ -19,7 +19,7 @@ WORKSPACE = "lab"
 
 SHOWN = """() => {
   const number = (node, name) =>
-    Number(node.querySelector(`[data-field=${name}]`).textContent.replace(/[^0-9]/g, ""));
+    Number((node.querySelector(`[data-field=${name}]`)?.textContent ?? "").replace(/[^0-9]/g, ""));
   const agents = {};
   for (const row of document.querySelectorAll("#now .agent")) {
     const statuses = {};

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from hansard.agents.importers.report import WRITER
 from hansard.bus.codec import encode, record
 from hansard.bus.log import Append, AtPosition, Copied, Origin
 from hansard.commands import _page_data
-from hansard.domain.events import Actor, Commit
-from hansard.domain.ids import Life, uuid8
+from hansard.domain.agent import MessageAdded
+from hansard.domain.events import Actor, Commit, Recorded
+from hansard.domain.ids import AgentStream, Life, uuid8
 from hansard.domain.run import AgentJoined, RunStarted
 from tests.browser.support import Open, Pages, ends, expected
 from tests.cli.support import BIG, Runs
@@ -363,22 +367,83 @@ async def test_what_a_source_claims_is_told_as_a_claim(view: Open, pages: Pages)
     assert "inside a commit" in await seen.text("#where")
 
 
+async def _written(pages: Pages, run: str, by: Actor, *events: Recorded) -> Path:
+    """A run of one commit and its page."""
+    await pages.workspace.log.append(Append(Life(run), _commit(run, by, *events)))
+    return await pages.of(run)
+
+
+def _commit(seed: str, by: Actor, *events: Recorded) -> Commit:
+    """The first commit of a stream."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    return Commit(id=uuid8(seed), version=1, at=at, actor=by, epoch=1, events=events)
+
+
+def _begin(run: str, said: str | None = None) -> tuple[Recorded, Recorded]:
+    """How a run begins, and when its source says so."""
+    started = record(RunStarted(workflow="elsewhere"), uuid8(run, "1"))
+    joined = record(AgentJoined(agent="a", role="r"), uuid8(run, "2"))
+    return replace(started, occurred_at=said), joined
+
+
 async def test_an_imported_run_claims_no_times_that_its_source_does_not(view: Open, pages: Pages):
-    """Of an event that an import wrote and whose source says no time, no moment is made up: neither
-    since the begin nor how long it all took.
+    """Of an event that an import wrote and whose source says no time, no moment is made up: none at
+    the slider or in the trace, and not how long it all took. That is said once.
     """
     run = "no-times"
-    events = (
-        record(RunStarted(workflow="elsewhere"), uuid8(run, "1")),
-        record(AgentJoined(agent="a", role="r"), uuid8(run, "2")),
-    )
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    commit = Commit(id=uuid8(run), version=1, at=at, actor=Actor(WRITER, ("a",)), events=events)
-    await pages.workspace.log.append(Append(Life(run), commit))
-    seen = await view(await pages.of(run))
-    assert "imported then; the source says no time" in await seen.text("#where")
-    assert "+" not in await seen.page.locator(".row .when").first.inner_text()
+    seen = await view(await _written(pages, run, Actor(WRITER, ("a",)), *_begin(run)))
+    where = await seen.text("#where")
+    assert "life@2" in where
+    assert not re.search(r"\d\d:\d\d|\+|\d ms", where)
+    spoken = await seen.page.get_attribute("#slider", "aria-valuetext")
+    assert not re.search(r"\d\d:\d\d", str(spoken))
+    assert set(await seen.page.locator(".row .when").all_inner_texts()) == {""}
+    head = await seen.text("#head")
+    assert "lasted" not in head
+    assert re.search(r"imported\s+20\d\d-\d\d-\d\d [0-9:]+Z; its source gives no times", head)
+    assert len(re.findall(r"\d\d:\d\d:\d\d", head)) == 1
+
+
+async def test_what_its_source_tells_of_an_imported_run_is_shown(view: Open, pages: Pages):
+    """The source's own times stand at the slider and in the trace, others stay away."""
+    run, said = "some-times", "1999-12-31T23:59:59"
+    seen = await view(await _written(pages, run, Actor(WRITER, ("a",)), *_begin(run, said)))
+    assert await seen.page.locator(".row .when").all_inner_texts() == ["23:59:59", ""]
+    assert "where no time stands, its source gives none" in await seen.text("#head")
     assert "lasted" not in await seen.text("#head")
+    await seen.move(0)
+    assert f"occurred at {said}, says the source" in await seen.text("#where")
+    assert said in str(await seen.page.get_attribute("#slider", "aria-valuetext"))
+    assert await seen.page.locator("#where time").count() == 0
+
+
+async def test_an_agent_that_is_called_import_is_no_importer(view: Open, pages: Pages):
+    """Who writes for itself has its log's times, whatever its name is."""
+    run = "called-import"
+    seen = await view(await _written(pages, run, Actor(WRITER), *_begin(run)))
+    assert await seen.page.locator("#where time").count() == 1
+    head = await seen.text("#head")
+    assert "lasted" in head
+    assert "its source" not in head
+
+
+async def test_tokens_that_nobody_counted_are_not_told(view: Open, pages: Pages):
+    """A count is shown from the first message that has one, a counted 0 too."""
+    run = "uncounted"
+    told = [
+        MessageAdded(role="user", content=Raw(b'"hello"'), fingerprint="f", tokens=tokens)
+        for tokens in (None, 0)
+    ]
+    events = [record(each, uuid8(run, "m", str(n))) for n, each in enumerate(told)]
+    agent = _commit(f"{run} a", Actor("a"), *events)
+    await pages.workspace.log.append(Append(Life(run), _commit(run, Actor("a"), *_begin(run))))
+    await pages.workspace.log.append(Append(AgentStream(run, "r", "a"), agent))
+    seen = await view(await pages.of(run))
+    tokens = seen.page.locator("#now .agent [data-field=tokens]")
+    assert await tokens.all_inner_texts() == ["0 tokens"]
+    await seen.move(await seen.at() - 1)
+    assert await seen.page.locator("#now .agent [data-field=messages]").count() == 1
+    assert await tokens.count() == 0
 
 
 async def test_random_points_in_any_order(view: Open, pages: Pages, runs: Runs):

@@ -10,6 +10,7 @@ from uuid import uuid4
 import msgspec
 
 from hansard.bus import subjects
+from hansard.bus.check import RawMessage
 from hansard.bus.codec import encode, record
 from hansard.bus.jetstream._calls import api, publish
 from hansard.bus.jetstream._client import Broker
@@ -93,12 +94,17 @@ def delete_blobs(home: Path, workspace: str) -> None:
 
 def raw_messages(home: Path, workspace: str) -> list[tuple[str, bytes]]:
     """Every message of a workspace's log, as (subject, body)."""
+    return [(message.subject, message.body) for message in raw_log(home, workspace)]
 
-    async def read() -> list[tuple[str, bytes]]:
+
+def raw_log(home: Path, workspace: str) -> list[RawMessage]:
+    """Every message of a workspace's log."""
+
+    async def read() -> list[RawMessage]:
         raw = await RawWorkspace.open(options(home), workspace)
         try:
             _, last = await raw.bounds()
-            return [(m.subject, m.body) async for m in raw.follow(until=last)]
+            return [message async for message in raw.follow(until=last)]
         finally:
             await raw.close()
 

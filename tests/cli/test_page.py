@@ -174,7 +174,7 @@ def test_a_place_that_cannot_be_written_is_told(call: Call, runs: Runs, tmp_path
     assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
 
 
-def test_no_run_no_page(call: Call, tmp_path: Path):
+def test_no_run_no_page(call: Call, runs: Runs, tmp_path: Path):
     """An unknown run is an error and leaves no file."""
     told = call("run", "html", "no-such-run")
     assert told.code == 2

@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A data directory whose broker stays up."""
     folder = tmp_path_factory.mktemp("exchange") / "data"
-    with hansard.connect(workspace="held", data_dir=folder, durability="relaxed"):
+    with hansard.connect(workspace="held", data_dir=folder, durability="strict"):
         yield folder
 
 

@@ -18,7 +18,7 @@ from tests.cli.support import Call, Ran, environment
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A data directory whose broker stays up."""
     folder = tmp_path_factory.mktemp("imports") / "data"
-    with hansard.connect(workspace="held", data_dir=folder, durability="relaxed"):
+    with hansard.connect(workspace="held", data_dir=folder, durability="strict"):
         yield folder
 
 

@@ -2,13 +2,14 @@
 
 Three clocks tell when something was: the log's own, that of the log a copied commit came from,
 and what the source of an imported event claims. They are shown with their name and never mixed up.
+Where that source claims nothing, nobody knows: the moment of the import is told as that alone.
 Of an imported event whose source says nothing, only the moment of the import is known.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -27,7 +28,7 @@ from hansard.commands._snapshots import Fetcher
 from hansard.domain import agent as agents
 from hansard.domain.agent import AgentState
 from hansard.domain.events import Recorded
-from hansard.domain.ids import AgentStream
+from hansard.domain.ids import AgentStream, run_of
 from hansard.domain.steps import StepAttempted, StepRequested
 from hansard.domain.values import SAFE_INT
 
@@ -76,15 +77,27 @@ class When(msgspec.Struct, frozen=True):
         return _show.moment(moment) if moment.tzinfo else f"{moment:%Y-%m-%d %H:%M:%S}"
 
     @property
+    def is_known(self) -> bool:
+        """Whether it says when something happened, and not just when it was imported."""
+        return self.clock is not Clock.IMPORT
+
+    @property
     def shown(self) -> str:
-        """For people, with the clock's name where it is not the log's."""
+        """For people, with the clock's name where it is not the log's; empty where nobody knows."""
+        if not self.is_known:
+            return ""
         return self.text if self.clock is Clock.LOG else f"{self.text} ({self.clock.value})"
+
+    @property
+    def data(self) -> dict[str, str | None]:
+        """For programs: `at` is None where nobody knows."""
+        return {"at": self.at if self.is_known else None, "clock": self.clock.value}
 
 
 def earlier(found: When, ms: float) -> When:
-    """So long before a log's time; what a source says stays as it is."""
+    """So long before a log's time; what a source says stays as it is, and so does an import."""
     moment = found.moment
-    if found.clock is Clock.OCCURRED_AT or moment is None or not ms:
+    if found.clock not in {Clock.LOG, Clock.ORIGIN} or moment is None or not ms:
         return found
     try:
         return When((moment - timedelta(milliseconds=ms)).isoformat(), found.clock)
@@ -102,9 +115,54 @@ def when(stored: Stored, recorded: Recorded) -> When:
 def when_stored(stored: Stored) -> When:
     """When a commit was stored: in the log it was copied from, else in this one."""
     at = stored.origin.at if stored.origin is not None else stored.time.isoformat()
-    if stored.commit.actor.agent == WRITER:
+    if is_imported(stored):
         return When(at, Clock.IMPORT)
     return When(at, Clock.ORIGIN if stored.origin is not None else Clock.LOG)
+
+
+def is_imported(stored: Stored) -> bool:
+    """Whether an importer wrote a commit, so that log time and writer's clock are the import's.
+
+    An importer writes on behalf of somebody; an agent that is called like it does not.
+    """
+    actor = stored.commit.actor
+    return actor.agent == WRITER and bool(actor.on_behalf_of)
+
+
+def own(run: str, history: Sequence[Stored]) -> Sequence[Stored]:
+    """A run's own commits, without those before a fork's cut; all where it has none yet."""
+    return [stored for stored in history if run_of(stored.stream) == run] or history
+
+
+def began(history: Sequence[Stored]) -> When:
+    """When the first commit was; of an import the first time that its source tells, if any."""
+    return _first(list(whens(history)))
+
+
+def last(history: Sequence[Stored]) -> When:
+    """When the newest commit was; of an import the last time that its source tells, if any."""
+    return _first(list(whens(history))[::-1])
+
+
+def _first(found: list[When]) -> When:
+    if found[0].is_known:
+        return found[0]
+    return next((each for each in found if each.clock is Clock.OCCURRED_AT), found[0])
+
+
+def whens(history: Iterable[Stored]) -> Iterator[When]:
+    """When each event was, in their order."""
+    for stored in history:
+        for recorded in stored.commit.events:
+            yield when(stored, recorded)
+
+
+def imported(found: Iterable[When]) -> str | None:
+    """What is to be said once where times are not known; None where all are."""
+    for each in found:
+        if not each.is_known:
+            return f"imported {each.text}: where no time stands, its source gives none"
+    return None
 
 
 class Beginning:
@@ -116,12 +174,10 @@ class Beginning:
 
     def __init__(self, history: Iterable[Stored]) -> None:
         self.first: dict[tuple[bool, bool], When] = {}
-        for stored in history:
-            for recorded in stored.commit.events:
-                found = when(stored, recorded)
-                key = kind(found)
-                if key is not None:
-                    self.first.setdefault(key, found)
+        for found in whens(history):
+            key = kind(found)
+            if key is not None:
+                self.first.setdefault(key, found)
 
     def offset_ms(self, found: When) -> float | None:
         """How long after the beginning something was, in ms; None where nobody can tell."""

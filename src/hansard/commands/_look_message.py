@@ -54,8 +54,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
             "tokens": self.added.tokens,
             "usage": self.added.usage,
             "occurred_at": self.told.event.occurred_at,
-            "at": found.at,
-            "clock": found.clock.value,
+            **found.data,
             "version": self.version,
             "position": stored.position,
             "step": self.added.step,
@@ -200,10 +199,12 @@ def total(messages: Iterable[MessageAdded]) -> dict[str, Any]:
 
 def total_text(told: dict[str, Any]) -> str:
     """The totals for people."""
+    used = _look.usage_text(told["usage"])
+    return f"{count_text(told)}, {used}" if used else count_text(told)
+
+
+def count_text(told: dict[str, Any]) -> str:
+    """How many messages and, where anybody counted them, tokens."""
     count, tokens = told["messages"], told["tokens"]
-    parts = [
-        f"{count:,} message{'' if count == 1 else 's'}",
-        f"{tokens:,} tokens" if tokens is not None else "",
-        _look.usage_text(told["usage"]),
-    ]
-    return ", ".join(part for part in parts if part)
+    said = f"{count:,} message{'' if count == 1 else 's'}"
+    return said if tokens is None else f"{said}, {tokens:,} tokens"

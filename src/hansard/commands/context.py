@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from rich.text import Text
 
 from hansard.commands import _look, _look_message, _show
-from hansard.commands._look import Agent, Payloads
+from hansard.commands._look import Agent, Payloads, When
 from hansard.commands._look_message import Shown
 from hansard.commands._open import Options, find_run, reading
 
@@ -26,6 +26,9 @@ async def context(
         fetch = Payloads(workspace)
         if not json:
             _show.write(f"run {run} as of position {view.position}")
+            imported = _look.imported(_times(agents))
+            if imported is not None:
+                _show.write(imported)
         for each in agents:
             state = each.state
             totals = _look_message.total(state.messages)
@@ -44,6 +47,13 @@ async def context(
     if not agents:
         _show.hint(f"run {run} had no agents at this point")
     return 0
+
+
+def _times(agents: list[Agent]) -> Iterator[When]:
+    """When each message was."""
+    for agent in agents:
+        for version, _ in _look_message.window(agent.state):
+            yield agent.told[version].when
 
 
 async def _messages(run: str, agent: Agent, fetch: Payloads) -> AsyncIterator[Shown]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -118,7 +119,7 @@ async def _part(workspace: Workspace, run: str, end: int) -> _Part | None:
         _show.hint(f"a run of the conversation is left out: {error}")
         return None
     said = [found for stored in history for found in _said(stored)]
-    return _Part(run, view.life, _look.when(history[0], history[0].commit.events[0]), said)
+    return _Part(run, view.life, _look.began(_look.own(run, history)), said)
 
 
 def _said(stored: Stored) -> list[tuple[AgentStream, int, Told, MessageAdded]]:
@@ -145,7 +146,9 @@ def _about(conversation: str, end: int, parts: list[_Part], *, json: bool) -> No
             _show.emit(_run_line(part))
         return
     said = f"{_look_message.total_text(totals)}, {turns:,} turn{'' if turns == 1 else 's'}"
-    _show.write(f"conversation {conversation} as of position {end}: {said}", "")
+    _show.write(f"conversation {conversation} as of position {end}: {said}")
+    times = (told.when for part in parts for _, _, told, _ in part.said)
+    _show.write(_look.imported(itertools.chain((part.began for part in parts), times)) or "")
     columns = [
         _show.Column("run", whole=True),
         _show.Column("workflow"),
@@ -172,7 +175,6 @@ def _run_line(part: _Part) -> dict[str, Any]:
         "run": part.run,
         "workflow": part.life.workflow,
         "status": part.life.status.value,
-        "began": part.began.at,
-        "clock": part.began.clock.value,
+        "began": part.began.data,
         **_look_message.total(part.messages),
     }

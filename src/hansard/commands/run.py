@@ -13,8 +13,8 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Stored
 from hansard.bus.states import RunView
-from hansard.commands import _look, _show, _snapshots
-from hansard.commands._look import When
+from hansard.commands import _look, _look_message, _show, _snapshots
+from hansard.commands._look import Clock
 from hansard.commands._open import Options, find_run, reading
 from hansard.domain.agent import AgentState
 from hansard.domain.errors import UnknownEvent
@@ -97,15 +97,16 @@ async def _snapshot(workspace: Workspace, view: RunView, history: list[Stored], 
 
 def lines(view: RunView, history: list[Stored]) -> Iterator[dict[str, Any]]:
     """The run, then each agent, as one object each."""
-    life = view.life
+    life, own = view.life, _look.own(view.run, history)
     yield {
         "kind": "run",
         "run": view.run,
         "position": history[-1].position,
         "time": history[-1].time.isoformat(),
         "origin": history[-1].origin,
-        "started": _own(view, history)[0].time.isoformat(),
-        "began": _started(view, history),
+        "started": own[0].time.isoformat(),
+        "began": _look.began(own).data,
+        "last": _look.last(own).data,
         "workflow": life.workflow,
         "status": life.status.value,
         "program": life.program,
@@ -121,12 +122,6 @@ def lines(view: RunView, history: list[Stored]) -> Iterator[dict[str, Any]]:
     }
     for name, state in view.agents.items():
         yield {"kind": "agent", "run": view.run, "agent": name, **_agent(state)}
-
-
-def _own(view: RunView, history: list[Stored]) -> list[Stored]:
-    """The run's own commits, without those before a fork's cut."""
-    own = [stored for stored in history if getattr(stored.stream, "run", None) == view.run]
-    return own or history
 
 
 def _agent(state: AgentState) -> dict[str, Any]:
@@ -151,7 +146,7 @@ def _agent(state: AgentState) -> dict[str, Any]:
         "checkpoints": {name: saved.data for name, saved in state.checkpoints.items()},
         "decisions": state.decisions,
         "messages": len(state.messages),
-        "context_tokens": state.total_tokens,
+        "context_tokens": _look_message.total(state.messages)["tokens"],
         "resources": [
             {"uri": noted.fact.uri, "operation": noted.fact.operation}  # type: ignore[union-attr] # only resources
             for noted in state.resources
@@ -173,7 +168,6 @@ def _by_status(state: AgentState) -> dict[str, int]:
 
 def _print(view: RunView, history: list[Stored]) -> None:
     life = view.life
-    newest = history[-1]
     forked = life.forked
     _show.write(
         _show.pairs(
@@ -185,13 +179,14 @@ def _print(view: RunView, history: list[Stored]) -> None:
                 ("program", life.program),
                 ("conversation", life.conversation_id),
                 ("assigned", _assigned(life)),
-                ("scores", _look.usage_text(life.scores)),
+                (
+                    "scores",
+                    ", ".join(f"{name} {_look.number(n)}" for name, n in life.scores.items()),
+                ),
                 ("judged by", ", ".join(dict.fromkeys(each.by for each in life.judged))),
                 ("labels", ", ".join(f"{key}={value}" for key, value in life.labels.items())),
                 ("fork of", forked and f"{forked.parent} (effects {forked.effects.value})"),
-                ("started", _started(view, history).shown),
-                ("copied from", _origin(newest)),
-                ("as of", f"{_show.moment(newest.time)}, position {newest.position}"),
+                *_times(view, history),
             ]
         )
     )
@@ -211,9 +206,20 @@ def _print(view: RunView, history: list[Stored]) -> None:
         )
 
 
-def _started(view: RunView, history: list[Stored]) -> When:
-    first = _own(view, history)[0]
-    return _look.when(first, first.commit.events[0])
+def _times(view: RunView, history: list[Stored]) -> list[tuple[str, str]]:
+    """When it began and when the newest was, each by its clock; the log's own is beside the
+    position.
+    """
+    own, newest = _look.own(view.run, history), history[-1]
+    last, is_import = _look.last(own), _look.is_imported(newest)
+    stored = "" if is_import else f"{_show.moment(newest.time)}, "
+    return [
+        ("started", _look.began(own).shown),
+        ("last", last.shown if last.clock is not Clock.LOG else ""),
+        ("imported", _look.when_stored(newest).text if is_import else ""),
+        ("copied from", _origin(newest)),
+        ("as of", f"{stored}position {newest.position}"),
+    ]
 
 
 def _assigned(life: RunState) -> str:
@@ -227,13 +233,6 @@ def _assigned(life: RunState) -> str:
 def _origin(stored: Stored) -> str:
     found = stored.origin
     return f"log {found.log}, position {found.position}, {found.at}" if found is not None else ""
-
-
-def _context(state: AgentState) -> str:
-    """How much stands in a context window; tokens only where somebody counted them."""
-    counted = any(message.tokens is not None for message in state.messages)
-    tokens = f", {state.total_tokens:,} tokens" if counted else ""
-    return f"{len(state.messages):,} messages{tokens}"
 
 
 def _agents(view: RunView) -> Any:
@@ -253,7 +252,7 @@ def _agents(view: RunView) -> Any:
             str(state.version),
             str(state.epoch),
             ", ".join(f"{count} {status}" for status, count in _by_status(state).items()) or "0",
-            _context(state),
+            _look_message.count_text(_look_message.total(state.messages)),
             state.left or "open",
         ]
         for name, state in view.agents.items()

@@ -68,11 +68,11 @@ async def _difference(
     workspace: Workspace, run: str, points: tuple[str, str], agent: str | None, *, json: bool
 ) -> None:
     before, after = [await _view(workspace, run, point) for point in points]
-    if agent is not None and agent not in before.agents:
-        after.agents = {agent: after.agent(agent)}
-    elif agent is not None:
-        before.agents = {agent: before.agents[agent]}
-        after.agents = {name: told for name, told in after.agents.items() if name == agent}
+    if agent is not None:
+        if agent not in before.agents:
+            after.agent(agent)  # who is at neither point is told
+        for view in (before, after):
+            view.agents = {name: told for name, told in view.agents.items() if name == agent}
     found = list(_diff.changes(_diff.data(before), _diff.data(after)))
     if json:
         for change in found:

@@ -194,8 +194,7 @@ def _attempts(told: _Run, agent: str, step: Step) -> Iterator[tuple[Any, int]]:
 def _time(told: _Run, when: When | None) -> dict[str, Any] | None:
     if when is None:
         return None
-    offset_ms = told.beginning.offset_ms(when)
-    return {"at": when.at, "clock": when.clock.value, "offset_ms": offset_ms}
+    return {**when.data, "offset_ms": told.beginning.offset_ms(when)}
 
 
 # ---------------------------------------------------------------- for people
@@ -204,17 +203,18 @@ def _time(told: _Run, when: When | None) -> dict[str, Any] | None:
 def _heading(told: _Run) -> Iterator[str]:
     """The run, and what its times are counted from: a line for each kind of time in use."""
     yield f"run {told.run}"
-    used = {
-        _look.kind(agent.told[step.version].when)
+    used = [
+        agent.told[step.version].when
         for agent in told.agents.values()
         for step in agent.state.steps.values()
-    }
+    ]
+    kinds = {_look.kind(found) for found in used}
     for kind, began in told.beginning.first.items():
-        if kind in used:
+        if kind in kinds:
             yield f"+0.000 s is {began.text}, {_look.CLOCKS[began.clock]}"
-    first = _look.when_stored(told.history[0])
-    if None in used and first.clock is Clock.IMPORT:
-        yield f"imported {first.text}: the source says no times"
+    imported = _look.imported(used)
+    if imported is not None:
+        yield imported
 
 
 def _tree_of(told: _Run) -> _show.Lines:
@@ -229,7 +229,12 @@ def _tree_of(told: _Run) -> _show.Lines:
         _show.Column("outcome"),
         _show.Column("recorded in", whole=True),
     ]
-    ours = {"clock": {"", Clock.LOG.value, Clock.IMPORT.value}, "recorded in": {"", told.run}}
+    ours = {
+        "began": {""},
+        "took": {""},
+        "clock": {"", Clock.LOG.value, Clock.IMPORT.value},
+        "recorded in": {"", told.run},
+    }
     shown = [
         index
         for index, column in enumerate(columns)
@@ -303,7 +308,7 @@ def _began(told: _Run, when: When) -> str:
     offset_ms = told.beginning.offset_ms(when)
     if offset_ms is not None:
         return _look.offset(offset_ms)
-    return "" if when.clock is Clock.IMPORT else _show.cut(when.at)
+    return _show.cut(when.at) if when.is_known else ""
 
 
 def _outcome(step: Step) -> Text:
@@ -335,7 +340,7 @@ def _block(told: _Run, line: Line, arguments: Any, result: Any) -> None:
         step.status.value,
         _settled(step),
         f"in {where}" if where else "",
-        f"began {_began(told, began)} ({began.clock.value})",
+        f"began {_began(told, began)} ({began.clock.value})" if began.is_known else "",
         f"took {_show.duration(step.duration_ms)}" if step.duration_ms else "",
     )
     _show.write("", indent + "  ".join(part for part in head if part))

@@ -58,10 +58,13 @@ function showHead() {
   const forked = life.forked;
   const chips = labels.map(([name, value]) => el("span", { class: "chip" }, rec(`${name}=${value}`)));
   const asOf = `position ${count(position.at(-1))} of log `;
+  const last = EVENTS - 1;
+  const stored = isImported(last) ? "" : `, ${moment(timeOf.at(-1), true)}`;
   byId("facts").replaceWith(
     pairs([
       ["run", rec(page.run, "mono")],
-      ["as of", el("span", null, asOf, rec(page.log, "mono"), `, ${moment(timeOf.at(-1), true)}`)],
+      ["as of", el("span", null, asOf, rec(page.log, "mono"), stored)],
+      ["imported", importText()],
       ["fork of", forked && el("span", null, rec(forked.parent, "mono"), ` (effects ${forked.effects ?? "shadow"})`)],
       ["conversation", life.conversation_id],
       ["program", life.program],
@@ -69,10 +72,19 @@ function showHead() {
       ["scores", scoreChips(life.scores)],
       ["labels", chips.length ? el("span", { class: "chips" }, chips) : null],
       ["error", life.error && failureText(life.error)],
-      ["lasted", isImported(EVENTS - 1) ? null : duration((timeOf.at(-1) - timeOf[rowOf[Math.min(CUT, EVENTS - 1)]]) / 1000)],
+      ["lasted", isImported(last) || isImported(Math.min(CUT, last)) ? null : duration((timeOf.at(-1) - timeOf[rowOf[Math.min(CUT, last)]]) / 1000)],
     ]),
   );
   byId("about").open = !PHONE.matches;
+}
+
+// When a run was imported, and that this says nothing of when it happened.
+function importText() {
+  const first = numbers.find(isImported);
+  if (first === undefined) return null;
+  const told = numbers.some((number) => claimOf(number) !== undefined);
+  const why = told ? "where no time stands, its source gives none" : "its source gives no times";
+  return `${moment(eventTime(first), true)}; ${why}`;
 }
 
 function showKinds() {

@@ -33,7 +33,16 @@ const eventTime = (number) => timeOf[rowOf[number]];
 const isParents = (number) => streamOf(number).run !== 0;
 const more = (number) => page.commits.more[rowOf[number]] ?? {};
 const address = (number) => `${position[rowOf[number]]}.${indexOf[number]}`;
-const START = EVENTS ? eventTime(0) : 0;
+
+// An importer writes on behalf of somebody. What it wrote has the log's time of the import, which
+// says nothing of when it happened: that is what the source claims, or not known.
+const IMPORTER = "import";
+const isImported = (number) =>
+  page.actors[page.commits.actor[rowOf[number]]] === IMPORTER && "on_behalf_of" in more(number);
+const claimOf = (number) => page.events.occurred_at[number];
+
+const numbers = [...Array(EVENTS).keys()];
+const START = eventTime(numbers.find((number) => !isImported(number)) ?? 0); // of what the log saw
 const CUT = (() => {
   let number = 0;
   while (number < EVENTS && isParents(number)) number++;
@@ -107,7 +116,7 @@ function agentOf(stream) {
       steps: [],
       byNumber: new Map(),
       messages: [],
-      tokens: [0],
+      tokens: [null], // by how many messages; null where none says how many it has
       checkpoints: [],
       decisions: [],
       changes: page.agents[stream.name] ?? [],
@@ -145,7 +154,8 @@ function take(number) {
       item.parent = agent.byNumber.get(told.step) ?? null;
       if (item.kind === "message") {
         agent.messages.push(item);
-        agent.tokens.push(agent.tokens.at(-1) + (told.tokens ?? 0));
+        const before = agent.tokens.at(-1);
+        agent.tokens.push(told.tokens === undefined ? before : (before ?? 0) + told.tokens);
       } else if (item.kind === "checkpoint") agent.checkpoints.push([item, told.name]);
       else if (item.kind === "decision") agent.decisions.push(item);
     }

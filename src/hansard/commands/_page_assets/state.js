@@ -75,7 +75,7 @@ function agentRow(key, agent, state, isChosen) {
       "span",
       { class: "dim counts" },
       field("messages", plural(state.messages, "message")),
-      field("tokens", plural(state.tokens, "token")),
+      state.tokens === null ? null : field("tokens", plural(state.tokens, "token")),
       field("decisions", plural(state.decisions, "decision")),
       field("checkpoints", plural(state.checkpoints.length, "checkpoint")),
     ),

@@ -76,27 +76,28 @@ function startTimeline() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawLanes);
 }
 
-// An imported event has the log's time of its import: that says nothing of when it happened.
-const IMPORTER = "import";
-const isImported = (number) => page.actors[page.commits.actor[rowOf[number]]] === IMPORTER;
-
 const sinceStart = (number) =>
   isImported(number) ? "" : `+${duration((eventTime(number) - START) / 1000).replace("<", "")}`;
+
+function spokenTime(point) {
+  const claimed = claimOf(point);
+  if (claimed) return `, occurred at ${inLine(claimed)}`;
+  return isImported(point) ? "" : `, ${moment(eventTime(point), true)}`;
+}
 
 // Where the point is, in words.
 function showWhere(point) {
   const told = [
     el("strong", { class: "mono" }, address(point)),
     el("span", { class: "mono" }, rec(versionName(point))),
-    el("time", { class: "mono" }, moment(eventTime(point))),
-    el("span", { class: "dim" }, sinceStart(point)),
+    isImported(point) ? null : el("time", { class: "mono" }, moment(eventTime(point))),
+    isImported(point) ? null : el("span", { class: "dim" }, sinceStart(point)),
     el("span", { class: "dim" }, `event ${count(point + 1)} of ${count(EVENTS)}`),
   ];
-  const claimed = page.events.occurred_at[point];
+  const claimed = claimOf(point);
   const { origin } = more(point);
   if (isParents(point)) told.push(el("span", { class: "chip parents" }, "before the fork"));
   if (claimed) told.push(el("span", { class: "claim" }, "occurred at ", rec(claimed), ", says the source"));
-  else if (isImported(point)) told.push(el("span", { class: "claim" }, "imported then; the source says no time"));
   if (origin) {
     const from = `position ${origin.position} of log ${origin.log}, ${String(origin.at).slice(0, 19)}Z`;
     told.push(el("span", { class: "claim" }, "copied from ", rec(from)));
@@ -105,10 +106,10 @@ function showWhere(point) {
     const what = point === lastOf(rowOf[point]) ? "transaction" : "commit";
     told.push(el("span", { class: "claim" }, `inside a ${what}, which is on record whole`));
   }
-  byId("where").replaceChildren(...told);
+  byId("where").replaceChildren(...told.filter(Boolean));
   slider.setAttribute(
     "aria-valuetext",
     `event ${point + 1} of ${EVENTS}: ${inLine(headline(point))}; position ${address(point)}, ` +
-      `${inLine(versionName(point))}, ${moment(eventTime(point), true)}`,
+      `${inLine(versionName(point))}${spokenTime(point)}`,
   );
 }

@@ -116,7 +116,7 @@ function rowNode(index, point, current) {
 
 // When an item began: by what its source claims, where it does, else by the log.
 function whenNode(item) {
-  const claimed = page.events.occurred_at[item.at];
+  const claimed = claimOf(item.at);
   if (claimed === undefined) return el("span", { class: "when" }, sinceStart(item.at));
   const time = /[T ](\d\d:\d\d(?::\d\d)?)/.exec(claimed)?.[1] ?? claimed.slice(0, 10);
   return el("span", { class: "when claim", title: "as its source claims" }, rec(time));
