@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from hansard.bus.states import RunView
-from hansard.commands import _show
+from hansard.commands import _look_message, _show
 from hansard.domain.agent import (
     AgentState,
     CheckpointSaved,
@@ -90,7 +90,7 @@ def agent(state: AgentState) -> dict[str, Any]:
         "left": state.left,
         "conversation_id": state.conversation_id,
         "turn_number": turn(state),
-        "total_tokens": state.total_tokens,
+        "total_tokens": _look_message.total(state.messages)["tokens"],
         "server_version": state.server_version,
         "protocol_version": state.protocol_version,
         "tools": {name: _plain(tool) for name, tool in state.tools.items()},

@@ -6,6 +6,7 @@ Recorded text is shown, never obeyed: control characters are escaped and markup 
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -85,17 +86,23 @@ def _fallback(value: Any) -> Any:
     return str(value)
 
 
+_ENDS = re.compile("[\x7f-\x9f\u2028\u2029]")
+"""In JSON these stand in texts alone."""
+
 _encoder = msgspec.json.Encoder(enc_hook=_fallback)
 
 
 def emit(value: Any) -> None:
-    """One line of NDJSON on stdout. What is nested too deep for this process is cut, aloud."""
+    """One line of NDJSON on stdout, as whoever splits lines sees it: what else ends a line, and C1
+    controls, are escaped. What is nested too deep for this process is cut, aloud.
+    """
     try:
         line = _encoder.encode(value)
     except RecursionError:
         hint("a value is nested too deep to be shown whole: it ends in '…'")
         line = _encoder.encode(_shortened(value, WHOLE))
-    sys.stdout.write(line.decode() + "\n")
+    text = _ENDS.sub(lambda found: f"\\u{ord(found[0]):04x}", line.decode())
+    sys.stdout.write(text + "\n")
 
 
 class _Escapes(dict[int, str]):

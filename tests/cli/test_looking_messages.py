@@ -1,0 +1,161 @@
+"""`run context` and `conversation show`: messages as they stood, in order and whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import hansard
+from tests.cli.support import BIG, Call, Runs
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"q": "x"}'}}
+
+
+@pytest.fixture(scope="module")
+def talk(record: hansard.Record) -> list[str]:
+    """A conversation of two runs, the second with two agents."""
+    runs = []
+    with record.run("first", agent="clerk", role="clerk", conversation="two-days") as session:
+        runs.append(session.run)
+        session.message("user", "hello", tokens=2)
+        session.message("assistant", None, tool_calls=[CALL], tokens=5)
+        session.message("tool", "x" * BIG, tool_call_id="c1")
+    with record.run("second", agent="clerk", role="clerk", conversation="two-days") as session:
+        runs.append(session.run)
+        session.message("user", "and today?", tokens=3)
+        with record.run(run=session.run, agent="helper", role="helper") as helper:
+            helper.message("assistant", [{"type": "text", "text": "part one"}, {"type": "odd"}])
+    return runs
+
+
+def messages(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages as a model was given them."""
+    return [line["message"] for line in lines if line["kind"] == "message"]
+
+
+def test_a_context_is_what_a_model_was_given(call: Call, talk: list[str]):
+    """Each message whole in its provider's form, in order, large ones fetched, with its tokens."""
+    about, *lines = call("run", "context", talk[0], "--json").lines
+    assert messages(lines) == [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "content": "x" * BIG, "tool_call_id": "c1"},
+    ]
+    assert [line["tokens"] for line in lines] == [2, 5, None]
+    assert (about["kind"], about["agent"], about["messages"], about["tokens"]) == (
+        "context",
+        "clerk",
+        3,
+        7,
+    )
+    assert [line["position"] for line in lines] == sorted(line["position"] for line in lines)
+
+
+def test_a_context_as_it_stood(call: Call, talk: list[str]):
+    """At each message's position the window ends with it."""
+    lines = call("run", "context", talk[0], "--json").lines[1:]
+    for index, line in enumerate(lines):
+        then = call("run", "context", talk[0], "--at", str(line["position"]), "--json").lines
+        assert messages(then) == messages(lines)[: index + 1]
+        assert then[0]["tokens"] == 7 - sum(each["tokens"] or 0 for each in lines[index + 1 :])
+    empty = call("run", "context", talk[0], "--at", "clerk@1", "--json").lines
+    assert [line["kind"] for line in empty] == ["context"]
+    assert empty[0]["tokens"] is None
+
+
+def test_people_read_calls_and_folded_texts(call: Call, talk: list[str]):
+    """A call is a line, a long content is cut and what was cut is counted."""
+    text = call("run", "context", talk[0]).out
+    assert '→ find(q="x")  [c1]' in text
+    assert "characters more: --json has them" in text
+    assert len(text) < 3_000
+    assert "7 tokens" in text
+
+
+def test_tokens_that_nobody_counted_are_not_told(call: Call, talk: list[str]):
+    """An agent none of whose messages has a count has no number of tokens, not 0."""
+    clerk, helper = (
+        line for line in call("run", "show", talk[1], "--json").lines if line["kind"] == "agent"
+    )
+    assert (clerk["context_tokens"], helper["context_tokens"]) == (3, None)
+    text = call("run", "context", talk[1], "--agent", "helper").out
+    assert "1 message\n" in text
+    assert "tokens" not in text
+    assert "0 tokens" not in call("run", "show", talk[1]).out
+
+
+def test_one_agents_context(call: Call, talk: list[str]):
+    """`--agent` narrows; who is not there is told with who is."""
+    lines = call("run", "context", talk[1], "--agent", "helper", "--json").lines
+    assert {line["agent"] for line in lines} == {"helper"}
+    told = call("run", "context", talk[1], "--agent", "nobody")
+    assert (told.code, told.out) == (2, "")
+    assert "clerk, helper" in told.err
+
+
+def test_a_conversation_is_all_of_its_runs(call: Call, talk: list[str]):
+    """Runs and messages in order, by every agent; turns and tokens are summed."""
+    about, *lines = call("conversation", "show", "two-days", "--json").lines
+    assert (about["conversation"], about["runs"]) == ("two-days", talk)
+    assert (about["turns"], about["messages"], about["tokens"]) == (2, 5, 10)
+    runs = [line for line in lines if line["kind"] == "run"]
+    assert [(run["run"], run["workflow"], run["messages"]) for run in runs] == [
+        (talk[0], "first", 3),
+        (talk[1], "second", 2),
+    ]
+    told = [line for line in lines if line["kind"] == "message"]
+    assert [(each["run"], each["agent"], each["index"]) for each in told] == [
+        (talk[0], "clerk", 1),
+        (talk[0], "clerk", 2),
+        (talk[0], "clerk", 3),
+        (talk[1], "clerk", 4),
+        (talk[1], "helper", 5),
+    ]
+    of_runs = [
+        message
+        for run, agents in ((talk[0], ["clerk"]), (talk[1], ["clerk", "helper"]))
+        for agent in agents
+        for message in messages(call("run", "context", run, "--agent", agent, "--json").lines)
+    ]
+    assert messages(told) == of_runs
+    text = call("conversation", "show", "two-days").out
+    for fact in ("5 messages, 10 tokens, 2 turns", *talk, "and today?", "part one"):
+        assert fact in text
+
+
+def test_a_conversation_as_it_stood(call: Call, talk: list[str]):
+    """At a point of its first run there is nothing of the second."""
+    position = call("run", "context", talk[0], "--json").lines[1]["position"]
+    for point in (str(position), call_time(call, talk[0], position)):
+        lines = call("conversation", "show", "two-days", "--at", point, "--json").lines
+        assert lines[0]["runs"] == talk[:1]
+        assert messages(lines) == [{"role": "user", "content": "hello"}]
+    early = call("conversation", "show", "two-days", "--at", "1")
+    assert (early.code, early.out) == (2, "")
+    assert "leave out --at" in early.err
+
+
+def call_time(call: Call, run: str, position: int) -> str:
+    """The log's time of a position."""
+    line = call("run", "show", run, "--at", str(position), "--json").lines[0]
+    assert line["position"] == position
+    return str(line["time"])
+
+
+def test_a_point_that_several_runs_have_is_asked_for(call: Call, talk: list[str]):
+    """`clerk@2` stands in both runs: which is meant is not guessed."""
+    told = call("conversation", "show", "two-days", "--at", "clerk@2")
+    assert (told.code, told.out) == (2, "")
+    assert "several of its runs have it" in told.err
+    only = call("conversation", "show", "two-days", "--at", "helper@2", "--json").lines
+    assert len(messages(only)) == 5
+
+
+@pytest.mark.parametrize("name", ["nope", "", "*", "../x", "é" * 300, "a b"])
+def test_a_conversation_that_is_not_there_is_told(call: Call, runs: Runs, name: str):
+    """Any text may be asked for: exit code 2, the name, a remedy."""
+    told = call("conversation", "show", name)
+    assert (told.code, told.out) == (2, "")
+    assert "Traceback" not in told.err
+    assert told.err.startswith("error: ")

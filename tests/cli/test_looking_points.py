@@ -1,0 +1,167 @@
+"""`run show --at` with every kind of point, against a fold of the stored bytes made here."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+import hansard
+from tests.cli.folding import Line, at_position, folded, lines_of, told
+from tests.cli.support import WORKSPACE, Call, Ran, Runs
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FORKED = "run.forked.v1"
+NAMES = ("team", "settled", "grown")
+SAMPLED = 5
+"""Commits of a run at which each other kind of point is tried."""
+
+
+@pytest.fixture(scope="module")
+def grown(record: hansard.Record, runs: Runs) -> str:
+    """A fork that went on."""
+    fork = record.fork(runs.team, at="researcher_1@20")
+    with record.run(run=fork, agent="researcher_1", role="researcher") as session:
+
+        @session.tool(effects="pure")
+        def look(place: str) -> str:
+            return place
+
+        look("here")
+        session.message("user", "and there?")
+        look("there")
+        session.checkpoint("gathered", papers=4)
+    return fork
+
+
+@pytest.fixture
+def run(runs: Runs, grown: str, name: str) -> str:
+    """The run that a test is about."""
+    return grown if name == "grown" else str(getattr(runs, name))
+
+
+@pytest.fixture
+def lines(home: Path, run: str) -> list[Line]:
+    """Its commits."""
+    return lines_of(home, WORKSPACE, run)
+
+
+def began(lines: list[Line], before: list[Line]) -> bool:
+    """Whether a run has begun with its first lines: a fork when its own life has."""
+    forks = [n for n, line in enumerate(lines) if line.body["events"][0]["type"] == FORKED]
+    return len(before) > max(forks, default=0)
+
+
+def sampled(lines: list[Line], name: str) -> list[Line]:
+    """The first commits (a transaction), the last, and some between, the same each time."""
+    some = random.Random(name).sample(lines[2:-1], min(SAMPLED - 3, len(lines[2:-1])))
+    return [*lines[:2], *some, lines[-1]]
+
+
+def assert_not_begun(shown: Ran) -> None:
+    """A run is not there at a point before it: an error that says so, and no answer."""
+    assert (shown.code, shown.out) == (2, "")
+    assert "at an early point it may not have begun" in shown.err
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_position(call: Call, run: str, lines: list[Line]):
+    """At each position the state is that of the prefix; inside a transaction all of it or none."""
+    positions = sorted({line.position for line in lines} | {lines[-1].counts_from})
+    seen = 0
+    for position in positions:
+        shown = call("run", "show", run, "--at", str(position), "--json")
+        before = at_position(lines, position)
+        if not began(lines, before):
+            assert_not_begun(shown)
+            continue
+        seen += 1
+        assert told(shown.lines) == folded(before), position
+    assert seen
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_id_of_a_commit_or_an_event(call: Call, run: str, name: str, lines: list[Line]):
+    """Where the commit stands that has the id, whole with its transaction."""
+    for line in sampled(lines, name):
+        before = at_position(lines, line.counts_from)
+        for wanted in (line.body["id"], line.body["events"][-1]["id"].upper()):
+            shown = call("run", "show", run, "--at", wanted, "--json")
+            if began(lines, before):
+                assert told(shown.lines) == folded(before), wanted
+            else:
+                assert_not_begun(shown)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_version_of_a_stream(call: Call, run: str, name: str, lines: list[Line]):
+    """`agent@version` and `life@version`: the commit that holds that version, whole."""
+    for line in sampled(lines, name):
+        stream = line.stream.rpartition("/")[2]
+        before = at_position(lines, line.counts_from)
+        for version in {line.body["version"], line.last_version}:
+            shown = call("run", "show", run, "--at", f"{stream}@{version}", "--json")
+            if began(lines, before):
+                assert told(shown.lines) == folded(before), f"{stream}@{version}"
+            else:
+                assert_not_begun(shown)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_time(call: Call, run: str, name: str, lines: list[Line]):
+    """The log's time decides, to the microsecond that it is shown with: all that counts by then."""
+    seen = 0
+    for line in sampled(lines, name):
+        before = [other for other in lines if other.since_us <= line.since_us]
+        for zone in (UTC, timezone(timedelta(hours=-7))):
+            moment = EPOCH + timedelta(microseconds=line.since_us)
+            shown = call("run", "show", run, "--at", moment.astimezone(zone).isoformat(), "--json")
+            if began(lines, before):
+                seen += 1
+                assert told(shown.lines) == folded(before)
+            else:
+                assert_not_begun(shown)
+    assert seen
+    assert_not_begun(call("run", "show", run, "--at", "2001-01-01T00:00:00Z", "--json"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_snapshot(call: Call, run: str, name: str, lines: list[Line]):
+    """A snapshot's id leads to the version that it is of."""
+    agent = "sender" if name == "settled" else "researcher_1"
+    chain = call("run", "show", run, "--snapshots", "--agent", agent, "--json").lines
+    states = [folded(at_position(lines, line.counts_from)) for line in lines]
+    found = [
+        told(call("run", "show", run, "--at", each["snapshot_id"], "--json").lines)
+        for each in (chain[-4:][0], chain[-1])
+    ]
+    assert [states.index(each) for each in found] == sorted(states.index(each) for each in found)
+    assert found[0]["agents"][agent]["version"] < found[1]["agents"][agent]["version"]
+
+
+@pytest.mark.parametrize(
+    "command", [("show",), ("trace",), ("context",), ("state",)], ids=lambda command: command[0]
+)
+def test_every_look_takes_the_same_points(call: Call, runs: Runs, command: tuple[str, ...]):
+    """What stands at a commit's id stands at its position: one meaning of a point everywhere."""
+    steps = call("run", "trace", runs.team, "--json").lines
+    position = steps[4]["position"]
+    version = call("run", "show", runs.team, "--at", str(position), "--json").lines[1]["version"]
+    outputs = {
+        call("run", *command, runs.team, "--at", point, "--json").out.replace(f"{position}", "#")
+        for point in (str(position), f"researcher_1@{version}")
+    }
+    assert len(outputs) == 1
+    assert outputs != {""}
+
+
+@pytest.mark.parametrize("command", ["trace", "context", "state"])
+@pytest.mark.parametrize("point", ["yesterday", "researcher_1@9999", "0", "life@0", "-5", ""])
+def test_what_is_no_point_is_told(call: Call, runs: Runs, command: str, point: str):
+    """Exit code 2, nothing on stdout, fact and remedy on stderr."""
+    shown = call("run", command, runs.team, "--at", point, "--json")
+    assert (shown.code, shown.out) == (2, "")
+    assert "Traceback" not in shown.err
+    assert ":" in shown.err
