@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import signal
 import socket
 import subprocess
 import time
@@ -65,6 +67,12 @@ class Nats:
                 return
             time.sleep(0.01)
         raise AssertionError((self.folder / "nats.log").read_text())
+
+    def freeze(self) -> None:
+        """Stop the process where it is. It has stopped when this returns, not only been told to."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)
 
     def kill(self) -> None:
         """SIGKILL it."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,7 +109,7 @@ async def test_put_across_a_kill(tmp_path: Path):
         log = await own.log(request_timeout_s=1.0)
         blob = data(12 * CHUNK_BYTES)[: 12 * CHUNK_BYTES]
         assert own.process is not None
-        own.process.send_signal(signal.SIGSTOP)
+        own.freeze()
         putting = asyncio.ensure_future(log.blobs.put(blob))
         await asyncio.sleep(0.1)
         own.kill()

@@ -61,7 +61,7 @@ async def test_unknown(tmp_path: Path):
         log = await nats.log(append_timeout_s=0.6, request_timeout_s=0.25)
         await log.append(append(ALICE, 1))
         assert nats.process is not None
-        nats.process.send_signal(signal.SIGSTOP)
+        nats.freeze()
         second = append(ALICE, 2)
         try:
             with pytest.raises(AppendUnknown) as unknown:
@@ -83,7 +83,7 @@ async def test_the_answer_was_lost(tmp_path: Path):
     with running(tmp_path) as nats:
         log = await nats.log(request_timeout_s=0.2)
         assert nats.process is not None
-        nats.process.send_signal(signal.SIGSTOP)
+        nats.freeze()
         bulk = [append(Board("bulk", str(i)), 1) for i in range(40)]
         waiting = asyncio.gather(
             log.append(append(ALICE, 1)),
@@ -213,7 +213,7 @@ async def test_closing_answers_whoever_waits(tmp_path: Path):
     with running(tmp_path) as nats:
         log = await nats.log(append_timeout_s=0.5)
         assert nats.process is not None
-        nats.process.send_signal(signal.SIGSTOP)
+        nats.freeze()
         keys = [Board("r1", f"k{i}") for i in range(4)]
         waiting = [asyncio.ensure_future(log.append(append(key, 1))) for key in keys]
         await asyncio.sleep(0.05)

@@ -125,7 +125,7 @@ def test_an_insert_whose_answer_was_lost_is_recognised(server, count):
     """Sent again after a silence, it is found to be stored, and is stored once."""
     recorder = impatient(server, 30.0)
     batch = events(count)
-    server.process.send_signal(signal.SIGSTOP)
+    server.freeze()
     try:
         with ThreadPoolExecutor(1) as pool:
             inserting = pool.submit(recorder.insert_events, batch)
@@ -147,7 +147,7 @@ def test_a_tracked_insert_whose_answer_was_lost_is_recognised(server):
     datastore = Datastore(Access(options, Path(), None))
     recorder = JetStreamProcessRecorder(datastore, uuid4().hex)
     recorder.create_table()
-    server.process.send_signal(signal.SIGSTOP)
+    server.freeze()
     try:
         with ThreadPoolExecutor(2) as pool:
             both = pool.submit(recorder.insert_events, events(2), tracking=Tracking("up", 5))
@@ -167,7 +167,7 @@ def test_no_answer_at_all_is_told_as_an_unknown_outcome(server):
     """The error says that the events may be stored or not; it is an OperationalError."""
     recorder = impatient(server, 1.0)
     batch = events()
-    server.process.send_signal(signal.SIGSTOP)
+    server.freeze()
     try:
         with pytest.raises(OutcomeUnknown, match=r"unknown.* may be stored or nothing") as caught:
             recorder.insert_events(batch)
@@ -372,7 +372,7 @@ def test_closing_lets_go_of_the_embedded_broker(tmp_path):
 def test_closing_ends_the_calls_of_other_threads(server):
     """Who waits for an answer is told that it will not come, and that an insert is in doubt."""
     recorder = impatient(server, 30.0)
-    server.process.send_signal(signal.SIGSTOP)
+    server.freeze()
     try:
         with ThreadPoolExecutor(2) as pool:
             calls: list[Future[Any]] = [
