@@ -7,6 +7,8 @@ import contextlib
 import hashlib
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,11 +24,14 @@ from hansard.agents.exchange.writer import Exported
 from hansard.agents.exchange.writer import export as write_out
 from hansard.agents.importers.report import Bad, BadRecord, Tally
 from hansard.agents.workspace import Workspace
+from hansard.bus import subjects
+from hansard.bus.jetstream._calls import api
+from hansard.bus.jetstream._client import Broker
 from hansard.bus.log import Stored
 from hansard.domain.events import Recorded
 from hansard.domain.ids import Life
-from tests.cli.planting import commit, plant
-from tests.cli.support import make_runs
+from tests.cli.planting import administer, commit, plant
+from tests.cli.support import environment, make_runs
 
 T = TypeVar("T")
 
@@ -60,6 +65,54 @@ def log_of(home: Path, name: str) -> list[Stored]:
 def places(home: Path, name: str) -> list[Any]:
     """A log as far as an import may decide it: everything but when it was stored."""
     return [(s.position, s.stream, s.body, s.origin) for s in log_of(home, name)]
+
+
+def blob_messages(home: Path, name: str) -> int:
+    """How many messages a workspace's blobs are."""
+    found = []
+
+    async def count(broker: Broker) -> None:
+        told = await api(broker, f"STREAM.INFO.{subjects.blob_stream(name)}", {})
+        found.append(told["state"]["messages"])
+
+    administer(home, count)
+    return int(found[0])
+
+
+PEAK_BYTES_MAX = 100 * 1024 * 1024
+"""Of a command that moves some 80 MB: half of it is Python and what it imports."""
+
+_MEASURED = """
+import sys
+from hansard.cli import main
+try:
+    main()
+finally:
+    with open("/proc/self/status") as file:
+        print(next(line for line in file if line.startswith("VmHWM")), file=sys.stderr)
+"""
+
+
+class Measured(msgspec.Struct):
+    """What a command said, and the most memory that it had."""
+
+    out: str
+    told: list[str]
+    peak_bytes: int
+
+
+def measured(home: Path, name: str, *arguments: object) -> Measured:
+    """Run the command line as a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURED, "-w", name, *map(str, arguments)],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    *told, peak = done.stderr.strip().splitlines()
+    return Measured(done.stdout, told, int(peak.split()[1]) * 1024)
 
 
 class Told:

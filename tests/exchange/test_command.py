@@ -6,7 +6,15 @@ import threading
 
 import pytest
 
-from tests.exchange.support import Zoo, exported, lines_of, log_of
+import hansard
+from tests.exchange.support import (
+    PEAK_BYTES_MAX,
+    Zoo,
+    exported,
+    lines_of,
+    log_of,
+    measured,
+)
 
 
 def test_stdout_is_the_file_alone(home, zoo: Zoo, call):
@@ -123,3 +131,43 @@ def test_what_is_no_file(workspace, call, what):
     told = call(workspace, "import", "events", what)
     assert told.code != 0
     assert what in told.err
+
+
+def test_the_memory_of_an_import_does_not_grow_with_the_file(home, zoo: Zoo, workspace, tmp_path):
+    """Over 80 MB of sections, blobs among them: a fraction of that."""
+    path = tmp_path / "x.jsonl"
+    one = exported(home, "zoo", zoo.runs["retried"])
+    count = 80_000_000 // len(one) + 1
+    with path.open("wb") as file:
+        for _ in range(count):
+            file.write(one)
+    done = measured(home, workspace, "import", "events", path)
+    assert done.told == []
+    assert done.out.startswith(f"{count} runs: ")
+    assert done.peak_bytes < PEAK_BYTES_MAX
+
+
+def test_the_memory_of_an_export_is_that_of_a_run(home, workspace, tmp_path):
+    """80 runs with 1 MB each, one after the other: they are not held together."""
+    runs = []
+    with hansard.connect(workspace, data_dir=home) as record:
+        for number in range(80):
+            with record.run("w", agent="a", role="r") as session:
+                for n in range(20):
+                    session.message("user", f"{number} {n}" + "x" * 50_000)
+                runs.append(session.run)
+    path = tmp_path / "x.jsonl"
+    done = measured(home, workspace, "export", *runs, "--output", path)
+    assert done.told == ["80 runs, 1,920 commits, 0 blobs"]
+    assert path.stat().st_size > 80_000_000
+    assert done.peak_bytes < PEAK_BYTES_MAX
+
+
+@pytest.mark.parametrize("format_", ["chat-jsonl", "tau-bench"])
+def test_an_export_given_as_something_else(zoo: Zoo, workspace, call, tmp_path, format_):
+    """It is told what it is and which command takes it."""
+    path = tmp_path / "x.jsonl"
+    assert call("zoo", "export", zoo.runs["settled"], "-o", path).code == 0
+    told = call(workspace, "import", format_, path)
+    assert told.code != 0
+    assert "hansard import events" in told.err

@@ -75,3 +75,46 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, call, file, rounds,
         assert checked.code == 0, (seed, number, checked.out)
     assert halves > 0, f"no kill of seed {seed} came in the middle: change KILL_AFTER_S"
     evidence.record("export.import_killed", rounds=count, in_the_middle=halves, differing=0)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_killed_export_leaves_what_was_there(home, start, file, tmp_path, rounds, evidence):
+    """SIGKILL of `export --output` at a random moment: the file is as before or the whole export,
+    and one that is run again does not mind what the killed one left.
+    """
+    name = "killed-source"
+    runs = sorted(in_workspace(home, name, lambda opened: opened.log.runs()))
+    whole = file.read_bytes()
+    target = tmp_path / "runs.jsonl"
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    begun = 0
+    count = rounds(5, 20)
+    for number in range(count):
+        target.write_text("before")
+        child = start(name, "export", *runs, "--output", target)
+        if number % 2 and _begins(tmp_path, child):  # in the middle of writing, for sure
+            time.sleep(chance.uniform(0, 0.3))
+        else:
+            time.sleep(chance.uniform(0, 2.5))
+        child.kill()
+        child.communicate(timeout=60)
+        assert target.read_bytes() in {b"before", whole}, (seed, number)
+        begun += any(tmp_path.glob(".*.part"))
+        for part in tmp_path.glob(".*.part"):
+            part.unlink()
+    assert begun > 0, f"no kill of seed {seed} came while it was written"
+    again = start(name, "export", *runs, "--output", target)
+    again.communicate(timeout=60)
+    assert (again.returncode, target.read_bytes()) == (0, whole)
+    evidence.record("export.killed", rounds=count, while_written=begun, torn=0)
+
+
+def _begins(folder, child):
+    """Wait until an export writes, or ends."""
+    while child.poll() is None:
+        if any(part.stat().st_size for part in folder.glob(".*.part")):
+            return True
+        time.sleep(0.005)
+    return False

@@ -1,9 +1,12 @@
 """Out, in and out again: the same bytes, the same log, the same answers."""
 
+import threading
+
 import pytest
 
 import hansard
 from hansard.bus.log import Origin
+from hansard.domain.errors import UnknownEvent
 from hansard.domain.ids import AgentStream, Lasting
 from tests.cli.planting import delete_blobs
 from tests.exchange.support import (
@@ -55,6 +58,26 @@ def test_out_in_and_out_again_is_byte_equal(home, zoo: Zoo, workspace, tmp_path,
     *calls, summary = replayed.lines
     assert (replayed.code, summary["differ"], summary["unproven"]) == (0, 0, 0)
     assert calls == call("zoo", "run", "replay", run, "--json").lines[:-1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_states_are_equal(home, zoo: Zoo, workspace, tmp_path, kind):
+    """What the events of the copy fold to is what those of the original do: life, every agent with
+    its steps and context, every stream's version. A type that nobody knows stops both.
+    """
+    run = zoo.runs[kind]
+    bring_in(home, workspace, tmp_path / "x.jsonl", exported(home, "zoo", run))
+    told: list[object] = []
+    for name in ("zoo", workspace):
+        with hansard.connect(name, data_dir=home) as record:
+            try:
+                view = record.state(run)
+            except UnknownEvent as error:
+                told.append(str(error))
+            else:
+                told.append((view.life, view.agents, view.streams, view.vector))
+    assert told[0] == told[1]
+    assert isinstance(told[0], str) == (run == zoo.runs["unknown"])
 
 
 def test_all_of_them_at_once(home, zoo: Zoo, workspace, tmp_path):
@@ -188,6 +211,96 @@ def test_an_imported_chat_keeps_what_its_source_claims(home, workspace, tmp_path
     assert data.count(b"occurred_at") >= 20
     assert bring_in(home, f"{workspace}b", tmp_path / "x.jsonl", data).bads == []
     assert exported(home, f"{workspace}b", *sorted(runs)) == data
+
+
+def test_a_fork_and_its_parent_that_both_went_on(home, workspace, tmp_path, call):
+    """By turns, after the cut, with a budget that each has of its own from there on: what they
+    share is there once, and each goes on from its own board.
+    """
+
+    def work(record, run, n):
+        gate = [hansard.budget("all", limit=9)]
+        with record.run("w", run=run, agent="a", role="r", gate=gate) as session:
+
+            @session.tool(effects="pure")
+            def ask(n: int) -> int:
+                return n
+
+            for number in range(n):
+                ask(number)
+            return session.run
+
+    with hansard.connect(workspace, data_dir=home) as record:
+        parent = work(record, None, 2)
+        child = record.fork(parent, effects="live")
+        for n in (3, 4):
+            work(record, parent, n)
+            work(record, child, n + 1)
+        grandchild = record.fork(child)
+        work(record, parent, 6)
+        work(record, grandchild, 7)
+    data = exported(home, workspace, grandchild)
+    boards = [
+        (line["stream"]["run"], line["version"])
+        for line in lines_of(data)
+        if line.get("stream", {}).get("type") == "board"
+    ]
+    assert [run for run, version in boards if version == 1] == [parent]
+    assert {run for run, _ in boards} == {parent, child, grandchild}
+    copy = f"{workspace}-copy"
+    assert bring_in(home, copy, tmp_path / "x.jsonl", data).bads == []
+    assert exported(home, copy, grandchild) == data
+    assert call(copy, "check").code == 0
+    for run in (parent, child, grandchild):
+        told = call(copy, "run", "show", run, "--json")
+        assert told.code == 0
+        views = []
+        for name in (workspace, copy):
+            with hansard.connect(name, data_dir=home) as record:
+                view = record.state(run)
+                views.append((view.life, view.agents, view.vector))
+        assert views[0] == views[1]
+
+
+def test_a_run_that_is_being_written(home, workspace, tmp_path):
+    """Exports of a run at work are each one moment of it: each imports on top of the one before,
+    and the last is the whole.
+    """
+
+    def write():
+        gate = [hansard.budget("all", limit=10_000)]
+        with (
+            hansard.connect(workspace, data_dir=home) as record,
+            record.run("w", run="r", agent="a", role="r", gate=gate) as session,
+            record.run(run="r", agent="b", role="s", gate=gate) as other,
+        ):
+
+            @session.tool(effects="idempotent")
+            def ask(n: int) -> str:
+                return "x" * (70_000 if n % 20 == 0 else 10) + str(n)
+
+            for n in range(400):
+                ask(n)
+                other.message("user", str(n))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    copy = f"{workspace}-copy"
+    grew = []
+    try:
+        while writer.is_alive():
+            if "r" not in in_workspace(home, workspace, lambda opened: opened.log.runs()):
+                continue
+            data = exported(home, workspace, "r")
+            told = bring_in(home, copy, tmp_path / "x.jsonl", data)
+            assert told.bads == []
+            grew.append(told.tally.new)
+    finally:
+        writer.join(timeout=60)
+    data = exported(home, workspace, "r")
+    assert bring_in(home, copy, tmp_path / "x.jsonl", data).bads == []
+    assert exported(home, copy, "r") == data
+    assert len([new for new in grew if new]) > 1
 
 
 @pytest.mark.real

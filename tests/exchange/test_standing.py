@@ -1,7 +1,9 @@
 """Into a workspace that has some of it already: goes on, or says who went another way."""
 
 import asyncio
+import os
 
+import msgspec
 import pytest
 
 import hansard
@@ -10,12 +12,14 @@ from hansard._connect import open_workspace
 from hansard.agents.exchange import reader
 from hansard.bus.codec import encode
 from hansard.bus.log import Append, Copied, Origin
-from hansard.domain.ids import AgentStream, Life, run_of
+from hansard.domain.events import Recorded
+from hansard.domain.ids import AgentStream, Lasting, Life, run_of
 from hansard.domain.run import AgentJoined, RunForked, RunStarted
 from tests.cli.planting import commit, plant
 from tests.exchange.support import (
     Told,
     Zoo,
+    blob_messages,
     bring,
     bring_in,
     exported,
@@ -79,10 +83,10 @@ def test_a_run_that_went_on_on_both_sides_is_refused(home, workspace, tmp_path):
     work(home, workspace, "r", "one")
     copy = f"{workspace}-copy"
     bring_in(home, copy, tmp_path / "x.jsonl", exported(home, workspace, "r"))
-    work(home, workspace, "r", "there")
-    work(home, copy, "r", "here")
+    work(home, workspace, "r", "there" * 20_000)
+    work(home, copy, "r", "here" * 20_000)
     data = exported(home, workspace, "r")
-    before = log_of(home, copy)
+    before, blobs = log_of(home, copy), blob_messages(home, copy)
     told = bring_in(home, copy, tmp_path / "x.jsonl", data)
     [bad] = told.bads
     diverged = next(s for s in before if s.origin is None)
@@ -92,7 +96,26 @@ def test_a_run_that_went_on_on_both_sides_is_refused(home, workspace, tmp_path):
     assert f"and commit {theirs.commit.id} by 'a'" in bad.reason
     assert f"(position {diverged.position})" in bad.reason
     assert data.splitlines()[bad.line - 1].count(theirs.commit.id.encode()) == 1
+    assert (log_of(home, copy), blob_messages(home, copy)) == (before, blobs)
+    assert blobs > 0
+
+
+def test_a_run_that_went_on_only_here_is_left_alone(home, workspace, tmp_path):
+    """It was resumed where it was brought to, and nowhere else: the same file once more brings
+    nothing and is refused by nobody.
+    """
+    work(home, workspace, "r", "one")
+    data = exported(home, workspace, "r")
+    copy = f"{workspace}-copy"
+    bring_in(home, copy, tmp_path / "x.jsonl", data)
+    work(home, copy, "r", "here")
+    before = log_of(home, copy)
+    told = bring_in(home, copy, tmp_path / "x.jsonl", data)
+    assert (told.bads, told.tally.new) == ([], 0)
     assert log_of(home, copy) == before
+    back = bring_in(home, workspace, tmp_path / "y.jsonl", exported(home, copy, "r"))
+    assert (back.bads, back.tally.new) == ([], len(before) - told.tally.commits)
+    assert [s.body for s in log_of(home, workspace)] == [s.body for s in before]
 
 
 def test_two_agents_that_went_on_apart_are_refused(home, workspace, tmp_path):
@@ -345,3 +368,51 @@ def test_a_file_that_changes_while_it_is_read(home, zoo: Zoo, workspace, tmp_pat
     bodies = [line["body"].encode() for line in lines_of(data) if line["kind"] == "commit"]
     assert stored == bodies[: len(stored)] != []
     assert len(stored) < len(bodies)
+
+
+def test_a_file_that_is_cut_while_it_is_stored(home, zoo: Zoo, workspace, tmp_path, monkeypatch):
+    """Cut between two lines after it was checked: told, not taken for the end."""
+    path = tmp_path / "x.jsonl"
+    data = exported(home, "zoo", *zoo.runs.values())
+    path.write_bytes(data)
+    half = data.rindex(b"\n", 0, len(data) // 2) + 1
+    monkeypatch.setattr(reader, "BATCH_COMMITS_MAX", 1)
+    told = Told()
+
+    async def change(opened):
+        real = opened.log.append_bulk
+
+        async def cut(appends):
+            os.truncate(path, half)
+            return await real(appends)
+
+        opened.log.append_bulk = cut
+        return await reader.import_events(opened, path, told)
+
+    tally = in_workspace(home, workspace, change)
+    [bad] = told.bads
+    assert "the file was changed while it was read" in bad.reason
+    assert "is not here any more" in bad.reason
+    assert (tally.bad, tally.runs) == (1, 0)
+    assert log_of(home, workspace)
+
+
+def test_a_conversation_of_a_newer_version(home, workspace, tmp_path):
+    """Events of a conversation that this version does not know are kept and passed on."""
+    stream = Lasting("conversation", "chat")
+    turn(home, workspace)
+    [one] = in_workspace(home, workspace, lambda opened: opened.log.runs())
+    turn(home, workspace)
+    [two] = {*in_workspace(home, workspace, lambda opened: opened.log.runs())} - {one}
+    lines = lines_of(exported(home, workspace, two))
+    [first, second] = [n for n, each in enumerate(lines) if each.get("stream", {}).get("id")]
+    newer = commit(2, Recorded("conversation.named.v9", "e1", msgspec.Raw(b'{"name":"n"}')))
+    body = encode(stream, newer).decode()
+    lines[second]["version"] = 3
+    lines[second]["body"] = lines[second]["body"].replace('"version":2', '"version":3', 1)
+    lines.insert(first + 1, {**lines[first], "version": 2, "body": body})
+    lines[-1]["commits"] += 1
+    data = sealed(lines)
+    told = bring_in(home, f"{workspace}-copy", tmp_path / "x.jsonl", data)
+    assert told.bads == []
+    assert exported(home, f"{workspace}-copy", two) == data

@@ -2,7 +2,10 @@
 
 import contextlib
 import io
+import json
+import random
 
+import msgspec
 import pytest
 
 import hansard
@@ -10,10 +13,11 @@ from hansard.agents.exchange.view import export_view
 from hansard.bus.errors import NotFound
 from hansard.domain.agent import HandedOff
 from hansard.domain.budget import Reserved
-from hansard.domain.ids import AgentStream, Board, Lasting, Life
+from hansard.domain.events import Commit, Event, Recorded
+from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
 from hansard.domain.run import AgentJoined, RunAssigned, RunResumed, RunScored
 from tests.cli.planting import commit, plant
-from tests.exchange.support import Zoo, bring_in, exported, in_workspace, lines_of, log_of
+from tests.exchange.support import Zoo, bring_in, exported, in_workspace, lines_of, log_of, sealed
 
 
 def view(home, name, role, *runs):
@@ -130,6 +134,60 @@ def test_what_others_do_changes_not_one_byte(home, workspace, pair):
     )
     assert len(log_of(home, workspace)) == len(log) + 7
     assert view(home, workspace, "reader", pair) == before
+
+
+def test_whatever_others_do(home, workspace, pair, rounds):
+    """The same for random events of others, in any order and number, again and again."""
+    before = view(home, workspace, "reader", pair)
+    versions: dict[object, int] = {}
+    for stored in log_of(home, workspace):
+        versions[stored.stream] = stored.commit.last_version
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    others = ("wanda", "xaver", "reader's friend", "Rita", "rit", "READER")
+    for number in range(rounds(10, 100)):
+        planted: list[tuple[StreamId, Commit]] = []
+        for _ in range(chance.randrange(1, 9)):
+            agent = chance.choice(others)
+            streams: list[StreamId] = [
+                AgentStream("r", "writer" if agent == "wanda" else "other", agent),
+                Life("r"),
+                Board("r", chance.choice(["plan", "reader", "budget all"])),
+                Board("r" * 2, "reader"),
+                AgentStream("rr", "reader", "rita"),
+                Lasting("conversation", "r"),
+                Lasting("role", "reader"),
+            ]
+            stream = chance.choice(streams)
+            events: list[Event | Recorded] = [
+                RunScored(metrics={"reward": chance.random()}, by="reader"),
+                AgentJoined(agent=agent, role="other"),
+                RunResumed(agent=agent, epoch=number + 2),
+                Reserved(call="rita", amount=1),
+                HandedOff(to=agent, fingerprint=str(chance.random())),
+                Recorded("reader.seen.v9", "rita", msgspec.Raw(b'{"to":"reader","agent":"rita"}')),
+            ]
+            known = events[:3] if isinstance(stream, Life) else events[3:]
+            told = chance.choices(known, k=chance.randrange(1, 4))
+            version = versions.get(stream, 0)
+            versions[stream] = version + len(told)
+            planted.append((stream, commit(version + 1, *told)))
+        plant(home, workspace, *planted)
+        assert view(home, workspace, "reader", pair) == before, (seed, number)
+
+
+def test_a_time_that_no_clock_has(home, zoo: Zoo, workspace, tmp_path):
+    """The writer's clock is shown as it was written, whatever it says."""
+    lines = lines_of(exported(home, "zoo", zoo.runs["settled"]))
+    times = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "")
+    for line, at in zip(lines[1:4], times, strict=True):
+        body = json.loads(line["body"])
+        line["body"] = json.dumps({**body, "at": at or body["at"].removesuffix("Z")})
+    assert bring_in(home, workspace, tmp_path / "x.jsonl", sealed(lines)).bads == []
+    told = lines_of(view(home, workspace, "sender", zoo.runs["settled"]))
+    shown = [line["at"] for line in told[1:-1]]
+    assert shown[0] == "0001-01-01T00:00:00+14:00"
+    assert len({at[-1] for at in shown}) > 1
 
 
 def test_a_copy_gives_the_same_view(home, workspace, pair, tmp_path):

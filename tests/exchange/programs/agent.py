@@ -1,7 +1,8 @@
 """An agent that is recorded in production and played again on a laptop.
 
 argv: a file that each effect adds a line to, how many items to work on, and at which of them to
-die (0: at none). Prints what it came to.
+die: after its first call, or inside of it for a negative number; 0: at none.
+Prints what it came to.
 """
 
 import json
@@ -36,6 +37,8 @@ with (
     def fetch(n: int, key: object) -> dict[str, object]:
         """Large enough for a blob."""
         happened(f"fetch {n}")
+        if n == -dies_at:
+            os._exit(9)
         return {"n": n, "text": "x" * 70_000, "ids": (n, n + 1)}
 
     @session.tool(effects="pure")

@@ -34,14 +34,24 @@ def seekable(path: Path | None) -> Generator[BinaryIO]:
         yield file
 
 
+Place = tuple[int, int, bool]
+"""Bytes and lines before the next line, and whether the newest of them was ended."""
+
+
 class Lines:
-    """Reads lines. `number` counts them from 1, `size` is that of the newest in bytes."""
+    """Reads lines. `number` counts them from 1, `size` is that of the newest in bytes.
+
+    A header that stands after a line that was cut off begins a line of its own, with the number of
+    that line: so it is where a file that is not whole was followed by another one.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self.number = 0
         self.size = 0
         self._file = file
-        self._begin = 0
+        self._ended = True
+        self._glued = False
+        self._newest: Place = (0, 0, True)
 
     @property
     def offset(self) -> int:
@@ -53,6 +63,11 @@ class Lines:
         data = self._read()
         if not data:
             return None
+        if self._glued:
+            raise Damaged(
+                "it is cut off, or no line of an export: the header of an export stands in the "
+                "same line after it"
+            )
         if self.size > LINE_BYTES_MAX:
             limit = f"{LINE_BYTES_MAX:,}"
             raise Damaged(
@@ -63,13 +78,12 @@ class Lines:
     def back(self) -> None:
         """Have the newest line come again."""
         if self.size:
-            self._file.seek(self._begin)
-            self.number -= 1
+            self.seek(self._newest)
 
     def is_at_header(self) -> bool:
         """Whether the newest line begins a section."""
         here = self._file.tell()
-        self._file.seek(self._begin)
+        self._file.seek(self._newest[0])
         found = self._file.read(len(HEADER_MARK)) == HEADER_MARK
         self._file.seek(here)
         return found
@@ -81,43 +95,42 @@ class Lines:
                 self.back()
                 return
 
-    def is_at_end(self) -> bool:
-        """Whether another section or nothing comes next. Else the next line is the newest."""
-        if self._read() and not self.is_at_header():
-            return False
-        self.back()
-        return True
-
     def hint(self) -> str:
         """What the file may be, where already its first line is none of an export."""
         if self.number != 1:
             return ""
         self._file.seek(0)
         other = looks_like(self._file.read(PIECE_BYTES))
-        self._file.seek(self._begin + self.size)
+        self._file.seek(self._newest[0] + self.size)
         return (
             f"; it looks like {other}: use 'hansard import {other}'"
             if other not in (None, EVENTS)
             else ""
         )
 
-    def tell(self) -> tuple[int, int]:
+    def tell(self) -> Place:
         """A place to come back to."""
-        return self.offset, self.number
+        return self.offset, self.number, self._ended
 
-    def seek(self, place: tuple[int, int]) -> None:
+    def seek(self, place: Place) -> None:
         """Go back to a place."""
-        self._file.seek(place[0])
-        self.number = place[1]
+        offset, self.number, self._ended = place
+        self._file.seek(offset)
 
     def _read(self) -> bytes:
-        """The next line, of which no more is kept than a line may have and a byte."""
-        self._begin = self._file.tell()
-        data = self._file.readline(LINE_BYTES_MAX + 1)
+        """The next line, of which not much more is kept than a line may have."""
+        self._newest = self.tell()
+        data = self._file.readline(LINE_BYTES_MAX + len(HEADER_MARK) + 1)
+        glued = data.find(HEADER_MARK, 1)
+        self._glued = glued > 0
+        if self._glued:
+            data = data[:glued]
+            self._file.seek(self._newest[0] + glued)
         self.size = len(data)
-        self.number += bool(data)
+        self.number += bool(data) and self._ended
         more = data
         while len(data) > LINE_BYTES_MAX and more and not more.endswith(b"\n"):
             more = self._file.readline(PIECE_BYTES)
             self.size += len(more)
+        self._ended = more.endswith(b"\n") or not data
         return data

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from datetime import datetime
 from typing import assert_never
 
 import msgspec
@@ -41,7 +42,10 @@ TRANSACTION_COMMITS_MAX = 1_000
 TRANSACTION_BYTES_MAX = 8 * 1024 * 1024
 """Largest transaction that a log takes, in commits and in bytes of bodies."""
 
-_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{9}Z")
+_TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})\.[0-9]{9}Z")
+
+_POSITION_MAX = 2**63 - 1
+"""Most that a broker's sequence and a table's integer hold."""
 
 
 class _Blob(msgspec.Struct):
@@ -95,7 +99,7 @@ class Section:
     async def take(self, data: bytes, line: Line) -> None:
         """Check a line. Raises Damaged."""
         if self.number == 0 and not isinstance(line, Header):
-            raise Damaged("a section begins with its header: lines before it are missing")
+            raise Damaged("no header of an export comes before it: lines are missing or doubled")
         if isinstance(line, Header) and self.number:
             raise Damaged("another export begins before the end of this one: it is not whole")
         if line.n != self.number:
@@ -107,7 +111,7 @@ class Section:
             raise Damaged(f"blob {self._blob.first.sha256} is not whole: export it again")
         match line:
             case Header():
-                await self._header(line)
+                self._header(line)
             case BlobLine():
                 self._take_blob(line)
             case CommitLine():
@@ -121,7 +125,7 @@ class Section:
         self._hash.update(data)
         self.number += 1
 
-    async def _header(self, line: Header) -> None:
+    def _header(self, line: Header) -> None:
         if line.format != FORMAT:
             raise Damaged(f"it has format {line.format}, this version reads {FORMAT}: upgrade")
         if line.view is not None:
@@ -129,7 +133,6 @@ class Section:
                 f"it is what role {line.view.role!r} sees, no whole record: export without --role"
             )
         self._carries = line.carries
-        await self.standing.begin()
 
     # ------------------------------------------------------------ blobs
 
@@ -330,6 +333,11 @@ def _check_names(stream: StreamId) -> None:
 def _check_origin(origin: Origin) -> None:
     """Raise BadName for an origin that no log has."""
     ids.workspace_name(origin.log)
-    if origin.position < 1 or not _TIME.fullmatch(origin.at):
+    found = _TIME.fullmatch(origin.at)
+    try:
+        is_time = found is not None and bool(datetime.fromisoformat(found[1]))
+    except ValueError:
+        is_time = False
+    if not is_time or not 1 <= origin.position <= _POSITION_MAX:
         place = f"position {origin.position} at {origin.at}"
         raise BadName("origin", place, "a position counts from 1, a time has 9 digits")

@@ -41,12 +41,7 @@ class Standing:
 
     def __init__(self, workspace: Workspace) -> None:
         self._log = workspace.log
-        self._runs: set[str] = set()
         self._here: dict[str | Lasting, _Here] = {}
-
-    async def begin(self) -> None:
-        """Learn which runs there are."""
-        self._runs = set(await self._log.runs())
 
     def has(self, stream: StreamId, version: int) -> bool:
         """Whether a commit that was compared stands here."""
@@ -85,12 +80,11 @@ class Standing:
     async def _of(self, whole: str | Lasting) -> _Here:
         here = self._here.get(whole)
         if here is None:
-            commits: Iterable[Stored] = ()
             if isinstance(whole, Lasting):
-                commits = await self._log.read(whole)
-            elif whole in self._runs:
-                commits = await self._log.read_run(whole)
-            here = self._here[whole] = _here(commits)
+                here = _here(await self._log.read(whole))
+            else:
+                here = _here(await self._log.read_run(whole))
+            self._here[whole] = here
         return here
 
 

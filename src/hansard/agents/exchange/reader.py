@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from hansard.agents.exchange._lines import Lines, seekable
+from hansard.agents.exchange._lines import Lines, Place, seekable
 from hansard.agents.exchange._section import Section, appended
 from hansard.agents.exchange.format import BlobLine, CommitLine, Damaged
 from hansard.agents.importers.report import Bad, BadRecord, Tally, Watcher
@@ -103,11 +103,9 @@ class _Import:
             if section.number % YIELD_EVERY == 0:
                 self._progress((begin + lines.offset) // 2)  # all is read twice
                 await asyncio.sleep(0)
-        if not lines.is_at_end():
-            raise Damaged("something stands after the end of an export that belongs to none")
         return True
 
-    async def _take(self, section: Section, lines: Lines, place: tuple[int, int]) -> None:
+    async def _take(self, section: Section, lines: Lines, place: Place) -> None:
         """Store a section that was checked, unless all of it stands here."""
         end = lines.tell()
         if section.new:
@@ -123,7 +121,10 @@ class _Import:
                 self._bad(place[1] + 1, reason)
                 return
             except Damaged as damaged:
-                reason = f"the file was changed while it was read: {damaged}; import it again"
+                reason = (
+                    f"the file was changed while it was read ({damaged}): what comes before is "
+                    "stored, the rest is not; import it again"
+                )
                 self._bad(lines.number, reason)
                 return
             finally:
@@ -156,7 +157,9 @@ async def _batches(
     blob = bytearray()
     for number in range(section.number):
         found = lines.next()
-        line = found[1] if found is not None else None
+        if found is None or found[1].n != number:
+            raise Damaged(f"line {number} of its export is not here any more")
+        line = found[1]
         if isinstance(line, BlobLine) and line.sha256 in section.wanted:
             blob += line.data
             if line.part == line.parts - 1:

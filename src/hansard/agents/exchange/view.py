@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from datetime import UTC
 
 import msgspec
 
@@ -118,7 +117,7 @@ def _line(run: str, agent: str, role: str, stored: Stored, recorded: Recorded) -
         type=recorded.type,
         id=recorded.id,
         data=recorded.data,
-        at=stored.commit.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        at=stored.commit.at.isoformat().replace("+00:00", "Z"),
         occurred_at=recorded.occurred_at,
     )
 

@@ -21,7 +21,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Origin, Stored
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Corrupt, RecordError
-from hansard.domain.events import Event, Tx
+from hansard.domain.events import Event, Recorded, Tx
 from hansard.domain.ids import Lasting, Life
 from hansard.domain.run import RunForked, RunStarted
 
@@ -130,7 +130,7 @@ async def _needed(workspace: Workspace, asked: list[str], up_to: AtPosition) -> 
             continue
         tx = life[0].commit.tx
         needed.firsts[run] = life[0].position - (tx.index if tx is not None else 0)
-        match _begun(life[0]):
+        match _known(life[0].commit.events[0]):
             case RunForked(parent=parent):
                 waiting.append((parent, f"run {run} goes on from it; {_ABSENT}"))
             case RunStarted(conversation_id=str(name)):
@@ -142,10 +142,10 @@ async def _needed(workspace: Workspace, asked: list[str], up_to: AtPosition) -> 
     return needed
 
 
-def _begun(first: Stored) -> Event | None:
-    """A run's first event, where this version knows it."""
+def _known(recorded: Recorded) -> Event | None:
+    """An event, where this version knows it: of others the bytes alone go along."""
     try:
-        return revive(first.commit.events[0])
+        return revive(recorded)
     except RecordError:
         return None
 
@@ -158,8 +158,9 @@ async def _conversation(
     earlier: list[str] = []
     for stored in await workspace.log.read(Lasting(CONVERSATION, name), up_to=up_to):
         taken.append(stored)
-        events = [revive(recorded) for recorded in stored.commit.events]
-        joined = [event.run for event in events if isinstance(event, RunJoined)]
+        joined = [
+            event.run for event in map(_known, stored.commit.events) if isinstance(event, RunJoined)
+        ]
         if run in joined:
             if len(taken) > len(needed.conversations.get(name, ())):
                 needed.conversations[name] = taken
