@@ -197,13 +197,33 @@ Fetch = Generator[tuple[str, int], bytes, Any]
 """A generator that asks for blobs (sha256, size) and is sent their bytes."""
 
 
+class _Blob(msgspec.Struct):
+    """What stands for a large value."""
+
+    sha256: str
+    size: int
+
+
+class _Appended(msgspec.Struct):
+    """What stands for a list that extends an earlier step's."""
+
+    to: int
+    count: int
+    items: Any
+
+
 def resolve(plain: Plain) -> Fetch:
-    """Plain values with every blob reference replaced by what it stands for."""
+    """Plain values with every blob reference replaced by what it stands for. Raises Corrupt."""
     if type(plain) is dict:
         if len(plain) == 1 and "$blob" in plain:
-            reference = plain["$blob"]
-            data = yield reference["sha256"], reference["size"]
-            return msgspec.json.decode(data)
+            try:
+                found = msgspec.convert(plain["$blob"], _Blob)
+                data = yield found.sha256, found.size
+                return msgspec.json.decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise Corrupt(
+                    "a large payload", f"it is not as Hansard writes it ({error})"
+                ) from error
         out = {}
         for key, item in plain.items():
             out[key] = yield from resolve(item)
@@ -238,7 +258,7 @@ def unpack_arguments(step: Step, state: AgentState, known: dict[int, Any]) -> Fe
             break
         chain.append(found)
     for link in reversed(chain):
-        arguments = yield from unpack(link.arguments)
+        arguments = _by_name((yield from unpack(link.arguments)), link)
         for name, value in arguments.items():
             if type(value) is dict and len(value) == 1 and "$append" in value:
                 arguments[name] = _grown(value["$append"], name, known, link)
@@ -246,21 +266,40 @@ def unpack_arguments(step: Step, state: AgentState, known: dict[int, Any]) -> Fe
     return known[step.number]
 
 
+def _by_name(arguments: Any, step: Step) -> dict[str, Any]:
+    if type(arguments) is not dict:
+        raise Corrupt(f"step {step.number}", "its arguments are not given by name")
+    return arguments
+
+
 def _appended_to(step: Step, state: AgentState) -> Step | None:
     if b'"$append"' not in bytes(step.arguments):
         return None
-    arguments = msgspec.json.decode(step.arguments)
-    for value in arguments.values():
+    for value in _by_name(msgspec.json.decode(step.arguments), step).values():
         if type(value) is dict and len(value) == 1 and "$append" in value:
-            return state.steps.get(value["$append"]["to"])
+            return state.steps.get(_appended(value["$append"], step).to)
     return None
 
 
-def _grown(told: dict[str, Any], name: str, known: dict[int, Any], step: Step) -> list[Any]:
-    before = known.get(told["to"])
-    if before is None or len(before.get(name, ())) < told["count"]:
+def _appended(told: Any, step: Step) -> _Appended:
+    try:
+        found = msgspec.convert(told, _Appended)
+    except msgspec.ValidationError as error:
+        fact = f"a list of its arguments is not as Hansard writes it ({error})"
+        raise Corrupt(f"step {step.number}", fact) from error
+    if found.to >= step.number:  # a chain that went back to itself would have no end
+        fact = f"a list of its arguments extends one of step {found.to}, which is not before it"
+        raise Corrupt(f"step {step.number}", fact)
+    return found
+
+
+def _grown(told: Any, name: str, known: dict[int, Any], step: Step) -> list[Any]:
+    appended = _appended(told, step)
+    before = known.get(appended.to, {}).get(name)
+    fits = type(before) is list and type(appended.items) is list
+    if not fits or not 0 <= appended.count <= len(before):
         raise Corrupt(f"step {step.number}", f"argument {name!r} extends a list that is not there")
-    whole: list[Any] = before[name][: told["count"]] + told["items"]
+    whole: list[Any] = before[: appended.count] + appended.items
     return whole
 
 

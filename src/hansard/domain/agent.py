@@ -227,10 +227,10 @@ def evolve(state: AgentState, event: Event) -> None:
             state.last_step = max(state.last_step, event.step)
             _chain(state, event.step, version)
         case StepCompleted() | StepFailed() | StepBlocked() | StepInDoubt() | StepSettled():
-            state.steps[event.step] = steps.evolve(state.steps[event.step], event, version)
+            state.steps[event.step] = steps.evolve(_requested(state, event), event, version)
             _chain(state, event.step, version)
         case StepAttempted() | StepYielded():
-            state.steps[event.step] = steps.evolve(state.steps[event.step], event, version)
+            state.steps[event.step] = steps.evolve(_requested(state, event), event, version)
         case MessageAdded() | CheckpointSaved() | ResourceAccessed() | DecisionMade() | HandedOff():
             state.facts.append(Noted(version, event))
             state.known.add(event.fingerprint)
@@ -245,6 +245,14 @@ def evolve(state: AgentState, event: Event) -> None:
         case _:
             message = f"{event.tag} is not an event of an agent's stream"
             raise Refused(message)
+
+
+def _requested(state: AgentState, event: steps.StepEvent) -> Step:
+    try:
+        return state.steps[event.step]
+    except KeyError:
+        message = f"{event.tag} is of step {event.step}, which was never requested"
+        raise Refused(message) from None
 
 
 def _chain(state: AgentState, step: int, version: int) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
+from collections.abc import Iterator
 from datetime import datetime
 from typing import assert_never
 
 import msgspec
 
+from hansard.agents.exchange._sense import Sense
 from hansard.agents.exchange._standing import Standing
 from hansard.agents.exchange.format import (
     FORMAT,
@@ -33,7 +34,7 @@ from hansard.bus.log import COMMIT_BYTES_MAX, Append, Copied, Origin
 from hansard.domain import ids
 from hansard.domain.agent import MessageAdded
 from hansard.domain.errors import BadName, Corrupt, UnknownEvent
-from hansard.domain.events import Commit
+from hansard.domain.events import Commit, Event
 from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId, run_of
 from hansard.domain.run import RunForked, RunStarted
 from hansard.domain.steps import StepRequested
@@ -82,6 +83,7 @@ class Section:
         self.wanted: set[str] = set()
         self.absent: dict[str, int] = {}
         self.standing = Standing(workspace)
+        self._sense = Sense()
         self._workspace = workspace.log.workspace
         self._hash = hashlib.sha256()
         self._blob: _Blob | None = None
@@ -174,18 +176,15 @@ class Section:
     async def _commit(self, line: CommitLine) -> None:
         append = appended(self._workspace, line)
         stream, commit, body = append.stream, append.commit, line.body.encode()
-        for recorded in commit.events:
-            with contextlib.suppress(UnknownEvent):  # a newer version's: its bytes are kept
-                try:
-                    event = revive(recorded)
-                except Corrupt as error:
-                    raise Damaged(f"it cannot be read: {error.where}: {error.fact}") from error
-                self.tally.messages += isinstance(event, MessageAdded)
-                self.tally.calls += isinstance(event, StepRequested)
+        events = list(_events(commit))
         self._transaction(stream, commit, len(body))
         await self._version(stream, commit)
         self._role(stream)
         stands = await self.standing.compare(stream, commit, body)
+        for event in events:
+            self._sense.take(stream, event)
+            self.tally.messages += isinstance(event, MessageAdded)
+            self.tally.calls += isinstance(event, StepRequested)
         self._names(commit, new=not stands)
         self.new += not stands
         self.tally.commits += 1
@@ -309,6 +308,17 @@ def appended(workspace: str, line: CommitLine) -> Append:
     if stream != line.stream:
         raise Damaged(f"it is a commit of stream {stream}, not of {line.stream}")
     return Append(stream, commit, copied=Copied(body, line.origin))
+
+
+def _events(commit: Commit) -> Iterator[Event | None]:
+    """A commit's events; None for one of a newer version, whose bytes are kept. Raises Damaged."""
+    for recorded in commit.events:
+        try:
+            yield revive(recorded)
+        except UnknownEvent:
+            yield None
+        except Corrupt as error:
+            raise Damaged(f"it cannot be read: {error.where}: {error.fact}") from error
 
 
 def _check_names(stream: StreamId) -> None:
