@@ -14,13 +14,15 @@ import pytest
 
 from hansard.bus import codec
 from hansard.bus.codec import record, revive
-from hansard.domain import agent, budget, conversation, run, steps
+from hansard.domain import agent, budget, conversation, experiment, price, run, steps
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import REGISTRY, TAG_PATTERN, Encryption, Event, Recorded, event
 
 FOLDER = Path(__file__).parent / "events"
 FILES = sorted(path.name for path in FOLDER.iterdir())
-MODULES = {module.__name__ for module in (agent, budget, conversation, run, steps)}
+MODULES = {
+    module.__name__ for module in (agent, budget, conversation, experiment, price, run, steps)
+}
 
 OURS = {tag: cls for tag, cls in REGISTRY.items() if cls.__module__ in MODULES}
 

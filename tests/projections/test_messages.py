@@ -10,7 +10,7 @@ import pytest
 from hansard.bus import codec
 from hansard.bus.codec import record
 from hansard.bus.log import Origin
-from hansard.domain import agent, budget, conversation, run, steps
+from hansard.domain import agent, budget, conversation, experiment, price, run, steps
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import REGISTRY, Recorded, Tx
 from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
@@ -43,7 +43,9 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
         steps.__name__: ADA,
         run.__name__: LIFE,
         budget.__name__: Board("r", "budget"),
-        conversation.__name__: Lasting("conversation", "c"),
+        conversation.__name__: Lasting(conversation.KIND, "c"),
+        experiment.__name__: Lasting(experiment.KIND, "e"),
+        price.__name__: Lasting(price.KIND, "m"),
     }
     files = sorted(
         GOLDEN.iterdir(), key=lambda path: (path.name[:13] != "step.requeste", path.name)
@@ -88,6 +90,7 @@ TABLES = {
     "conversation.run_joined.v1": "conversations",
     "decision.made.v1": "decisions",
     "message.added.v1": "messages",
+    "price.stated.v1": "prices",
     "resource.accessed.v1": "resources",
     "run.assigned.v1": "assignments",
     "run.scored.v1": "outcomes",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from hansard.domain.events import Event, event
 
+KIND = "conversation"
+"""The kind of its stream."""
+
 
 @event("conversation.run_joined.v1")
 class RunJoined(Event, frozen=True, kw_only=True):

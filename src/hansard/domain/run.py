@@ -58,13 +58,16 @@ class AgentJoined(Event, frozen=True, kw_only=True):
 class RunAssigned(Event, frozen=True, kw_only=True):
     """The run is a trial of a task under an arm of an experiment; what is empty is not known.
 
-    `trial` counts from where the source counts (most from 0).
+    `trial` counts from where the source counts (most from 0). `unit` is what the arm was chosen
+    for, `chosen` how: `hash` of the unit, or `caller`; empty where a source does not say.
     """
 
     experiment: str = ""
     arm: str = ""
     task: str = ""
     trial: int | None = None
+    unit: str = ""
+    chosen: str = ""
 
 
 @event("run.scored.v1")

@@ -1,0 +1,270 @@
+"""An experiment: arms that are compared by what comes of their runs, stated before the data.
+
+Its stream outlives runs. The plan is stated once and never changed: who wants another one registers
+another experiment, so that a report always names the plan that its data were gathered under.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from hansard.domain import ids, values
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.events import Event, event
+from hansard.domain.fingerprint import canonical
+from hansard.domain.steps import NULL
+
+KIND = "experiment"
+"""The kind of its stream."""
+
+ARMS_MAX = 100
+METRICS_MAX = 100
+
+WEIGHT_MAX = 1e9
+"""Largest weight of an arm: what shares are made of stays finite."""
+
+TASK, RUN, CONVERSATION = "task", "run", "conversation"
+"""Units that a run has by itself; any other name is the caller's."""
+
+
+class Better(StrEnum):
+    """Which direction of a metric is the good one."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+class StopRule(StrEnum):
+    """When it is looked at: once at the planned size, or at any time."""
+
+    FIXED = "fixed"
+    SEQUENTIAL = "sequential"
+
+
+class Missing(StrEnum):
+    """What a trial without a value counts as: the worst one, or nothing."""
+
+    FAILURE = "failure"
+    EXCLUDED = "excluded"
+
+
+class Arm(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is compared: a version of a prompt, a model, parameters. `weight` is its share of units,
+    beside those of the other arms.
+    """
+
+    name: str
+    weight: float = 1.0
+    prompt: str = ""
+    model: str = ""
+    parameters: msgspec.Raw = NULL
+
+
+class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What arms are compared by; the first one decides. `smallest` is the least difference that
+    matters, in the metric's own unit.
+    """
+
+    name: str
+    better: Better = Better.HIGHER
+    smallest: float | None = None
+
+
+@event("experiment.registered.v1")
+class ExperimentRegistered(Event, frozen=True, kw_only=True):
+    """What is compared, by what, and how it is judged. The first arm is the baseline.
+
+    `unit` is what one arm is given to: task, run, conversation, or a name of the caller's.
+    `cluster` names the label of runs by which tasks hang together; empty where they do not.
+    `planned` is how many tasks are to be had, `trials` how often each is tried under each arm.
+    `exploratory` says that the data were seen before the plan.
+    """
+
+    arms: tuple[Arm, ...]
+    metrics: tuple[Metric, ...]
+    question: str = ""
+    unit: str = "task"
+    cluster: str = ""
+    alpha: float = 0.05
+    stop: StopRule = StopRule.FIXED
+    planned: int | None = None
+    trials: int | None = None
+    missing: Missing = Missing.FAILURE
+    exploratory: bool = False
+    salt: str = ""
+
+
+@event("experiment.stopped.v1")
+class ExperimentStopped(Event, frozen=True, kw_only=True):
+    """No unit is assigned from here on."""
+
+    because: str = ""
+
+
+ExperimentEvent = ExperimentRegistered | ExperimentStopped
+
+
+class ExperimentState(msgspec.Struct):
+    """An experiment at a version; `plan` is None before it is registered."""
+
+    version: int = 0
+    plan: ExperimentRegistered | None = None
+    stopped: ExperimentStopped | None = None
+
+
+def initial() -> ExperimentState:
+    """The state before the first event."""
+    return ExperimentState()
+
+
+def fold(state: ExperimentState, events: Iterable[Event]) -> ExperimentState:
+    """The state after more events; the given one is left as it is."""
+    state = msgspec.structs.replace(state)
+    for each in events:
+        state.version += 1
+        match each:
+            case ExperimentRegistered():
+                state.plan = each
+            case ExperimentStopped():
+                state.stopped = each
+            case _:
+                message = f"{each.tag} is not an event of an experiment"
+                raise Refused(message)
+    return state
+
+
+def decide(state: ExperimentState, event: ExperimentEvent) -> Sequence[ExperimentEvent]:
+    """The events that stating one leads to; none where it is so already. Raises Refused, BadValue,
+    BadName.
+    """
+    if isinstance(event, ExperimentRegistered):
+        check(event)
+        if state.plan is None:
+            return (event,)
+        differing = differences(state.plan, event)
+        if differing:
+            message = (
+                f"it is registered with another plan ({'; '.join(differing)}), and a plan is never "
+                "changed: register this one under another name"
+            )
+            raise Refused(message)
+        return ()
+    if state.plan is None:
+        message = "it is not registered: register it first"
+        raise Refused(message)
+    return () if state.stopped is not None else (event,)
+
+
+def differences(stated: ExperimentRegistered, asked: ExperimentRegistered) -> list[str]:
+    """What a plan says otherwise than the one that stands, a field each; none where they mean the
+    same.
+    """
+    before, after = _told(stated), _told(asked)  # arms and metrics of one alone differ by name
+    return [
+        f"{name} {word}, not {after[name]}"
+        for name, word in before.items()
+        if after.get(name, word) != word
+    ]
+
+
+def _told(plan: ExperimentRegistered) -> dict[str, str]:
+    """A plan's fields in words, those of each arm and metric apart."""
+    told: dict[str, Any] = {}
+    for kind, parts in (("arm", plan.arms), ("metric", plan.metrics)):
+        told[f"{kind}s"] = [part.name for part in parts]
+        for part in parts:
+            for field in part.__struct_fields__[1:]:
+                told[f"{field} of {kind} {part.name!r}"] = getattr(part, field)
+    for field in plan.__struct_fields__:
+        if field not in ("arms", "metrics"):
+            told[field] = getattr(plan, field)
+    return {name: _word(value) for name, value in told.items()}
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, msgspec.Raw):
+        return canonical(msgspec.json.decode(bytes(value))).decode()
+    return canonical(value).decode()
+
+
+def arm_of(name: str, plan: ExperimentRegistered, unit: str) -> Arm:
+    """The arm that a unit has in an experiment: the same one for ever, each in its share.
+
+    The first 8 bytes of SHA-256 over salt, experiment and unit (each behind its length), as a
+    fraction of 2^64, fall into one arm's part of the weights.
+    """
+    raws = [part.encode() for part in (plan.salt, name, unit)]
+    hashed = hashlib.sha256(b"".join(len(raw).to_bytes(8, "big") + raw for raw in raws)).digest()
+    point = int.from_bytes(hashed[:8], "big") / 2**64 * math.fsum(arm.weight for arm in plan.arms)
+    for arm in plan.arms:
+        point -= arm.weight
+        if point < 0:
+            return arm
+    return [arm for arm in plan.arms if arm.weight > 0][-1]
+
+
+def unit_of(plan: ExperimentRegistered, run: str, has: dict[str, str], given: str | None) -> str:
+    """What a run's arm is chosen for. `has` is its task and its conversation, as far as it has
+    them, `given` a unit as the caller names it. Raises BadValue.
+    """
+    unit = {**has, RUN: run}.get(plan.unit) if plan.unit in (TASK, RUN, CONVERSATION) else given
+    if not unit:
+        option = plan.unit if plan.unit in (TASK, CONVERSATION) else "unit"
+        fact = f"none is given, and an arm is chosen for each {plan.unit}"
+        raise BadValue(option, fact, f"give {option}=, or choose the arm with arm=")
+    if given is not None and given != unit:
+        fact = f"it is {given!r:.80}, but an arm is chosen for each {plan.unit}, here {unit!r:.80}"
+        raise BadValue("unit", fact, "leave out unit=")
+    return unit
+
+
+def check(plan: ExperimentRegistered) -> None:
+    """Raise BadValue or BadName for what is no plan."""
+    for kind, names, most in (
+        ("arm", [arm.name for arm in plan.arms], ARMS_MAX),
+        ("metric", [metric.name for metric in plan.metrics], METRICS_MAX),
+    ):
+        if not 0 < len(names) <= most:
+            raise BadValue(f"{kind}s", f"{len(names)}", f"give 1 to {most}")
+        for name in names:
+            ids.name(kind, name)
+            if names.count(name) > 1:
+                raise BadValue(f"{kind}s", f"{name!r} twice", "give each name once")
+    for arm in plan.arms:
+        _check_arm(arm)
+    if not any(arm.weight for arm in plan.arms):
+        raise BadValue("weights", "all 0", "give at least one arm a weight above 0")
+    for metric in plan.metrics:
+        if metric.smallest is not None and not (
+            math.isfinite(metric.smallest) and metric.smallest > 0
+        ):
+            remedy = "give a number above 0, or none"
+            raise BadValue(f"smallest of metric {metric.name!r}", f"{metric.smallest}", remedy)
+    ids.name("unit", plan.unit)
+    if plan.cluster:
+        ids.name("cluster", plan.cluster)
+    for kind in ("question", "salt"):
+        values.plain(getattr(plan, kind), kind)
+    if not 0 < plan.alpha < 1:
+        raise BadValue("alpha", f"{plan.alpha}", "give a number between 0 and 1, such as 0.05")
+    for kind, count in (("planned", plan.planned), ("trials", plan.trials)):
+        if count is not None and count < 1:
+            raise BadValue(kind, f"{count}", "give 1 or more, or none")
+
+
+def _check_arm(arm: Arm) -> None:
+    if not 0 <= arm.weight <= WEIGHT_MAX:
+        remedy = f"give 0 to {WEIGHT_MAX:,.0f}"
+        raise BadValue(f"weight of arm {arm.name!r}", f"{arm.weight}", remedy)
+    for kind in ("prompt", "model"):
+        values.plain(getattr(arm, kind), f"{kind} of arm {arm.name!r}")
+    parameters = msgspec.json.decode(bytes(arm.parameters))
+    if not isinstance(parameters, dict | None):
+        where = f"parameters of arm {arm.name!r}"
+        raise BadValue(where, f"{parameters!r:.80}", "give them by name")

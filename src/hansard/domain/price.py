@@ -1,0 +1,80 @@
+"""What a model's use costs from a day on, as somebody stated it. One stream a model.
+
+A price never changes a recorded cost: it is what such a cost can be checked against, and what use
+without a recorded cost can be put at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from hansard.domain import ids, values
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.events import Event, event
+
+KIND = "price"
+"""The kind of its stream; its id is the model."""
+
+CURRENCY_LETTERS = 3
+"""As in ISO 4217: USD, EUR ..."""
+
+
+@event("price.stated.v1")
+class PriceStated(Event, frozen=True, kw_only=True):
+    """From `since` on, one million of `usage` (input_tokens, output_tokens ...) costs `amount`.
+
+    `since` is RFC 3339 with a zone; `source` says where the price was read.
+    """
+
+    usage: str
+    amount: float
+    since: datetime
+    currency: str = "USD"
+    source: str = ""
+
+
+class PriceState(msgspec.Struct):
+    """A model's prices at a version: the newest statement for each usage and day."""
+
+    version: int = 0
+    stated: dict[tuple[str, datetime], PriceStated] = msgspec.field(default_factory=dict)
+
+
+def initial() -> PriceState:
+    """The state before the first event."""
+    return PriceState()
+
+
+def fold(state: PriceState, events: Iterable[Event]) -> PriceState:
+    """The state after more events; the given one is left as it is."""
+    state = PriceState(state.version, dict(state.stated))
+    for each in events:
+        if not isinstance(each, PriceStated):
+            message = f"{each.tag} is not an event of a price"
+            raise Refused(message)
+        state.version += 1
+        state.stated[each.usage, each.since] = each
+    return state
+
+
+def decide(state: PriceState, event: PriceStated) -> Sequence[PriceStated]:
+    """The events that stating a price leads to; none where it is stated so already.
+
+    Raises BadName, BadValue.
+    """
+    ids.name("usage", event.usage)
+    if not (math.isfinite(event.amount) and event.amount >= 0):
+        remedy = "give what a million of it costs, 0 or more"
+        raise BadValue(f"price of {event.usage}", f"{event.amount}", remedy)
+    if event.since.utcoffset() is None:
+        fact = f"{event.since.isoformat()} has no zone"
+        raise BadValue("since", fact, "give one, such as 2024-10-01T00:00:00Z")
+    currency = event.currency
+    if not (len(currency) == CURRENCY_LETTERS and currency.isascii() and currency.isupper()):
+        raise BadValue("currency", f"{currency!r:.80}", "give its three capital letters: USD")
+    values.plain(event.source, "source")
+    return () if state.stated.get((event.usage, event.since)) == event else (event,)

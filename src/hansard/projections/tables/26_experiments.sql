@@ -1,0 +1,49 @@
+-- On: experiment.*
+CREATE OR REPLACE TEMP TABLE plans AS
+SELECT b.lasting AS experiment, b.id AS event, b.position, b.happened_at, i.actor,
+    from_json(b.data, '{"question": "VARCHAR", "unit": "VARCHAR", "cluster": "VARCHAR",
+        "alpha": "DOUBLE", "stop": "VARCHAR", "planned": "BIGINT", "trials": "BIGINT",
+        "missing": "VARCHAR", "exploratory": "BOOLEAN", "salt": "VARCHAR",
+        "arms": [{"name": "VARCHAR", "weight": "DOUBLE", "prompt": "VARCHAR", "model": "VARCHAR",
+            "parameters": "JSON"}],
+        "metrics": [{"name": "VARCHAR", "better": "VARCHAR", "smallest": "DOUBLE"}]}') AS told
+FROM batch AS b
+JOIN incoming AS i ON i.ordinal = b.ordinal
+ANTI JOIN experiments AS e ON e.experiment = b.lasting
+WHERE b.type = 'experiment.registered.v1'
+QUALIFY row_number() OVER (PARTITION BY b.lasting ORDER BY b.ordinal) = 1;
+
+INSERT INTO experiments BY NAME
+SELECT
+    experiment, told.question, coalesce(told.unit, 'task') AS unit, told.cluster,
+    coalesce(told.alpha, 0.05) AS alpha, coalesce(told.stop, 'fixed') AS stop, told.planned,
+    told.trials, coalesce(told.missing, 'failure') AS missing,
+    coalesce(told.exploratory, false) AS exploratory, coalesce(told.salt, '') AS salt,
+    happened_at AS registered_at, actor AS registered_by, position AS registered_position, event
+FROM plans;
+
+INSERT INTO arms BY NAME
+SELECT experiment, number, arm.name AS arm, coalesce(arm.weight, 1) AS weight, arm.prompt,
+    arm.model, arm.parameters
+FROM (
+    SELECT experiment, unnest(told.arms) AS arm, generate_subscripts(told.arms, 1) AS number
+    FROM plans
+);
+
+INSERT INTO metrics BY NAME
+SELECT experiment, number, metric.name AS metric, coalesce(metric.better, 'higher') AS better,
+    metric.smallest
+FROM (
+    SELECT experiment, unnest(told.metrics) AS metric,
+        generate_subscripts(told.metrics, 1) AS number
+    FROM plans
+);
+
+UPDATE experiments SET stopped_at = s.told.at, stopped_because = s.told.because
+FROM (
+    SELECT lasting, arg_min({'at': happened_at, 'because': data->>'because'}, ordinal) AS told
+    FROM batch
+    WHERE type = 'experiment.stopped.v1'
+    GROUP BY lasting
+) AS s
+WHERE experiments.experiment = s.lasting AND experiments.stopped_at IS NULL;
