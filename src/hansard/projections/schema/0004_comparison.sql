@@ -1,5 +1,24 @@
 -- Arms of an experiment, compared by task. Every number of a report is made here.
 
+CREATE VIEW assigned_runs AS
+SELECT
+    r.experiment, coalesce(r.arm, '') AS arm, coalesce(r.task, r.run) AS task, r.trial, r.run,
+    r.status, r.labels, r.first_position, r.started_at, r.ended_at
+FROM runs AS r
+WHERE r.experiment <> ''
+    AND (r.parent IS NULL OR r.run IN (SELECT a.run FROM assignments AS a));
+COMMENT ON VIEW assigned_runs IS 'One row a trial: a run that is assigned to an experiment. A fork counts only where it was assigned itself.';
+COMMENT ON COLUMN assigned_runs.experiment IS 'The experiment.';
+COMMENT ON COLUMN assigned_runs.arm IS 'The arm; empty where none is named.';
+COMMENT ON COLUMN assigned_runs.task IS 'The task; the run''s id where none is named.';
+COMMENT ON COLUMN assigned_runs.trial IS 'Which trial of the task, as the source counts.';
+COMMENT ON COLUMN assigned_runs.run IS 'Id of the run.';
+COMMENT ON COLUMN assigned_runs.status IS 'open, completed, failed or cancelled.';
+COMMENT ON COLUMN assigned_runs.labels IS 'Labels of the run.';
+COMMENT ON COLUMN assigned_runs.first_position IS 'Position of its first commit.';
+COMMENT ON COLUMN assigned_runs.started_at IS 'When its first event happened.';
+COMMENT ON COLUMN assigned_runs.ended_at IS 'When it ended last; NULL while it is open.';
+
 CREATE VIEW trial_runs AS
 WITH spent AS (
     SELECT
@@ -33,8 +52,7 @@ WITH spent AS (
     SELECT DISTINCT run FROM events WHERE stream = 'life' AND occurred_at IS NOT NULL
 )
 SELECT
-    r.experiment, coalesce(r.arm, '') AS arm, coalesce(r.task, r.run) AS task, r.trial, r.run,
-    r.status, r.labels, r.first_position, r.started_at,
+    r.experiment, r.arm, r.task, r.trial, r.run, r.status, r.labels, r.first_position, r.started_at,
     CASE
         WHEN coalesce(j.success, j.reward, j.resolved, j.passed, j.correct, j.score) IS NOT NULL
             THEN if(coalesce(j.success, j.reward, j.resolved, j.passed, j.correct, j.score) >= 1, 1.0, 0.0)
@@ -46,14 +64,12 @@ SELECT
     if(r.labels->>'source' IS NULL OR t.run IS NOT NULL,
         date_diff('microsecond', r.started_at, r.ended_at) / 1000.0, NULL) AS latency_ms,
     coalesce(c.calls, 0) AS calls, coalesce(c.tool_errors, 0) AS tool_errors
-FROM runs AS r
+FROM assigned_runs AS r
 LEFT JOIN spent AS s ON s.run = r.run
 LEFT JOIN called AS c ON c.run = r.run
 LEFT JOIN judged AS j ON j.run = r.run
-LEFT JOIN timed AS t ON t.run = r.run
-WHERE r.experiment <> ''
-    AND (r.parent IS NULL OR r.run IN (SELECT a.run FROM assignments AS a));
-COMMENT ON VIEW trial_runs IS 'One row a trial: a run that is assigned to an experiment. A fork counts only where it was assigned itself.';
+LEFT JOIN timed AS t ON t.run = r.run;
+COMMENT ON VIEW trial_runs IS 'One row a trial, with what it came to and what it used up.';
 COMMENT ON COLUMN trial_runs.experiment IS 'The experiment.';
 COMMENT ON COLUMN trial_runs.arm IS 'The arm; empty where none is named.';
 COMMENT ON COLUMN trial_runs.task IS 'The task; the run''s id where none is named.';
@@ -72,39 +88,10 @@ COMMENT ON COLUMN trial_runs.latency_ms IS 'From its begin to its end, in ms; NU
 COMMENT ON COLUMN trial_runs.calls IS 'How many calls of tools it made.';
 COMMENT ON COLUMN trial_runs.tool_errors IS 'How many of those failed, were blocked or are in doubt.';
 
-CREATE VIEW trial_values AS
-WITH judged AS (
-    SELECT r.experiment, r.run, o.metric, arg_max(o.value, o.version) AS value
-    FROM outcomes AS o
-    JOIN runs AS r ON r.run = o.run
-    WHERE r.experiment <> ''
-    GROUP BY r.experiment, r.run, o.metric
-), ours AS (
-    SELECT t.experiment, t.run, unnest([
-        {'name': 'success', 'value': t.success}, {'name': 'cost', 'value': t.cost},
-        {'name': 'input_tokens', 'value': t.input_tokens},
-        {'name': 'output_tokens', 'value': t.output_tokens}, {'name': 'tokens', 'value': t.tokens},
-        {'name': 'latency_ms', 'value': t.latency_ms},
-        {'name': 'tool_error_rate', 'value': t.tool_errors::DOUBLE / nullif(t.calls, 0)}]) AS told
-    FROM trial_runs AS t
-)
-SELECT j.run, j.metric, j.value
-FROM judged AS j
-UNION ALL
-SELECT o.run, o.told.name, o.told.value
-FROM ours AS o
-ANTI JOIN (SELECT DISTINCT k.experiment, k.metric FROM judged AS k) AS k
-    ON k.experiment = o.experiment AND k.metric = o.told.name
-WHERE o.told.value IS NOT NULL;
-COMMENT ON VIEW trial_values IS 'One row a metric of a trial: what was judged (newest value), and success, cost, input_tokens, output_tokens, tokens, latency_ms and tool_error_rate where no judge uses that name.';
-COMMENT ON COLUMN trial_values.run IS 'Id of the run.';
-COMMENT ON COLUMN trial_values.metric IS 'The metric.';
-COMMENT ON COLUMN trial_values.value IS 'Its value.';
-
 CREATE VIEW experiment_plans AS
 WITH trials AS (
     SELECT r.experiment, min(r.first_position) AS first_position, min(r.started_at) AS started_at, count(*) AS runs
-    FROM trial_runs AS r
+    FROM assigned_runs AS r
     GROUP BY r.experiment
 ), primaries AS (
     SELECT r.experiment, arg_min(o.metric, list_position(
@@ -157,7 +144,7 @@ SELECT
 FROM (
     SELECT b.experiment, b.arm, min(b.first_position) AS first_position
     FROM (
-        SELECT t.experiment, t.arm, t.first_position FROM trial_runs AS t
+        SELECT t.experiment, t.arm, t.first_position FROM assigned_runs AS t
         UNION ALL
         SELECT p.experiment, p.arm, NULL FROM arms AS p
     ) AS b
@@ -204,20 +191,39 @@ WITH plan AS (
     SELECT coalesce(json_extract_string(m.labels, '$."' || by_label || '"'), '(none)'), m.*
     FROM mine AS m
     WHERE by_label IS NOT NULL
+), judged AS (
+    SELECT o.run, o.metric, arg_max(o.value, o.version) AS value
+    FROM outcomes AS o
+    SEMI JOIN asked AS a ON a.metric = o.metric
+    SEMI JOIN mine AS m ON m.run = o.run
+    GROUP BY o.run, o.metric
+), by_judges AS (
+    SELECT DISTINCT j.metric FROM judged AS j
 ), valued AS (
     SELECT
         s.slice, s.arm, s.task, s.trial, s.run, s.status, s.cluster, s.unit, s.first_position,
-        s.missing, a.metric, a.better, a.smallest, a.number, v.value
+        s.missing, a.metric, a.better, a.smallest, a.number,
+        CASE
+            WHEN b.metric IS NOT NULL THEN j.value
+            WHEN a.metric = 'success' THEN s.success
+            WHEN a.metric = 'cost' THEN s.cost
+            WHEN a.metric = 'tokens' THEN s.tokens
+            WHEN a.metric = 'input_tokens' THEN s.input_tokens
+            WHEN a.metric = 'output_tokens' THEN s.output_tokens
+            WHEN a.metric = 'latency_ms' THEN s.latency_ms
+            WHEN a.metric = 'tool_error_rate' THEN s.tool_errors::DOUBLE / nullif(s.calls, 0)
+        END AS value
     FROM sliced AS s
     CROSS JOIN asked AS a
-    LEFT JOIN trial_values AS v ON v.run = s.run AND v.metric = a.metric
+    LEFT JOIN by_judges AS b ON b.metric = a.metric
+    LEFT JOIN judged AS j ON j.run = s.run AND j.metric = a.metric
 )
 SELECT
     v.slice, v.metric, v.number, v.better, v.smallest, v.arm, v.task, v.cluster, v.trial, v.run,
     v.status, v.unit, v.first_position, v.missing, v.value,
     if(v.better = 'higher', least(0.0, min(v.value) OVER (PARTITION BY v.metric)), NULL) AS worst
 FROM valued AS v;
-COMMENT ON MACRO TABLE trial_scores IS 'One row a trial, metric and slice (empty: all of them). worst is what a missing value counts as: 0, or the least value where that is below; NULL of a metric of which less is better, since a missing cost is no cost: such a trial is left out and counted.';
+COMMENT ON MACRO TABLE trial_scores IS 'A metric is what was judged (newest value), or where no judge uses the name success, cost, tokens, input_tokens, output_tokens, latency_ms or tool_error_rate of trial_runs. One row a trial, metric and slice (empty: all of them). worst is what a missing value counts as: 0, or the least value where that is below; NULL of a metric of which less is better, since a missing cost is no cost: such a trial is left out and counted.';
 
 CREATE MACRO task_scores(the_experiment, only_metric := NULL, by_label := NULL) AS TABLE
 SELECT
@@ -345,23 +351,30 @@ WITH every AS (
     CROSS JOIN settings AS s
     LEFT JOIN means AS m USING (slice, metric, counting, arm)
     LEFT JOIN errors AS e USING (slice, metric, counting, arm)
+), critical AS MATERIALIZED (
+    SELECT d.df, d.alpha, t_quantile(1 - d.alpha / 2, d.df) AS t_alpha,
+        t_quantile(at_power, d.df) AS t_power,
+        t_quantile(0.975, d.df) / 1.959963984540054 AS widening,
+        normal_quantile(1 - d.alpha / 2) + normal_quantile(at_power) AS z
+    FROM (SELECT DISTINCT e.df, e.alpha FROM estimated AS e WHERE e.df > 0) AS d
 ), tested AS (
     SELECT
-        e.*,
-        CASE WHEN e.se > 0 AND e.df > 0 THEN t_quantile(1 - e.alpha / 2, e.df) * e.se END AS half,
+        e.*, c.t_alpha, c.t_power, c.z,
+        CASE WHEN e.se > 0 THEN c.t_alpha * e.se END AS half,
         CASE
             WHEN e.df IS NULL OR e.df < 1 THEN NULL
             WHEN e.difference = 0 AND coalesce(e.se, 0) = 0 THEN 1.0
             WHEN e.se IS NULL THEN e.sign_p
             ELSE t_p(e.difference / e.se, e.df)
         END AS fixed_p,
-        CASE WHEN e.se > 0 AND e.df > 0 THEN always_valid_half(e.se * t_quantile(0.975, e.df) / 1.959963984540054, e.tasks, e.alpha, e.rho2) END AS always_half,
+        CASE WHEN e.se > 0 THEN always_valid_half(e.se * c.widening, e.tasks, e.alpha, e.rho2) END AS always_half,
         CASE
             WHEN e.df IS NULL OR e.df < 1 THEN NULL
             WHEN coalesce(e.se, 0) = 0 THEN 1.0
-            ELSE always_valid_p(e.difference, e.se * t_quantile(0.975, e.df) / 1.959963984540054, e.tasks, e.rho2)
+            ELSE always_valid_p(e.difference, e.se * c.widening, e.tasks, e.rho2)
         END AS always_p
     FROM estimated AS e
+    LEFT JOIN critical AS c ON c.df = e.df AND c.alpha = e.alpha
 ), ranked AS (
     SELECT
         t.*, if(t.stop = 'sequential', t.always_p, t.fixed_p) AS p,
@@ -390,9 +403,9 @@ SELECT
     a.unmatched,
     if(a.better = 'higher', a.above, a.below) AS wins, a.ties,
     if(a.better = 'higher', a.below, a.above) AS losses, a.sign_p AS mcnemar_p, a."binary",
-    if(a.se > 0 AND a.df > 0, smallest_detectable(a.se, a.df, alpha := a.alpha, power := at_power), NULL) AS detectable,
+    if(a.se > 0, (a.t_alpha + a.t_power) * a.se, NULL) AS detectable,
     a.smallest,
-    if(a.se > 0 AND a.smallest > 0, units_required(a.se, a.tasks, a.smallest, alpha := a.alpha, power := at_power), NULL) AS tasks_required,
+    if(a.se > 0 AND a.smallest > 0, ceil(pow(a.z * a.se / a.smallest, 2) * a.tasks)::BIGINT, NULL) AS tasks_required,
     a.smallest IS NULL OR (a.difference - a.half >= a.smallest OR a.difference + a.half <= -a.smallest) AS matters,
     a.number
 FROM adjusted AS a;
@@ -491,7 +504,7 @@ COMMENT ON MACRO TABLE pass_curves IS 'One row an arm and k, of metrics that are
 CREATE MACRO sample_ratio(the_experiment) AS TABLE
 WITH held AS (
     SELECT r.arm, count(DISTINCT coalesce(a.unit, r.run)) AS units, bool_and(a.chosen IS NOT DISTINCT FROM 'hash') AS hashed
-    FROM trial_runs AS r
+    FROM assigned_runs AS r
     LEFT JOIN (
         SELECT n.run, arg_max(n.unit, n.version) AS unit, arg_max(n.chosen, n.version) AS chosen
         FROM assignments AS n GROUP BY n.run
@@ -526,7 +539,7 @@ COMMENT ON MACRO TABLE regressions IS 'One row a task that went worse than under
 
 CREATE MACRO accounting(the_experiment) AS TABLE
 WITH mine AS (
-    SELECT r.* FROM trial_runs AS r WHERE r.experiment = the_experiment
+    SELECT r.* FROM assigned_runs AS r WHERE r.experiment = the_experiment
 ), all_tasks AS (
     SELECT DISTINCT task FROM mine
 ), lacking AS (
