@@ -1,0 +1,205 @@
+"""What is to be said of an experiment: every number asked of the tables, none computed here."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from hansard.domain.errors import CallerError
+
+GUARDRAILS = ("success", "cost", "tokens", "latency_ms", "tool_error_rate")
+"""Metrics of every experiment, shown beside those it is judged by."""
+
+SUCCESS_FROM = {"reward", "resolved", "passed", "correct", "score"}
+"""Metrics that `success` is made of: beside one of them it says nothing more."""
+
+REGRESSIONS_MAX = 10
+"""Tasks that are shown of those that went worse; the macro `regressions` has them all."""
+
+KNOWN_MAX = 20
+"""Names that an error lists."""
+
+
+class Reader(Protocol):
+    """Tables that do not change while they are asked."""
+
+    @property
+    def position(self) -> int:
+        """Every answer holds as of this position."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the message there."""
+        ...
+
+    def rows(self, sql: str, given: Any = ()) -> list[dict[str, Any]]:
+        """Every row of an answer, by the names of its columns."""
+        ...
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked: an experiment; by default its plan's metrics, beside its first arm, whole."""
+
+    experiment: str
+    metric: str | None = None
+    baseline: str | None = None
+    by: str | None = None
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One metric: its arms, each beside the baseline (both ways of counting), pass curves."""
+
+    metric: str
+    better: str
+    arms: list[dict[str, Any]]
+    comparisons: list[dict[str, Any]]
+    curves: list[dict[str, Any]]
+    pairs: list[dict[str, Any]]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it, as of a position. `judged` are the metrics with a verdict, `beside` the others."""
+
+    position: int
+    digest: str
+    question: Question
+    plan: dict[str, Any]
+    baseline: str
+    judged: list[Part]
+    beside: list[Part]
+    ratio: list[dict[str, Any]]
+    accounts: list[dict[str, Any]]
+    regressions: list[dict[str, Any]]
+
+
+class Unknown(CallerError):
+    """A name in a question that the tables do not know."""
+
+    def __init__(self, kind: str, name: str, known: list[str]) -> None:
+        shown = ", ".join(known[:KNOWN_MAX]) + (", ..." if len(known) > KNOWN_MAX else "")
+        super().__init__(f"there is no {kind} {name!r}: known are {shown or 'none yet'}")
+        self.kind = kind
+        self.name = name
+        self.known = known
+
+
+def report(reader: Reader, question: Question) -> Report:
+    """The report. Equal tables and question give an equal one. Raises Unknown."""
+    plan = _plan(reader, question)
+    arms = _names(reader, _ARMS, question.experiment)
+    baseline = question.baseline if question.baseline is not None else arms[0]
+    if baseline not in arms:
+        raise Unknown("arm", baseline, arms)
+    _check(reader, question)
+    asked = (question.experiment, question.metric, baseline, question.by)
+    judged = _parts(reader, asked)
+    taken = {part.metric for part in judged}
+    beside = [
+        part
+        for metric in GUARDRAILS
+        if metric not in taken and not (metric == "success" and taken & SUCCESS_FROM)
+        for part in _parts(reader, (question.experiment, metric, baseline, None), whole=False)
+        if any(arm["mean"] is not None for arm in part.arms)
+    ]
+    return Report(
+        position=reader.position,
+        digest=reader.digest,
+        question=question,
+        plan=plan,
+        baseline=baseline,
+        judged=judged,
+        beside=beside,
+        ratio=reader.rows("FROM sample_ratio($1) ORDER BY number", [question.experiment]),
+        accounts=reader.rows("FROM accounting($1) ORDER BY arm", [question.experiment]),
+        regressions=reader.rows(_REGRESSIONS, [*asked[:3], None, REGRESSIONS_MAX]),
+    )
+
+
+_ARMS = "SELECT arm FROM experiment_arms WHERE experiment = $1 ORDER BY number"
+_METRICS = """
+    SELECT DISTINCT o.metric FROM outcomes AS o JOIN runs AS r ON r.run = o.run
+    WHERE r.experiment = $1 ORDER BY 1
+"""
+_LABELS = """
+    SELECT DISTINCT unnest(json_keys(labels)) AS label FROM assigned_runs
+    WHERE experiment = $1 ORDER BY 1
+"""
+_SUMMARY = """
+    FROM arm_summary($1, only_metric := $2, by_label := $3, at_alpha := $4)
+    ORDER BY slice, number, metric, arm = $5 DESC, arm
+"""
+_COMPARISONS = """
+    FROM comparisons($1, only_metric := $2, against := $3, by_label := $4)
+    ORDER BY slice, number, metric, arm, "default" DESC
+"""
+_CURVES = """
+    FROM pass_curves($1, only_metric := $2, by_label := $3, at_alpha := $4)
+    ORDER BY slice, metric, arm, k
+"""
+_PAIRS = """
+    SELECT p.metric, p.arm, p.task, p.base_score, p.arm_score
+    FROM task_pairs($1, only_metric := $2, against := $3) AS p
+    WHERE p.counting = p.missing AND p.difference IS NOT NULL
+    ORDER BY p.metric, p.arm, p.task
+"""
+_REGRESSIONS = """
+    FROM regressions($1, only_metric := $2, against := $3, by_label := $4)
+    ORDER BY worse_by DESC, metric, arm, task LIMIT $5
+"""
+
+
+def _plan(reader: Reader, question: Question) -> dict[str, Any]:
+    found = reader.rows("FROM experiment_plans WHERE experiment = $1", [question.experiment])
+    if not found:
+        known = reader.rows("SELECT experiment FROM experiment_plans ORDER BY 1")
+        raise Unknown("experiment", question.experiment, [row["experiment"] for row in known])
+    if not found[0]["runs"]:
+        raise CallerError(
+            f"experiment {question.experiment!r} has no runs yet: give them with "
+            f"record.run(..., experiment={question.experiment!r}), or 'hansard import'"
+        )
+    return found[0]
+
+
+def _check(reader: Reader, question: Question) -> None:
+    if question.metric is not None and question.metric not in GUARDRAILS:
+        known = _names(reader, _METRICS, question.experiment)
+        if question.metric not in known:
+            raise Unknown("metric", question.metric, sorted({*known, *GUARDRAILS}))
+    if question.by is not None:
+        known = _names(reader, _LABELS, question.experiment)
+        if question.by not in known:
+            raise Unknown("label of runs", question.by, known)
+
+
+def _names(reader: Reader, sql: str, experiment: str) -> list[str]:
+    return [next(iter(row.values())) for row in reader.rows(sql, [experiment])]
+
+
+def _parts(
+    reader: Reader, asked: tuple[str, str | None, str, str | None], *, whole: bool = True
+) -> list[Part]:
+    """A part a metric, in the plan's order; curves and pairs only where it is to be whole."""
+    experiment, metric, baseline, by = asked
+    comparisons = reader.rows(_COMPARISONS, [experiment, metric, baseline, by])
+    alpha = comparisons[0]["alpha"] if comparisons else 0.05
+    arms = reader.rows(_SUMMARY, [experiment, metric, by, alpha, baseline])
+    curves = reader.rows(_CURVES, [experiment, metric, by, alpha]) if whole else []
+    pairs = reader.rows(_PAIRS, [experiment, metric, baseline]) if whole else []
+
+    def mine(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+        return [row for row in rows if row["metric"] == name]
+
+    return [
+        Part(
+            name,
+            better,
+            mine(arms, name),
+            mine(comparisons, name),
+            mine(curves, name),
+            mine(pairs, name),
+        )
+        for name, better in {arm["metric"]: arm["better"] for arm in arms}.items()
+    ]
