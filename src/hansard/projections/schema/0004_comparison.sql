@@ -49,7 +49,10 @@ WITH spent AS (
     WHERE o.metric IN ('success', 'reward', 'resolved', 'passed', 'correct', 'score')
     GROUP BY o.run
 ), timed AS (
-    SELECT DISTINCT run FROM events WHERE stream = 'life' AND occurred_at IS NOT NULL
+    SELECT e.run, date_diff('microsecond', min(e.happened_at), max(e.happened_at)) / 1000.0 AS ms
+    FROM events AS e
+    WHERE e.occurred_at IS NOT NULL
+    GROUP BY e.run
 )
 SELECT
     r.experiment, r.arm, r.task, r.trial, r.run, r.status, r.labels, r.first_position, r.started_at,
@@ -61,8 +64,7 @@ SELECT
     END AS success,
     s.cost, s.input_tokens, s.output_tokens,
     coalesce(s.input_tokens + s.output_tokens, s.input_tokens, s.output_tokens) AS tokens,
-    if(r.labels->>'source' IS NULL OR t.run IS NOT NULL,
-        date_diff('microsecond', r.started_at, r.ended_at) / 1000.0, NULL) AS latency_ms,
+    if(r.labels->>'source' IS NULL, date_diff('microsecond', r.started_at, r.ended_at) / 1000.0, t.ms) AS latency_ms,
     coalesce(c.calls, 0) AS calls, coalesce(c.tool_errors, 0) AS tool_errors
 FROM assigned_runs AS r
 LEFT JOIN spent AS s ON s.run = r.run
@@ -84,7 +86,7 @@ COMMENT ON COLUMN trial_runs.cost IS 'Sum of its recorded cost, in US dollars.';
 COMMENT ON COLUMN trial_runs.input_tokens IS 'Sum of its input tokens as recorded.';
 COMMENT ON COLUMN trial_runs.output_tokens IS 'Sum of its output tokens as recorded.';
 COMMENT ON COLUMN trial_runs.tokens IS 'Both.';
-COMMENT ON COLUMN trial_runs.latency_ms IS 'From its begin to its end, in ms; NULL where a source does not say when it was.';
+COMMENT ON COLUMN trial_runs.latency_ms IS 'From its begin to its end, in ms; of an imported run, from the first event to the last of which its source says when it was.';
 COMMENT ON COLUMN trial_runs.calls IS 'How many calls of tools it made.';
 COMMENT ON COLUMN trial_runs.tool_errors IS 'How many of those failed, were blocked or are in doubt.';
 

@@ -1,0 +1,222 @@
+"""`hansard compare`: one report in four forms, from numbers that SQL alone computed."""
+
+import itertools
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hansard.projections.place import Place as Tables
+from hansard.projections.store import Store
+from tests.compare.conftest import EVIL, TASKS, TRIALS
+from tests.real.support import WORKSPACE, Place
+
+
+def _of(lines: list[dict[str, Any]], kind: str, **wanted: Any) -> list[dict[str, Any]]:
+    return [
+        line
+        for line in lines
+        if line["kind"] == kind and all(line[name] == value for name, value in wanted.items())
+    ]
+
+
+@pytest.fixture(scope="session")
+def lines(place: Place) -> list[dict[str, Any]]:
+    """The report as lines."""
+    told = place.call("compare", "greeting", "--json")
+    assert told.code == 0, told.err
+    return told.lines
+
+
+def test_the_report_says_what_was_asked_and_as_of_when(place: Place, lines: list[dict[str, Any]]):
+    """Position and digest of the log, the plan's standing, the baseline."""
+    [head] = _of(lines, "report")
+    assert lines[0] == head
+    assert head["position"] == place.head()
+    assert re.fullmatch("[0-9a-f]{64}", head["digest"])
+    assert head["plan"]["standing"] == "exploratory: no plan is registered"
+    assert head["baseline"] == "steady"
+
+
+def test_what_is_better_is_found(lines: list[dict[str, Any]]):
+    """`bold` solves 9 of 24 tasks more and loses none: better, by every test."""
+    [row] = _of(lines, "comparison", part="judged", arm="bold", default=True)
+    assert row["verdict"] == "better"
+    assert row["difference"] == pytest.approx(9 / TASKS)
+    assert (row["wins"], row["losses"], row["ties"]) == (9, 0, 15)
+    assert row["mcnemar_p"] == pytest.approx(2 * 0.5**9)
+    assert 0 < row["low"] < row["difference"] < row["high"]
+    assert row["always_low"] < row["low"]
+    assert row["holm_p"] >= row["p"]
+    assert (row["family"], row["base_trials"]) == (2, TASKS * TRIALS)
+
+
+def test_what_is_missing_is_a_failure_and_leaving_it_out_is_shown(lines: list[dict[str, Any]]):
+    """An arm that fails in every third task and lacks four: 21 trials without a value, 4 tasks
+    unmatched; counted as failures it solves 8 of 24, left out it is equal to the baseline.
+    """
+    rows = {row["counting"]: row for row in _of(lines, "comparison", part="judged", arm=EVIL)}
+    failure, excluded = rows["failure"], rows["excluded"]
+    assert failure["default"]
+    assert (failure["arm_missing"], failure["unmatched"], failure["tasks"]) == (21, 4, TASKS)
+    assert failure["arm_mean"] == pytest.approx(8 / TASKS)
+    assert failure["difference"] == pytest.approx(-4 / TASKS)
+    assert (excluded["tasks"], excluded["difference"]) == (13, 0)
+    assert (failure["verdict"], excluded["verdict"]) == ("worse", "cannot tell")
+    account = {row["arm"]: row for row in _of(lines, "accounting")}
+    assert (account[EVIL]["failed"], account[EVIL]["tasks_lacking"]) == (21, 4)
+
+
+def test_a_missing_cost_is_no_cost_and_no_failure(lines: list[dict[str, Any]]):
+    """Guardrails stand beside, without a verdict of their own in people's forms."""
+    [row] = _of(lines, "comparison", part="beside", arm="bold", metric="cost", default=True)
+    assert row["better"] == "lower"
+    assert row["difference"] == pytest.approx(0.01)
+    metrics = {row["metric"] for row in _of(lines, "arm", part="beside")}
+    assert {"cost", "tokens", "latency_ms"} <= metrics
+    assert "success" not in metrics
+
+
+def test_latency_is_what_the_source_says(lines: list[dict[str, Any]]):
+    """Runs with times have a latency: the last message of task 23 came after 23 s."""
+    rows = _of(lines, "arm", part="beside", metric="latency_ms", arm="steady")
+    assert rows[0]["p99"] <= 23_000
+    assert rows[0]["p50"] == pytest.approx(11_500)
+
+
+def test_curves_of_a_metric_of_success(lines: list[dict[str, Any]]):
+    """Tasks that always or never succeed: pass@k = pass^k = the mean, up to three trials."""
+    rows = _of(lines, "curve", part="judged", arm="bold")
+    assert [row["k"] for row in rows] == [1, 2, 3]
+    for row in rows:
+        assert row["pass_at_k"] == row["pass_hat_k"] == pytest.approx(21 / TASKS)
+
+
+def test_tasks_that_went_worse_are_named_with_their_runs(place: Place, lines: list[dict[str, Any]]):
+    """The failing arm's four tasks of those the baseline solves, and runs that exist."""
+    rows = _of(lines, "regression")
+    assert {row["task"] for row in rows} == {"t00", "t03", "t06", "t09"}
+    told = place.call("run", "show", rows[0]["base_runs"][0], "--json")
+    assert told.code == 0
+
+
+def test_the_same_log_and_question_give_the_same_bytes(place: Place, tmp_path: Path):
+    """Asked twice, and of tables made anew: byte for byte, in every form."""
+
+    def ask(*arguments: str) -> str:
+        told = place.call("compare", "greeting", *arguments)
+        assert told.code == 0, told.err
+        return told.out
+
+    def all_forms(name: str) -> list[bytes]:
+        found = [ask("--json").encode(), ask().encode()]
+        for form in ("table", "markdown", "html"):
+            file = tmp_path / f"{name}.{form}"
+            ask("--format", form, "-o", str(file))
+            found.append(file.read_bytes())
+        return found
+
+    first = all_forms("first")
+    assert all_forms("again") == first
+    assert place.call("rebuild").code == 0
+    assert all_forms("rebuilt") == first
+
+
+def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, Any]]):
+    """The lines are rows of the macros, column for column, asked by somebody else."""
+    store = Store(Tables.of(place.home, WORKSPACE).path, read_only=True)
+    try:
+        rows = store.rows(
+            'FROM comparisons($1) ORDER BY slice, number, metric, arm, "default" DESC',
+            ["greeting"],
+        )
+        told = _of(lines, "comparison", part="judged")
+        names = rows[0].keys()
+        assert [{name: row[name] for name in names} for row in told] == rows
+    finally:
+        store.close()
+
+
+def test_slices_are_judged_with_the_whole(place: Place):
+    """By a label: the whole and each value, one family of tests."""
+    told = place.call("compare", "greeting", "--by", "domain", "--json")
+    rows = _of(told.lines, "comparison", part="judged", arm="bold", default=True)
+    assert [row["slice"] for row in rows] == ["", "even", "odd"]
+    assert {row["family"] for row in rows} == {6}
+    assert [row["tasks"] for row in rows] == [TASKS, TASKS // 2, TASKS // 2]
+    text = place.call("compare", "greeting", "--by", "domain").out
+    assert "where domain is even" in text
+
+
+def test_another_baseline_and_metric(place: Place):
+    """Both turned round: `steady` against `bold` is worse, and cheaper is better."""
+    told = place.call("compare", "greeting", "--baseline", "bold", "--json")
+    [row] = _of(told.lines, "comparison", part="judged", arm="steady", default=True)
+    assert (row["verdict"], row["difference"]) == ("worse", pytest.approx(-9 / TASKS))
+    told = place.call("compare", "greeting", "--metric", "cost", "--json")
+    [row] = _of(told.lines, "comparison", part="judged", arm="bold", default=True)
+    assert row["verdict"] == "worse"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fact"),
+    [
+        (["nope"], "no experiment 'nope': known are greeting"),
+        (["greeting", "--metric", "joy"], "no metric 'joy': known are cost,"),
+        (["greeting", "--baseline", "x"], "no arm 'x': known are steady, bold,"),
+        (["greeting", "--by", "colour"], "no label of runs 'colour': known are domain, group,"),
+        (["'; DROP TABLE runs; --"], "no experiment"),
+    ],
+)
+def test_what_is_not_known_is_named_with_what_is(place: Place, arguments: list[str], fact: str):
+    """An error, exit code 2, nothing on stdout."""
+    told = place.call("compare", *arguments)
+    assert (told.code, told.out) == (2, "")
+    assert fact in told.err
+
+
+def test_the_text_says_the_verdicts(place: Place):
+    """What people read: verdicts, intervals, McNemar, and that nothing moves their cursor."""
+    text = place.call("compare", "greeting").out
+    assert "bold against steady: better" in text
+    assert "exact McNemar p 0.0039" in text
+    assert "With 21 trials without a value and 4 tasks that one arm does not have left out" in text
+    assert "\u202e" not in text
+    assert "\\u202e" in text
+
+
+def test_markdown_shows_names_as_they_are(place: Place):
+    """A hostile name is escaped: no cell, no emphasis, no tag of its own."""
+    file = place.home / "report.md"
+    assert place.call("compare", "greeting", "--format", "markdown", "-o", str(file)).code == 0
+    text = file.read_text()
+    bars = [len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines()]
+    tables = [len(list(same)) for width, same in itertools.groupby(bars) if width]
+    assert tables[0] == 2 + 3  # the head, the rule, an arm a row
+    assert r"\<b\>\|$x\_1$" in text
+    assert "**bold against steady: better**" in text
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+def test_the_page_asks_nobody_and_runs_nothing(place: Place):
+    """One file: no script, no link, pictures inside; hostile names are text."""
+    file = place.home / "report.html"
+    assert place.call("compare", "greeting", "--format", "html", "-o", str(file)).code == 0
+    parser = _Tags()
+    parser.feed(file.read_text())
+    names = {tag for tag, _ in parser.tags}
+    assert not names & {"script", "link", "a", "iframe", "b", "object"}
+    sources = [attrs["src"] or "" for tag, attrs in parser.tags if tag == "img"]
+    assert len(sources) == 3
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    assert "&lt;b&gt;|$x_1$ \\u202e" in file.read_text()
