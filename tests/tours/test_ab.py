@@ -1,0 +1,73 @@
+"""examples/ab.sql, statement by statement, over the experiment of examples/prompts."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from hansard.projections.store import Store
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "examples" / "prompts" / "search.py"
+TOUR = (ROOT / "examples" / "ab.sql").read_text(encoding="utf-8")
+STATEMENTS = [statement.query.strip() for statement in duckdb.extract_statements(TOUR)]
+QUESTIONS = [part.strip() for part in TOUR.split("\n\n") if "SELECT" in part]
+
+
+def _run(home: Path, *command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command],
+        env={**os.environ, "HANSARD_DATA_DIR": str(home / "data")},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example, run."""
+    folder = tmp_path_factory.mktemp("prompts")
+    assert "60 tasks under 2 arms" in _run(folder, str(PROGRAM))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(home: Path):
+    """Its tables."""
+    _run(home, "-m", "hansard", "rebuild")
+    copied = shutil.copy(home / "data" / "projections" / "default.duckdb", home / "t.duckdb")
+    opened = Store(Path(copied), read_only=True)
+    yield opened
+    opened.close()
+
+
+def test_each_question_has_a_sentence_and_a_statement():
+    """No statement stands there without what its answer tells."""
+    assert len(QUESTIONS) == len(STATEMENTS) >= 15
+    assert all(question.startswith("--") for question in QUESTIONS)
+
+
+@pytest.mark.parametrize("number", range(len(STATEMENTS)))
+def test_each_statement_has_an_answer(number: int, store: Store):
+    """It runs as it stands and has rows."""
+    assert store.all(STATEMENTS[number])
+
+
+def test_the_example_s_answer_is_what_its_metrics_say(home: Path, store: Store):
+    """Rarity finds more; both ways of asking say so; a second run adds nothing."""
+    [row] = store.rows("FROM comparisons('search', only_metric := 'reward') WHERE \"default\"")
+    assert (row["verdict"], row["wins"] > row["losses"]) == ("better", True)
+    shares = dict(store.all("SELECT arm, mean FROM arm_summary('search', only_metric := 'reward')"))
+    assert row["difference"] == pytest.approx(shares["rarity"] - shares["count"])
+    assert "rarity against count: better" in _run(home, "-m", "hansard", "compare", "search")
+    _run(home, str(PROGRAM))
+    assert len(_run(home, "-m", "hansard", "runs", "--limit", "0", "--json").splitlines()) == 120
