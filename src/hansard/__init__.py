@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         ToolChanged,
         ToolError,
     )
+    from hansard.agents.experiments import Arm, plan
     from hansard.agents.gate import (
         allow,
         at_least,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         one_of,
         path_under,
     )
+    from hansard.agents.judges import Evaluated
     from hansard.agents.ledger import Mode
     from hansard.agents.record import AsyncRecord, Record
     from hansard.agents.session import AsyncSession, Session
@@ -86,6 +88,7 @@ _HOME = {
         "ToolChanged",
         "ToolError",
     ),
+    "hansard.agents.experiments": ("Arm", "plan"),
     "hansard.agents.gate": (
         "allow",
         "at_least",
@@ -96,6 +99,7 @@ _HOME = {
         "one_of",
         "path_under",
     ),
+    "hansard.agents.judges": ("Evaluated",),
     "hansard.agents.ledger": ("Mode",),
     "hansard.agents.record": ("AsyncRecord", "Record"),
     "hansard.agents.session": ("AsyncSession", "Session"),
@@ -120,6 +124,7 @@ __all__ = [
     "DID_NOT_HAPPEN",
     "AgentError",
     "AppendUnknown",
+    "Arm",
     "AsyncRecord",
     "AsyncSession",
     "BadName",
@@ -130,6 +135,7 @@ __all__ = [
     "Contradiction",
     "Corrupt",
     "Diverged",
+    "Evaluated",
     "Fenced",
     "HansardError",
     "Happened",
@@ -166,6 +172,7 @@ __all__ = [
     "host_in",
     "one_of",
     "path_under",
+    "plan",
     "reconcile",
     "tool",
 ]

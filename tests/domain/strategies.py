@@ -1,14 +1,14 @@
 """Generated JSON values, Python values, and histories that the deciders themselves let happen."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
 
-from hansard.domain import agent, budget, run, steps
+from hansard.domain import agent, budget, experiment, price, run, steps
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event
 from hansard.domain.steps import Effects, Failure, Verdict
@@ -161,6 +161,26 @@ budget_commands = st.tuples(
 )
 
 
+_ARMS = (experiment.Arm("plain"), experiment.Arm("bold", 2.0, "p@2", "m", _RAWS[1]))
+_EXPERIMENT_COMMANDS: list[experiment.ExperimentEvent] = [
+    *(
+        experiment.ExperimentRegistered(
+            arms=_ARMS[:count], metrics=(experiment.Metric("reward"),), unit=unit
+        )
+        for count in (1, 2)
+        for unit in ("task", "run")
+    ),
+    *(experiment.ExperimentStopped(because=text) for text in ("", "enough")),
+]
+experiment_commands = st.sampled_from(_EXPERIMENT_COMMANDS)
+price_commands = st.builds(
+    price.PriceStated,
+    usage=st.sampled_from(["input_tokens", "output_tokens"]),
+    amount=st.sampled_from([0.0, 2.5, 10.0]),
+    since=st.sampled_from([datetime(year, 1, 1, tzinfo=UTC) for year in (2024, 2025)]),
+)
+
+
 def budget_decide(
     state: budget.BudgetState, command: tuple[str, str, float, float]
 ) -> Sequence[Event]:
@@ -197,4 +217,10 @@ run_histories = st.lists(run_commands, max_size=15).map(
 )
 budget_histories = st.lists(budget_commands, max_size=12).map(
     lambda commands: happened(commands, budget.BudgetState(), budget.fold, budget_decide)
+)
+experiment_histories = st.lists(experiment_commands, max_size=6).map(
+    lambda commands: happened(commands, experiment.initial(), experiment.fold, experiment.decide)
+)
+price_histories = st.lists(price_commands, max_size=10).map(
+    lambda commands: happened(commands, price.initial(), price.fold, price.decide)
 )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansard.domain import agent, budget, run
+from hansard.domain import agent, budget, experiment, price, run
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Refused
 from hansard.domain.events import REGISTRY
@@ -17,6 +17,8 @@ AGGREGATES: dict[str, tuple[Any, Any, Any]] = {
     "agent": (agent.initial, agent.fold, strategies.agent_histories),
     "run": (run.initial, run.fold, strategies.run_histories),
     "budget": (budget.BudgetState, budget.fold, strategies.budget_histories),
+    "experiment": (experiment.initial, experiment.fold, strategies.experiment_histories),
+    "price": (price.initial, price.fold, strategies.price_histories),
 }
 histories = st.sampled_from(sorted(AGGREGATES)).flatmap(
     lambda name: st.tuples(st.just(name), AGGREGATES[name][2])
@@ -50,7 +52,7 @@ def test_folding_leaves_the_given_state_as_it_is(history, data):
     assert before == kept
 
 
-@pytest.mark.parametrize("fold_of", [agent, run])
+@pytest.mark.parametrize("fold_of", [agent, run, experiment, price])
 def test_an_event_of_another_aggregate_is_refused(fold_of):
     """An event that does not belong to a stream stops the fold and is named."""
     with pytest.raises(Refused, match=r"conversation\.run_joined\.v1"):
@@ -62,9 +64,9 @@ def test_the_generated_histories_reach_every_event_that_is_folded():
     seen: set[str] = set()
 
     @settings(max_examples=300, derandomize=True)
-    @given(strategies.agent_histories, strategies.run_histories, strategies.budget_histories)
-    def look(agents, runs, budgets):
-        seen.update(event.tag for event in (*agents, *runs, *budgets))
+    @given(st.tuples(*(histories for _, _, histories in AGGREGATES.values())))
+    def look(found):
+        seen.update(event.tag for events in found for event in events)
 
     look()
     of_others = {"conversation.run_joined.v1"}

@@ -38,6 +38,7 @@ def sync_side() -> None:
         assert_type(record, hansard.Record)
         with record.run("w", agent="a", role="r") as session:
             assert_type(session, hansard.Session)
+            assert_type(session.arm, hansard.Arm | None)
             assert_type(once("x"), int)
             assert_type(pure("x", times=3), list[str])
             assert_type(items(3), Iterator[int])
@@ -51,6 +52,8 @@ def sync_side() -> None:
             for item in session.resumable(["a", "b"], every=2):
                 assert_type(item, str)
         assert_type(record.state(session.run, at="a@3"), RunView)
+        assert_type(record.register("e", hansard.plan(arms=["a"], metrics=["m"])), bool)
+        assert_type(record.score(session.run, by="judge", reward=1.0), bool)
         assert_type(record.fork(session.run), str)
 
 

@@ -12,7 +12,7 @@ from hansard.bus.codec import revive, revive_all
 from hansard.bus.log import Stored
 from hansard.domain import values
 from hansard.domain.agent import MessageAdded
-from hansard.domain.conversation import RunJoined
+from hansard.domain.conversation import KIND, RunJoined
 from hansard.domain.ids import Lasting
 
 
@@ -60,7 +60,7 @@ async def turns(workspace: Workspace, name: str, run: str) -> int:
 
 
 async def _runs(workspace: Workspace, name: str) -> list[str]:
-    stored = await workspace.log.read(Lasting("conversation", name))
+    stored = await workspace.log.read(Lasting(KIND, name))
     events = revive_all(item.commit for item in stored)
     return [event.run for event in events if isinstance(event, RunJoined)]
 

@@ -14,10 +14,12 @@ from typing import Any
 import msgspec
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
+from hansard.agents import experiments
 from hansard.agents.budgets import LogBudgets
 from hansard.agents.conversations import turns
 from hansard.agents.core import Core
 from hansard.agents.errors import AgentError
+from hansard.agents.experiments import Arm, Asked
 from hansard.agents.failures import failure, recordable
 from hansard.agents.gate import GateRule
 from hansard.agents.ledger import Ledger, Mode
@@ -33,7 +35,7 @@ from hansard.domain import agent as agents
 from hansard.domain import ids
 from hansard.domain import run as runs
 from hansard.domain.agent import AgentState, Begin, Leave
-from hansard.domain.conversation import RunJoined
+from hansard.domain.conversation import KIND, RunJoined
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.events import Actor
 from hansard.domain.ids import AgentStream, Lasting, Life
@@ -57,6 +59,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None = None
     mode: Mode | str | None = None
     conversation: str | None = None
+    experiment: str | None = None
+    arm: str | None = None
+    task: str | None = None
+    trial: int | None = None
+    unit: str | None = None
     gate: Sequence[GateRule] = ()
     redact: Mapping[str, Any] = {}
     secrets: Provider | None = None
@@ -67,6 +74,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str | None = None
     on_behalf_of: tuple[str, ...] = ()
 
+    @property
+    def asked(self) -> Asked:
+        """What is said of the run's place in an experiment."""
+        return Asked(self.experiment, self.arm, self.task, self.trial, self.unit)
+
 
 class Opened(msgspec.Struct):
     """An open session. `owner` says whether its end is the run's end."""
@@ -75,6 +87,7 @@ class Opened(msgspec.Struct):
     core: Core
     writer: StreamWriter | None
     owner: bool
+    arm: Arm | None = None
 
 
 class _Found(msgspec.Struct):
@@ -84,17 +97,19 @@ class _Found(msgspec.Struct):
     state: AgentState
     parent: AgentState | None = None
     inherited: int = 0
+    arm: Arm | None = None
 
 
 async def _find(workspace: Workspace, run: str, agent: str, role: str) -> _Found:
     commits = await workspace.states.commits(Life(run))
     life = fold_life(commits)
+    arm = await experiments.arm_of_run(workspace, life, commits)
     parent: AgentState | None = None
     if life.forked is not None:
         parent = await workspace.states.agent(AgentStream(life.forked.parent, role, agent))
     known = life.roster.get(agent)
     if known is None:
-        return _Found(life, agents.initial(), parent)
+        return _Found(life, agents.initial(), parent, arm=arm)
     if known != role:
         message = (
             f"agent {agent!r} has role {known!r} in this run, not {role!r}: "
@@ -104,8 +119,8 @@ async def _find(workspace: Workspace, run: str, agent: str, role: str) -> _Found
     stream = AgentStream(run, role, agent)
     state = await workspace.states.agent(stream)
     if life.forked is None:
-        return _Found(life, state)
-    return _Found(life, state, parent, life.forked.at.get(str(stream), 0))
+        return _Found(life, state, arm=arm)
+    return _Found(life, state, parent, life.forked.at.get(str(stream), 0), arm)
 
 
 async def open_agent(
@@ -128,6 +143,7 @@ async def open_agent(
         raise BadValue("program", f"{options.program!r:.80}", "give a text")
     for principal in options.on_behalf_of:
         ids.name("on_behalf_of", principal)
+    options.asked.check()
     run = ids.name("run", options.run) if options.run is not None else workspace.clock.new_id()
     mode = Mode(options.mode) if options.mode is not None else None
     found = _Found(RunState(), agents.initial())
@@ -166,6 +182,8 @@ def _check(found: _Found, run: str, mode: Mode | None, options: Options) -> None
             "give that one, or another run id"
         )
         raise Refused(message)
+    if begun:
+        options.asked.agree(run, found.life)
     if mode is not None and mode.reads_only and not found.state.epoch:
         raise NotFound(f"this agent in run {run}", f"its roster is {sorted(found.life.roster)}")
 
@@ -176,16 +194,14 @@ async def _take_part(
     conversation = found.life.conversation_id
     told: list[RunEvent] = []
     extra: list[Append] = []
+    place: experiments.Place | None = None
     if found.life.status is RunStatus.UNKNOWN:
         conversation = options.conversation
-        told.append(
-            RunStarted(
-                workflow=ids.name("workflow", options.workflow),
-                conversation_id=conversation,
-                program=recordable(options.program, scrubber(options.redact)),
-                labels=told_labels(options.labels, scrubber(options.redact)),
-            )
-        )
+        told.append(_started(options))
+        place = await experiments.place(workspace, run, options.asked, conversation)
+        if place is not None:
+            told.append(place.event)
+            found = msgspec.structs.replace(found, arm=place.arm)
         if conversation is not None:
             extra.append(await _join_conversation(workspace, conversation, run, agent))
     before = await turns(workspace, conversation, run) if conversation is not None else 0
@@ -209,14 +225,25 @@ async def _take_part(
     if not found.state.epoch:
         mine = msgspec.structs.replace(mine, expected=NothingUnder(run, agent))
     lives = Append(Life(run), workspace.commit(found.life.version + 1, agent, life))
+    if place is not None and place.condition is not None:
+        lives = msgspec.structs.replace(lives, expected=place.condition)
     await workspace.log.append_all([lives, mine, *extra])
     return msgspec.structs.replace(found, life=runs.fold(found.life, life), state=state)
+
+
+def _started(options: Options) -> RunStarted:
+    return RunStarted(
+        workflow=ids.name("workflow", options.workflow),
+        conversation_id=options.conversation,
+        program=recordable(options.program, scrubber(options.redact)),
+        labels=told_labels(options.labels, scrubber(options.redact)),
+    )
 
 
 async def _join_conversation(
     workspace: Workspace, conversation: str, run: str, agent: str
 ) -> Append:
-    stream = Lasting("conversation", ids.name("conversation", conversation))
+    stream = Lasting(KIND, ids.name("conversation", conversation))
     last = await workspace.log.last(stream)
     version = last.commit.last_version + 1 if last is not None else 1
     return Append(stream, workspace.commit(version, agent, [RunJoined(run=run)]))
@@ -259,7 +286,8 @@ def _opened(
     )
     budgets = LogBudgets(workspace.log, workspace.states, run, stream.agent, workspace.clock)
     owner = next(iter(found.life.roster), stream.agent) == stream.agent
-    return Opened(run, Core(ledger, settings, workspace.blobs, budgets), writer, owner)
+    core = Core(ledger, settings, workspace.blobs, budgets)
+    return Opened(run, core, writer, owner, found.arm)
 
 
 async def open_agent_here(workspace: Workspace, agent: str, role: str, options: Options) -> Opened:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import PurePath
 from typing import Any, Self
 
 import msgspec
 
-from hansard.agents import opening
+from hansard.agents import experiments, judges, opening, prices
 from hansard.agents.conversations import Conversation, conversation
 from hansard.agents.errors import AgentError
 from hansard.agents.failures import recordable
 from hansard.agents.gate import Budget, GateRule, Rule
+from hansard.agents.judges import Evaluated, Evaluation
 from hansard.agents.ledger import Mode
 from hansard.agents.opening import Options
 from hansard.agents.outcomes import Settle
@@ -25,6 +27,7 @@ from hansard.agents.session import AsyncSession, Session
 from hansard.agents.workspace import Workspace
 from hansard.bus.portal import Portal
 from hansard.bus.states import RunView
+from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.run import ForkEffects, RunState
 
 
@@ -81,8 +84,10 @@ class Record:
         """Begin a run, or with `run=ID` join or resume one, as one agent in one role.
 
         options: run, mode (`strict` or `offline` only read), conversation, gate, redact, secrets,
-        settle, labels. Leaving the block ends the agent's session; if this agent began the run,
-        it completes the run, or fails it where the block raised.
+        settle, labels; for the run's place in an experiment: experiment, task, trial, unit, and
+        arm where the caller chooses it (`session.arm` is what it got). Leaving the block ends the
+        agent's session; if this agent began the run, it completes the run, or fails it where the
+        block raised.
         """
         wanted = _options(self._defaults, workflow, options)
         opened = self._portal.run(
@@ -90,7 +95,7 @@ class Record:
                 self.workspace, agent, role, wanted, self._portal.post, self._portal.future
             )
         )
-        session = Session(opened.core, opened.run, self._portal)
+        session = Session(opened.core, opened.run, opened.arm, self._portal)
         token = enter(opened.core.ledger.root)
         try:
             yield session
@@ -127,6 +132,65 @@ class Record:
         scrub = scrubber(self._defaults.redact)
         self._portal.run(settle(self.workspace, run, step, verdict, scrub=scrub, **fields))
 
+    def register(self, name: str, plan: ExperimentRegistered, *, by: str = "person") -> bool:
+        """Register an experiment; False where it stands so already. See `experiments.register`."""
+        scrub = scrubber(self._defaults.redact)
+        return self._portal.run(
+            experiments.register(self.workspace, name, plan, by=by, scrub=scrub)
+        )
+
+    def stop(self, name: str, *, because: str = "", by: str = "person") -> bool:
+        """Assign no run to an experiment any more; False where it is stopped already."""
+        scrub = scrubber(self._defaults.redact)
+        return self._portal.run(
+            experiments.stop(self.workspace, name, because=because, by=by, scrub=scrub)
+        )
+
+    def experiment(self, name: str) -> ExperimentState:
+        """An experiment as it stands; one that is not registered has no plan."""
+        return self._portal.run(experiments.state(self.workspace, name))
+
+    def score(self, run: str, /, *, by: str, because: str = "", **metrics: float) -> bool:
+        """Put on record what came of a run, as finite numbers; False where the same judge said
+        just that last. See `judges.score`.
+        """
+        scrub = scrubber(self._defaults.redact)
+        return self._portal.run(
+            judges.score(self.workspace, run, metrics, by=by, because=because, scrub=scrub)
+        )
+
+    def evaluate(
+        self,
+        runs: Iterable[str],
+        evaluator: Callable[[RunView], Any],
+        *,
+        by: str,
+        again: bool = False,
+    ) -> Evaluated:
+        """Have a function judge runs: it is given each one's view, and returns what `score` takes
+        as a dict. Runs that `by` has judged are skipped, unless `again`; one of which it raises is
+        left unjudged.
+        """
+        scrub = scrubber(self._defaults.redact)
+        work = Evaluation(self.workspace, by, again=again, scrub=scrub)
+        return judges.evaluate(work, runs, evaluator, self._portal.run)
+
+    def price(
+        self,
+        model: str,
+        *,
+        since: datetime,
+        currency: str = "USD",
+        source: str = "",
+        by: str = "person",
+        **amounts: float,
+    ) -> bool:
+        """State what a million of each usage (`input_tokens=2.5`) of a model costs from a day on;
+        False where all of it is stated already.
+        """
+        terms = prices.Terms(since=since, currency=currency, source=source)
+        return self._portal.run(prices.state(self.workspace, model, amounts, terms, by=by))
+
     def close(self) -> None:
         """Let go of the broker."""
         self._portal.run(self.workspace.close())
@@ -157,7 +221,7 @@ class AsyncRecord:
         """Begin a run, or with `run=ID` join or resume one; see `Record.run`."""
         wanted = _options(self._defaults, workflow, options)
         opened = await opening.open_agent_here(self.workspace, agent, role, wanted)
-        session = AsyncSession(opened.core, opened.run)
+        session = AsyncSession(opened.core, opened.run, opened.arm)
         token = enter(opened.core.ledger.root)
         try:
             yield session
@@ -195,6 +259,54 @@ class AsyncRecord:
         """Say what is true of a step in doubt; see `runs.settle`."""
         scrub = scrubber(self._defaults.redact)
         await settle(self.workspace, run, step, verdict, scrub=scrub, **fields)
+
+    async def register(self, name: str, plan: ExperimentRegistered, *, by: str = "person") -> bool:
+        """Register an experiment; False where it stands so already. See `experiments.register`."""
+        scrub = scrubber(self._defaults.redact)
+        return await experiments.register(self.workspace, name, plan, by=by, scrub=scrub)
+
+    async def stop(self, name: str, *, because: str = "", by: str = "person") -> bool:
+        """Assign no run to an experiment any more; False where it is stopped already."""
+        scrub = scrubber(self._defaults.redact)
+        return await experiments.stop(self.workspace, name, because=because, by=by, scrub=scrub)
+
+    async def experiment(self, name: str) -> ExperimentState:
+        """An experiment as it stands; one that is not registered has no plan."""
+        return await experiments.state(self.workspace, name)
+
+    async def score(self, run: str, /, *, by: str, because: str = "", **metrics: float) -> bool:
+        """Put on record what came of a run, as finite numbers; False where the same judge said
+        just that last. See `judges.score`.
+        """
+        scrub = scrubber(self._defaults.redact)
+        return await judges.score(self.workspace, run, metrics, by=by, because=because, scrub=scrub)
+
+    async def evaluate(
+        self,
+        runs: Iterable[str],
+        evaluator: Callable[[RunView], Any],
+        *,
+        by: str,
+        again: bool = False,
+    ) -> Evaluated:
+        """Have a function or coroutine function judge runs; see `Record.evaluate`."""
+        scrub = scrubber(self._defaults.redact)
+        work = Evaluation(self.workspace, by, again=again, scrub=scrub)
+        return await judges.evaluate_async(work, runs, evaluator)
+
+    async def price(
+        self,
+        model: str,
+        *,
+        since: datetime,
+        currency: str = "USD",
+        source: str = "",
+        by: str = "person",
+        **amounts: float,
+    ) -> bool:
+        """State what a model's use costs; see `Record.price`."""
+        terms = prices.Terms(since=since, currency=currency, source=source)
+        return await prices.state(self.workspace, model, amounts, terms, by=by)
 
     async def close(self) -> None:
         """Let go of the broker."""

@@ -23,6 +23,7 @@ from hansard.agents import facts
 from hansard.agents.core import Core
 from hansard.agents.effects import Declare, ToolSpec
 from hansard.agents.errors import ToolError
+from hansard.agents.experiments import Arm
 from hansard.agents.flow import Flow, drive, drive_async
 from hansard.agents.ledger import Ledger, Mode
 from hansard.agents.scope import Scope, current, enter, leave
@@ -36,11 +37,14 @@ T = TypeVar("T")
 
 
 class _Session:
-    """What both twins share: no method here waits."""
+    """What both twins share: no method here waits. `arm` is the run's in its experiment; None
+    where it has none.
+    """
 
-    def __init__(self, core: Core, run: str) -> None:
+    def __init__(self, core: Core, run: str, arm: Arm | None) -> None:
         self.core = core
         self.run = run
+        self.arm = arm
         self.tool = Declare(self)
         self.facts = facts.Facts(core)
         core.ledger.client = self
@@ -97,8 +101,8 @@ class _Session:
 class Session(_Session):
     """The sync twin. Waits in the calling thread; hits of the record never leave it."""
 
-    def __init__(self, core: Core, run: str, portal: Portal) -> None:
-        super().__init__(core, run)
+    def __init__(self, core: Core, run: str, arm: Arm | None, portal: Portal) -> None:
+        super().__init__(core, run, arm)
         self._portal = portal
 
     def _drive(self, flow: Flow[T]) -> T:

@@ -230,7 +230,8 @@ def decide(state: RunState, event: RunEvent) -> Sequence[RunEvent]:
             return () if state.assigned == event else (event,)
         case RunScored():
             _begun(state)
-            return () if event in state.judged else (event,)
+            last = next((each for each in reversed(state.judged) if each.by == event.by), None)
+            return () if last == event else (event,)
         case RunResumed():
             _demand(state, event.agent)
             return () if state.epochs[event.agent] >= event.epoch else (event,)

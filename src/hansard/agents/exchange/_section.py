@@ -24,7 +24,7 @@ from hansard.agents.exchange.format import (
     SeenLine,
     blobs_of,
 )
-from hansard.agents.exchange.writer import CONVERSATION
+from hansard.agents.exchange.writer import CONVERSATION, EXPERIMENT
 from hansard.agents.importers.report import Tally
 from hansard.agents.payloads import VALUE_BYTES_MAX
 from hansard.agents.workspace import Workspace
@@ -333,9 +333,10 @@ def _check_names(stream: StreamId) -> None:
             ids.name("run", run)
             ids.name("key", key)
         case Lasting(kind, name):
-            if kind != CONVERSATION:
-                raise BadName("kind", kind, f"only {CONVERSATION!r} goes along with runs")
-            ids.name(CONVERSATION, name)
+            if kind not in (CONVERSATION, EXPERIMENT):
+                known = f"only {CONVERSATION!r} and {EXPERIMENT!r} go along with runs"
+                raise BadName("kind", kind, known)
+            ids.name(kind, name)
         case _:
             assert_never(stream)
 

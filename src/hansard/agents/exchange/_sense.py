@@ -7,20 +7,11 @@ from typing import Any, get_args
 import msgspec
 
 from hansard.agents.exchange.format import Damaged
-from hansard.domain.agent import AgentEvent
-from hansard.domain.budget import Reserved, Spent
-from hansard.domain.conversation import RunJoined
 from hansard.domain.events import Event
-from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId, in_run
-from hansard.domain.run import RunEvent, RunForked, RunStarted
+from hansard.domain.ids import AgentStream, Life, StreamId, in_run
+from hansard.domain.run import RunForked, RunStarted
 from hansard.domain.steps import StepEvent, StepRequested
-
-_BELONGS: dict[type[StreamId], frozenset[Any]] = {
-    Life: frozenset(get_args(RunEvent)),
-    AgentStream: frozenset(get_args(AgentEvent)),
-    Board: frozenset({Reserved, Spent}),
-    Lasting: frozenset({RunJoined}),
-}
+from hansard.domain.streams import belongs
 
 _OF_STEPS = frozenset(get_args(StepEvent))
 
@@ -55,7 +46,7 @@ class Sense:
         """
         if event is None:
             self._trusted.add(stream)
-        elif type(event) not in _BELONGS[type(stream)]:
+        elif not belongs(stream, event):
             raise Damaged(f"a {event.tag} does not belong into stream {stream}")
         elif isinstance(stream, Life):
             if isinstance(event, RunStarted | RunForked):

@@ -19,14 +19,15 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Origin, Stored
+from hansard.domain import conversation, experiment
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Corrupt, RecordError
 from hansard.domain.events import Event, Recorded, Tx
 from hansard.domain.ids import Lasting, Life
-from hansard.domain.run import RunForked, RunStarted
+from hansard.domain.run import RunAssigned, RunForked, RunStarted
 
-CONVERSATION = "conversation"
-"""The kind of the lasting streams that go along."""
+CONVERSATION, EXPERIMENT = conversation.KIND, experiment.KIND
+"""The kinds of the lasting streams that go along."""
 
 YIELD_EVERY = 64
 """Commits between two looks at what else the loop has to do (the broker's pings)."""
@@ -44,12 +45,13 @@ class Exported(msgspec.Struct):
 
 
 class _Needed(msgspec.Struct):
-    """What belongs to the asked runs: each run with the position where it begins, and the commits
-    of conversations up to the last of their needed runs.
+    """What belongs to the asked runs: each run with the position where it begins, the commits of
+    conversations up to the last of their needed runs, and those of the runs' experiments.
     """
 
     firsts: dict[str, int] = {}
     conversations: dict[str, list[Stored]] = {}
+    experiments: dict[str, list[Stored]] = {}
     missing: dict[str, str] = {}
 
     @property
@@ -64,8 +66,9 @@ async def export(
     """Write a section.
 
     A fork brings its parents; a run of a conversation the conversation up to it, and so the runs
-    before it. What is not in the workspace is listed as missing. Raises NotFound for a run that is
-    not there, BadValue for too many at once, Corrupt, and what `write` does.
+    before it; a run of an experiment the experiment's plan. What is not in the workspace is listed
+    as missing. Raises NotFound for a run that is not there, BadValue for too many at once, Corrupt,
+    and what `write` does.
     """
     asked = list(dict.fromkeys(runs))
     up_to = AtPosition(await workspace.log.end(None))
@@ -130,6 +133,7 @@ async def _needed(workspace: Workspace, asked: list[str], up_to: AtPosition) -> 
             continue
         tx = life[0].commit.tx
         needed.firsts[run] = life[0].position - (tx.index if tx is not None else 0)
+        await _experiments(workspace, needed, life, up_to)
         match _known(life[0].commit.events[0]):
             case RunForked(parent=parent):
                 waiting.append((parent, f"run {run} goes on from it; {_ABSENT}"))
@@ -169,11 +173,25 @@ async def _conversation(
     return []
 
 
+async def _experiments(
+    workspace: Workspace, needed: _Needed, life: list[Stored], up_to: AtPosition
+) -> None:
+    """The experiments that a run is a trial of are needed, where they are registered."""
+    for event in (_known(recorded) for stored in life for recorded in stored.commit.events):
+        match event:
+            case RunAssigned(experiment=name) if name and name not in needed.experiments:
+                stream = Lasting(EXPERIMENT, name)
+                needed.experiments[name] = await workspace.log.read(stream, up_to=up_to)
+            case _:
+                pass
+
+
 async def _in_order(
     workspace: Workspace, needed: _Needed, up_to: AtPosition
 ) -> AsyncIterator[Stored]:
     """Every needed commit by position; a run is read when its turn comes."""
-    heap = [(each.position, each) for taken in needed.conversations.values() for each in taken]
+    lasting = [*needed.conversations.values(), *needed.experiments.values()]
+    heap = [(each.position, each) for taken in lasting for each in taken]
     heapq.heapify(heap)
     waiting = needed.carries[::-1]
     while heap or waiting:

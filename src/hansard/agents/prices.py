@@ -1,0 +1,77 @@
+"""Prices of models, dated, as somebody stated them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from hansard.agents.workspace import RACES_MAX, Workspace
+from hansard.bus.codec import revive_all
+from hansard.bus.errors import Conflict
+from hansard.bus.log import Append
+from hansard.domain import ids
+from hansard.domain import price as prices
+from hansard.domain.errors import BadValue
+from hansard.domain.ids import Lasting
+from hansard.domain.price import KIND, PriceStated
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """From when on, in which currency, and where it was read."""
+
+    since: datetime
+    currency: str = "USD"
+    source: str = ""
+
+
+async def state(
+    workspace: Workspace, model: str, amounts: Mapping[str, float], terms: Terms, *, by: str
+) -> bool:
+    """State what a million of each usage of a model costs; False where all is stated already.
+
+    One commit. Raises BadName, BadValue, and Conflict after 50 lost races.
+    """
+    stream = Lasting(KIND, ids.name("model", model))
+    ids.name("by", by)
+    events = [_stated(usage, amount, terms) for usage, amount in amounts.items()]
+    if not events:
+        raise BadValue("prices", "none is given", "give some, such as input_tokens=2.5")
+    for race in range(RACES_MAX):
+        stored = await workspace.log.read(stream)
+        found = prices.fold(prices.initial(), revive_all(item.commit for item in stored))
+        news = [each for event in events for each in prices.decide(found, event)]
+        if not news:
+            return False
+        try:
+            await workspace.log.append(
+                Append(stream, workspace.commit(found.version + 1, by, news))
+            )
+        except Conflict:
+            if race == RACES_MAX - 1:
+                raise
+            continue
+        return True
+    return False
+
+
+def _stated(usage: str, amount: float, terms: Terms) -> PriceStated:
+    if type(amount) not in (int, float):
+        remedy = "give what a million of it costs, as a number"
+        raise BadValue(f"price of {usage!r:.80}", f"{amount!r:.80}", remedy)
+    try:
+        number = float(amount)
+    except OverflowError:
+        number = float("inf")
+    since: object = terms.since
+    if not isinstance(since, datetime) or since.utcoffset() is None:
+        remedy = "give a datetime with a zone, such as datetime(2024, 10, 1, tzinfo=UTC)"
+        raise BadValue("since", f"{since!r:.80}", remedy)
+    return PriceStated(
+        usage=usage,
+        amount=number,
+        since=since.astimezone(UTC),
+        currency=terms.currency,
+        source=terms.source,
+    )

@@ -1,0 +1,280 @@
+"""An experiment's rules, and the arm that a unit has by its hash; a price's rules."""
+
+import collections
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom  # type: ignore[import-untyped] # it has no stubs
+
+from hansard.domain import experiment, price
+from hansard.domain.errors import BadName, BadValue, Refused
+from hansard.domain.experiment import Arm, ExperimentRegistered, ExperimentStopped, Metric, arm_of
+from hansard.domain.price import PriceStated
+from tests.domain import strategies
+from tests.domain.specification import Specification
+
+UNITS = 10_000
+LEVEL = 1e-6
+"""What is less likely than this is no chance."""
+
+
+def plan(*weights: float, **fields) -> ExperimentRegistered:
+    """A plan whose arms a, b ... have these weights."""
+    arms = tuple(Arm(name, weight) for name, weight in zip("abcdefgh", weights, strict=False))
+    return ExperimentRegistered(arms=arms, metrics=(Metric("reward"),), **fields)
+
+
+registered, stopped = plan(1, 1), ExperimentStopped(because="enough")
+
+
+def an_experiment() -> Specification:
+    """The experiment's decider."""
+    return Specification(experiment.initial, experiment.fold, experiment.decide)
+
+
+# ---------------------------------------------------------------- registering
+
+
+def test_a_plan_is_registered_once_and_never_changed():
+    """The same plan again is no news; another one is refused, with what differs."""
+    an_experiment().when(registered).then(registered)
+    an_experiment().given(registered).when(registered).then()
+    an_experiment().given(registered, stopped).when(registered).then()
+    other = plan(1, 1, alpha=0.01, planned=60)
+    story = an_experiment().given(registered).when(other)
+    story.then_refused("alpha 0.05, not 0.01; planned null, not 60")
+    three = an_experiment().given(registered).when(plan(1, 2, 1))
+    three.then_refused('arms ["a","b"], not ["a","b","c"]; weight of arm \'b\' 1, not 2)')
+
+
+def test_only_what_is_registered_is_stopped_and_once():
+    """Stopping twice is no news; the first reason stays."""
+    an_experiment().when(stopped).then_refused("not registered")
+    an_experiment().given(registered).when(stopped).then(stopped)
+    later = ExperimentStopped(because="later")
+    an_experiment().given(registered, stopped).when(later).then_state(stopped=stopped)
+
+
+def test_parameters_that_mean_the_same_are_the_same_plan():
+    """Spelling and order of parameters' JSON make no other plan; another value does."""
+
+    def with_parameters(raw: bytes) -> ExperimentRegistered:
+        arm = Arm("a", parameters=msgspec.Raw(raw))
+        return ExperimentRegistered(arms=(arm,), metrics=(Metric("m"),))
+
+    stands = an_experiment().given(with_parameters(b'{"a":1,"b":[0.50]}'))
+    stands.when(with_parameters(b'{"b": [5e-1], "a": 1.0}')).then()
+    stands.when(with_parameters(b'{"a":2,"b":[0.5]}')).then_refused("parameters of arm 'a'")
+
+
+@given(strategies.experiment_histories, strategies.experiment_commands)
+def test_an_experiment_s_command_yields_its_events_once(events, command):
+    """Whatever went before, stating a thing twice states it once."""
+    state = experiment.fold(experiment.initial(), events)
+    try:
+        first = experiment.decide(state, command)
+    except Refused:
+        return
+    assert not experiment.decide(experiment.fold(state, first), command)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (plan(), "arms: 0; give 1 to 100"),
+        (plan(1, 1, unit=""), "unit name ''"),
+        (plan(0, 0), "weights: all 0"),
+        (plan(1, -1), "weight of arm 'b': -1"),
+        (plan(1, float("nan")), "weight of arm 'b': nan"),
+        (plan(1e10), "give 0 to 1,000,000,000"),
+        (plan(1, alpha=1.0), "alpha: 1.0"),
+        (plan(1, planned=0), "planned: 0"),
+        (plan(1, trials=-1), "trials: -1"),
+        (plan(1, question="\ud800"), "question"),
+        (plan(1, cluster="a\nb"), "cluster name"),
+        (msgspec.structs.replace(registered, arms=(Arm("a"), Arm("a"))), "'a' twice"),
+        (msgspec.structs.replace(registered, metrics=()), "metrics: 0"),
+        (msgspec.structs.replace(registered, metrics=(Metric("m", smallest=0),)), "smallest"),
+        (
+            msgspec.structs.replace(registered, arms=(Arm("a", parameters=msgspec.Raw(b"[1]")),)),
+            "parameters of arm 'a': [1]; give them by name",
+        ),
+    ],
+)
+def test_what_is_no_plan_is_refused_with_its_field(wrong, said):
+    """Nothing that could not be assigned or judged by is registered."""
+    with pytest.raises((BadValue, BadName)) as refusal:
+        experiment.decide(experiment.initial(), wrong)
+    assert said in str(refusal.value)
+
+
+# ---------------------------------------------------------------- assigning
+
+
+def shares(name: str, made: ExperimentRegistered, prefix: str = "task") -> dict[str, int]:
+    """How many of 10,000 units each arm has."""
+    return collections.Counter(arm_of(name, made, f"{prefix}-{n}").name for n in range(UNITS))
+
+
+@pytest.mark.parametrize("weights", [(1, 1), (3, 1), (1, 1, 1), (0.2, 0.3, 0.5), (1, 0, 99)])
+@pytest.mark.parametrize("name", ["greeting", "naïve café", "e" * 1_000])
+def test_each_arm_has_its_share_of_units(weights, name):
+    """Over 10,000 units the count of each arm is within exact binomial bounds of its weight."""
+    found = shares(name, plan(*weights))
+    for arm, weight in zip("abc", weights, strict=False):
+        share = weight / sum(weights)
+        low, high = binom.ppf([LEVEL / 2, 1 - LEVEL / 2], UNITS, share)
+        assert low <= found[arm] <= high, (arm, found)
+
+
+def test_an_arm_of_weight_nothing_has_no_unit():
+    """Wherever it stands: first, in between, last."""
+    for weights in ((0, 1, 1), (1, 0, 1), (1, 1, 0), (0, 0, 1)):
+        found = shares("greeting", plan(*weights))
+        assert {"abc"[n] for n, weight in enumerate(weights) if weight} == set(found)
+
+
+def test_experiments_and_salts_are_independent():
+    """Which arm a unit has in one experiment says nothing of another one, nor under another salt:
+    the pairs have their shares of a quarter each.
+    """
+    made = plan(1, 1)
+    for other, name in ((made, "second"), (plan(1, 1, salt="2026"), "first")):
+        pairs = collections.Counter(
+            (arm_of("first", made, f"{n}").name, arm_of(name, other, f"{n}").name)
+            for n in range(UNITS)
+        )
+        low, high = binom.ppf([LEVEL / 2, 1 - LEVEL / 2], UNITS, 0.25)
+        assert len(pairs) == 4
+        assert all(low <= count <= high for count in pairs.values()), pairs
+
+
+@given(st.text(), st.text(), st.text())
+def test_what_is_hashed_cannot_be_moved_between_its_parts(salt, name, unit):
+    """An empty name with a long unit is not a long name with an empty unit: arms of many weights
+    tell the two apart unless both fall into one of 2^64 places.
+    """
+    made = plan(*[1] * 8, salt=salt)
+    moved = plan(*[1] * 8, salt=salt + name)
+    one = [arm_of(name, made, f"{unit}{n}").name for n in range(64)]
+    other = [arm_of("", moved, f"{unit}{n}").name for n in range(64)]
+    assert (one == other) == (name == "")
+
+
+@given(st.permutations(range(40)))
+def test_the_order_of_units_does_not_matter(order):
+    """A unit has its arm whenever it comes, alone or after others."""
+    made = plan(1, 2, 3)
+    found = {n: arm_of("greeting", made, f"{n}").name for n in order}
+    assert [found[n] for n in range(40)] == [
+        arm_of("greeting", made, f"{n}").name for n in range(40)
+    ]
+
+
+def test_an_assignment_is_for_ever():
+    """These were given before; a version that gives others would move units under running
+    experiments.
+    """
+    made = plan(2, 1, 1, salt="2026")
+    found = "".join(arm_of("greeting", made, f"task-{n}").name for n in range(40))
+    assert found == "bacabaaaabbcacacbbbaaaabbaaaabbaaaaacaaa"
+
+
+def test_another_process_gives_the_same_arms():
+    """In a fresh interpreter with another seed of its own hashes."""
+    program = (
+        "from hansard.domain.experiment import *\n"
+        "plan = ExperimentRegistered(arms=(Arm('a'), Arm('b', 2)), metrics=(Metric('m'),))\n"
+        "print(''.join(arm_of('e', plan, f'u{n}').name for n in range(500)))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout.strip()
+        for seed in ("0", "1")
+    }
+    made = ExperimentRegistered(arms=(Arm("a"), Arm("b", 2)), metrics=(Metric("m"),))
+    assert found == {"".join(arm_of("e", made, f"u{n}").name for n in range(500))}
+
+
+@pytest.mark.parametrize(
+    ("unit", "has", "given", "found"),
+    [
+        ("task", {"task": "t"}, None, "t"),
+        ("task", {"task": "t"}, "t", "t"),
+        ("run", {"task": "t"}, None, "r-1"),
+        ("conversation", {"conversation": "c"}, None, "c"),
+        ("customer", {"task": "t"}, "ada", "ada"),
+    ],
+)
+def test_a_unit_is_what_the_plan_says(unit, has, given, found):
+    """The task, the run, the conversation, or what the caller names."""
+    assert experiment.unit_of(plan(1, unit=unit), "r-1", has, given) == found
+
+
+@pytest.mark.parametrize(
+    ("unit", "has", "given", "said"),
+    [
+        ("task", {"task": ""}, None, "give task="),
+        ("task", {"task": "t"}, "u", "here 't'; leave out unit="),
+        ("run", {}, "u", "leave out unit="),
+        ("conversation", {"task": "t"}, None, "give conversation="),
+        ("customer", {"task": "t"}, None, "give unit="),
+    ],
+)
+def test_a_unit_that_is_missing_or_another_one_is_refused(unit, has, given, said):
+    """With what must be given instead."""
+    with pytest.raises(BadValue) as refusal:
+        experiment.unit_of(plan(1, unit=unit), "r-1", has, given)
+    assert said in str(refusal.value)
+
+
+# ---------------------------------------------------------------- prices
+
+DAY = datetime(2024, 10, 1, tzinfo=UTC)
+stated = PriceStated(usage="input_tokens", amount=2.5, since=DAY)
+
+
+def a_price() -> Specification:
+    """The price's decider."""
+    return Specification(price.initial, price.fold, price.decide)
+
+
+def test_a_price_is_stated_once_and_can_be_put_right():
+    """The same again is no news; another amount for the day is, and the first one after it, too."""
+    a_price().when(stated).then(stated)
+    a_price().given(stated).when(stated).then()
+    other = msgspec.structs.replace(stated, amount=3.0)
+    a_price().given(stated).when(other).then(other)
+    a_price().given(stated, other).when(stated).then(stated)
+    later = msgspec.structs.replace(stated, since=datetime(2025, 1, 1, tzinfo=UTC))
+    a_price().given(stated, later).when(stated).then()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("usage", ""),
+        ("amount", -1.0),
+        ("amount", float("inf")),
+        ("since", DAY.replace(tzinfo=None)),
+        ("currency", "usd"),
+        ("currency", "DOLLAR"),
+        ("source", "\ud800"),
+    ],
+)
+def test_what_is_no_price_is_refused(field, value):
+    """An amount that is no amount, a day without a zone, a currency that is none."""
+    wrong = msgspec.structs.replace(stated, **{field: value})
+    with pytest.raises((BadValue, BadName)) as refusal:
+        price.decide(price.initial(), wrong)
+    assert {"amount": "price of"}.get(field, field) in str(refusal.value)

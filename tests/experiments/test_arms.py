@@ -1,0 +1,237 @@
+"""A run's arm: chosen by hash or by the caller, on record before anything is done, and kept."""
+
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.bus.codec import revive
+from hansard.domain.experiment import arm_of
+from hansard.domain.ids import Life
+from hansard.domain.run import RunAssigned
+from tests.agents.twins import Lab, twins
+
+ARMS = [
+    "plain",
+    {"name": "bold", "prompt": "greeting@4", "model": "m-1", "parameters": {"t": 0.5, "n": (1, 2)}},
+]
+PLAIN = hansard.Arm("plain")
+BOLD = hansard.Arm("bold", "greeting@4", "m-1", {"t": 0.5, "n": (1, 2)})
+BY_NAME = {"plain": PLAIN, "bold": BOLD}
+
+
+def plan(**fields):
+    """A plan of two arms."""
+    return hansard.plan(arms=ARMS, metrics=["reward"], **fields)
+
+
+async def assigned(record, run):
+    """What the newest assignment of a run says, from its own life."""
+    view = await record.state(run)
+    return view.life.assigned
+
+
+@twins
+async def test_a_run_has_the_arm_of_its_unit(lab: Lab):
+    """Task after task the session has the arm that the hash gives, with its parameters as they
+    were given; both arms come; the same task has the same arm.
+    """
+    made = plan()
+    async with lab.connect() as record:
+        await record.register("greeting", made)
+        seen: dict[str, hansard.Arm] = {}
+        for task in [f"t-{n}" for n in range(12)] * 2:
+            async with record.run(experiment="greeting", task=task, trial=len(seen)) as session:
+                arm = session.arm
+            wanted = arm_of("greeting", made, task).name
+            assert arm == BY_NAME[wanted]
+            assert seen.setdefault(task, arm) == arm
+            told = await assigned(record, session.run)
+            assert (told.experiment, told.arm, told.task, told.unit, told.chosen) == (
+                "greeting",
+                wanted,
+                task,
+                task,
+                "hash",
+            )
+    assert {arm.name for arm in seen.values()} == {"plain", "bold"}
+
+
+@twins
+async def test_the_assignment_is_in_the_commit_that_begins_the_run(lab: Lab):
+    """One commit of the life, in one transaction with the agent's first: on record before any
+    exposure.
+    """
+    async with lab.connect() as record:
+        await record.register("greeting", plan())
+        async with record.run(experiment="greeting", task="t", trial=2) as session:
+            first, second = await record.commits(session.run)
+    assert [event.type for event in first.commit.events] == [
+        "run.started.v1",
+        "run.assigned.v1",
+        "run.agent_joined.v1",
+    ]
+    assert first.stream == Life(session.run)
+    assert first.commit.tx is not None
+    assert second.commit.tx is not None
+    assert first.commit.tx.id == second.commit.tx.id
+    event = revive(first.commit.events[1])
+    assert isinstance(event, RunAssigned)
+    assert event.trial == 2
+
+
+@pytest.mark.parametrize("unit", ["run", "conversation", "customer"])
+def test_a_unit_other_than_the_task(lab: Lab, unit):
+    """The run's id, its conversation, or what the caller names under `unit=`."""
+
+    async def scenario():
+        made = plan(unit=unit)
+        async with lab.connect() as record:
+            await record.register("greeting", made)
+            given = {"conversation": {"conversation": "talk"}, "customer": {"unit": "ada"}}
+            async with record.run(experiment="greeting", **given.get(unit, {})) as session:
+                pass
+            value = {"run": session.run, "conversation": "talk", "customer": "ada"}[unit]
+            told = await assigned(record, session.run)
+            assert (told.unit, told.arm) == (value, arm_of("greeting", made, value).name)
+
+    lab.play(scenario())
+
+
+@twins
+async def test_the_caller_may_choose_the_arm(lab: Lab):
+    """Of a registered plan one of its arms, of any other experiment any; it is on record as the
+    caller's choice. Without a plan only the arm's name is known.
+    """
+    async with lab.connect() as record:
+        await record.register("greeting", plan())
+        for arm in ("plain", "bold"):
+            async with record.run(experiment="greeting", task="t", arm=arm) as session:
+                assert session.arm == BY_NAME[arm]
+            told = await assigned(record, session.run)
+            assert (told.arm, told.chosen, told.unit) == (arm, "caller", "")
+        async with record.run(experiment="else", arm="any") as session:
+            assert session.arm == hansard.Arm("any")
+        async with record.run(task="t", trial=0) as session:  # of no experiment
+            assert session.arm is None
+        told = await assigned(record, session.run)
+        assert told == RunAssigned(task="t", trial=0)
+        async with record.run() as session:
+            assert session.arm is None
+        assert await assigned(record, session.run) is None
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"experiment": "nope", "task": "t"}, "is not registered"),
+    ({"experiment": "greeting", "arm": "short"}, "has no arm 'short': it has ['plain', 'bold']"),
+    ({"experiment": "greeting"}, "give task="),
+    ({"experiment": "greeting", "task": "t", "unit": "u"}, "leave out unit="),
+    ({"experiment": "stopped", "task": "t"}, "is stopped (enough)"),
+    ({"experiment": "stopped", "arm": "plain"}, "is stopped (enough)"),
+    ({"arm": "plain"}, "give experiment="),
+    ({"unit": "u"}, "give experiment="),
+    ({"experiment": ""}, "experiment name ''"),
+    ({"task": "a\nb"}, "task name"),
+    ({"task": 13}, "task name 13"),
+    ({"trial": True}, "trial: True"),
+    ({"trial": "1"}, "trial: '1'"),
+    ({"trial": 2**53}, "trial: 9007199254740992"),
+]
+
+
+@twins
+async def test_what_cannot_be_assigned_is_refused_before_anything_is_written(lab: Lab):
+    """With the fact, the value and the remedy; no run is on record."""
+    async with lab.connect() as record:
+        await record.register("greeting", plan())
+        await record.register("stopped", plan())
+        assert await record.stop("stopped", because="enough")
+        for options, said in REFUSED:
+            with pytest.raises((hansard.Refused, hansard.BadName, hansard.BadValue)) as refusal:
+                async with record.run(**options):
+                    pass
+            assert said in str(refusal.value), options
+        assert await record.runs() == []
+
+
+@twins
+async def test_whoever_resumes_or_joins_has_the_run_s_arm(lab: Lab):
+    """Also after the experiment was stopped, and in every mode; what is not said is not asked."""
+    async with lab.connect() as record:
+        await record.register("greeting", plan())
+        options: dict[str, Any] = {"experiment": "greeting", "task": "t-2", "trial": 1}
+        async with record.run(**options) as session:
+            run, arm = session.run, session.arm
+        await record.stop("greeting")
+        for more in (
+            {},
+            options,
+            {"arm": arm.name},
+            {"unit": "t-2"},
+            {"agent": "bob", "role": "reader"},
+        ):
+            async with record.run(None, run=run, **more) as session:
+                assert session.arm == arm
+    async with lab.connect() as record:
+        for mode in ("strict", "offline", "resume"):
+            async with record.run(None, run=run, mode=mode) as session:
+                assert session.arm == arm
+        assert (await record.tags(run, None)).count("run.assigned.v1") == 1
+
+
+@twins
+async def test_another_place_for_a_run_that_has_begun_is_refused(lab: Lab):
+    """Another arm, task, trial or experiment, or any for a run that began without: in each mode."""
+    async with lab.connect() as record:
+        await record.register("greeting", plan())
+        async with record.run(experiment="greeting", task="t", trial=1, arm="plain") as session:
+            run = session.run
+        async with record.run() as session:
+            bare = session.run
+        for which, more, said in (
+            (run, {"experiment": "greeting", "arm": "bold"}, "has 'plain' as its arm, not 'bold'"),
+            (run, {"task": "u"}, "has 't' as its task, not 'u'"),
+            (run, {"trial": 2}, "has 1 as its trial, not 2"),
+            (run, {"experiment": "else"}, "has 'greeting' as its experiment"),
+            (run, {"experiment": "greeting", "unit": "x"}, "has none as its unit"),
+            (bare, {"experiment": "greeting", "task": "t"}, "has none as its experiment"),
+        ):
+            for mode in (None, "strict"):
+                before = await record.commits(which)
+                with pytest.raises(hansard.Refused) as refusal:
+                    async with record.run(None, run=which, mode=mode, **more):
+                        pass
+                assert said in str(refusal.value)
+                assert await record.commits(which) == before
+
+
+@twins
+async def test_a_fork_inherits_the_arm(lab: Lab):
+    """And a fork of it; the fork has no assignment of its own, and takes no other one."""
+    async with lab.connect() as record:
+        await record.register("greeting", plan())
+        async with record.run(experiment="greeting", task="t-2") as session:
+            run, arm = session.run, session.arm
+        child = await record.fork(run)
+        grandchild = await record.fork(child)
+        for fork in (child, grandchild):
+            async with record.run(None, run=fork, task="t-2") as session:
+                assert session.arm == arm
+            assert "run.assigned.v1" not in await record.tags(fork, None)
+            with pytest.raises(hansard.Refused, match="its arm"):
+                async with record.run(None, run=fork, experiment="greeting", arm="other"):
+                    pass
+
+
+@twins
+async def test_a_plan_that_came_later_does_not_change_what_a_run_saw(lab: Lab):
+    """A run that began without a plan has its arm's name alone for ever: replay shows the same."""
+    async with lab.connect() as record:
+        async with record.run(experiment="greeting", arm="bold") as session:
+            assert session.arm == hansard.Arm("bold")
+        await record.register("greeting", plan())
+        for mode in ("strict", "resume"):
+            async with record.run(None, run=session.run, mode=mode) as again:
+                assert again.arm == hansard.Arm("bold")
+        async with record.run(experiment="greeting", arm="bold") as session:
+            assert session.arm == BOLD

@@ -1,0 +1,257 @@
+"""`hansard experiment`, `hansard run score`, `hansard price`."""
+
+import json
+
+import pytest
+
+import hansard
+from hansard.commands.experiment import from_file
+from hansard.domain.experiment import arm_of, differences
+from tests.test_docs import ROOT, blocks
+
+PLAN = """
+name = "greeting"
+question = "Does a bold greeting solve more?"
+metrics = ["reward", {name = "cost", better = "lower", smallest = 0.05}]
+cluster = "site"
+planned = 60
+trials = 2
+
+[[arms]]
+name = "plain"
+
+[[arms]]
+name = "bold"
+weight = 3
+prompt = "greeting@4"
+model = "m-1"
+parameters = {temperature = 0.5, day = 2026-01-01}
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A plan's file."""
+    path = tmp_path / "greeting.toml"
+    path.write_text(PLAN)
+    return path
+
+
+def chats(path, *records):
+    """A file of recorded runs that say nothing but how they came out."""
+    lines = [json.dumps({"messages": [], "experiment": "greeting"} | each) for each in records]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_register_stop_and_assign(call, file, record):
+    """In a workspace that nobody has made; again is no news; an arm is told without a record."""
+    made = call("experiment", "register", file, "--json")
+    assert made.lines == [{"experiment": "greeting", "registered": True}]
+    again = call("experiment", "register", file)
+    assert (again.code, again.err) == (0, "")
+    assert "is registered already, with this plan" in again.out
+    plan = record.experiment("greeting").plan
+    head = record._portal.run(record.workspace.log.head())
+    found = [call("experiment", "assign", "greeting", f"t-{n}").out.strip() for n in range(6)]
+    assert found == [arm_of("greeting", plan, f"t-{n}").name for n in range(6)]
+    told = call("experiment", "assign", "greeting", "t-0", "--json").lines
+    arm = found[0]
+    assert told == [{"experiment": "greeting", "unit": "t-0", "unit_is": "task", "arm": arm}]
+    assert record._portal.run(record.workspace.log.head()) == head
+    assert "is stopped" in call("experiment", "stop", "greeting", "--because", "enough").out
+    assert call("experiment", "stop", "greeting", "--json").lines[0]["stopped"] is False
+    assert "is stopped" in call("experiment", "assign", "greeting", "t-0").err
+    for arguments in (["assign", "nope", "u"], ["show", "nope"], ["stop", "nope"]):
+        refused = call("experiment", *arguments)
+        assert (refused.code, refused.out) == (2, "")
+        assert "nope" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (PLAN.replace("planned", "plannd"), "no field 'plannd'"),
+        (PLAN.replace("weight", "wieght"), "no field 'wieght'"),
+        (PLAN.replace('name = "greeting"\n', "", 1), "it has no name"),
+        (PLAN.replace("planned = 60", "planned = many"), "it is no TOML"),
+        (PLAN.replace("planned = 60", "planned = 6.5"), "$.planned"),
+        (PLAN + "parameters = {}", "it is no TOML"),
+        ("", "it has no name"),
+        ('name = "x"', "arms: None; give a list"),
+        (PLAN.replace('name = "greeting"', "name = 3", 1), "name 3 is not valid"),
+    ],
+)
+def test_a_file_that_is_no_plan_is_refused_in_one_line(call, file, text, said):
+    """With the field and the known ones; nothing is registered."""
+    file.write_text(text)
+    refused = call("experiment", "register", file)
+    assert (refused.code, refused.out) == (2, "")
+    assert said in refused.err
+    assert refused.err.count("\n") == 1
+
+
+def test_a_file_that_is_not_there_or_another_plan_is_refused(call, file, tmp_path):
+    """The difference is shown."""
+    assert call("experiment", "register", tmp_path / "none.toml").code == 2
+    assert call("experiment", "register", file).code == 0
+    file.write_text(PLAN.replace("planned = 60", "planned = 80"))
+    refused = call("experiment", "register", file)
+    assert refused.code == 2
+    assert "planned 60, not 80" in refused.err
+
+
+def test_list_and_show_say_how_an_experiment_stands(call, file, record):
+    """Plan, standing, runs by arm, judged metrics: for people and as lines of JSON."""
+    assert call("experiment", "register", file).code == 0
+    assert call("experiment", "list").out.splitlines()[1].split()[0] == "greeting"
+    arms = []
+    for n in range(3):
+        with record.run("w", experiment="greeting", task=f"t-{n}", trial=0) as session:
+            assert session.arm is not None
+            arms.append(session.arm.name)
+        record.score(session.run, by="ada", reward=1)
+    with (
+        pytest.raises(ZeroDivisionError),
+        record.run("w", experiment="greeting", task="t-0", trial=1),
+    ):
+        raise ZeroDivisionError
+    child = record.fork(record.runs()[0][0])
+    arms.append(arms[0])
+    about, *rest = call("experiment", "show", "greeting", "--json").lines
+    head = record._portal.run(record.workspace.log.head())
+    expected = {
+        "question": "Does a bold greeting solve more?",
+        "standing": "registered before the data",
+        "unit": "task",
+        "cluster": "site",
+        "alpha": 0.05,
+        "planned": 60,
+        "trials": 2,
+        "runs": 4,
+        "registered_by": "person",
+        "registered_position": 1,
+        "position": head,
+        "stopped_at": None,
+    }
+    assert {name: about[name] for name in expected} == expected
+    assert about["registered_at"].endswith("Z")
+    by_arm = {line["arm"]: line for line in rest if line["kind"] == "arm"}
+    assert {name: line["runs"] for name, line in by_arm.items()} == {
+        name: arms.count(name) for name in ("plain", "bold")
+    }
+    assert sum(line["failed"] for line in by_arm.values()) == 1
+    assert sum(line["completed"] for line in by_arm.values()) == 3
+    assert (by_arm["bold"]["share"], by_arm["bold"]["prompt"]) == (0.75, "greeting@4")
+    assert by_arm["bold"]["parameters"] == {"temperature": 0.5, "day": {"$date": "2026-01-01"}}
+    metrics = {line["metric"]: line for line in rest if line["kind"] == "metric"}
+    assert metrics["reward"]["judged_runs"] == 3
+    assert (metrics["cost"]["judged_runs"], metrics["cost"]["smallest"]) == (0, 0.05)
+    call("experiment", "stop", "greeting", "--because", "enough")
+    shown = call("experiment", "show", "greeting")
+    assert (shown.code, shown.err) == (0, "")
+    for text in ("registered before the data", "60 tasks, 2 trials", "75%", "(enough)", "site"):
+        assert text in shown.out
+    listed = call("experiment", "list", "--json").lines
+    assert [(line["experiment"], line["stopped"], line["runs"]) for line in listed] == [
+        ("greeting", True, 4)
+    ]
+    assert listed[0]["arms"] == ["plain", "bold"]
+    assert child in {run for run, _ in record.runs()}  # a fork is no trial of its own
+
+
+def test_imported_runs_form_an_experiment(call, file, tmp_path):
+    """Without a plan, and with one that came after them: it is exploratory, and says why. What is
+    imported under a registered plan that its times precede is so, too.
+    """
+    done = chats(
+        tmp_path / "before.jsonl",
+        {"run": 1, "arm": "plain", "task": "a", "trial": 0, "outcome": {"reward": 1}},
+        {"run": 2, "arm": "bold", "task": "a", "trial": 0, "outcome": {"reward": 0}},
+        {"run": 3, "arm": "other", "task": "b", "trial": 0},
+    )
+    assert call("import", "chat-jsonl", done).code == 0
+    [listed] = call("experiment", "list", "--json").lines
+    assert (listed["registered"], listed["runs"]) == (False, 3)
+    assert sorted(listed["arms"]) == ["bold", "other", "plain"]
+    about, *_ = call("experiment", "show", "greeting", "--json").lines
+    assert about["standing"].startswith("exploratory: no plan")
+    assert "exploratory" in call("experiment", "show", "greeting").out
+    assert call("experiment", "register", file).code == 0
+    about, *rest = call("experiment", "show", "greeting", "--json").lines
+    assert about["standing"].startswith("exploratory: its first run was recorded before")
+    assert (about["runs"], about["registered"]) == (3, True)
+    assert {line["arm"]: line["runs"] for line in rest if line["kind"] == "arm"} == {
+        "plain": 1,
+        "bold": 1,
+        "other": 1,
+    }
+
+
+def test_a_plan_that_says_it_is_exploratory_is(call, file):
+    """Whoever has seen the data elsewhere says so."""
+    file.write_text("exploratory = true\n" + PLAN)
+    assert call("experiment", "register", file).code == 0
+    about, *_ = call("experiment", "show", "greeting", "--json").lines
+    assert about["standing"] == "exploratory: as its plan says"
+
+
+def test_a_run_is_scored_by_hand(call, record):
+    """By a prefix of its id or `last`; the same again is no news; what is no number is refused."""
+    with record.run("w") as session:
+        pass
+    given = ("run", "score", "last", "reward=1", "cost=-2.5e-1", "--by", "ada", "--because", "so")
+    [told] = call(*given, "--json").lines
+    assert told == {
+        "run": session.run,
+        "by": "ada",
+        "metrics": {"reward": 1.0, "cost": -0.25},
+        "recorded": True,
+    }
+    assert "has just these scores already by ada" in call(*given).out
+    [judged] = record.state(session.run).life.judged
+    assert (judged.by, judged.because, judged.metrics) == ("ada", "so", told["metrics"])
+    for wrong in ("reward", "reward=", "=1", "reward=one", "reward=nan", "reward=inf"):
+        refused = call("run", "score", session.run, wrong)
+        assert (refused.code, refused.out) == (2, ""), wrong
+    assert "'reward' is given twice" in call("run", "score", "last", "reward=1", "reward=2").err
+    assert call("run", "score", "last").code == 2
+    assert len(record.state(session.run).life.judged) == 1
+
+
+def test_prices_are_stated_and_listed(call, record):
+    """Per million, from a day on; of several statements for one day the newest is listed."""
+    assert isinstance(record, hansard.Record)
+    since = ("--since", "2024-10-01T02:00:00+02:00", "--source", "price list")
+    given = ("price", "state", "gpt", "input_tokens=2.5", "output_tokens=10", *since)
+    [told] = call(*given, "--json").lines
+    assert told["stated"] is True
+    assert "so already" in call(*given).out
+    call("price", "state", "gpt", "output_tokens=12", *since, "--by", "ada")
+    call("price", "state", "other", "input_tokens=1", *since, "--currency", "EUR")
+    lines = call("price", "list", "gpt", "--json").lines
+    assert [(line["usage"], line["amount"], line["stated_by"]) for line in lines] == [
+        ("input_tokens", 2.5, "person"),
+        ("output_tokens", 12.0, "ada"),
+    ]
+    assert {line["since"] for line in lines} == {"2024-10-01T00:00:00Z"}
+    shown = call("price", "list")
+    assert shown.code == 0
+    assert [line.split()[0] for line in shown.out.splitlines()[1:]] == ["gpt", "gpt", "other"]
+    for wrong in (["--since", "2024-10-01"], ["--since", "soon"], [*since, "--currency", "euro"]):
+        refused = call("price", "state", "gpt", "input_tokens=1", *wrong)
+        assert (refused.code, refused.out) == (2, ""), wrong
+    assert len(call("price", "list", "--json").lines) == 3
+
+
+def test_the_file_of_the_documentation_is_the_plan_of_its_code(tmp_path):
+    """The page says that both are the same plan."""
+    page = (ROOT / "docs" / "experiments.md").read_text()
+    [text] = [block.text for block in blocks(page) if block.language == "toml"]
+    path = tmp_path / "greeting.toml"
+    path.write_text(text)
+    name, plan = from_file(path)
+    assert name == "greeting"
+    code = next(block.text for block in blocks(page) if block.language == "python")
+    call = code[code.index("hansard.plan(") : code.index("record.register")].strip()
+    assert not differences(plan, eval(call, {"hansard": hansard}))  # noqa: S307 -- our own page

@@ -1,0 +1,179 @@
+"""What came of runs: numbers by people, code and evaluators, beside the run's own life."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.bus.codec import revive_all
+from hansard.domain.ids import Lasting
+from hansard.domain.price import PriceStated
+from tests.agents.twins import Lab, twins
+
+
+async def a_run(record, *said):
+    """A run with messages."""
+    async with record.run() as session:
+        for text in said:
+            await session.message("user", text)
+        return session.run
+
+
+@twins
+async def test_a_score_is_on_record_once(lab: Lab):
+    """Equal content by the same judge changes nothing; another value, judge or reason does; and
+    what was said before counts again when it is said again.
+    """
+    async with lab.connect() as record:
+        run = await a_run(record)
+        assert await record.score(run, by="grader@2", reward=1, cost=0.25) is True
+        assert await record.score(run, by="grader@2", reward=True, cost=0.25) is False
+        assert await record.score(run, by="ada", reward=0) is True
+        assert await record.score(run, by="grader@2", cost=0.25, reward=1.0) is False
+        assert await record.score(run, by="grader@2", reward=0, because="looked again") is True
+        assert await record.score(run, by="grader@2", reward=1, cost=0.25) is True
+        life = (await record.state(run)).life
+        assert [(each.by, each.metrics, each.because) for each in life.judged] == [
+            ("grader@2", {"reward": 1.0, "cost": 0.25}, ""),
+            ("ada", {"reward": 0.0}, ""),
+            ("grader@2", {"reward": 0.0}, "looked again"),
+            ("grader@2", {"reward": 1.0, "cost": 0.25}, ""),
+        ]
+        assert life.scores == {"reward": 1.0, "cost": 0.25}
+        assert life.status == "completed"
+
+
+@twins
+async def test_a_run_is_scored_while_it_works(lab: Lab):
+    """By its own code, inside its block: scores do not disturb the session."""
+    async with lab.connect() as record:
+        async with record.run() as session:
+            await session.message("user", "hi")
+            await record.score(session.run, by="code", reward=1)
+            await session.message("user", "again")
+        view = await record.state(session.run)
+        assert (view.life.scores, view.life.status) == ({"reward": 1.0}, "completed")
+
+
+@twins
+async def test_what_is_no_score_is_refused(lab: Lab):
+    """Numbers that are not finite, texts, nothing at all, a judge without a name, no such run."""
+    async with lab.connect(redact={"key": "s3cret"}) as record:
+        run = await a_run(record)
+        before = await record.commits(run)
+        for metrics in (
+            {"reward": float("nan")},
+            {"reward": float("inf")},
+            {"reward": 10**400},
+            {"reward": "1"},
+            {"reward": None},
+            {"a\nb": 1},
+            {"": 1},
+            {},
+            {f"m{n}": 1 for n in range(1_001)},
+        ):
+            with pytest.raises((hansard.BadValue, hansard.BadName)):
+                await record.score(run, by="ada", **metrics)
+        with pytest.raises(hansard.BadName):
+            await record.score(run, by="", reward=1)
+        with pytest.raises(hansard.BadValue):
+            await record.score(run, by="ada", because=1, reward=1)
+        with pytest.raises(hansard.NotFound):
+            await record.score("nowhere", by="ada", reward=1)
+        assert await record.commits(run) == before
+        await record.score(run, by="ada", because="s3cret", reward=1)
+        assert "s3cret" not in (await record.state(run)).life.judged[0].because
+
+
+@twins
+async def test_an_evaluator_judges_runs(lab: Lab):
+    """It is given each run's view and says metrics and why; what it raises, or returns wrongly,
+    is told and recorded nowhere; the others go on; who was judged is skipped, unless again.
+    """
+    async with lab.connect() as record:
+        runs = [await a_run(record, *"x" * n) for n in range(4)]
+        asked = []
+
+        def judge(view):
+            count = len(view.agent("ada").messages)
+            asked.append(view.run)
+            if count == 1:
+                message = "no idea"
+                raise KeyError(message)
+            return {"messages": count, "because": "counted"} if count < 3 else {"messages": "3"}
+
+        made = await record.evaluate([*runs, runs[0]], judge, by="counter@1")
+        assert asked == runs
+        assert (made.scored, made.skipped) == ([runs[0], runs[2]], [])
+        assert {run: type(error) for run, error in made.failed.items()} == {
+            runs[1]: KeyError,
+            runs[3]: hansard.BadValue,
+        }
+        judged = [(await record.state(run)).life.judged for run in runs]
+        assert [len(each) for each in judged] == [1, 0, 1, 0]
+        told = judged[2][0]
+        assert (told.by, told.metrics, told.because) == ("counter@1", {"messages": 2.0}, "counted")
+
+        made = await record.evaluate(runs, lambda _: {"messages": 9}, by="counter@1")
+        assert (made.scored, made.skipped) == ([runs[1], runs[3]], [runs[0], runs[2]])
+        made = await record.evaluate(runs, lambda _: {"messages": 9}, by="counter@1", again=True)
+        assert made.scored == runs
+        views = [await record.state(run) for run in runs]
+        assert [view.life.scores for view in views] == [{"messages": 9.0}] * 4
+        assert [len(view.life.judged) for view in views] == [2, 1, 2, 1]
+        wrong: list[Any] = [None, 1, {}, [("reward", 1)]]
+        for returned in wrong:
+            made = await record.evaluate(runs[:1], lambda _, told=returned: told, by="other")
+            assert isinstance(made.failed[runs[0]], hansard.BadValue), returned
+        with pytest.raises(hansard.NotFound):
+            await record.evaluate(["nowhere"], judge, by="counter@1")
+
+
+@twins
+async def test_an_evaluator_may_be_a_coroutine_function(lab: Lab):
+    """With the async client; the sync one says what to do."""
+
+    async def judge(view):
+        return {"agents": len(view.agents)}
+
+    async with lab.connect() as record:
+        run = await a_run(record)
+        if lab.is_async:
+            made = await record.evaluate([run], judge, by="judge")
+            assert made.scored == [run]
+        else:
+            with pytest.raises(hansard.BadValue, match="async client"):
+                await record.evaluate([run], judge, by="judge")
+
+
+@twins
+async def test_prices_are_stated_by_day(lab: Lab):
+    """All of a statement in one commit; what stands already is not stated again."""
+    day = datetime(2024, 10, 1, tzinfo=UTC)
+    async with lab.connect() as record:
+        for amounts, is_new in (
+            ({"input_tokens": 2.5, "output_tokens": 10}, True),
+            ({"input_tokens": 2.5, "output_tokens": 10.0}, False),
+            ({"input_tokens": 2.5, "output_tokens": 12}, True),
+        ):
+            assert await record.price("gpt", since=day, source="list", **amounts) is is_new
+        zone = timezone(timedelta(hours=2))
+        same = datetime(2024, 10, 1, 2, tzinfo=zone)
+        assert not await record.price("gpt", since=same, source="list", input_tokens=2.5)
+        stored = await record.io(record.raw.workspace.log.read(Lasting("price", "gpt")))
+        events = [
+            [e.usage for e in revive_all([item.commit]) if isinstance(e, PriceStated)]
+            for item in stored
+        ]
+        assert events == [["input_tokens", "output_tokens"], ["output_tokens"]]
+        refused: list[tuple[Any, dict[str, Any]]] = [
+            (datetime(2024, 10, 1), {"input_tokens": 1}),  # noqa: DTZ001 -- what is refused
+            ("2024-10-01", {"input_tokens": 1}),
+            (day, {"input_tokens": "1"}),
+            (day, {"input_tokens": 10**400}),
+            (day, {}),
+        ]
+        for since, given in refused:
+            with pytest.raises(hansard.BadValue):
+                await record.price("gpt", since=since, **given)

@@ -1,0 +1,196 @@
+"""A plan stands before the data: how it is said, registered, raced for and stopped."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.agents.experiments import parameters_of
+from hansard.bus.codec import revive_all
+from hansard.bus.log import Append, Stored
+from hansard.domain.ids import Lasting
+from tests.agents.twins import Lab, twins
+from tests.faults._held import HeldLog
+
+
+def plan(**fields):
+    """A plan of two arms."""
+    return hansard.plan(**{"arms": ["plain", "bold"], "metrics": ["reward"], **fields})
+
+
+async def on_record(record, name):
+    """The tags of an experiment's events, with who wrote each commit."""
+    stored = await record.io(record.raw.workspace.log.read(Lasting("experiment", name)))
+    return [
+        (event.tag, item.commit.actor.agent)
+        for item in stored
+        for event in revive_all([item.commit])
+    ]
+
+
+@twins
+async def test_the_same_plan_again_changes_nothing(lab: Lab):
+    """However it is spelled; another plan is refused with the difference; stopping is once, too."""
+    async with lab.connect() as record:
+        assert (await record.experiment("greeting")).plan is None
+        named: dict[str, Any] = {"name": "bold", "parameters": {"a": 1, "b": 0.5}}
+        assert await record.register("greeting", plan(arms=["plain", named]), by="ada") is True
+        named = {"parameters": {"b": 0.5, "a": 1.0}, "name": "bold", "weight": 1}
+        assert await record.register("greeting", plan(arms=["plain", named])) is False
+        with pytest.raises(hansard.Refused) as refusal:
+            await record.register("greeting", plan(arms=["plain", "bold"], alpha=0.01))
+        assert "experiment 'greeting'" in str(refusal.value)
+        assert """parameters of arm 'bold' {"a":1,"b":0.5}, not null""" in str(refusal.value)
+        assert "alpha 0.05, not 0.01" in str(refusal.value)
+        with pytest.raises(hansard.Refused, match="register it first"):
+            await record.stop("else")
+        assert await record.stop("greeting", because="enough", by="bob") is True
+        assert await record.stop("greeting", because="again") is False
+        found = await record.experiment("greeting")
+        assert (found.version, found.stopped.because) == (2, "enough")
+        assert await on_record(record, "greeting") == [
+            ("experiment.registered.v1", "ada"),
+            ("experiment.stopped.v1", "bob"),
+        ]
+        with pytest.raises(hansard.BadName):
+            await record.register("a\nb", plan())
+
+
+@twins
+async def test_a_secret_in_a_plan_is_not_recorded(lab: Lab):
+    """In its question, its prompts and its parameters; the plan with it is still the same plan."""
+    arms = [{"name": "a", "prompt": "use s3cret", "parameters": {"key": "s3cret", "t": 1}}]
+    made = plan(arms=arms, question="is s3cret it?")
+    async with lab.connect(redact={"key": "s3cret"}) as record:
+        assert await record.register("greeting", made)
+        assert not await record.register("greeting", made)
+        await record.stop("greeting", because="s3cret is out")
+        stored = await record.io(record.raw.workspace.log.read(Lasting("experiment", "greeting")))
+        assert not any(b"s3cret" in item.body for item in stored)
+        found = await record.experiment("greeting")
+        assert parameters_of(found.plan.arms[0]) == {"key": hansard.Secret("key"), "t": 1}
+
+
+def test_a_plan_says_what_it_is_given():
+    """Names stand for tables; values keep what they are; what is left out has its default."""
+    made = plan(
+        arms=["a", {"name": "b", "weight": 2, "parameters": {"x": (1, 2), "at": b"\0"}}],
+        metrics=["m", {"name": "cost", "better": "lower", "smallest": 1}],
+        planned=60,
+    )
+    assert [arm.weight for arm in made.arms] == [1.0, 2.0]
+    assert parameters_of(made.arms[1]) == {"x": (1, 2), "at": b"\0"}
+    assert parameters_of(made.arms[0]) == {}
+    assert [(metric.better, metric.smallest) for metric in made.metrics] == [
+        ("higher", None),
+        ("lower", 1.0),
+    ]
+    assert (made.planned, made.alpha, made.unit) == (60, 0.05, "task")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"alhpa": 0.01}, "the plan: it has no field 'alhpa'; its fields are: arms, metrics"),
+        ({"arms": [{"nmae": "a"}]}, "an arm: it has no field 'nmae'; its fields are: name, weight"),
+        ({"metrics": [{"name": "m", "worse": 1}]}, "a metric: it has no field 'worse'"),
+        ({"arms": [{"weight": 1}]}, "missing required field `name`"),
+        ({"arms": "ab"}, "arms: 'ab'; give a list"),
+        ({"arms": None}, "arms: None; give a list"),
+        ({"arms": [3]}, "an arm: 3; give its name"),
+        ({"metrics": [{"name": "m", "better": "more"}]}, "better is higher or lower"),
+        ({"alpha": "0.05"}, "Expected `float`, got `str` - at `$.alpha`"),
+        ({"planned": 1.5}, "$.planned"),
+        ({"exploratory": 1}, "$.exploratory"),
+        ({"arms": [{"name": "a", "parameters": {"f": print}}]}, "parameters"),
+        ({"arms": [{"name": "a", "parameters": [1]}]}, "give them by name"),
+        ({"trials": 0}, "trials: 0"),
+    ],
+)
+def test_what_is_no_plan_names_its_field(fields, said):
+    """An unknown field is told with the known ones, a wrong value with its place."""
+    with pytest.raises(hansard.BadValue) as refusal:
+        plan(**fields)
+    assert said in str(refusal.value)
+
+
+# ---------------------------------------------------------------- races
+
+
+class HeldAll(HeldLog):
+    """As `HeldLog`, for the first transaction over several streams."""
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
+        """The real append, later."""
+        if not self.release.is_set():
+            self.reached.set()
+            await self.release.wait()
+        return await self._log.append_all(appends)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_who_registers_second_sees_who_was_first(data_dir, workspace, same):
+    """Both have read that nothing is registered; the one whose commit comes later finds the same
+    plan, or is refused with the difference.
+    """
+
+    async def race():
+        async with (
+            hansard.connect_async(workspace, data_dir=data_dir) as late,
+            hansard.connect_async(workspace, data_dir=data_dir) as early,
+        ):
+            held = HeldLog(late.workspace.log, "experiment.registered.v1")
+            late.workspace.log = held
+            other = plan() if same else plan(alpha=0.01)
+            task = asyncio.create_task(late.register("greeting", other))
+            await asyncio.wait_for(held.reached.wait(), 10)
+            assert await early.register("greeting", plan())
+            held.release.set()
+            if same:
+                assert await task is False
+            else:
+                with pytest.raises(hansard.Refused, match=r"alpha 0\.05, not 0\.01"):
+                    await task
+            assert (await early.experiment("greeting")).version == 1
+
+    asyncio.run(race())
+
+
+@pytest.mark.parametrize("registered", [True, False])
+def test_no_run_gets_an_arm_of_what_changed_meanwhile(data_dir, workspace, registered):
+    """An experiment that is stopped, or registered, between the read and the run's first commit is
+    read again: a stopped one takes no run, and a run chosen by hand gets the registered arm.
+    """
+
+    async def race():
+        async with (
+            hansard.connect_async(workspace, data_dir=data_dir) as late,
+            hansard.connect_async(workspace, data_dir=data_dir) as early,
+        ):
+            if registered:
+                await early.register("greeting", plan())
+            held = HeldAll(late.workspace.log, "")
+            late.workspace.log = held
+
+            async def begin():
+                async with late.run("w", experiment="greeting", arm="bold") as session:
+                    return session.arm
+
+            task = asyncio.create_task(begin())
+            await asyncio.wait_for(held.reached.wait(), 10)
+            if registered:
+                await early.stop("greeting")
+            else:
+                arms = ["plain", {"name": "bold", "prompt": "p@2"}]
+                await early.register("greeting", plan(arms=arms))
+            held.release.set()
+            if registered:
+                with pytest.raises(hansard.Refused, match="stopped"):
+                    await task
+                assert await early.runs() == []
+            else:
+                assert await task == hansard.Arm("bold", "p@2")
+
+    asyncio.run(race())
