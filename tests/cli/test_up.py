@@ -16,6 +16,8 @@ import pytest
 
 import hansard
 from hansard.bus.server import peek
+from hansard.projections.place import Place
+from hansard.projections.store import Store
 from tests.cli.planting import publish_raw
 from tests.cli.support import environment
 
@@ -113,6 +115,29 @@ def test_up_joins_a_broker_that_runs_and_speaks_to_people_on_stderr(home: Path, 
     assert "agent/r/a@1  agent.session_began.v1" in told
     assert "\x1b" not in told
     assert not ended(info.server_pid)
+
+
+def test_up_projects_every_workspace(tmp_path: Path):
+    """One file each: of the one it is asked for, and of one that is begun meanwhile."""
+    home = tmp_path / "data"
+    with up(home, "--json", "--durability", "relaxed") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        a_run(home, "lab")
+        a_run(home, "other")
+        until = time.monotonic() + STOP_S
+        places = [Place.of(home, name) for name in ("lab", "other")]
+        heads = []
+        while time.monotonic() < until and heads != [4, 4]:
+            heads = [told.position if (told := each.standing()) else 0 for each in places]
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(STOP_S) == 0
+    assert heads == [4, 4]
+    for place in places:
+        store = Store(place.path, read_only=True)
+        assert store.all("SELECT count(*), any_value(status) FROM runs") == [(1, "completed")]
+        store.close()
 
 
 def test_up_works_with_an_outside_broker(home: Path, record):
