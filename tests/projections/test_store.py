@@ -37,10 +37,10 @@ def test_a_file_written_by_a_newer_version_is_refused(tmp_path: Path):
     path = tmp_path / "t.duckdb"
     Store(path).close()
     with duckdb.connect(path) as con:
-        con.execute("INSERT INTO migrations VALUES (7, 'later')")
-    with pytest.raises(Newer, match=r"schema 7, this version knows up to \d: upgrade") as newer:
+        con.execute("INSERT INTO migrations VALUES (99, 'later')")
+    with pytest.raises(Newer, match=r"schema 99, this version knows up to \d+: upgrade") as newer:
         Store(path)
-    assert (newer.value.found, newer.value.known) == (7, len(migrations()))
+    assert (newer.value.found, newer.value.known) == (99, len(migrations()))
     assert newer.value.path == path
 
 

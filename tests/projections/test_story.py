@@ -58,9 +58,11 @@ def test_every_run_is_what_its_fold_says(record: hansard.Record, told: Told, sto
 
 
 def test_the_story_has_one_of_everything(store: Store):
-    """No table of the story stands empty, but those that only imported runs fill."""
+    """No table of the story stands empty, but those of experiments and prices."""
     empty = [name for name in store.tables() if not store.all(f"SELECT count(*) FROM {name}")[0][0]]
-    assert empty == ["assignments", "outcomes", "problems"]
+    assert empty == [
+        "arms", "assignments", "experiments", "metrics", "outcomes", "prices", "problems",
+    ]  # fmt: skip
     statuses = store.all("SELECT DISTINCT status FROM steps ORDER BY 1")
     assert [status for (status,) in statuses] == [
         "blocked", "completed", "failed", "in_doubt", "not_done",

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import typer
 
 from hansard._version import __version__
-from hansard.cli import ask, compare, experiment, move
+from hansard.cli import ask, audit, compare, experiment, find, move
 from hansard.cli._common import PIPE_CLOSED, Given, Json, do, options
 from hansard.cli.look import conversation_app
 from hansard.cli.run import run_app
@@ -152,8 +152,10 @@ def runs(
 
 move.register(app)
 ask.register(app)
+audit.register(app)
 compare.register(app)
 experiment.register(app)
+find.register(app)
 app.add_typer(run_app)
 app.add_typer(conversation_app)
 

@@ -15,6 +15,9 @@ P_LEAST = 0.0001
 LARGE = 1_000
 """From it on, numbers are told without a fraction."""
 
+PATH_MAX = 8
+"""Tools that are named of a sequence."""
+
 LOST_UNITS_P = 0.001
 """Below this p-value of the sample-ratio check, something loses units of an arm."""
 
@@ -90,6 +93,7 @@ def blocks(report: Report) -> Iterator[Block]:
     yield from _beside(report.beside)
     yield from _accounts(report)
     yield from _regressions(report)
+    yield from _paths(report)
 
 
 def _judged(part: Part, by: str | None) -> Iterator[Block]:
@@ -291,3 +295,40 @@ def _regressions(report: Report) -> Iterator[Block]:
     names = ("metric", "arm", "task", ">baseline", ">arm", "run of the baseline", "run of the arm")
     yield Grid(names, rows)
     yield Words("What they did otherwise: hansard run diff RUN RUN")
+
+
+def _paths(report: Report) -> Iterator[Block]:
+    if not report.tools:
+        return
+    yield Heading("Which tools they chose")
+    rows = [
+        (
+            row["tool"],
+            row["arm"],
+            f"{row['calls']:,}",
+            f"{row['runs_with_it']:,} of {row['runs']:,}",
+            f"{row['errors']:,}",
+            number(row["success_with"]),
+            number(row["success_without"]),
+        )
+        for row in report.tools
+    ]
+    names = (">calls", ">runs with it", ">errors", ">success with it", ">without it")
+    yield Grid(("tool", "arm", *names), rows)
+    yield Words("What goes with success need not lead to it. The commonest paths:")
+    paths = [
+        (
+            row["arm"],
+            row["role"] or "",
+            f"{row['runs']:,}",
+            number(row["success_rate"]),
+            _path(row["sequence"]),
+        )
+        for row in report.sequences
+    ]
+    yield Grid(("arm", "role", ">runs", ">success", "tools"), paths)
+
+
+def _path(tools: list[str]) -> str:
+    shown = " > ".join(tools[:PATH_MAX]) or "(none)"
+    return f"{shown} > {len(tools) - PATH_MAX} more" if len(tools) > PATH_MAX else shown

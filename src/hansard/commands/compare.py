@@ -63,6 +63,8 @@ def _lines(made: Report) -> list[dict[str, Any]]:
     lines += [{"kind": "sample_ratio", **row} for row in made.ratio]
     lines += [{"kind": "accounting", **row} for row in made.accounts]
     lines += [{"kind": "regression", **row} for row in made.regressions]
+    lines += [{"kind": "tool", **row} for row in made.tools]
+    lines += [{"kind": "sequence", **row} for row in made.sequences]
     return lines
 
 

@@ -17,6 +17,9 @@ SUCCESS_FROM = {"reward", "resolved", "passed", "correct", "score"}
 REGRESSIONS_MAX = 10
 """Tasks that are shown of those that went worse; the macro `regressions` has them all."""
 
+SEQUENCES_MAX = 3
+"""The commonest sequences of tools that are shown of each arm, of all in the view `sequences`."""
+
 KNOWN_MAX = 20
 """Names that an error lists."""
 
@@ -72,6 +75,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ratio: list[dict[str, Any]]
     accounts: list[dict[str, Any]]
     regressions: list[dict[str, Any]]
+    tools: list[dict[str, Any]]
+    sequences: list[dict[str, Any]]
 
 
 class Unknown(CallerError):
@@ -114,6 +119,8 @@ def report(reader: Reader, question: Question) -> Report:
         ratio=reader.rows("FROM sample_ratio($1) ORDER BY number", [question.experiment]),
         accounts=reader.rows("FROM accounting($1) ORDER BY arm", [question.experiment]),
         regressions=reader.rows(_REGRESSIONS, [*asked[:3], None, REGRESSIONS_MAX]),
+        tools=reader.rows(_TOOLS, [question.experiment]),
+        sequences=reader.rows(_SEQUENCES, [question.experiment, SEQUENCES_MAX]),
     )
 
 
@@ -143,6 +150,12 @@ _PAIRS = """
     FROM task_pairs($1, only_metric := $2, against := $3) AS p
     WHERE p.counting = p.missing AND p.difference IS NOT NULL
     ORDER BY p.metric, p.arm, p.task
+"""
+_TOOLS = "FROM tool_choices WHERE experiment = $1 ORDER BY tool, arm"
+_SEQUENCES = """
+    FROM sequences WHERE experiment = $1
+    QUALIFY row_number() OVER (PARTITION BY arm, role ORDER BY runs DESC, sequence) <= $2
+    ORDER BY arm, role, runs DESC, sequence
 """
 _REGRESSIONS = """
     FROM regressions($1, only_metric := $2, against := $3, by_label := $4)

@@ -1,0 +1,167 @@
+"""What is known of a decision, as headed tables of texts: for a terminal and for a page alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+Row = dict[str, Any]
+"""A row of the macro `why`: part, number, name, value, event, address, at."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A table: what it shows, the names of its columns, its rows. The last column says where."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A decision in words: what was asked and chosen, some sentences, and tables that follow."""
+
+    decision: str
+    run: str
+    address: str
+    question: str
+    selected: str
+    sentences: list[str]
+    parts: list[Part]
+
+
+_TITLES = {
+    "alternative": ("What could have been chosen", ("", "alternative", "score", "margin", "why")),
+    "input": ("What it was made from", ("", "what", "by", "words")),
+    "after": ("Steps whose results it had seen", ("step", "tool", "status", "asked", "words")),
+    "message": ("The newest messages it had seen", ("version", "role", "words")),
+    "policy": ("What the gate refused around it", ("step", "tool", "rule", "when", "reason")),
+    "settlement": ("What somebody settled around it", ("step", "tool", "verdict", "by", "because")),
+    "version": ("Versions", ("what", "which")),
+    "actor": ("Who acted", ("", "")),
+    "followed": ("What the agent did next", ("step", "tool", "status", "asked", "words")),
+    "hand-off": ("Whom it handed on to", ("to", "because", "with")),
+    "next": ("Its next decision", ("words",)),
+    "outcome": ("What came of the run", ("what", "words")),
+}
+"""Each part's heading and columns, in the order in which they are shown."""
+
+
+def plain(row: Row) -> Row:
+    """A row as it is emitted: its value as plain values, its time with a zone."""
+    at = row["at"]
+    return {
+        "part": row["part"],
+        "number": row["number"],
+        "name": row["name"],
+        "value": msgspec.json.decode(row["value"]),
+        "event": row["event"],
+        "address": row["address"],
+        "at": moment(at) if at is not None else None,
+    }
+
+
+def moment(at: datetime) -> str:
+    """A time of the tables, which are UTC, with its zone."""
+    return at.replace(tzinfo=UTC).isoformat()
+
+
+def told(decision: str, rows: Sequence[Row]) -> Told:
+    """The rows of a decision as words. `value` is JSON."""
+    plain_rows = [plain(row) for row in rows]
+    facts = {row["name"]: row["value"] for row in plain_rows if row["part"] == "decision"}
+    first = next(row for row in plain_rows if row["part"] == "decision")
+    parts = []
+    for part, (title, columns) in _TITLES.items():
+        found = [row for row in plain_rows if row["part"] == part]
+        if found:
+            cells = [(*_cells(part, row), row["address"] or "") for row in found]
+            parts.append(Part(title, (*columns, "at"), cells))
+    return Told(
+        decision,
+        facts["run"],
+        first["address"],
+        facts["question"],
+        facts["selected"],
+        list(_sentences(facts, first)),
+        parts,
+    )
+
+
+def _sentences(facts: dict[str, Any], first: Row) -> Iterable[str]:
+    yield (
+        f"{facts['agent']} ({facts['role']}) decided this in run {facts['run']} "
+        f"at {first['at']}, position {first['address']}."
+    )
+    if "because" in facts:
+        yield f"Because: {facts['because']}"
+    score, threshold, margin = (facts.get(name) for name in ("score", "threshold", "margin"))
+    if margin is not None:
+        verb = "passes" if margin >= 0 else "misses"
+        yield f"Its score {score:g} {verb} the threshold {threshold:g} by {abs(margin):g}."
+    elif score is not None:
+        yield f"Its score is {score:g}; there was no threshold."
+    elif threshold is not None:
+        yield f"The threshold was {threshold:g}; what was chosen has no score."
+    if "lead" in facts:
+        lead = facts["lead"]
+        verb = "above" if lead >= 0 else "below"
+        yield f"It is {abs(lead):g} {verb} the best of the others, {facts['runner_up']:g}."
+    if "confidence" in facts:
+        yield f"The agent's confidence was {facts['confidence']:g}."
+
+
+def _cells(part: str, row: Row) -> tuple[str, ...]:
+    value = row["value"] if isinstance(row["value"], dict) else {}
+
+    def say(*names: str) -> tuple[str, ...]:
+        return tuple(_text(value.get(name)) for name in names)
+
+    number, name = _text(row["number"]), _text(row["name"])
+    match part:
+        case "alternative":
+            why = "selected" if value.get("selected") else ""
+            reasons = [why, *say("reason", "rejected_because")]
+            return (number, name, *say("score", "margin"), "; ".join(filter(None, reasons)))
+        case "input":
+            step = f"#{value['step']}" if value.get("step") is not None else ""
+            by = f"{_text(value.get('agent'))}{step} {_text(value.get('tool'))}".strip()
+            return (number, name, by, *say("words"))
+        case "after" | "followed":
+            return (number, name, *say("status", "arguments", "words"))
+        case "message":
+            return (number, name, *say("words"))
+        case "policy":
+            return (*say("step", "tool"), name, *say("when", "reason"))
+        case "settlement":
+            return (*say("step", "tool"), name, *say("by", "because"))
+        case "hand-off":
+            return (name, *say("because", "payload"))
+        case "next":
+            return say("words")
+        case "outcome":
+            return (name, *say("words"))
+        case _:
+            return (name, _version(value) if "effects" in value else _text(row["value"]))
+
+
+def _version(value: dict[str, Any]) -> str:
+    """A tool as it was declared."""
+    known = ((name, _text(value.get(name))) for name in ("version", "effects", "source"))
+    return ", ".join(f"{name} {text}" for name, text in known if text)
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case float():
+            return f"{value:g}"
+        case list() if all(isinstance(each, str) for each in value):
+            return ", then ".join(value)
+        case _:
+            return msgspec.json.encode(value).decode()

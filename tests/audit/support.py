@@ -1,0 +1,51 @@
+"""Workspaces to audit: what is asked of their tables, and the findings in them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hansard.commands._answers import answering
+from hansard.commands._open import Options
+from tests.real.support import Place, Told
+
+
+class Audited(msgspec.Struct, frozen=True):
+    """A workspace of a broker that runs."""
+
+    home: Path
+    workspace: str
+
+    def call(self, *arguments: str) -> Told:
+        """Run the command line."""
+        return Place(self.home).call("--workspace", self.workspace, *arguments)
+
+    def answers(self, *asked: tuple[str, list[object]]) -> list[list[dict[str, Any]]]:
+        """Answers of the tables, up to the head of the log; each question with what it is given."""
+
+        async def work() -> list[list[dict[str, Any]]]:
+            async with answering(Options(workspace=self.workspace, data_dir=self.home)) as answers:
+                return [answers.rows(sql, given) for sql, given in asked]
+
+        return asyncio.run(work())
+
+    def rows(self, sql: str, *given: object) -> list[dict[str, Any]]:
+        """One answer."""
+        [found] = self.answers((sql, list(given)))
+        return found
+
+    def value(self, sql: str, *given: object) -> Any:
+        """An answer of one value."""
+        [row] = self.rows(sql, *given)
+        [value] = row.values()
+        return value
+
+    def findings(self, flip: float = 0.01) -> dict[str, set[tuple[str, str]]]:
+        """By run, which views found what."""
+        found: dict[str, set[tuple[str, str]]] = {}
+        for row in self.rows("SELECT * FROM findings($1)", flip):
+            found.setdefault(row["run"], set()).add((row["view"], row["kind"]))
+        return found

@@ -1,0 +1,346 @@
+"""Planted faults are found, each by its view alone; what is honest raises nothing."""
+
+import contextlib
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.domain.events import Recorded
+from hansard.domain.experiment import Arm, ExperimentRegistered, Metric
+from hansard.domain.ids import Life
+from hansard.domain.run import RunScored
+from tests.audit.planted import Planted, kill
+from tests.audit.support import Audited
+from tests.cli.planting import commit, plant
+from tests.real.support import write
+
+EXPECTED = {
+    "intent": ("orphan_intents", "waiting"),
+    "storm": ("retries", "storm"),
+    "flip": ("threshold_flips", "selected would fail"),
+    "cost": ("gaps", "cost"),
+    "spread": ("gaps", "spread"),
+}
+
+
+def test_each_planted_fault_is_found_by_its_view_alone(planted: Planted):
+    """Five runs, five faults, five findings."""
+    assert planted.place.findings() == {
+        run: {EXPECTED[about]} for run, about in planted.about.items()
+    }
+
+
+def test_the_same_runs_without_the_faults_raise_nothing(honest: Planted):
+    """Equal shapes: what is found is the fault."""
+    assert honest.place.findings() == {}
+    assert honest.place.value("SELECT count(*) FROM retries") == 0
+    assert honest.place.value("SELECT count(*) FROM runs") == planted_runs(honest)
+
+
+def planted_runs(made: Planted) -> int:
+    """How many runs there are: one a shape, and the other trials of the experiment."""
+    return len(made.about) + made.place.value(
+        "SELECT count(*) - 1 FROM runs WHERE experiment = 'once'"
+    )
+
+
+def test_a_finding_says_its_values(planted: Planted):
+    """The sentence holds the figures that it was found by, and its address leads to an event."""
+    place = planted.place
+    told = {row["kind"]: row for row in place.rows("SELECT * FROM findings(0.01)")}
+    costs = place.rows("SELECT cost FROM steps WHERE run = 'ask-1' ORDER BY step")
+    claimed = place.value("SELECT value FROM outcomes WHERE run = 'ask-1'")
+    assert f"total_cost is {claimed}" in told["cost"]["fact"]
+    total = round(sum(row["cost"] for row in costs), 10)
+    assert f"add up to {total}: {round(total - claimed, 10)} more" in told["cost"]["fact"]
+    assert (
+        "6 attempts and is completed; the last error before: ConnectionRefusedError: 503"
+        in (told["storm"]["fact"])
+    )
+    assert "5 runs began from 2026-03-02" in told["spread"]["fact"]
+    for row in told.values():
+        position, index = row["address"].split(".")
+        found = place.rows(
+            "SELECT run FROM events WHERE position = $1 AND event_index = $2",
+            int(position),
+            int(index),
+        )
+        assert found == [{"run": row["run"]}]
+
+
+def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, honest: Planted):
+    """A clean workspace and a clean run are 0, and both say as of which position."""
+    done = planted.place.call("audit", "--json")
+    assert done.code == 1, done.err
+    *found, summary = done.lines
+    assert summary["findings"] == len(found) == 5
+    assert summary["views"] == {
+        "orphan_intents": 1,
+        "policy_overrides": 0,
+        "retries": 1,
+        "threshold_flips": 1,
+        "gaps": 2,
+    }
+    assert {row["run"] for row in found} == set(planted.about)
+    assert summary["position"] == planted.place.value("SELECT position FROM progress")
+    done = honest.place.call("audit")
+    assert done.code == 0, done.out
+    assert "nothing is missing or odd" in done.out
+    done = planted.place.call("audit", "fetch-1")
+    assert done.code == 1
+    assert "storm: fetch (reader#1) took 6 attempts" in done.out
+    assert "run fetch-1, as of position" in done.out
+    assert planted.place.call("audit", "choice-1", "--flip", "0.001").code == 0
+    assert "see 'hansard runs'" in planted.place.call("audit", "nowhere").err
+
+
+def test_thresholds_turn_by_as_much_as_they_are_moved(home: Path):
+    """Margins of every sign and size: found exactly where |margin| is within x."""
+    place = Audited(home, "flips")
+    seeded = random.Random(5)
+    margins = [round(seeded.uniform(-0.2, 0.2), 3) for _ in range(40)]
+    with hansard.connect("flips", data_dir=home) as record, record.run("f", run="f") as session:
+        for number, margin in enumerate(margins):
+            options = [{"id": "a", "score": 0.5 + margin}, "b"]
+            session.decide(f"{number}?", selected="a", alternatives=options, threshold=0.5)
+    for x in (0.0, 0.01, 0.1, 0.3):
+        found = {
+            (int(row["fact"].partition("?")[0]), row["kind"])
+            for row in place.rows("SELECT * FROM threshold_flips($1)", x)
+        }
+        assert found == {
+            (number, f"selected would {'fail' if margin >= 0 else 'pass'}")
+            for number, margin in enumerate(margins)
+            if (0.5 + margin >= 0.5 and 0.5 + margin < 0.5 + x)
+            or (0.5 + margin < 0.5 and 0.5 + margin >= 0.5 - x)
+        }
+
+
+def test_an_intent_is_followed_through_what_became_of_it(home: Path):
+    """Waiting while nobody goes on; passed over by a later session; in doubt; settled: gone."""
+    place = Audited(home, "intents")
+    kill(place, "mail-1")
+    assert place.findings() == {"mail-1": {("orphan_intents", "waiting")}}
+    with hansard.connect("intents", data_dir=home) as record:
+        with record.run(run="mail-1", agent="sender", role="sender"):
+            pass  # it goes on without the call
+        assert place.findings() == {"mail-1": {("orphan_intents", "ended")}}
+        record.settle("mail-1", "1", "did_not_happen", by="ann", because="nothing in the outbox")
+        assert place.findings() == {}
+        [row] = place.rows("SELECT * FROM policy_overrides")
+        assert "as did_not_happen by ann" in row["fact"]
+        assert "nothing in the outbox" in row["fact"]
+        with contextlib.suppress(TimeoutError), record.run("doubt", run="doubt") as session:
+
+            @session.tool
+            def send(to: str) -> str:
+                raise TimeoutError
+
+            send("x")
+    assert place.findings()["doubt"] == {("orphan_intents", "in doubt")}
+
+
+def test_a_blocked_call_that_ran_is_an_override(home: Path):
+    """By the same agent without the rule, and by another; not another call, nor an earlier one."""
+    place = Audited(home, "overrides")
+    gate = [hansard.deny("remove")]
+
+    def remove(session: hansard.Session, path: str) -> None:
+        session.tool(name="remove", effects="pure")(lambda path: path)(path)
+
+    with hansard.connect("overrides", data_dir=home) as record:
+        for run, agent in (("same", "ann"), ("other", "bob")):
+            with record.run("w", run=run, agent="eve", role="r") as session:
+                remove(session, "b")  # before the rule
+            with (
+                pytest.raises(hansard.Blocked),
+                record.run(run=run, agent="ann", role="r", gate=gate) as session,
+            ):
+                remove(session, "b")
+            with record.run(run=run, agent=agent, role="r") as session:
+                remove(session, "c")
+            assert run not in place.findings()
+            with record.run(run=run, agent=agent, role="r") as session:
+                remove(session, "c")
+                remove(session, "b")
+    assert place.findings() == {
+        "same": {("policy_overrides", "ran later")},
+        "other": {("policy_overrides", "ran by another")},
+    }
+    facts = [row["fact"] for row in place.rows("SELECT * FROM policy_overrides ORDER BY kind")]
+    assert "rule deny remove blocked the same call of ann#1" in facts[0]
+
+
+def _look_five_times(record: hansard.Record, run: str, good: int | None) -> None:
+    """Call the same five times; one of them may succeed."""
+    numbers = iter(range(5))
+    with record.run("w", run=run) as session:
+
+        @session.tool(effects="pure")
+        def look(x: str) -> str:
+            if next(numbers) != good:
+                message = "gone"
+                raise LookupError(message)
+            return x
+
+        for _ in range(5):
+            with contextlib.suppress(LookupError):
+                look("x")
+
+
+def test_calls_repeated_in_vain(home: Path):
+    """Five failures of one call are found; not four, nor where one between them succeeded."""
+    place = Audited(home, "vain")
+    with hansard.connect("vain", data_dir=home) as record:
+        for run, good in (("five", None), ("four", 4), ("mended", 3)):
+            _look_five_times(record, run, good)
+    assert place.findings() == {"five": {("retries", "repeated")}}
+
+
+PLAN = ExperimentRegistered(
+    arms=(Arm("a"), Arm("b")), metrics=(Metric("reward"),), planned=3, trials=2
+)
+
+
+def _trials(place: Audited, folder: Path, trials: list[tuple[str, int, int, bool]]) -> None:
+    """Import runs: arm, task, trial, scored."""
+    file = folder / "trials.jsonl"
+    for wanted in {arm for arm, *_ in trials}:
+        write(
+            file,
+            (
+                {
+                    "run": number,
+                    "task": task,
+                    "trial": trial,
+                    "messages": [],
+                    "outcome": {"reward": 1.0} if scored else {"error": None},
+                }
+                for number, (arm, task, trial, scored) in enumerate(trials)
+                if arm == wanted
+            ),
+        )
+        done = place.call("import", "chat-jsonl", str(file), "--experiment", "e", "--arm", wanted)
+        assert done.code == 0, done.err
+
+
+def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
+    """One twice, one too many, an arm that is not planned, one that nobody scored; and, once the
+    experiment is stopped, too few.
+    """
+    place = Audited(home, "trials")
+    with hansard.connect("trials", data_dir=home) as record:
+        record.register("e", PLAN)
+        _trials(place, tmp_path, [("a", 1, 0, True), ("a", 1, 1, True), ("b", 1, 0, True)])
+        assert place.findings() == {}
+        more = [("a", 2, 0, True), ("a", 2, 0, True), ("a", 2, 1, True), ("c", 1, 0, True)]
+        _trials(place, tmp_path, [*more, ("b", 2, 0, False)])
+        kinds = [row["kind"] for row in place.rows("SELECT kind FROM gaps ORDER BY kind")]
+        assert kinds == ["no outcome", "not in the plan", "same trial", "trials"]
+        record.stop("e", because="enough")
+    facts = place.rows("SELECT kind, fact FROM gaps WHERE kind IN ('trials', 'tasks')")
+    told = sorted((row["kind"], row["fact"]) for row in facts)
+    assert told == [
+        ("tasks", "arm a of e has 2 tasks, and the plan says 3"),
+        ("tasks", "arm b of e has 2 tasks, and the plan says 3"),
+        ("tasks", "arm c of e has 1 tasks, and the plan says 3"),
+        ("trials", "task 1 has 1 trials under arm b of e, and the plan says 2"),
+        ("trials", "task 1 has 1 trials under arm c of e, and the plan says 2"),
+        ("trials", "task 2 has 1 trials under arm b of e, and the plan says 2"),
+        ("trials", "task 2 has 3 trials under arm a of e, and the plan says 2"),
+    ]
+
+
+def test_data_before_the_plan(home: Path, tmp_path: Path):
+    """Runs of an experiment that is registered later are found, unless it says exploratory."""
+    for exploratory in (False, True):
+        place = Audited(home, f"late-{exploratory}".lower())
+        with hansard.connect(place.workspace, data_dir=home) as record:
+            _trials(place, tmp_path, [("a", 1, 0, True)])
+            plan = ExperimentRegistered(
+                arms=(Arm("a"),), metrics=(Metric("reward"),), exploratory=exploratory
+            )
+            record.register("e", plan)
+        kinds = {row["kind"] for row in place.rows("SELECT kind FROM gaps")}
+        assert kinds == (set() if exploratory else {"before the plan"})
+
+
+def test_unanswered_calls_of_messages(home: Path, tmp_path: Path):
+    """A call that no message answers is found where the run ended; the step is an orphan."""
+    place = Audited(home, "unanswered")
+    call = {"id": "c1", "function": {"name": "look", "arguments": "{}"}}
+    asked = {"role": "assistant", "content": None, "tool_calls": [call]}
+    answered = {"role": "tool", "tool_call_id": "c1", "content": "there"}
+    file = tmp_path / "chats.jsonl"
+    with hansard.connect("unanswered", data_dir=home):
+        write(
+            file,
+            [
+                {"run": "good", "messages": [asked, answered], "outcome": {}},
+                {"run": "bad", "messages": [asked], "outcome": {}},
+                {"run": "open", "messages": [asked]},
+            ],
+        )
+        assert place.call("import", "chat-jsonl", str(file)).code in (0, 1)
+    named = {
+        row["run"]: row["name"]
+        for row in place.rows("SELECT run, labels->>'source_run' AS name FROM runs")
+    }
+    found = {named[run]: kinds for run, kinds in place.findings().items()}
+    assert found == {
+        "bad": {("orphan_intents", "ended"), ("gaps", "unanswered call")},
+        "open": {("orphan_intents", "waiting")},
+    }
+
+
+def test_what_the_log_holds_and_no_table_takes(home: Path):
+    """An event type of a newer version, and a hole in a stream's versions."""
+    place = Audited(home, "odd")
+    with hansard.connect("odd", data_dir=home) as record:
+        for run in ("new", "hole"):
+            with record.run("w", run=run):
+                pass
+        at = place.rows(
+            "SELECT run, max(version) AS v FROM events WHERE stream = 'life' GROUP BY run"
+        )
+        ends = {row["run"]: row["v"] for row in at}
+        odd = Recorded("run.dreamt.v7", "d1", msgspec.Raw(b'{"of": "sheep"}'))
+        scored = RunScored(metrics={"reward": 1.0}, by="judge")
+        plant(home, "odd", (Life("new"), commit(ends["new"] + 1, odd, epoch=0)))
+        plant(home, "odd", (Life("hole"), commit(ends["hole"] + 3, scored, epoch=0)))
+    found = {row["run"]: row for row in place.rows("SELECT * FROM gaps")}
+    assert found["new"]["kind"] == "unknown type"
+    assert "1 events of type run.dreamt.v7" in found["new"]["fact"]
+    assert found["hole"]["kind"] == "version hole"
+    last = ends["hole"] + 3
+    assert (
+        f"has {ends['hole'] + 1} events, and their versions go from 1 to {last}"
+        in (found["hole"]["fact"])
+    )
+
+
+def test_a_cost_is_held_against_the_stated_prices(home: Path):
+    """Tokens at the price of their day; a step whose cost is another is found."""
+    place = Audited(home, "prices")
+    with hansard.connect("prices", data_dir=home) as record:
+        first = datetime(2020, 1, 1, tzinfo=UTC)
+        record.price("m-1", since=first, input_tokens=99.0, output_tokens=99.0)
+        second = datetime(2021, 1, 1, tzinfo=UTC)
+        record.price("m-1", since=second, input_tokens=2.0, output_tokens=10.0)
+        with record.run("w", run="w") as session:
+
+            @session.tool(effects="pure", kind="model")
+            def ask(model: str, cost: float) -> str:
+                session.usage(input_tokens=1_000, output_tokens=100, cost=cost)
+                return model
+
+            ask("m-1", 0.003)
+            ask("m-1", 0.004)
+            ask("m-2", 0.5)
+    [found] = place.rows("SELECT * FROM gaps")
+    assert (found["kind"], found["step"]) == ("price", 2)
+    assert "at the stated prices are 0.003" in found["fact"]

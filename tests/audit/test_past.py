@@ -1,0 +1,149 @@
+"""Tables as of a position are what the log's fold says there; a trail is what happened."""
+
+import random
+from typing import Any
+
+import hansard
+from hansard.bus.errors import NotFound
+from hansard.bus.states import RunView
+from tests.audit.support import Audited
+
+POINTS = 14
+SEED = 11
+
+TOUCHED = """
+    SELECT run, agent, list(DISTINCT (data->>'step')::BIGINT) AS steps FROM as_of($1)
+    WHERE type LIKE 'step.%' AND type <> 'step.yielded.v1' GROUP BY run, agent
+"""
+MATTERS = """
+    SELECT id FROM events WHERE run = $1 AND stream NOT LIKE 'board/%'
+    AND type NOT IN ('step.yielded.v1', 'tool.declared.v1') ORDER BY position, event_index
+"""
+
+
+def test_the_past_is_what_a_fold_says(story: Audited):
+    """At random positions: every run's status, every step; forks and their parents' steps."""
+    head = story.value("SELECT position FROM progress")
+    points = [1, *sorted(random.Random(SEED).sample(range(2, head), POINTS)), head]
+    asked: list[tuple[str, list[object]]] = []
+    for point in points:
+        asked += [
+            ("SELECT * FROM runs_as_of($1)", [point]),
+            ("SELECT * FROM steps_as_of($1)", [point]),
+            (
+                TOUCHED,
+                [point],
+            ),
+        ]
+    found = iter(story.answers(*asked))
+    compared = 0
+    with hansard.connect("story", data_dir=story.home) as record:
+        known = [run for run, _ in record.runs()]
+        for point in points:
+            runs = {row["run"]: row for row in next(found)}
+            steps = {(row["run"], row["agent"], row["step"]): row for row in next(found)}
+            touched = {(row["run"], row["agent"]): set(row["steps"]) for row in next(found)}
+            views = {run: view for run in known if (view := _at(record, run, point)) is not None}
+            assert runs.keys() == views.keys()
+            for run, view in views.items():
+                _check_run(runs[run], view)
+            assert steps.keys() == {(*of, step) for of, each in touched.items() for step in each}
+            for (run, agent, number), row in steps.items():
+                _check_step(row, views[run].agents[agent].steps[number])
+                compared += 1
+    assert compared > 100
+
+
+def _at(record: hansard.Record, run: str, point: int) -> RunView | None:
+    try:
+        return record.state(run, at=point)
+    except NotFound:
+        return None
+
+
+def _check_run(row: dict[str, Any], view: RunView) -> None:
+    life = view.life
+    failed = life.error if life.status == "failed" else None
+    told = (life.status, life.workflow, life.version)
+    assert (row["status"], row["workflow"], row["version"]) == told
+    error = (failed.type, failed.message) if failed else (None, None)
+    assert (row["error_type"], row["error"]) == error
+    assert (row["ended_at"] is None) == (life.status == "open")
+
+
+def _check_step(row: dict[str, Any], step: Any) -> None:
+    error = step.error
+    told = {
+        "tool": step.tool,
+        "kind": step.kind,
+        "effects": step.effects,
+        "status": step.status,
+        "attempts": step.attempt,
+        "duration_ms": step.duration_ms or None,
+        "error_type": error.type if error else None,
+        "error": error.message if error else None,
+        "verdict": step.verdict,
+        "outcome_version": step.outcome_version,
+    }
+    assert {name: row[name] for name in told} == told
+
+
+def test_the_newest_past_is_the_present(story: Audited):
+    """As of the head, runs and steps are the tables."""
+    head = story.value("SELECT position FROM progress")
+    for name, columns in (
+        ("runs", "run, workflow, status, ended_at, error_type, error, resumed, parent"),
+        ("steps", "run, agent, step, tool, status, attempts, duration_ms, error, verdict"),
+    ):
+        now = f"SELECT {columns} FROM {name}"
+        then = f"SELECT {columns} FROM {name}_as_of($1)"
+        assert story.rows(f"({now}) EXCEPT ({then})", head) == []
+        assert story.rows(f"({then}) EXCEPT ({now})", head) == []
+        assert story.value(f"SELECT count(*) FROM {name}") > 10
+
+
+def test_a_trail_tells_each_event_that_matters_once_and_in_order(story: Audited):
+    """All of a run's events but items, declarations and budgets; in words."""
+    runs = [row["run"] for row in story.rows("SELECT run FROM runs")]
+    for run in runs:
+        trail, events = story.answers(
+            ("SELECT * FROM trail($1)", [run]),
+            (
+                MATTERS,
+                [run],
+            ),
+        )
+        assert [row["event"] for row in trail] == [row["id"] for row in events]
+        assert all(row["who"] and row["what"] and "." in row["address"] for row in trail)
+        calls = [row for row in trail if row["what"] in ("asked", "got", "failed", "blocked")]
+        assert all(row["step"] is not None for row in calls)
+        assert all(len(row["detail"] or "") <= 200 for row in trail)
+
+
+def test_a_trail_is_readable(story: Audited):
+    """What a person did for an agent, what was asked and what came of it."""
+    run = story.value("SELECT run FROM settlements WHERE because = 'the log of the server says so'")
+    trail = story.rows("SELECT who, what, tool, step, detail FROM trail($1)", run)
+    told = [tuple(row.values()) for row in trail]
+    assert told[3] == ("sender", "asked", "send", 1, '{"to":"x@example.org"}')
+    assert told[4] == ("sender", "in doubt", "send", 1, "TimeoutError: slow")
+    said = "happened, says person: the log of the server says so"
+    assert told[-1] == ("person for sender", "settled", "send", 1, said)
+    done = story.call("trail", run)
+    assert done.code == 0, done.err
+    assert "person for sender" in done.out
+    lines = story.call("trail", run, "--json").lines
+    assert len(lines) == len(trail) + 1
+    assert lines[-1]["events"] == len(trail)
+
+
+def test_what_touched_a_resource(story: Audited):
+    """Uses by uri and pattern, and calls whose arguments name it."""
+    rows = story.rows("SELECT * FROM touched('file:*')")
+    assert [row["kind"] for row in rows] == ["read", "write", "write"]
+    assert story.rows("SELECT * FROM touched('file:///5')") == rows[:1]
+    mails = story.rows("SELECT * FROM touched('x@example.org')")
+    assert len(mails) == 3
+    assert {row["kind"] for row in mails} == {"argument"}
+    assert story.rows("SELECT * FROM touched('x@*.org')") == mails
+    assert story.rows("SELECT * FROM touched('not there')") == []

@@ -1,0 +1,65 @@
+"""The tour of examples/audit.sql: every statement runs, and each shows something."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.audit.planted import plant
+from tests.audit.support import Audited
+from tests.examples.support import TRADING, new_desk
+
+TOUR = Path(__file__).parents[2] / "examples" / "audit.sql"
+
+
+def statements() -> list[tuple[str, str]]:
+    """Each question: the sentence before it, and its SQL."""
+    found = []
+    for block in TOUR.read_text(encoding="utf-8").split("\n\n"):
+        lines = block.strip().splitlines()
+        words = " ".join(line.removeprefix("--").strip() for line in lines if line[:2] == "--")
+        sql = "\n".join(line for line in lines if line[:2] != "--")
+        if sql:
+            found.append((words, sql.removesuffix(";")))
+    return found
+
+
+@pytest.fixture(scope="module")
+def trade(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Audited:
+    """The trading example, killed when its order was placed, settled, run to its end; and runs with
+    one fault each.
+    """
+    place = Audited(home, "tour")
+    plant(place, tmp_path_factory.mktemp("chats"), honest=False)
+    empty = tmp_path_factory.mktemp("texts")
+    desk = new_desk(TRADING, tmp_path_factory.mktemp("desk"), empty, home, "tour")
+    desk.start(kill_at="return enter_in_book")
+    assert desk.start().returncode != 0
+    desk.settle()
+    done = desk.start()
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+def test_every_question_is_answered(trade: Audited):
+    """Each has a sentence before it that ends, and rows."""
+    asked = statements()
+    assert len(asked) >= 15
+    for words, _ in asked:
+        assert re.search(r"\?.*\.$", words), words
+    answers = trade.answers(*((sql, []) for _, sql in asked))
+    assert [words for (words, _), rows in zip(asked, answers, strict=True) if not rows] == []
+
+
+def test_the_answers_are_those_of_the_trade(trade: Audited):
+    """The settled order is told as such; what was known at the decision was no order yet."""
+    asked = {
+        key: next(sql for words, sql in statements() if words.startswith(key))
+        for key in ("What did a person do", "What was known when", "Where did somebody")
+    }
+    person, known, over = trade.answers(*((sql, []) for sql in asked.values()))
+    assert [(row["run"], row["what"]) for row in person] == [("trade-1", "settled")]
+    assert {row["tool"] for row in known} == {"daily_prices", "moving_average", "judge"}
+    assert {row["status"] for row in known} == {"completed"}
+    assert [(row["kind"], row["run"]) for row in over] == [("settled", "trade-1")]
+    assert "trade-1" not in trade.findings()

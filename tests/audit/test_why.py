@@ -1,0 +1,310 @@
+"""Everything about one decision: from which events, among what, under what, and what came of it."""
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.domain.experiment import Arm, ExperimentRegistered, Metric
+from tests.audit.support import Audited
+from tests.cli.support import environment
+
+HOSTILE = "<script>alert(1)</script>\x1b[31m\"'&"
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A run with two decisions, and the ids that they were made from."""
+
+    place: Audited
+    first: str
+    second: str
+    inputs: list[str]
+
+
+@pytest.fixture(scope="module")
+def told(home: Path) -> Told:
+    """A decision with one of everything around it."""
+    place = Audited(home, "why")
+    plan = ExperimentRegistered(
+        arms=(Arm("only", prompt="p@3", model="m-1", parameters=msgspec.Raw(b'{"t":0}')),),
+        metrics=(Metric("reward"),),
+    )
+    with hansard.connect("why", data_dir=home) as record:
+        record.register("e", plan)
+        with record.run("other", run="before", agent="x", role="x") as session:
+            session.message("user", "from another run")
+        with record.run(
+            "deciding",
+            run="run-1",
+            agent="ann",
+            role="judge",
+            experiment="e",
+            task="t",
+            on_behalf_of=("bob",),
+            gate=[hansard.deny("publish", where={"to": lambda to: to == "all"}, name="few")],
+        ) as session:
+
+            @session.tool(effects="pure", version="7", kind="model")
+            def rate(model: str, text: str) -> float:
+                return len(text) / 10
+
+            @session.tool(effects="pure")
+            def publish(to: str) -> str:
+                return f"published to {to}"
+
+            session.message("user", f"What of {HOSTILE}?")
+            rate("m-1", "abcdefg")
+            inputs = _ids(place, "before", "run-1")
+            session.decide(
+                f"Publish {HOSTILE}?",
+                selected="some",
+                alternatives=[
+                    {"id": "some", "score": 0.7, "reason": "it is rated so"},
+                    {"id": "all", "score": 0.65, "rejected_because": "the gate refuses it"},
+                    "none",
+                ],
+                inputs=[*inputs, "no such event"],
+                threshold=0.6,
+                confidence=0.8,
+                because="the rating passes",
+            )
+            try:
+                publish("all")
+            except hansard.Blocked:
+                publish("some")
+            session.hand_off("editor", because="it is out", count=1)
+            session.decide("Done?", selected="yes")
+            publish("nobody")
+        record.score("run-1", by="reader", reward=1.0, because="well done")
+    first, second = [row["decision"] for row in place.rows("SELECT decision FROM decided('run-1')")]
+    return Told(place, first, second, inputs)
+
+
+def _ids(place: Audited, *runs: str) -> list[str]:
+    """A message of one run; the commit of another's first outcome."""
+    before, run = runs
+    message = place.value("SELECT id FROM events WHERE run = $1 AND type LIKE 'message%'", before)
+    done = "SELECT commit_id FROM events WHERE run = $1 AND type = 'step.completed.v1'"
+    return [message, place.value(done, run)]
+
+
+def _parts(told: Told, decision: str) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in told.place.rows("SELECT * FROM why($1)", decision):
+        found.setdefault(row["part"], []).append({**row, "value": json.loads(row["value"])})
+    return found
+
+
+def test_a_decision_is_told_with_all_that_it_stands_in(told: Told):
+    """Each part, with its values."""
+    parts = _parts(told, told.first)
+    facts = {row["name"]: row["value"] for row in parts["decision"]}
+    assert facts["question"] == f"Publish {HOSTILE}?"
+    assert facts["selected"] == "some"
+    assert facts["because"] == "the rating passes"
+    assert facts["margin"] == pytest.approx(0.1)
+    assert facts["lead"] == pytest.approx(0.05)
+    assert facts["confidence"] == 0.8
+    alternatives = [(row["number"], row["name"], row["value"]) for row in parts["alternative"]]
+    assert [each[:2] for each in alternatives] == [(1, "some"), (2, "all"), (3, "none")]
+    assert alternatives[0][2]["selected"] is True
+    assert alternatives[1][2]["rejected_because"] == "the gate refuses it"
+    [after] = parts["after"]
+    assert (after["name"], after["value"]["status"]) == ("rate", "completed")
+    assert after["value"]["words"] == "0.7"
+    [message] = parts["message"]
+    assert message["value"]["words"].startswith("user: What of <script>")
+    [policy] = parts["policy"]
+    assert (policy["name"], policy["value"]["when"]) == ("few", "after")
+    followed = [(row["name"], row["value"]["status"]) for row in parts["followed"]]
+    assert followed == [("publish", "blocked"), ("publish", "completed")]
+    [handed] = parts["hand-off"]
+    assert (handed["name"], handed["value"]["because"]) == ("editor", "it is out")
+    [following] = parts["next"]
+    assert following["event"] == told.second
+    assert {row["name"] for row in parts["outcome"]} == {"run completed", "scored"}
+    assert "settlement" not in parts
+
+
+def test_inputs_name_the_events_they_came_from(told: Told):
+    """An event of another run, a commit of this one (its events), and an id of nothing."""
+    given = _parts(told, told.first)["input"]
+    assert {row["number"] for row in given} == {1, 2, 3}
+    assert [row["number"] for row in given if row["name"] == "elsewhere"] == [1, 3]
+    rows = [
+        {**row, "value": json.loads(row["value"])}
+        for row in told.place.rows("SELECT * FROM inputs($1)", told.first)
+    ]
+    assert [row for row in given if row["number"] == 2] == [
+        row for row in rows if row["number"] == 2
+    ]
+    [other] = [row for row in rows if row["number"] == 1]
+    assert (other["event"], other["value"]["run"]) == (told.inputs[0], "before")
+    assert other["value"]["words"] == "user: from another run"
+    commit = [row for row in rows if row["number"] == 2]
+    wanted = told.place.rows("SELECT id FROM events WHERE commit_id = $1", told.inputs[1])
+    assert {row["event"] for row in commit} == {row["id"] for row in wanted}
+    assert {(row["value"]["tool"], row["value"]["step"]) for row in commit} >= {("rate", 1)}
+    [nothing] = [row for row in rows if row["number"] == 3]
+    assert (nothing["name"], nothing["event"]) == ("unknown", "no such event")
+
+
+def test_versions_and_who_acted(told: Told):
+    """Prompt and model of the arm, the model that a call was given, the declared tool; for whom."""
+    parts = _parts(told, told.first)
+    versions = {(row["name"], json.dumps(row["value"])) for row in parts["version"]}
+    assert {("experiment", '"e"'), ("arm", '"only"'), ("prompt", '"p@3"')} <= versions
+    assert ("model", '"m-1"') in versions
+    assert ("parameters", '{"t": 0}') in versions
+    [rate] = [row["value"] for row in parts["version"] if row["name"] == "rate"]
+    assert (rate["version"], rate["effects"]) == ("7", "pure")
+    actor = {row["name"]: row["value"] for row in parts["actor"]}
+    assert actor["written by"] == "ann"
+    assert actor["on behalf of"] == ["bob"]
+
+
+def test_what_came_before_the_decision_before_is_not_told_again(told: Told):
+    """A later decision has what was since."""
+    parts = _parts(told, told.second)
+    assert "message" not in parts
+    assert "next" not in parts
+    assert [row["value"]["words"] for row in parts["followed"]] == ["published to nobody"]
+
+
+def test_a_fork_sees_what_its_parent_did(home: Path):
+    """A decision in a fork, made after its parent's step, with its parent's event."""
+    place = Audited(home, "forked")
+    with hansard.connect("forked", data_dir=home) as record:
+
+        def look(session: hansard.Session) -> None:
+            session.tool(name="look", effects="pure")(lambda x: x)("here")
+
+        with record.run("w", run="parent", agent="a", role="r") as session:
+            look(session)
+        done = place.value("SELECT id FROM events WHERE type = 'step.completed.v1'")
+        fork = record.fork("parent", at="a@4")
+        with record.run(run=fork, agent="a", role="r") as session:
+            look(session)
+            session.decide("Go?", selected="yes", inputs=[done])
+    [decision] = [row["decision"] for row in place.rows("SELECT decision FROM decided($1)", fork)]
+    rows = place.rows("SELECT part, name, event FROM why($1)", decision)
+    told = {row["part"]: row for row in rows}
+    assert (told["after"]["name"], told["after"]["event"]) == ("look", done)
+    assert (told["input"]["name"], told["input"]["event"]) == ("got", done)
+
+
+def test_people_are_told_in_words(told: Told):
+    """Question, sentences, tables, addresses; what was recorded cannot move the cursor."""
+    for asked in (told.first, told.first[:-1], _address(told)):
+        done = told.place.call("why", asked)
+        assert done.code == 0, done.err
+        assert "Its score 0.7 passes the threshold 0.6 by 0.1." in done.out
+        assert "It is 0.05 above the best of the others, 0.65." in done.out
+        assert "the gate refuses it" in done.out
+        assert "published to some" in done.out
+        assert "\x1b" not in done.out
+        position = _address(told).partition(".")[0]
+        assert f"hansard run show run-1 --at {position}" in done.err
+
+
+def _address(told: Told) -> str:
+    asked = "SELECT position || '.' || event_index FROM events WHERE id = $1"
+    return str(told.place.value(asked, told.first))
+
+
+def test_programs_are_told_in_json(told: Told):
+    """One line a fact, with values as values; the last says as of which position."""
+    *facts, last = told.place.call("why", told.first, "--json").lines
+    assert last["kind"] == "explained"
+    assert last["position"] == told.place.value("SELECT position FROM progress")
+    rows = told.place.rows("SELECT part, event FROM why($1)", told.first)
+    assert [fact["part"] for fact in facts] == [row["part"] for row in rows]
+    wanted = told.place.rows("SELECT event FROM inputs($1)", told.first)
+    assert [fact["event"] for fact in facts if fact["part"] == "input"] == [
+        row["event"] for row in wanted
+    ]
+    [margin] = [fact["value"] for fact in facts if fact["name"] == "margin"]
+    assert margin == pytest.approx(0.1)
+
+
+def test_a_run_lists_its_decisions(told: Told):
+    """By its id or as the last one."""
+    for run in ("run-1", "last"):
+        *found, last = told.place.call("why", run, "--json").lines
+        assert [row["decision"] for row in found] == [told.first, told.second]
+        assert (last["kind"], last["run"]) == ("decisions", "run-1")
+    assert "2 decisions of run run-1" in told.place.call("why", "run-1").out
+
+
+def test_what_is_no_decision_is_told_with_the_remedy(told: Told):
+    """Unknown, another event, not there, several."""
+    done = told.place.call("why", "zzz")
+    assert done.code == 2
+    assert "'zzz' was not found: give an event's id" in done.err
+    done = told.place.call("why", "1.0")
+    assert done.code == 2
+    assert "is no decision but experiment.registered.v1" in done.err
+    assert "the tables end at" in told.place.call("why", "99999.0").err
+    shared = told.first[:8]
+    assert told.second.startswith(shared)
+    assert f"several decisions or runs begin with '{shared}'" in told.place.call("why", shared).err
+
+
+class _Page(HTMLParser):
+    """What a browser would see: the elements, their attributes, the policy, the style."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.policy = ""
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        named = dict(attrs)
+        assert not {"src", "href", "onclick", "style"} & named.keys()
+        if named.get("http-equiv") == "Content-Security-Policy":
+            self.policy = named["content"] or ""
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_needs_nobody_and_runs_nothing(told: Told, tmp_path: Path):
+    """One file: no script, no request, its style by hash; hostile text is text."""
+    file = tmp_path / "why.html"
+    done = told.place.call("why", told.first, "--html", str(file))
+    assert done.code == 0, done.err
+    page = file.read_text(encoding="utf-8")
+    seen = _Page()
+    seen.feed(page)
+    assert "script" not in seen.tags
+    assert "link" not in seen.tags
+    assert "<script>alert(1)</script>" in seen.text
+    assert "\x1b" not in page
+    style = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert len(style) == 1
+    digest = base64.b64encode(hashlib.sha256(style[0].encode()).digest()).decode()
+    assert seen.policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}'")
+    assert "script-src" not in seen.policy
+    for text in ("the gate refuses it", "published to some", "as of position"):
+        assert text in seen.text
+    written = subprocess.run(
+        [sys.executable, "-m", "hansard", "-w", "why", "why", told.first, "--html", "-"],
+        env=environment(told.place.home),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert written.stdout == page
+    assert told.place.call("why", told.first, "--html", "-", "--json").code == 2

@@ -1,0 +1,363 @@
+"""`run diff`: two runs side by side, live ones, forks, and imported trials of one task."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tenacity import wait_none
+
+import hansard
+from hansard.commands import _paths
+from tests.cli.support import Call, Ran, Runs
+
+AIRLINE = "diffed"
+
+
+def made(record: hansard.Record, **how: Any) -> str:
+    """A run of one agent: searches, reads, decides, mails; `how` changes parts of it."""
+    agent, tries = how.get("agent", "ada"), iter(range(how.get("failures", 0)))
+    where = {"run": how["run"]} if "run" in how else {"workflow": "work"}
+    with record.run(**where, agent=agent, role=how.get("role", "writer")) as session:
+
+        @session.tool(effects="pure")
+        def search(query: str) -> list[str]:
+            return [query, how.get("found", "paper")]
+
+        @session.tool(effects="idempotent", attempts=5, wait=wait_none())
+        def read(name: str, page: int = 1) -> str:
+            if next(tries, None) is not None:
+                message = "not yet"
+                raise ValueError(message)
+            session.usage(input_tokens=how.get("tokens", 10), cost=0.5)
+            return name.upper()
+
+        @session.tool(effects="once")
+        def mail(to: str) -> str:
+            return "sent"
+
+        @session.tool(effects="pure")
+        def chat(messages: list[Any]) -> int:
+            return len(messages)
+
+        search(how.get("query", "event sourcing"))
+        for name in how.get("names", ["a", "b"]):
+            read(name)
+        said = [{"role": "user", "content": "hello " * 200}]
+        for _ in range(how.get("chats", 2)):
+            said.append({"role": "assistant", "content": f"{chat(list(said))}"})
+        session.decide(
+            "send it?",
+            selected=how.get("selected", "yes"),
+            alternatives=[{"id": "yes", "score": how.get("score", 0.9)}, "no"],
+            threshold=0.5,
+        )
+        if how.get("selected", "yes") == "yes":
+            mail("x@example.org")
+    return session.run
+
+
+def compared(call: Call, *arguments: str, **more: Any) -> tuple[Ran, dict[str, Any], list[Any]]:
+    """What `run diff --json` says: the command, its last line, and the moves."""
+    told = call("run", "diff", *arguments, "--json", **more)
+    *lines, last = told.lines
+    assert [line["kind"] for line in lines[:2]] == ["run", "run"]
+    assert {line["kind"] for line in lines[2:]} <= {"move"}
+    assert (told.code, last["equal"]) in {(0, True), (1, False)}
+    return told, last, lines[2:]
+
+
+def test_a_run_equals_itself_and_its_like(call: Call, record: hansard.Record):
+    """Same calls, results and decisions: 0; ids, times, keys and usage do not matter."""
+    a, b = made(record), made(record, tokens=99)
+    for other, shared in ((a, 7), (b, 0)):
+        told, last, moves = compared(call, a, other)
+        assert told.code == 0
+        assert (last["counts"]["same"], last["shared"], last["parts"]) == (7, shared, None)
+        assert {move["what"] for move in moves} == {"same"}
+    text = call("run", "diff", a, b)
+    assert text.code == 0
+    assert "they called the same, with the same results, and decided the same" in text.out
+    assert "= 7 moves the same" in text.out
+
+
+@pytest.mark.parametrize(
+    ("how", "what", "place", "sides"),
+    [
+        ({"found": "book"}, "result", "ada#1", ('"paper"', '"book"')),
+        ({"query": "replay"}, "arguments", "ada#1", ('"event sourcing"', '"replay"')),
+        ({"names": ["a", "c"]}, "arguments", "ada#3", ('name="b"', 'name="c"')),
+        ({"names": ["a", "b", "c"]}, "only_b", "ada#4", ("", 'name="c"')),
+        ({"names": ["a"]}, "only_a", "ada#3", ('name="b"', "")),
+        ({"names": ["b", "a"]}, "moved", "ada#3", ('name="b"', 'name="b"')),
+        ({"selected": "no"}, "result", "ada@", ("yes", "no")),
+        ({"score": 0.4}, "result", "ada@", ("yes", "yes")),
+        ({"chats": 3}, "only_b", "ada#6", ("", "messages=")),
+    ],
+)
+def test_where_they_part_both_sides_are_shown(
+    call: Call,
+    record: hansard.Record,
+    how: dict[str, Any],
+    what: str,
+    place: str,
+    sides: tuple[str, str],
+):
+    """The first difference, of which kind it is, with both sides; for programs and for people."""
+    a, b = made(record), made(record, **how)
+    told, last, _ = compared(call, a, b)
+    parts = last["parts"]
+    assert told.code == 1
+    first = {side["place"] for side in (parts["a"], parts["b"]) if side is not None}
+    assert parts["what"] == what
+    assert any(each.startswith(place) for each in first)
+    text = call("run", "diff", a, b)
+    assert text.code == 1
+    shown = text.out.split("they part at\n")[1].split("\n\n")[0]
+    for letter, side in zip("AB", sides, strict=True):
+        if side:
+            assert any(
+                line.strip().startswith(f"{letter} ") and side in line
+                for line in shown.splitlines()
+            )
+        elif what.startswith("only"):
+            assert f"      {letter} " not in shown
+
+
+def test_what_each_cost_is_told(call: Call, record: hansard.Record):
+    """Steps, attempts, usage as recorded and summed, duration: of each side."""
+    a, b = made(record), made(record, failures=3, tokens=7, names=["a", "b", "c"])
+    told, _, _ = compared(call, a, b)
+    first, second = told.lines[:2]
+    assert (first["run"], first["steps"], first["attempts"], first["decisions"]) == (a, 6, 6, 1)
+    assert first["usage"] == first["own_usage"] == {"cost": 1.0, "input_tokens": 20.0}
+    assert (second["steps"], second["attempts"]) == (7, 10)
+    assert second["usage"] == {"cost": 1.5, "input_tokens": 21.0}
+    assert first["duration_ms"] > 0
+    [line] = [line for line in call("run", "diff", a, b).out.splitlines() if "attempts" in line]
+    assert line.split() == ["attempts", "6", "10"]
+
+
+def test_a_fork_shows_what_it_shares(call: Call, record: hansard.Record):
+    """Before the cut both sides are one event; after it they are compared. What the shared part
+    used up is not counted as the fork's own.
+    """
+    parent = made(record)
+    [line] = [m for m in compared(call, parent, parent)[2] if m["a"].get("step") == 2]
+    version = line["a"]["version"] + 1
+    fork = record.fork(parent, at=f"ada@{version}", effects="live")
+    made(record, run=fork, names=["a", "elsewhere"], tokens=1)
+    told, last, moves = compared(call, parent, fork)
+    assert [move["what"] for move in moves[:3]] == ["same", "same", "arguments"]
+    assert [move["shared"] for move in moves[:3]] == [True, True, False]
+    assert (last["shared"], told.lines[1]["forked_from"]) == (2, parent)
+    assert moves[2]["b"]["recorded_in"] == fork
+    assert moves[0]["b"]["recorded_in"] == parent
+    assert told.lines[1]["usage"] == {"cost": 1.0, "input_tokens": 11.0}
+    assert told.lines[1]["own_usage"] == {"cost": 0.5, "input_tokens": 1.0}
+    text = call("run", "diff", parent, fork).out
+    assert f"B is a fork of run {parent}" in text
+    assert "they share 2 moves" in text
+    assert "cost in itself" in text
+
+
+def test_agents_are_matched_by_name_then_by_role(call: Call, record: hansard.Record, runs: Runs):
+    """Another name in the same role is compared; another role stands alone: a difference."""
+    a, b = made(record), made(record, agent="bob")
+    _, last, _ = compared(call, a, b)
+    assert (last["equal"], last["agents"]) == (True, [{"a": "ada", "b": "bob"}])
+    _, last, moves = compared(call, a, made(record, agent="bob", role="critic"))
+    assert last["agents"] == [{"a": "ada", "b": None}, {"a": None, "b": "bob"}]
+    assert Counter(move["what"] for move in moves) == {"only_a": 7, "only_b": 7}
+    _, last, _ = compared(call, runs.team, runs.forked)
+    assert {"a": "writer", "b": None} in last["agents"]
+    assert "agent writer (writer), only in A" in call("run", "diff", runs.team, runs.forked).out
+
+
+def test_branches_side_by_side_have_no_order(call: Call, record: hansard.Record):
+    """Of a gather's branches, whichever came first: the same calls are the same."""
+
+    def work(order: list[int], *, gather: bool) -> str:
+        with record.run("gathered", agent="ada", role="r") as session:
+
+            @session.tool(effects="pure")
+            def leaf(n: int) -> int:
+                return n
+
+            if gather:
+                session.gather(*[lambda n=n: leaf(n) for n in order])
+            else:
+                for n in order:
+                    leaf(n)
+        return session.run
+
+    _, last, _ = compared(call, work([1, 2, 3], gather=True), work([3, 1, 2], gather=True))
+    assert last["equal"]
+    _, last, _ = compared(call, work([1, 2, 3], gather=False), work([3, 1, 2], gather=False))
+    assert (last["equal"], last["counts"]["moved"], last["counts"]["same"]) == (False, 1, 2)
+
+
+def test_errors_and_doubts_are_results(call: Call, runs: Runs):
+    """A doubt that was settled differs from one that was not."""
+    _, last, [move] = compared(call, runs.doubt, runs.settled)
+    assert (move["what"], move["a"]["status"], move["b"]["status"]) == (
+        "result",
+        "in_doubt",
+        "completed",
+    )
+    assert last["parts"] == {k: v for k, v in move.items() if k != "kind"}
+
+
+def test_what_is_recorded_cannot_move_the_cursor(call: Call, record: hansard.Record):
+    """Names, arguments, results and decisions are shown escaped."""
+
+    def work(text: str) -> str:
+        with record.run("hostile", agent="a\u202e", role="r\u2066") as session:
+
+            @session.tool(name="t\u202e", effects="pure")
+            def tool(x: str) -> str:
+                return x
+
+            tool("\x1b]0;title\x07 same")
+            tool(text)
+            session.decide("q\x1b[0m", selected=text, alternatives=[text])
+        return session.run
+
+    told = call("run", "diff", work("\x1b[1m one"), work("\u202e two"))
+    assert told.code == 1
+    assert not {"\x1b", "\x07", "\u202e", "\u2066"} & set(told.out)
+    assert r"t\u202e, other arguments" in told.out
+
+
+def test_what_is_not_there_is_an_error(call: Call, runs: Runs):
+    """An unknown run, or one too many."""
+    told = call("run", "diff", runs.team, "nobody")
+    assert (told.code, told.out) == (2, "")
+    assert "nobody" in told.err
+
+
+# ---------------------------------------------------------------- alignment
+
+letters = st.lists(st.sampled_from("abcd"), max_size=60)
+
+
+@given(letters, letters, st.integers(2, 70))
+def test_matches_are_equal_and_in_order(a: list[str], b: list[str], window: int):
+    """Whatever the window: matched places are equal, rise in both, and include both equal ends."""
+    before = _paths.WINDOW_MOVES
+    _paths.WINDOW_MOVES = window
+    try:
+        found = _paths.matched(a, b)
+    finally:
+        _paths.WINDOW_MOVES = before
+    assert all(a[i] == b[j] for i, j in found)
+    assert all(i < k and j < n for (i, j), (k, n) in itertools.pairwise(found))
+    if a == b:
+        assert len(found) == len(a)
+    if a and b and a[0] == b[0]:
+        assert found[0] == (0, 0)
+
+
+@given(letters, letters)
+def test_every_move_is_told_once_in_the_order_of_both(a: list[str], b: list[str]):
+    """Each move stands in one pair; what is not moved keeps its order; equal lists are all same."""
+    sides = [[move(name, n) for n, name in enumerate(side)] for side in (a, b)]
+    pairs = _paths.aligned(*sides)
+    assert [pair.a for pair in pairs if pair.a] == sides[0]
+    told_b = [pair.b for pair in pairs if pair.b]
+    assert sorted(told_b, key=lambda each: each.version) == sides[1]
+    in_line = [pair.b for pair in pairs if pair.b and pair.what is not _paths.What.MOVED]
+    assert in_line == sorted(in_line, key=lambda each: each.version)
+    left = Counter(a) - Counter(b)
+    assert Counter(pair.a.call for pair in pairs if pair.what == "only_a" and pair.a) <= left
+    if a == b:
+        assert {pair.what for pair in pairs} <= {_paths.What.SAME}
+
+
+def move(call: str, version: int) -> _paths.Move:
+    """A move of some call."""
+    name = "x" if call in "ab" else "y"
+    return _paths.Move("ada", name, call, "came", version, version, "r")
+
+
+def test_long_paths_are_aligned_in_bounded_time():
+    """Ten thousand calls of which a tenth was left out: all that both have is found."""
+    a = [f"call {n % 700} {n}" for n in range(10_000)]
+    b = [each for n, each in enumerate(a) if n % 10]
+    assert len(_paths.matched(a, b)) == len(b)
+
+
+# ---------------------------------------------------------------- imported runs
+
+
+@pytest.fixture(scope="module")
+def trials(real_data: Path) -> dict[int, dict[int, list[tuple[str, Any]]]]:
+    """By task and trial, the calls of the published airline runs: tool and arguments."""
+    found: dict[int, dict[int, list[tuple[str, Any]]]] = defaultdict(dict)
+    file = real_data / "tau-bench" / "dev" / "gpt-4o-airline.json"
+    for run in json.loads(file.read_text(encoding="utf-8")):
+        calls = [
+            (called["function"]["name"], json.loads(called["function"]["arguments"]))
+            for message in run["traj"]
+            for called in message.get("tool_calls") or ()
+        ]
+        found[run["task_id"]][run["trial"]] = calls
+    return found
+
+
+@pytest.mark.real
+def test_trials_of_one_task_are_compared(
+    call: Call,
+    home: Path,
+    record: hansard.Record,
+    real_data: Path,
+    trials: dict[int, dict[int, list[tuple[str, Any]]]],
+    tmp_path: Path,
+):
+    """Of ten tasks, two trials each: every call of both files stands on its side, in its order; the
+    same calls are as many as both begin with at least, and no more than both have.
+    """
+    published = json.loads((real_data / "tau-bench" / "dev" / "gpt-4o-airline.json").read_text())
+    tasks = range(10)
+    some = [run for run in published if run["task_id"] in tasks and run["trial"] in {0, 1}]
+    path = tmp_path / "some.json"
+    path.write_text(json.dumps(some), encoding="utf-8")
+    assert call("import", "tau-bench", str(path), workspace=AIRLINE).code == 0
+    ids = _ids(lambda *words: call(*words, workspace=AIRLINE))
+    for task in tasks:
+        told, last, moves = compared(call, ids[task, 0], ids[task, 1], workspace=AIRLINE)
+        sides = {
+            name: [
+                (move[name]["tool"], move[name]["arguments"])
+                for move in moves
+                if move[name] is not None
+            ]
+            for name in "ab"
+        }
+        a, b = trials[task][0], trials[task][1]
+        assert sides["a"] == a
+        assert sorted(map(repr, sides["b"])) == sorted(map(repr, b))
+        equal = last["counts"]["same"] + last["counts"]["result"] + last["counts"]["moved"]
+        both = Counter(map(repr, a)) & Counter(map(repr, b))
+        assert equal == both.total()
+        begins = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
+        if begins is not None:
+            assert {move["what"] for move in moves[:begins]} <= {"same", "result"}
+        assert told.lines[0]["steps"] == len(a)
+
+
+def _ids(call: Callable[..., Ran]) -> dict[tuple[int, int], str]:
+    """Runs by task and trial."""
+    found: dict[tuple[int, int], str] = {}
+    for line in call("runs", "--json", "--limit", "0").lines:
+        [shown, *_] = call("run", "show", line["run"], "--json").lines
+        told = shown["assigned"]
+        found[int(told["task"]), told["trial"]] = line["run"]
+    return found

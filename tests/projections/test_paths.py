@@ -1,0 +1,287 @@
+"""Which tools runs chose and in which order, in SQL, against counts made without it."""
+
+import asyncio
+from collections import Counter, defaultdict
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.projections.place import Place
+from hansard.projections.rebuild import rebuild
+from hansard.projections.store import Store
+from tests.cli.planting import options
+from tests.real import parsers, support
+
+
+class Trail(msgspec.Struct, frozen=True):
+    """What an agent called in a run, and what came of the run; None where it is not known."""
+
+    arm: str
+    tools: tuple[str, ...]
+    success: bool | None
+    errors: tuple[str, ...] = ()
+    role: str = "assistant"
+    end: str = "(end)"
+
+
+def projected(home: Path, workspace: str, folder: Path) -> Store:
+    """A workspace's tables, made in a folder."""
+
+    async def make() -> None:
+        raw = await RawWorkspace.open(options(home), workspace)
+        try:
+            await rebuild(raw, Place(folder / "t.duckdb"), lambda _done, _total: None)
+        finally:
+            await raw.close()
+
+    asyncio.run(make())
+    return Store(folder / "t.duckdb", read_only=True)
+
+
+# ---------------------------------------------------------------- counted without SQL
+
+
+def rate(some: list[Trail]) -> float | None:
+    """Share of successes in paths whose success is known."""
+    known = [path.success for path in some if path.success is not None]
+    return float(Fraction(sum(known), len(known))) if known else None
+
+
+def by_arm(paths: list[Trail]) -> dict[str, list[Trail]]:
+    """Paths by their arm."""
+    found: dict[str, list[Trail]] = defaultdict(list)
+    for path in paths:
+        found[path.arm].append(path)
+    return found
+
+
+def choices(paths: list[Trail]) -> set[tuple[Any, ...]]:
+    """What `tool_choices` must say of paths of one agent each."""
+    tools = {tool for path in paths for tool in path.tools}
+    return {
+        (
+            arm,
+            tool,
+            sum(path.tools.count(tool) for path in mine),
+            len(mine),
+            sum(tool in path.tools for path in mine),
+            sum(path.errors.count(tool) for path in mine),
+            rate([path for path in mine if tool in path.tools]),
+            rate([path for path in mine if tool not in path.tools]),
+        )
+        for arm, mine in by_arm(paths).items()
+        for tool in tools
+    }
+
+
+def transitions(paths: list[Trail]) -> set[tuple[Any, ...]]:
+    """What `transitions` must say."""
+    found: set[tuple[Any, ...]] = set()
+    for arm, mine in by_arm(paths).items():
+        pairs = Counter(p for path in mine for p in pairwise(("(start)", *path.tools, path.end)))
+        begun = Counter[str]()
+        for (before, _), count in pairs.items():
+            begun[before] += count
+        found |= {(arm, a, b, n, float(Fraction(n, begun[a]))) for (a, b), n in pairs.items()}
+    return found
+
+
+def sequences(paths: list[Trail]) -> set[tuple[Any, ...]]:
+    """What `sequences` must say."""
+    same: dict[tuple[str, str, tuple[str, ...]], list[Trail]] = defaultdict(list)
+    for path in paths:
+        same[path.arm, path.role, path.tools].append(path)
+    return {
+        (*key, len(key[2]), len(mine), sum(path.success is True for path in mine), rate(mine))
+        for key, mine in same.items()
+    }
+
+
+def check(store: Store, experiment: str, paths: list[Trail]) -> None:
+    """The views say of an experiment what was counted."""
+    found = store.all(
+        "SELECT arm, tool, calls, runs, runs_with_it, errors, success_with, success_without "
+        "FROM tool_choices WHERE experiment = $1",
+        [experiment],
+    )
+    assert len(found) == len(set(found))
+    assert set(found) == choices(paths)
+    found = store.all(
+        "SELECT arm, from_tool, to_tool, count, share FROM transitions WHERE experiment = $1",
+        [experiment],
+    )
+    assert set(found) == transitions(paths)
+    assert len(found) == len(set(found))
+    found = store.all(
+        "SELECT arm, role, sequence, calls, runs, successes, success_rate FROM sequences "
+        "WHERE experiment = $1",
+        [experiment],
+    )
+    assert {(row[0], row[1], tuple(row[2]), *row[3:]) for row in found} == sequences(paths)
+
+
+# ---------------------------------------------------------------- imported runs
+
+FILES = [
+    ("gpt-4o-airline.json", "tau-airline", "airline"),
+    ("agentverify_tool-calling_retail0-99.json", "tau-retail", "tool-calling"),
+    ("agentverify_tool-calling-with-preconditions_retail0-99.json", "tau-retail", "preconditions"),
+]
+
+
+@pytest.mark.real
+def test_tau_bench_paths_are_what_the_files_say(real_data: Path, tmp_path: Path):
+    """Of 400 published runs every choice, transition and whole sequence, by arm, is what the files
+    themselves say when they are counted in Python.
+    """
+    paths: dict[str, list[Trail]] = defaultdict(list)
+    with support.opened(tmp_path / "data") as place:
+        for file, experiment, arm in FILES:
+            path = real_data / "tau-bench" / "dev" / file
+            place.imported("tau-bench", path, experiment, arm)
+            for chat in parsers.tau(path):
+                tools = tuple(tool for _, tool, _ in chat.called())
+                paths[experiment].append(Trail(arm, tools, chat.reward >= 1))
+        store = projected(place.home, support.WORKSPACE, tmp_path)
+    try:
+        assert {name: len(found) for name, found in paths.items()} == {
+            "tau-airline": 200,
+            "tau-retail": 200,
+        }
+        for experiment, found in paths.items():
+            check(store, experiment, found)
+        [[calls]] = store.all("SELECT sum(calls)::BIGINT FROM tool_choices")
+        assert calls == 1_164 + 793 + 876
+        shares = store.all(
+            "SELECT fsum(share) FROM transitions GROUP BY experiment, arm, from_tool"
+        )
+        assert all(abs(share - 1) < 1e-9 for (share,) in shares)
+    finally:
+        store.close()
+
+
+# ---------------------------------------------------------------- live runs
+
+
+def work(record: hansard.Record, arm: str, calls: str, reward: float | None, **how: Any) -> str:
+    """A run of an experiment: `a` and `b` are tools, `x` one that fails, `c` one that calls a."""
+    with record.run(
+        "w", agent="ada", role="r", experiment="live", arm=arm, task=how.get("task", "t")
+    ) as session:
+
+        @session.tool(effects="pure")
+        def a(n: int) -> int:
+            return n
+
+        @session.tool(effects="pure")
+        def b(n: int) -> int:
+            return n
+
+        @session.tool(effects="pure")
+        def x(n: int) -> float:
+            return n / 0
+
+        @session.tool(effects="composite")
+        def c(n: int) -> int:
+            return int(a(-n - 1))
+
+        @session.tool(effects="pure", kind="model")
+        def think(n: int) -> int:
+            return n
+
+        tools: dict[str, Any] = {"a": a, "b": b, "x": x, "c": c}
+        for n, call in enumerate(calls):
+            think(n)
+            try:
+                tools[call](n)
+            except ZeroDivisionError:
+                assert call == "x"
+        if how.get("second"):
+            with record.run(run=session.run, agent="bob", role="s"):
+                pass
+    if reward is not None:
+        record.score(session.run, by="test", reward=reward)
+    return session.run
+
+
+def test_live_runs_errors_and_runs_without_calls(
+    home: Path, record: hansard.Record, tmp_path: Path
+):
+    """Failed calls are counted, models are no tools, calls in a composite stand after it; a run
+    without calls goes from start to end; the newest reward counts; what nobody judged counts by
+    its status; other experiments and forks that are not assigned are left out.
+    """
+    name = "paths"
+    with hansard.connect(name, data_dir=home) as lab:
+        work(lab, "one", "ab", 1.0)
+        run = work(lab, "one", "ab", 1.0)
+        lab.score(run, by="again", reward=0.0)
+        work(lab, "one", "axb", None)
+        work(lab, "two", "c", 0.5)
+        work(lab, "two", "", 0.0)
+        lab.fork(run)
+        with lab.run("w", agent="ada", role="r") as session:
+            session.message("user", "no experiment")
+        store = projected(home, name, tmp_path)
+    try:
+        paths = [
+            Trail("one", ("a", "b"), success=True, role="r"),
+            Trail("one", ("a", "b"), success=False, role="r"),
+            Trail("one", ("a", "x", "b"), success=True, errors=("x",), role="r"),
+            Trail("two", ("c", "a"), success=False, role="r"),
+            Trail("two", (), success=False, role="r"),
+        ]
+        check(store, "live", paths)
+        assert store.all("SELECT DISTINCT experiment FROM trial_paths") == [("live",)]
+    finally:
+        store.close()
+
+
+def test_a_run_that_is_open_has_no_end_and_agents_have_paths_each(
+    home: Path, record: hansard.Record, tmp_path: Path
+):
+    """What is not over ends in (open) and counts as neither success nor failure; of two agents each
+    has a sequence, and the run is counted once a role.
+    """
+    name = "paths-open"
+    with hansard.connect(name, data_dir=home) as lab:
+        work(lab, "one", "ab", 1.0, second=True)
+        manager = lab.run("w", agent="ada", role="r", experiment="live", arm="one", task="u")
+        with manager as session:
+
+            @session.tool(effects="pure")
+            def a(n: int) -> int:
+                return n
+
+            a(1)
+            store = projected(home, name, tmp_path)
+    try:
+        found = store.all(
+            "SELECT role, sequence, runs, successes, success_rate FROM sequences "
+            "ORDER BY role, calls DESC"
+        )
+        assert found == [
+            ("r", ["a", "b"], 1, 1, 1.0),
+            ("r", ["a"], 1, 0, None),
+            ("s", [], 1, 1, 1.0),
+        ]
+        edges = store.all("SELECT from_tool, to_tool, count FROM transitions ORDER BY ALL")
+        assert edges == [
+            ("(start)", "(end)", 1),
+            ("(start)", "a", 2),
+            ("a", "(open)", 1),
+            ("a", "b", 1),
+            ("b", "(end)", 1),
+        ]
+        assert store.all(
+            "SELECT tool, runs, runs_with_it, success_with, success_without FROM tool_choices "
+            "ORDER BY tool"
+        ) == [("a", 2, 2, 1.0, None), ("b", 2, 1, 1.0, None)]
+    finally:
+        store.close()

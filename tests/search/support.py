@@ -1,0 +1,131 @@
+"""Logs to search in, and what an index holds."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import hansard
+from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.domain.agent import MessageAdded, SessionBegan
+from hansard.domain.events import Commit, Recorded
+from hansard.domain.ids import AgentStream, Life, StreamId
+from hansard.domain.run import RunStarted
+from hansard.projections import search
+from hansard.projections.search import IndexPlace
+from tests.cli.planting import commit, options, plant
+
+
+def silent(_done: int, _total: int) -> None:
+    """No progress."""
+
+
+def place_of(home: Path, workspace: str) -> IndexPlace:
+    """Where a workspace's index is."""
+    return IndexPlace.of(home, workspace)
+
+
+def brought_up(home: Path, workspace: str, place: IndexPlace | None = None) -> int:
+    """Index a workspace."""
+    return _worked(home, workspace, search.bring_up, place)
+
+
+def rebuilt(home: Path, workspace: str, place: IndexPlace | None = None) -> int:
+    """Index a workspace anew."""
+    return _worked(home, workspace, search.rebuild, place)
+
+
+def _worked(home: Path, workspace: str, work: Any, place: IndexPlace | None) -> int:
+    async def run() -> int:
+        raw = await RawWorkspace.open(options(home), workspace)
+        try:
+            found: int = await work(raw, place or place_of(home, workspace), silent)
+            return found
+        finally:
+            await raw.close()
+
+    return asyncio.run(run())
+
+
+def content(path: Path) -> dict[str, Any]:
+    """All that an index holds: rows, words with their places, position; checked by FTS5 itself."""
+    con = sqlite3.connect(path)
+    try:
+        con.execute("INSERT INTO events (events, rank) VALUES ('integrity-check', 1)")
+        con.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab(main, events, instance)")
+        return {
+            "rows": con.execute(
+                "SELECT rowid, text, id, type, run, agent, role FROM events ORDER BY rowid"
+            ).fetchall(),
+            "words": sorted(con.execute("SELECT term, doc, col, offset FROM temp.words")),
+            "progress": con.execute("SELECT * FROM progress").fetchall(),
+            "pages": con.execute("PRAGMA integrity_check").fetchall(),
+        }
+    finally:
+        con.close()
+
+
+def say(home: Path, workspace: str, *texts: Any, run: str = "r1") -> None:
+    """A run in which an agent says these."""
+    who = AgentStream(run, "writer", "ada")
+    began = SessionBegan(
+        epoch=1, agent="ada", role="writer", server_version="1", protocol_version="1"
+    )
+    said = [
+        MessageAdded(role="user", content=msgspec.Raw(msgspec.json.encode(text)), fingerprint="f")
+        for text in texts
+    ]
+    plant(
+        home,
+        workspace,
+        (Life(run), commit(1, RunStarted(workflow="w"))),
+        (who, commit(1, began, *said)),
+    )
+
+
+def unknown(home: Path, workspace: str, tag: str, data: bytes, run: str = "r9") -> None:
+    """An event of a type that this version does not know."""
+    told = Recorded(tag, "event-of-tomorrow", msgspec.Raw(data))
+    plant(home, workspace, (Life(run), commit(1, told)))
+
+
+def grow(home: Path, workspace: str, since: int, count: int) -> None:
+    """Many runs of three events each."""
+    planted: list[tuple[StreamId, Commit]] = []
+    for number in range(since, since + count):
+        run = f"run {number}"
+        text = msgspec.json.encode(f"number {number} of many, {'é漢字 ' * (number % 7)}")
+        who = AgentStream(run, "writer", "ada")
+        began = SessionBegan(
+            epoch=1, agent="ada", role="writer", server_version="1", protocol_version="1"
+        )
+        said = MessageAdded(role="user", content=msgspec.Raw(text), fingerprint="f")
+        planted += [
+            (Life(run), commit(1, RunStarted(workflow="w"))),
+            (who, commit(1, began, said)),
+        ]
+    plant(home, workspace, *planted)
+
+
+def made(home: Path, workspace: str) -> str:
+    """A real run with a tool, a failure, a decision and a large result."""
+    with (
+        hansard.connect(workspace, data_dir=home) as record,
+        record.run("orders", agent="clerk", role="support") as session,
+    ):
+
+        @session.tool(effects="once")
+        def refund(order: str, note: str) -> dict[str, str]:
+            return {"confirmation": f"Überweisung für {order}"}
+
+        @session.tool(effects="pure")
+        def fetch(size: int) -> str:
+            return "haystack " * size
+
+        session.message("user", "Please refund my \x1b[31m order\x07 #W2378156.")
+        refund("#W2378156", "café closed\u200b early")
+        fetch(20_000)
+        session.decide("Refund or exchange?", selected="refund", alternatives=["exchange"])
+        return session.run

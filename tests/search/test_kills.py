@@ -1,0 +1,129 @@
+"""An indexer killed at random moments while the log grows leaves what a clean rebuild makes."""
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from hansard.projections.search import Question, ask
+from tests.search.support import brought_up, content, grow, place_of, rebuilt
+
+ROOT = Path(__file__).parents[2]
+WAIT_S = 20.0
+
+
+def _start(home: Path, workspace: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.search.fill", str(home), workspace], cwd=ROOT
+    )
+
+
+def _load(home: Path, workspace: str, stop: threading.Event) -> None:
+    """Commits, as fast as they go, until told to stop."""
+    for since in count(0, 200):
+        if stop.is_set():
+            return
+        grow(home, workspace, since, 200)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evidence):
+    """SIGKILL, again and again; then rows, words and their places are equal to a rebuild's, and
+    FTS5's own check finds nothing.
+    """
+    place, kills = place_of(home, workspace), rounds(12, 50)
+    chance = random.Random(20_261_121)
+    stop = threading.Event()
+    growing = threading.Thread(target=_load, args=(home, workspace, stop))
+    growing.start()
+    moved, seen = 0, 0
+    try:
+        for _ in range(kills):
+            child = _start(home, workspace)
+            until_s = time.monotonic() + WAIT_S
+            while child.poll() is None and time.monotonic() < until_s:
+                standing = place.standing()
+                if standing is not None and standing.pid == child.pid and standing.position > seen:
+                    break
+                time.sleep(0.002)
+            time.sleep(chance.uniform(0, 0.1))
+            child.kill()
+            child.wait()
+            standing = place.standing()
+            assert standing is not None
+            moved += standing.position > seen
+            seen = standing.position
+    finally:
+        stop.set()
+        growing.join()
+    reached = brought_up(home, workspace)
+    found = content(place.path)
+    assert rebuilt(home, workspace) == reached
+    assert content(place.path) == found
+    assert found["pages"] == [("ok",)]
+    assert len(found["rows"]) == reached // 2 * 3
+    assert moved >= kills // 2
+    evidence.record("kill.search_index", kills=kills, commits=reached, differing_rows=0)
+
+
+@pytest.mark.timeout(120)
+def test_a_rebuild_that_is_killed_leaves_the_old_index(home: Path, workspace: str):
+    """At any moment there is a whole index; what was half made is thrown away by the next one."""
+    grow(home, workspace, 0, 2_000)
+    reached = brought_up(home, workspace)
+    place, chance = place_of(home, workspace), random.Random(7)
+    before = content(place.path)
+    cut = 0
+    for _ in range(10):
+        child = subprocess.Popen([sys.executable, "-c", _REBUILD, str(home), workspace], cwd=ROOT)
+        until_s = time.monotonic() + WAIT_S
+        while not place.fresh.exists() and child.poll() is None and time.monotonic() < until_s:
+            time.sleep(0.002)
+        time.sleep(chance.uniform(0, 0.3))
+        cut += child.poll() is None
+        child.kill()
+        child.wait()
+        assert content(place.path) == before
+    assert cut >= 5
+    assert rebuilt(home, workspace) == reached
+    assert content(place.path) == before
+    assert not place.fresh.exists()
+
+
+_REBUILD = """
+import sys
+from pathlib import Path
+from hansard.projections import runner
+from hansard.projections.search import Question, ask
+from tests.search.support import rebuilt
+runner.BATCH_EVENTS_MAX = 200
+rebuilt(Path(sys.argv[1]), sys.argv[2])
+"""
+
+
+@pytest.mark.timeout(120)
+def test_who_searches_while_it_is_written_sees_whole_batches(home: Path, workspace: str):
+    """An answer's position and what it finds are of one moment, however fast the index grows."""
+    grow(home, workspace, 0, 3_000)
+    place, question = place_of(home, workspace), Question(words="many")
+    child = _start(home, workspace)
+    positions: list[int] = []
+    while child.poll() is None:
+        found = ask(place, question)
+        if found is None:
+            continue
+        assert len(found.hits) == found.position // 2
+        assert all(hit.position <= found.position for hit in found.hits)
+        positions.append(found.position)
+    assert child.returncode == 0
+    assert positions == sorted(positions)
+    assert len({*positions} - {0, 6_000}) >= 2
+    last = ask(place, question)
+    assert last is not None
+    assert (last.position, len(last.hits)) == (6_000, 3_000)

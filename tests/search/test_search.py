@@ -1,0 +1,387 @@
+"""`hansard search` over real logs: what is found, in what order, as of when, what is refused."""
+
+import json
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.projections import search
+from hansard.projections._index import Index
+from hansard.projections.errors import Held, ProjectionError
+from hansard.projections.place import Hold
+from hansard.projections.rows import Rows
+from hansard.projections.search import IndexOfOtherLog, IndexRead, IndexUnusable, Question
+from tests.cli.planting import publish_raw, raw_log
+from tests.cli.support import Call
+from tests.search.support import (
+    brought_up,
+    content,
+    made,
+    place_of,
+    rebuilt,
+    say,
+    unknown,
+)
+
+
+def test_a_real_run_is_found_by_its_words(home: Path, workspace: str, call: Call):
+    """Arguments, results, messages and decisions, with where they stand and the match marked."""
+    run = made(home, workspace)
+    found = call("uberweisung", "--json")
+    assert found.code == 0
+    [hit] = found.lines
+    assert (hit["type"], hit["run"], hit["agent"], hit["role"]) == (
+        "step.completed.v1",
+        run,
+        "clerk",
+        "support",
+    )
+    [[begin, end]] = hit["marks"]
+    assert hit["snippet"][begin:end] == "Überweisung"
+    assert found.err == f"as of position {hit['as_of']}\n"
+    types = {line["type"] for line in call("W2378156", "--json").lines}
+    assert types == {"message.added.v1", "step.requested.v1", "step.completed.v1"}
+    assert [line["type"] for line in call("exchange?", "selected", "--json").lines] == [
+        "decision.made.v1"
+    ]
+    [stored] = [m for m in raw_log(home, workspace) if m.position == hit["position"]]
+    assert json.loads(stored.body)["events"][hit["event_index"]]["id"] == hit["event"]
+
+
+def test_people_see_brackets_and_no_control_characters(home: Path, workspace: str, call: Call):
+    """What a payload holds cannot move the cursor; its address and agent stand above it."""
+    run = made(home, workspace)
+    told = call("order", "--type", "message.added")
+    [head, said] = told.out.splitlines()
+    assert f"  message.added.v1  run {run}  clerk (support)" in head
+    assert head.partition("  ")[0].count(".") == 1
+    assert r"\x1b[31m [order]\x07 #W2378156" in said
+    assert not {"\x1b", "\x07"} & set(told.out)
+
+
+def test_a_large_result_is_found_by_its_reference(home: Path, workspace: str, call: Call):
+    """What is kept in a blob is not searched; the event that names it is."""
+    made(home, workspace)
+    assert call("haystack", "--json").lines == []
+    [hit] = call("blob", "--json", "--type", "step.completed").lines
+    digest = hit["snippet"].split("sha256: ")[1].split(";")[0]
+    assert [line["event"] for line in call(digest, "--json").lines] == [hit["event"]]
+
+
+def test_filters_are_exact(home: Path, workspace: str, call: Call):
+    """Run (by prefix), agent and type (with or without version) narrow what is found."""
+    say(home, workspace, "apple", "apple pie", run="run-1")
+    say(home, workspace, "apple tart", run="run-2")
+    everything = call("apple", "--json").lines
+    assert len(everything) == 3
+    assert {hit["run"] for hit in call("apple", "--run", "run-2", "--json").lines} == {"run-2"}
+    assert call("apple", "--run", "run-", "--json").code == 2
+    assert call("apple", "--run", "nobody", "--json").code == 2
+    assert len(call("apple", "--agent", "ada", "--json").lines) == 3
+    assert call("apple", "--agent", "ad", "--json").lines == []
+    for type_, count in (
+        ("message.added", 3),
+        ("message.added.v1", 3),
+        ("message", 0),
+        ("message.added.v", 0),
+        ("%", 0),
+        ("*", 0),
+    ):
+        assert len(call("apple", "--type", type_, "--json").lines) == count, type_
+
+
+def test_the_best_fit_is_first_and_of_equals_the_newest(home: Path, workspace: str, call: Call):
+    """bm25, then position from the end; a limit says that there is more."""
+    say(home, workspace, "long story " * 40 + "pear", "pear pear", "pear pear")
+    hits = call("pear", "--json").lines
+    assert [hit["event_index"] for hit in hits] == [3, 2, 1]
+    assert [hit["rank"] for hit in hits] == sorted(hit["rank"] for hit in hits)
+    first = call("pear", "--json", "--limit", "1")
+    assert [hit["event_index"] for hit in first.lines] == [3]
+    assert "more than 1 were found" in first.err
+    assert len(call("pear", "--json", "--limit", "0").lines) == 3
+    assert "more than" not in call("pear", "--json", "--limit", "3").err
+
+
+def test_unknown_types_are_found_and_broken_messages_stop_nothing(
+    home: Path, workspace: str, call: Call
+):
+    """An event of a newer version is searched by its data; what is no commit is passed over."""
+    publish_raw(home, (f"hansard.{workspace}.run.r.life.7", b"\xff no commit"))
+    unknown(home, workspace, "oracle.spoke.v7", b'{"riddle":"four legs at dawn","n":3}')
+    unknown(home, workspace, "odd.v1", b'"just a text"', run="r8")
+    [hit] = call("legs", "riddle", "--json").lines
+    assert (hit["type"], hit["event"]) == ("oracle.spoke.v7", "event-of-tomorrow")
+    assert [line["type"] for line in call("just", "--json").lines] == ["odd.v1"]
+    assert hit["as_of"] == 3
+
+
+def test_an_empty_log_has_nothing(home: Path, workspace: str, call: Call):
+    """No hits, no error; a workspace that does not exist is one."""
+    nothing = call("anything")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert nothing.err == "nothing was found\nas of position 0\n"
+    assert call("anything", "-w", "nowhere").code == 2
+    assert not place_of(home, "nowhere").path.exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        '"',
+        "'",
+        'a" OR "b',
+        "NEAR(a b, 2)",
+        "text: x",
+        "run:x OR agent:y",
+        "a AND",
+        "(((",
+        "-a",
+        "^a *",
+        "x'; DROP TABLE events; --",
+        "a\x00b",
+        "\udcff\udcfe",
+        "漢" * 3_000,
+        "9" * 9_000,
+    ],
+)
+def test_hostile_words_are_words(home: Path, workspace: str, call: Call, words: str):
+    """Nothing that is typed is syntax: it finds or does not, or there is no word in it."""
+    say(home, workspace, "harmless")
+    told = call("--json", "--", words)
+    assert told.out == ""
+    if told.code:
+        assert (told.code, "there is no word in" in told.err) == (2, True)
+    else:
+        assert "nothing was found" in told.err
+
+
+def test_a_megabyte_is_refused(home: Path, workspace: str, call: Call):
+    """Words and queries are bounded, and the bound is told."""
+    say(home, workspace, "harmless")
+    for more in ([], ["--query"]):
+        told = call("x " * 500_000, *more)
+        assert (told.code, told.out) == (2, "")
+        assert "at most 10,000" in told.err
+    assert "nothing to search for" in call().err
+
+
+def test_raw_queries_have_operators_and_clear_errors(home: Path, workspace: str, call: Call):
+    """FTS5's own syntax with --query; what is malformed is told with the reason."""
+    say(home, workspace, "red apple", "green apple", "red pear")
+    indexes = lambda query: {  # noqa: E731 -- a word for what follows
+        line["event_index"] for line in call(query, "--query", "--json").lines
+    }
+    assert indexes("apple NOT green") == {1}
+    assert indexes("pea* OR green") == {2, 3}
+    assert indexes('"red apple"') == {1}
+    for bad in ("apple AND", '"open', "nosuch: apple", "(", "NEAR(apple", "*reads", "apple)"):
+        told = call(bad, "--query", "--json")
+        assert (told.code, told.out) == (2, ""), bad
+        assert "malformed" in told.err or "asks for nothing" in told.err
+    assert "no such column: nosuch" in call("nosuch: apple", "--query").err
+
+
+def test_a_big_payload_is_found_and_shown_short(home: Path, workspace: str, call: Call):
+    """Words at the end of a text of 200 kB, beside one word of 50 kB."""
+    say(home, workspace, "word " * 40_000 + "needle", "n" * 50_000 + " thimble")
+    [hit] = call("needle", "--json").lines
+    assert hit["snippet"].endswith("needle; fingerprint: f; ")
+    assert len(hit["snippet"]) < 500
+    [hit] = call("thimble", "--json").lines
+    [[begin, end]] = hit["marks"]
+    assert hit["snippet"][begin:end] == "thimble"
+    assert len(hit["snippet"]) < 500
+
+
+def test_it_goes_on_where_it_stood(home: Path, workspace: str):
+    """Brought up in steps it is what a rebuild makes; again, nothing changes."""
+    place = place_of(home, workspace)
+    reached = 0
+    for number in range(4):
+        say(home, workspace, f"text {number}", run=f"r{number}")
+        reached = brought_up(home, workspace)
+        assert reached == (number + 1) * 2
+    before = content(place.path)
+    assert len(before["rows"]) == 12
+    assert brought_up(home, workspace) == reached
+    assert content(place.path) == before
+    assert rebuilt(home, workspace) == reached
+    assert content(place.path) == before
+    assert sorted(path.name for path in place.path.parent.glob(f"{workspace}.*")) == [
+        f"{workspace}.search.lock",
+        f"{workspace}.search.reading",
+        f"{workspace}.search.sqlite",
+    ]
+
+
+def test_rows_and_position_are_written_together(home: Path, workspace: str):
+    """Where the position cannot be written, the rows are not there either; afterwards both are."""
+    say(home, workspace, "apple")
+    place = place_of(home, workspace)
+    rows = Rows()
+    for message in raw_log(home, workspace):
+        rows.add(message)
+    batch = rows.take()
+    assert batch is not None
+    place.path.parent.mkdir(parents=True, exist_ok=True)
+    index = Index(place.path)
+
+    def refuse(action: int, table: str | None, *_: object) -> int:
+        denied = action == sqlite3.SQLITE_UPDATE and table == "progress"
+        return sqlite3.SQLITE_DENY if denied else sqlite3.SQLITE_OK
+
+    index._con.set_authorizer(refuse)
+    with pytest.raises(ProjectionError, match="cannot be written"):
+        index.write(batch, 2)
+    index._con.set_authorizer(None)
+    assert index.progress.position == 0
+    assert content(place.path)["rows"] == []
+    for _ in range(2):
+        index.write(batch, 2)
+        assert index.progress.position == 2
+    index.close()
+    assert len(content(place.path)["rows"]) == 3
+
+
+def test_a_reader_sees_one_moment(home: Path, workspace: str):
+    """What is written after it opened the file is not found, whatever position it tells."""
+    say(home, workspace, "apple", run="r1")
+    brought_up(home, workspace)
+    place = place_of(home, workspace)
+    reader = Index(place.path, read_only=True)
+    say(home, workspace, "apple", run="r2")
+    assert brought_up(home, workspace) == 4
+    found = reader.find(Question(words="apple"))
+    assert (reader.progress.position, [hit.run for hit in found]) == (2, ["r1"])
+    reader.close()
+    now = search.ask(place, Question(words="apple"))
+    assert now is not None
+    assert (now.position, len(now.hits)) == (4, 2)
+
+
+def test_while_another_indexes_the_answer_is_as_of_then(home: Path, workspace: str, call: Call):
+    """What is indexed is searched and its position told; where nothing is yet, who to wait for."""
+    say(home, workspace, "old", run="r1")
+    hold = Hold(place_of(home, workspace))
+    try:
+        nothing = call("old")
+        assert (nothing.code, nothing.out) == (2, "")
+        assert "projects into" in nothing.err
+    finally:
+        hold.close()
+    assert len(call("old", "--json").lines) == 1
+    say(home, workspace, "old news", run="r2")
+    hold = Hold(place_of(home, workspace))
+    try:
+        told = call("old", "--json")
+        assert [line["run"] for line in told.lines] == ["r1"]
+        assert "is indexing" in told.err
+        assert told.err.endswith("as of position 2\n")
+        assert call("--rebuild").code == 2
+    finally:
+        hold.close()
+    assert {line["run"] for line in call("old", "--json").lines} == {"r1", "r2"}
+
+
+def test_a_damaged_file_is_told_and_made_anew(home: Path, workspace: str, call: Call):
+    """The remedy that the error names helps."""
+    say(home, workspace, "apple")
+    call("apple")
+    place = place_of(home, workspace)
+    place.path.write_bytes(b"no database" * 1_000)
+    told = call("apple")
+    assert (told.code, told.out) == (2, "")
+    assert "make it anew with 'hansard search --rebuild'" in told.err
+    again = call("apple", "--rebuild", "--json")
+    assert (again.code, len(again.lines)) == (0, 1)
+    assert f"made {place.path} up to position 2" in again.err
+    con = sqlite3.connect(place.path)
+    con.execute("PRAGMA user_version = 99")
+    con.close()
+    assert "it has schema 99" in call("apple").err
+    assert call("--rebuild").code == 0
+    assert len(call("apple", "--json").lines) == 1
+
+
+def test_another_log_is_noticed(home: Path, workspace: str, call: Call):
+    """An index of one log is not gone on with from another, be it shorter or longer."""
+    say(home, workspace, "apple", run="r1")
+    say(home, workspace, "apple", run="r2")
+    brought_up(home, workspace)
+    for length in (1, 3):
+        other = f"o{length}-{workspace}"
+        hansard.connect(other, data_dir=home).close()
+        for number in range(length):
+            say(home, other, "pear", run=f"x{number}")
+        with pytest.raises(IndexOfOtherLog, match="position 4 does not hold"):
+            brought_up(home, other, place_of(home, workspace))
+    assert len(call("apple", "--json").lines) == 2
+
+
+def test_a_rebuild_waits_for_readers(home: Path, workspace: str, monkeypatch: pytest.MonkeyPatch):
+    """A file is not replaced under a reader; who reads for ever is told of, and the old stands."""
+    say(home, workspace, "apple")
+    brought_up(home, workspace)
+    place = place_of(home, workspace)
+    monkeypatch.setattr(search, "READERS_WAIT_S", 0.2)
+    before = place.path.stat().st_ino
+    with place.reading():
+        began_s = time.monotonic()
+        with pytest.raises(IndexRead, match="without a pause"):
+            rebuilt(home, workspace)
+        assert time.monotonic() - began_s >= 0.2
+    assert place.path.stat().st_ino == before
+    assert not place.fresh.exists()
+    rebuilt(home, workspace)
+    assert place.path.stat().st_ino != before
+
+
+def test_what_a_killed_writer_left_is_worked_in_before_it_is_replaced(home: Path, workspace: str):
+    """A write-ahead log of the old file never meets the new one."""
+    say(home, workspace, "apple")
+    brought_up(home, workspace)
+    place = place_of(home, workspace)
+    wal = place.path.with_name(place.path.name + "-wal")
+    con = sqlite3.connect(place.path, isolation_level=None)
+    con.execute("UPDATE progress SET digest = 'stale'")
+    left = wal.read_bytes()
+    con.close()
+    wal.write_bytes(left)
+    assert left
+    rebuilt(home, workspace)
+    made_anew = content(place.path)
+    assert made_anew["progress"][0][1] != "stale"
+    assert (made_anew["pages"], len(made_anew["rows"])) == ([("ok",)], 3)
+
+
+def test_a_folder_that_cannot_be_made_is_told(home: Path, workspace: str, tmp_path: Path):
+    """The world's fault has the path and the reason."""
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    place = search.IndexPlace.of(blocked, workspace)
+    with pytest.raises(IndexUnusable, match="cannot be used"):
+        search.ask(place, Question(words="x"))
+    with pytest.raises(IndexUnusable, match="cannot be used"):
+        brought_up(home, workspace, place)
+
+
+def test_another_process_may_not_index_too(home: Path, workspace: str):
+    """There is one writer."""
+    hold = Hold(place_of(home, workspace))
+    try:
+        with pytest.raises(Held):
+            brought_up(home, workspace)
+    finally:
+        hold.close()
+    assert brought_up(home, workspace) == 0
+
+
+def test_json_is_one_object_a_line(home: Path, workspace: str, call: Call):
+    """Line ends in payloads break no line."""
+    say(home, workspace, "first\nsecond\r\u2028third\x85")
+    told = call("second", "--json")
+    assert [json.loads(line)["type"] for line in told.out.splitlines()] == ["message.added.v1"]
