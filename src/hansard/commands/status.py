@@ -13,6 +13,7 @@ from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.server import peek
 from hansard.commands import _lives, _show
 from hansard.commands._open import Options, check_data_dir, data_dir_of, masked, reading
+from hansard.projections import generations
 from hansard.projections.place import Place
 from hansard.settings import Settings
 
@@ -106,6 +107,7 @@ async def _workspace(options: Options, figures: list[Any]) -> dict[str, Any]:
         "streams": [msgspec.structs.asdict(f) for f in figures],
         "runs": dict(by_status),
         "projection": _projection(options.settings(), log.last),
+        "published": _published(options.settings(), log.last),
     }
 
 
@@ -123,6 +125,18 @@ def _projection(settings: Settings, head: int) -> dict[str, Any]:
     }
 
 
+def _published(settings: Settings, head: int) -> dict[str, Any]:
+    """How far what SQL is answered from is behind the log."""
+    place = Place.of(data_dir_of(settings), settings.workspace)
+    standing, stands = place.standing(), generations.newest(place)
+    position = stands.position if stands is not None else 0
+    return {
+        "position": position,
+        "behind": max(0, head - position),
+        "delay_ms": standing.published_delay_ms if standing is not None else None,
+    }
+
+
 def _words(told: dict[str, Any]) -> str:
     """The same for people."""
     if not told["running"]:
@@ -132,6 +146,15 @@ def _words(told: dict[str, Any]) -> str:
         how = f"by process {told['pid']}{delay}"
     behind = f"{told['behind']:,} behind" if told["behind"] else "up to date"
     return f"position {told['position']}, {behind} ({how})"
+
+
+def _published_words(told: dict[str, Any], *, running: bool) -> str:
+    """The same of what is published."""
+    if not told["position"]:
+        return "nothing: 'hansard up' does, and 'hansard sql' before it answers"
+    behind = f"{told['behind']:,} behind" if told["behind"] else "up to date"
+    late = f" ({told['delay_ms']:.0f} ms after the log)" if running and told["delay_ms"] else ""
+    return f"position {told['position']}, {behind}{late}"
 
 
 def _print(
@@ -157,6 +180,10 @@ def _print(
         ("bytes", _show.size(held["bytes"])),
         ("runs", runs or "none"),
         ("projected", _words(held["projection"])),
+        (
+            "published",
+            _published_words(held["published"], running=held["projection"]["running"]),
+        ),
     ]
     columns = (
         _show.Column("stream", whole=True),

@@ -5,6 +5,7 @@
 <data dir>/projections/<workspace>.duckdb.new    what a rebuild makes, then the tables
 <data dir>/projections/<workspace>.lock          flock, held by the one process that writes;
                                                  says how far it is, for `hansard status`
+<data dir>/projections/published/<workspace>/    what is read meanwhile: see generations
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ PRIVATE_DIR = 0o700
 
 class Standing(msgspec.Struct, frozen=True):
     """How far the projector is, or was: its process, the position of the tables, the newest one of
-    the log that it knew of, and the time from the log to the tables.
+    the log that it knew of, and the time from the log to the tables; the same two of what is
+    published, which is what SQL is answered from.
     """
 
     pid: int
@@ -42,6 +44,8 @@ class Standing(msgspec.Struct, frozen=True):
     head: int = 0
     delay_ms: float | None = None
     running: bool = True
+    published: int = 0
+    published_delay_ms: float | None = None
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -63,6 +67,11 @@ class Place(msgspec.Struct, frozen=True):
     def lock(self) -> Path:
         """The lock file."""
         return self.path.with_suffix(".lock")
+
+    @property
+    def published(self) -> Path:
+        """The folder of the published generations."""
+        return self.path.parent / "published" / self.path.stem
 
     def standing(self) -> Standing | None:
         """How far the tables are, by whichever process; None where there are none."""
@@ -87,11 +96,18 @@ class Place(msgspec.Struct, frozen=True):
             each.unlink(missing_ok=True)
         shutil.rmtree(path.with_name(path.name + ".tmp"), ignore_errors=True)
 
+    def withdraw(self) -> None:
+        """Publish nothing any more; who reads an open file reads on."""
+        for each in self.published.glob("gen-*"):
+            away(each)
+
     def replace(self) -> None:
         """Put what a rebuild made in the place of the tables, at once.
 
         Killed in between, the old tables stand as of DuckDB's last checkpoint: a whole state, too.
+        What was published of the old ones goes before.
         """
+        self.withdraw()
         wal(self.path).unlink(missing_ok=True)
         self.fresh.replace(self.path)
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -99,6 +115,14 @@ class Place(msgspec.Struct, frozen=True):
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def away(path: Path) -> None:
+    """Remove a folder: its name goes first, so that nobody finds half of it."""
+    gone = path.with_name(f".{path.name}.gone")
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def wal(path: Path) -> Path:

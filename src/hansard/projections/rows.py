@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime, timedelta
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from hansard.bus._commits import TRANSACTION_COMMITS_MAX
 from hansard.bus.check import RawMessage
 from hansard.bus.codec import decode, record, revive
-from hansard.domain import agent, budget, run
-from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
-from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId, run_of
+from hansard.domain.ids import AgentStream, Lasting, StreamId, run_of
+from hansard.domain.streams import belongs
 from hansard.projections._arrow import chunk, schema
 
 EVENT_BITS = 16
@@ -64,6 +63,7 @@ today's; `lasting` the id of a stream that outlives runs; `ordinal` its place in
 """
 
 KNOWN_AS = list(COLUMNS).index("known_as")
+RUN = list(COLUMNS).index("run")
 SHAPE = schema(COLUMNS)
 
 CHUNK_ROWS = 4_096
@@ -71,12 +71,6 @@ CHUNK_ROWS = 4_096
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_BELONGS: dict[type[StreamId], frozenset[Any]] = {
-    Life: frozenset(get_args(run.RunEvent)),
-    AgentStream: frozenset(get_args(agent.AgentEvent)),
-    Board: frozenset({budget.Reserved, budget.Spent}),
-    Lasting: frozenset({RunJoined}),
-}
 
 Row = tuple[Any, ...]
 
@@ -116,6 +110,11 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self._rows) + len(self._problems)
+
+    @property
+    def position(self) -> int:
+        """The newest position that was taken."""
+        return self._after
 
     def _clear(self) -> None:
         self._rows: list[Row] = []
@@ -188,10 +187,12 @@ class Rows:
             return
         self._last = message
         position, actor, logged_at = message.position, commit.actor, message.stamp // 1_000
-        name = str(stream)
+        name, run = str(stream), run_of(stream)
+        lasting = stream.id if type(stream) is Lasting else None
         agent_, role = (stream.agent, stream.role) if type(stream) is AgentStream else (None, None)
         written_at = _micros(commit.at)
         copied_at = _time(origin.at) if origin is not None else None
+        from_log, from_position = (origin.log, origin.position) if origin else (None, None)
         tx = commit.tx.id if commit.tx is not None else None
         for index, recorded in enumerate(commit.events):
             known_as, lifted = self._known_as(message, stream, index, recorded)
@@ -204,7 +205,7 @@ class Rows:
                     recorded.id,
                     recorded.type,
                     name,
-                    run_of(stream),
+                    run,
                     agent_,
                     role,
                     commit.version + index,
@@ -220,12 +221,12 @@ class Rows:
                     commit.correlation,
                     commit.traceparent,
                     tx,
-                    origin.log if origin is not None else None,
-                    origin.position if origin is not None else None,
+                    from_log,
+                    from_position,
                     told[index],
                     known_as,
                     lifted,
-                    stream.id if type(stream) is Lasting else None,
+                    lasting,
                     position << EVENT_BITS | index,
                 )
             )
@@ -243,7 +244,7 @@ class Rows:
         except Corrupt as error:
             reason = error.fact
         else:
-            if type(event) in _BELONGS[type(stream)]:
+            if belongs(stream, event):
                 if event.tag == recorded.type:
                     return event.tag, None
                 return event.tag, str(record(event, "").data, "utf-8")

@@ -6,6 +6,7 @@ killed at any point leaves a whole state, and goes on from it. TIMESTAMP columns
 
 from __future__ import annotations
 
+import atexit
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -19,17 +20,24 @@ import msgspec
 
 from hansard.projections._arrow import chunk, schema, table
 from hansard.projections.errors import Newer, ProjectionError, Unusable
-from hansard.projections.rows import KNOWN_AS, SHAPE, Batch, Problem, Row, digest
+from hansard.projections.rows import KNOWN_AS, RUN, SHAPE, Batch, Problem, Row, digest
 
 MEMORY_MAX = "1GiB"
 """What DuckDB may hold; beyond it, it writes to a temporary folder beside the file."""
 
 THREADS_MAX = 2
-"""Cores that a batch may use: what else runs on the machine is agents at work."""
+"""Cores that a large batch may use: what else runs on the machine is agents at work."""
+
+LARGE_ROWS = 10_000
+"""From this size on a batch is worth a second core. Of a small one every statement would wait for
+another thread to wake up: a sixth more work, and on a busy machine twice the time."""
 
 WAL_MAX = "256MiB"
 """From this size on, DuckDB's log is worked into the file: half a second in which no batch is
 written, at 1,000 events a second about every two minutes."""
+
+FORKED = "run.forked.v1"
+"""The event by which a run goes on with the streams of another."""
 
 FAULTS = (duckdb.DataError, duckdb.IntegrityError, duckdb.InvalidInputException)
 """What DuckDB says of values that it cannot take; all else is about the file or the machine."""
@@ -62,6 +70,11 @@ class Migration(msgspec.Struct, frozen=True):
     name: str
     sql: str
 
+    @property
+    def refills(self) -> bool:
+        """Whether it adds what rows written before do not have."""
+        return self.sql.startswith("-- Refill")
+
 
 class Store:
     """One workspace's tables, open for writing or only for reading. Not for two threads at once."""
@@ -69,19 +82,25 @@ class Store:
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         """Open the file; for writing it is made or migrated. Raises Unusable, Newer."""
         self.path = path
-        config: dict[str, Any] = {"memory_limit": MEMORY_MAX, "threads": THREADS_MAX}
+        self._threads = THREADS_MAX
+        self._con = self._connect(read_only=read_only)
         try:
-            self._con = duckdb.connect(path, read_only=read_only, config=config)
-        except duckdb.Error as error:
-            raise Unusable(path, str(error)) from error
-        try:
-            self._run("SET TimeZone = 'UTC'")
-            self._run(f"SET checkpoint_threshold = '{WAL_MAX}'")
             self._migrate(read_only=read_only)
             self.progress = self._progress()
+            self._forked = {run for (run,) in self.all("SELECT DISTINCT run FROM lineage")}
         except BaseException:
             self._con.close()
             raise
+
+    def _connect(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+        config: dict[str, Any] = {"memory_limit": MEMORY_MAX, "threads": THREADS_MAX}
+        try:
+            con = duckdb.connect(self.path, read_only=read_only, config=config)
+        except duckdb.Error as error:
+            raise Unusable(self.path, str(error)) from error
+        con.execute("SET TimeZone = 'UTC'").fetchall()
+        con.execute(f"SET checkpoint_threshold = '{WAL_MAX}'").fetchall()
+        return con
 
     def close(self) -> None:
         """Work DuckDB's log into the file and close it."""
@@ -120,6 +139,10 @@ class Store:
         chunks: Sequence[Any] = (),
     ) -> duckdb.Error | None:
         """Write rows, and keep them where they have an end; else what is wrong with them."""
+        threads = THREADS_MAX if len(rows) >= LARGE_ROWS else 1
+        if threads != self._threads:
+            self._run(f"SET threads = {threads}")
+            self._threads = threads
         self._run("BEGIN")
         ended = False
         try:
@@ -148,14 +171,13 @@ class Store:
         if rows:
             self._con.register("incoming", table(chunks or [chunk(rows, SHAPE)], SHAPE))
             types = {row[KNOWN_AS] or "" for row in rows}
+            if FORKED in types:
+                self._forked |= {row[RUN] for row in rows if row[KNOWN_AS] == FORKED}
+            forks = not self._forked.isdisjoint(row[RUN] for row in rows)
             for filler in _fillers():
-                if filler.concerns(types) and not (filler.forks and not self._forks()):
+                if filler.concerns(types) and (forks or not filler.forks):
                     for statement in filler.statements:
                         self._con.execute(statement).fetchall()
-
-    def _forks(self) -> bool:
-        """Whether the batch is of forks, too."""
-        return bool(self.all("SELECT 1 FROM ancestry LIMIT 1"))
 
     def _stand(self, end: _End) -> None:
         self._con.execute(
@@ -201,6 +223,8 @@ class Store:
             raise Newer(self.path, found, len(known))
         if read_only and found < len(known):
             raise Unusable(self.path, f"it has schema {found} of {len(known)} and is only read")
+        if found and any(step.refills for step in known[found:]):
+            found = self._empty()
         for step in known[found:]:
             self._run("BEGIN")
             for statement in duckdb.extract_statements(step.sql):
@@ -210,11 +234,27 @@ class Store:
             ).fetchall()
             self._run("COMMIT")
 
+    def _empty(self) -> int:
+        """Begin anew: the log has what the tables are to hold, and the rows that stand do not.
+        Killed in between, there is no file, and that is a beginning, too.
+        """
+        self._con.close()
+        for path in (self.path, self.path.with_name(self.path.name + ".wal")):
+            path.unlink(missing_ok=True)
+        self._con = self._connect(read_only=False)
+        return 0
+
     # ------------------------------------------------------------ reading
 
     def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Every row of an answer. For our own SQL only: nothing bounds what it costs."""
         return self._con.execute(sql, list(given)).fetchall()
+
+    def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
+        """As `all`, each row by the names of its columns."""
+        answer = self._con.execute(sql, list(given))
+        names = [column[0] for column in answer.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
     def tables(self) -> list[str]:
         """The names of the tables that follow from the log alone."""
@@ -248,6 +288,14 @@ class Store:
 
     def _run(self, sql: str) -> None:
         self._con.execute(sql).fetchall()
+
+    def checkpoint(self) -> None:
+        """Work DuckDB's log into the file: 40 ms and more. Raises ProjectionError."""
+        try:
+            with self._con.cursor() as con:  # not to end what another thread reads meanwhile
+                con.execute("CHECKPOINT").fetchall()
+        except duckdb.Error as error:
+            raise ProjectionError(f"{str(self.path)!r} cannot be written: {error}") from error
 
 
 class _End(msgspec.Struct, frozen=True):
@@ -307,3 +355,6 @@ def _fillers() -> tuple[_Filler, ...]:
 
 def _now() -> int:
     return int(datetime.now(UTC).timestamp() * 1_000_000)
+
+
+atexit.register(_fillers.cache_clear)  # else DuckDB's statements are said to leak when we end

@@ -1,34 +1,52 @@
 -- Statistics as macros of plain SQL: usable in any query. Formulas and their sources stand in the
--- comments. Sums are taken in a fixed order, so that equal input gives equal bytes.
+-- comments. Sums are taken in a fixed order, so that equal input gives equal bytes. NULL in is NULL
+-- out, and so is what no formula is for (a negative count, a share above 1): none is an error.
+-- What is used twice is bound by a lambda over a list of one: a macro's arguments are put in its
+-- text as they are, and binding a text costs more here than computing with it.
 
-CREATE MACRO gauss_x() AS '[
-    0.9987710072524261, 0.9935301722663508, 0.9841245837228269, 0.9705915925462473,
-    0.9529877031604309, 0.9313866907065543, 0.9058791367155696, 0.8765720202742479,
-    0.8435882616243935, 0.8070662040294426, 0.7671590325157404, 0.7240341309238146,
-    0.6778723796326639, 0.6288673967765136, 0.5772247260839727, 0.523160974722233,
-    0.4669029047509584, 0.4086864819907167, 0.34875588629216075, 0.28736248735545555,
-    0.22476379039468905, 0.1612223560688917, 0.0970046992094627, 0.03238017096286936]'::DOUBLE[];
-COMMENT ON MACRO gauss_x IS 'The 24 positive nodes of the Gauss-Legendre rule with 48 nodes on [-1, 1].';
+CREATE MACRO gauss() AS '[
+    [0.0006144963737869407, 0.0015766730261529192], [0.003234913866824621, 0.0036637769506381312],
+    [0.007937708138586571, 0.00573861728961727], [0.014704203726876374, 0.007789657861471924],
+    [0.02350614841978457, 0.009808080228677764], [0.034306654646722834, 0.01178538041966219],
+    [0.04706043164221516, 0.013713254854178474], [0.06171398986287606, 0.015583613916399045],
+    [0.07820586918780323, 0.01738861128238522], [0.09646689798527869, 0.019120675532915354],
+    [0.11642048374212983, 0.020772541471732374], [0.13798293453809268, 0.02233728042834714],
+    [0.16106381018366805, 0.02380832924624524], [0.1855663016117432, 0.025179517776927236],
+    [0.21138763695801366, 0.026445094742596834], [0.23841951263888347, 0.027599751849992082],
+    [0.2665485476245208, 0.028638646050201607], [0.2956567590046416, 0.029557419849197818],
+    [0.32562205685391965, 0.03035221958294694], [0.3563187563222722, 0.031019711579946332],
+    [0.38761810480265546, 0.03155709614312701], [0.41938882196555416, 0.03196211929232409],
+    [0.4514976503952686, 0.032233082217975044], [0.4838099145185653, 0.03236884840634196],
+    [0.5161900854814346, 0.03236884840634196], [0.5485023496047313, 0.032233082217975044],
+    [0.5806111780344458, 0.03196211929232409], [0.6123818951973445, 0.03155709614312701],
+    [0.6436812436777278, 0.031019711579946332], [0.6743779431460803, 0.03035221958294694],
+    [0.7043432409953584, 0.029557419849197818], [0.7334514523754792, 0.028638646050201607],
+    [0.7615804873611165, 0.027599751849992082], [0.7886123630419863, 0.026445094742596834],
+    [0.8144336983882569, 0.025179517776927236], [0.838936189816332, 0.02380832924624524],
+    [0.8620170654619074, 0.02233728042834714], [0.8835795162578701, 0.020772541471732374],
+    [0.9035331020147214, 0.019120675532915354], [0.9217941308121967, 0.01738861128238522],
+    [0.938286010137124, 0.015583613916399045], [0.9529395683577848, 0.013713254854178474],
+    [0.9656933453532772, 0.01178538041966219], [0.9764938515802154, 0.009808080228677764],
+    [0.9852957962731236, 0.007789657861471924], [0.9920622918614135, 0.00573861728961727],
+    [0.9967650861331754, 0.0036637769506381312], [0.999385503626213, 0.0015766730261529192]]'::DOUBLE[][];
+COMMENT ON MACRO gauss IS 'Nodes and weights of the Gauss-Legendre rule with 48 nodes, on [0, 1].';
 
-CREATE MACRO gauss_w() AS '[
-    0.0031533460523058385, 0.0073275539012762625, 0.01147723457923454, 0.015579315722943849,
-    0.01961616045735553, 0.02357076083932438, 0.027426509708356948, 0.03116722783279809,
-    0.03477722256477044, 0.03824135106583071, 0.04154508294346475, 0.04467456085669428,
-    0.04761665849249048, 0.05035903555385447, 0.05289018948519367, 0.055199503699984165,
-    0.057277292100403214, 0.059114839698395635, 0.06070443916589388, 0.062039423159892665,
-    0.06311419228625402, 0.06392423858464819, 0.06446616443595009, 0.06473769681268392]'::DOUBLE[];
-COMMENT ON MACRO gauss_w IS 'The weights of those nodes.';
+CREATE MACRO log_1p(y) AS if(y < 1, 2 * atanh(y / (2 + y)), ln(1 + y));
+COMMENT ON MACRO log_1p IS 'ln(1 + y) for y >= 0, exact for small y, too.';
 
+CREATE MACRO normal_tail(x) AS list_transform([80 / (sqrt(x * x + 80) + x)], lambda l:
+    0.3989422804014327 * exp(-x * x / 2) * l * list_sum(list_transform(gauss(), lambda n:
+        n[2] * exp(-l * n[1] * (x + l * n[1] / 2)))))[1];
+COMMENT ON MACRO normal_tail IS 'P(Z > x) for 0 <= x < 1e150: the density over its value at x, integrated from x to where it is exp(-40), by Gauss-Legendre.';
 
 CREATE MACRO normal_cdf(x) AS list_transform([x::DOUBLE], lambda v:
-    CASE WHEN abs(v) > 9 THEN if(v > 0, 1.0, 0.0)
-    ELSE 0.5 + v / 2 * list_sum(list_transform(list_zip(gauss_x(), gauss_w()), lambda n:
-        n[2] * (exp(-v * v * (1 + n[1]) * (1 + n[1]) / 8) + exp(-v * v * (1 - n[1]) * (1 - n[1]) / 8))))
-        * 0.3989422804014327 END)[1];
-COMMENT ON MACRO normal_cdf IS 'P(Z <= x) of the standard normal distribution, to 1e-15: its density integrated by Gauss-Legendre.';
+    CASE WHEN v IS NULL OR isnan(v) THEN NULL
+    WHEN abs(v) > 40 THEN if(v > 0, 1.0, 0.0)
+    WHEN v > 0 THEN 1 - normal_tail(v) ELSE normal_tail(-v) END)[1];
+COMMENT ON MACRO normal_cdf IS 'P(Z <= x) of the standard normal distribution, to 1e-13 of itself in the lower tail.';
 
 CREATE MACRO normal_quantile(p) AS list_transform([p::DOUBLE], lambda v:
-    CASE WHEN v IS NULL OR v < 0 OR v > 1 THEN NULL
+    CASE WHEN v IS NULL OR NOT v BETWEEN 0 AND 1 THEN NULL
     WHEN v = 0 THEN '-inf'::DOUBLE WHEN v = 1 THEN 'inf'::DOUBLE
     WHEN abs(v - 0.5) <= 0.425 THEN list_transform([0.180625 - (v - 0.5) * (v - 0.5)], lambda r: (v - 0.5) *
         (((((((2509.0809287301226727 * r + 33430.575583588128105) * r + 67265.770927008700853) * r
@@ -55,44 +73,51 @@ CREATE MACRO normal_quantile(p) AS list_transform([p::DOUBLE], lambda v:
     END)[1];
 COMMENT ON MACRO normal_quantile IS 'The x with normal_cdf(x) = p: Wichura (1988), algorithm AS 241, PPND16.';
 
-CREATE MACRO t_constant(df) AS exp(lgamma((df + 1) / 2) - lgamma(df / 2)) / 1.7724538509055159;
-COMMENT ON MACRO t_constant IS 'Gamma((df + 1) / 2) / (sqrt(pi) Gamma(df / 2)), of the t distribution in its angle.';
+CREATE MACRO t_scale(df) AS CASE WHEN df < 100
+    THEN exp(lgamma((df + 1) / 2) - lgamma(df / 2)) / sqrt(df / 2)
+    ELSE 1 + (-1 / 4 + (1 / 32 + (5 / 128 + (-21 / 2048 + (-399 / 8192 + 869 / 65536
+        / df) / df) / df) / df) / df) / df END;
+COMMENT ON MACRO t_scale IS 'Gamma((df + 1) / 2) / (sqrt(df / 2) Gamma(df / 2)): t''s density at 0 beside the normal one; from 100 on by its series (Abramowitz and Stegun 6.1.47).';
 
-CREATE MACRO t_angle_half(angle, df) AS angle / 2 * list_sum(list_transform(
-    list_zip(gauss_x(), gauss_w()), lambda n: n[2] *
-    (pow(cos(angle * (1 + n[1]) / 2), df - 1) + pow(cos(angle * (1 - n[1]) / 2), df - 1))));
-COMMENT ON MACRO t_angle_half IS 'The integral of cos(u)^(df - 1) over u from 0 to angle, by Gauss-Legendre.';
+CREATE MACRO t_stretch(r) AS sqrt(r / 2 * (1 + 1 / tanh(r / 2)));
+COMMENT ON MACRO t_stretch IS 'sqrt(r / (1 - exp(-r))), for r > 0.';
 
-CREATE MACRO t_cdf(x, df) AS list_transform([{'x': x::DOUBLE, 'df': df::DOUBLE}], lambda v:
-    CASE WHEN v.x IS NULL OR v.df IS NULL OR v.df <= 0 THEN NULL
-    WHEN v.df > 1e6 THEN normal_cdf(v.x)
-    WHEN isinf(v.x) THEN if(v.x > 0, 1.0, 0.0)
-    ELSE least(1.0, greatest(0.0, 0.5 + sign(v.x) * t_constant(v.df) *
-        t_angle_half(atan(if(v.df > 50, least(abs(v.x), 15.0), abs(v.x)) / sqrt(v.df)), v.df))) END)[1];
-COMMENT ON MACRO t_cdf IS 'P(T <= x) of Student''s t with df degrees of freedom, to 1e-13: in its angle atan(x / sqrt(df)) the density is t_constant(df) cos(u)^(df - 1).';
+CREATE MACRO t_mills(c, df) AS list_transform([80 / (sqrt(c * c + 80) + c)], lambda l:
+    l * list_sum(list_transform(gauss(), lambda n: n[2] * exp(-l * n[1] * (c + l * n[1] / 2))
+        * t_stretch((c + l * n[1]) * (c + l * n[1]) / df))))[1];
+COMMENT ON MACRO t_mills IS 'P(T > x) over t_scale(df) exp(-c^2 / 2) / sqrt(2 pi) for x > 0, where c is sqrt(df ln(1 + x^2 / df)): in c the density of t is that of the normal distribution times t_stretch(c^2 / df), smooth everywhere; integrated from c to where the former is exp(-40) of its value at c, by Gauss-Legendre.';
 
-CREATE MACRO t_p(x, df) AS list_transform([t_cdf(abs(x::DOUBLE), df)], lambda v:
-    greatest(0.0, 2 * (1 - v)))[1];
-COMMENT ON MACRO t_p IS 'Two-sided p-value of a t statistic x with df degrees of freedom.';
+CREATE MACRO t_tail(x, df) AS list_transform([sqrt(df * log_1p(x * x / df))], lambda c:
+    0.3989422804014327 * t_scale(df) * exp(-c * c / 2) * t_mills(c, df))[1];
+COMMENT ON MACRO t_tail IS 'P(T > x) for 0 <= x < 1e150.';
 
-CREATE MACRO t_quantile(p, df) AS list_transform([{'p': p::DOUBLE, 'df': df::DOUBLE}], lambda v:
-    CASE WHEN v.p IS NULL OR v.df IS NULL OR v.df <= 0 OR v.p < 0 OR v.p > 1 THEN NULL
+CREATE MACRO t_p(x, df) AS list_transform([{'x': abs(x::DOUBLE), 'df': if(df > 1e15, 1e15, df::DOUBLE)}], lambda v:
+    CASE WHEN v.x IS NULL OR v.df IS NULL OR isnan(v.x) OR NOT v.df > 0 THEN NULL
+    WHEN v.x > 1e150 THEN 0.0 ELSE least(1.0, 2 * t_tail(v.x, v.df)) END)[1];
+COMMENT ON MACRO t_p IS 'Two-sided p-value of a t statistic x with df degrees of freedom, to 1e-12 of itself from df = 1 on.';
+
+CREATE MACRO t_cdf(x, df) AS list_transform([{'x': x::DOUBLE, 'p': t_p(x, df)}], lambda v:
+    if(v.x > 0, 1 - v.p / 2, v.p / 2))[1];
+COMMENT ON MACRO t_cdf IS 'P(T <= x) of Student''s t with df degrees of freedom.';
+
+CREATE MACRO t_quantile(p, df) AS list_transform([{'p': p::DOUBLE, 'q': least(p, 1 - p)::DOUBLE,
+    'df': if(df > 1e15, 1e15, df::DOUBLE),
+    'f': 0.3989422804014327 * t_scale(if(df > 1e15, 1e15, df::DOUBLE))}], lambda v:
+    CASE WHEN v.p IS NULL OR v.df IS NULL OR NOT v.p BETWEEN 0 AND 1 OR NOT v.df > 0 THEN NULL
     WHEN v.p = 0.5 THEN 0.0
-    WHEN v.p = 0 THEN '-inf'::DOUBLE WHEN v.p = 1 THEN 'inf'::DOUBLE
-    WHEN v.df > 1e6 THEN normal_quantile(v.p)
-    WHEN v.df = 1 THEN tan(pi() * (v.p - 0.5))
-    WHEN v.df = 2 THEN (2 * v.p - 1) * sqrt(1 / (2 * v.p * (1 - v.p)))
-    ELSE sign(v.p - 0.5) * sqrt(v.df) * tan(list_reduce(range(12), lambda angle, i:
-        angle - (t_angle_half(angle, v.df) - abs(v.p - 0.5) / t_constant(v.df))
-            / pow(cos(angle), v.df - 1),
-        atan(abs(normal_quantile(v.p)) / sqrt(v.df)))) END)[1];
-COMMENT ON MACRO t_quantile IS 'The x with t_cdf(x, df) = p: Newton''s method in the angle, from the normal quantile, which is never above it.';
+    WHEN v.q = 0 THEN sign(v.p - 0.5) * 'inf'::DOUBLE
+    ELSE sign(v.p - 0.5) * list_transform([list_reduce(range(6)::DOUBLE[], lambda c, i:
+        list_transform([t_mills(c, v.df)], lambda m: sqrt(greatest(c * c / 4, c * c
+            + 2 * c * m / t_stretch(c * c / v.df) * (ln(m / v.q * v.f) - c * c / 2))))[1],
+        (0.5 - v.q) / v.f)], lambda c: sqrt(2 * v.df * exp(c * c / v.df / 2) * sinh(c * c / v.df / 2)))[1] END)[1];
+COMMENT ON MACRO t_quantile IS 'The x with t_cdf(x, df) = p: Newton''s method on ln P(T > x) over c^2 (see t_mills), in which it is nearly straight, from below.';
 
 CREATE MACRO chi_square_p(x, df) AS list_transform([{'x': x::DOUBLE, 'df': df::BIGINT}], lambda v:
-    CASE WHEN v.x IS NULL OR v.df IS NULL OR v.df < 1 THEN NULL WHEN v.x <= 0 THEN 1.0
+    CASE WHEN v.x IS NULL OR v.df IS NULL OR v.df < 1 OR isnan(v.x) THEN NULL
+    WHEN v.x <= 0 THEN 1.0 WHEN isinf(v.x) THEN 0.0
     WHEN v.df % 2 = 0 THEN least(1.0, list_sum(list_transform(range(0, v.df // 2), lambda i:
         exp(-v.x / 2 + i * ln(v.x / 2) - lgamma(i + 1)))))
-    ELSE least(1.0, 2 * normal_cdf(-sqrt(v.x)) + coalesce(list_sum(list_transform(
+    ELSE least(1.0, 2 * normal_tail(sqrt(v.x)) + coalesce(list_sum(list_transform(
         range(1, (v.df - 1) // 2 + 1), lambda i:
         exp(-v.x / 2 + (i - 0.5) * ln(v.x / 2) - lgamma(i + 0.5)))), 0.0)) END)[1];
 COMMENT ON MACRO chi_square_p IS 'P(X >= x) of the chi-square distribution with df (whole) degrees of freedom: its closed sums (Abramowitz and Stegun 26.4.4 and 26.4.5).';
@@ -103,45 +128,54 @@ CREATE MACRO binomial_p(k, n) AS list_transform([{'k': least(k, n - k)::BIGINT, 
         exp(lgamma(v.n + 1) - lgamma(i + 1) - lgamma(v.n - i + 1) - v.n * ln(2.0))))) END)[1];
 COMMENT ON MACRO binomial_p IS 'Two-sided exact p-value of k heads in n throws of a fair coin: twice the smaller tail, at most 1.';
 
-CREATE MACRO mcnemar_p(b, c) AS binomial_p(least(b, c), b + c);
+CREATE MACRO mcnemar_p(b, c) AS if(least(b, c) < 0 OR b IS NULL OR c IS NULL, NULL, binomial_p(b, b + c));
 COMMENT ON MACRO mcnemar_p IS 'Exact McNemar test: p-value of b and c discordant pairs (McNemar 1947; exact by the binomial).';
 
-CREATE MACRO wilson_low(successes, n, alpha := 0.05) AS list_transform([{'p': successes / n::DOUBLE,
-    'n': n::DOUBLE, 'z': normal_quantile(1 - alpha / 2)}], lambda v: if(v.n > 0, greatest(0.0,
-    (v.p + v.z * v.z / (2 * v.n) - v.z * sqrt(v.p * (1 - v.p) / v.n + v.z * v.z / (4 * v.n * v.n)))
-    / (1 + v.z * v.z / v.n)), NULL))[1];
+CREATE MACRO wilson_end(successes, n, z, side) AS list_transform([{'p': successes / nullif(n, 0)::DOUBLE,
+    'n': n::DOUBLE, 'z': z}], lambda v:
+    CASE WHEN v.z IS NULL OR v.n <= 0 OR v.p IS NULL OR NOT v.p BETWEEN 0 AND 1 THEN NULL
+    WHEN v.p = side THEN side::DOUBLE
+    ELSE (v.p + v.z * v.z / (2 * v.n) + (2 * side - 1) * v.z
+        * sqrt(v.p * (1 - v.p) / v.n + v.z * v.z / (4 * v.n * v.n))) / (1 + v.z * v.z / v.n) END)[1];
+COMMENT ON MACRO wilson_end IS 'The lower (side 0) or upper (side 1) end of the Wilson score interval at a normal quantile z.';
+
+CREATE MACRO wilson_low(successes, n, alpha := 0.05) AS
+    wilson_end(successes, n, normal_quantile(1 - alpha / 2), 0);
 COMMENT ON MACRO wilson_low IS 'Lower end of the Wilson score interval of a proportion (Wilson 1927) at confidence 1 - alpha.';
 
-CREATE MACRO wilson_high(successes, n, alpha := 0.05) AS list_transform([{'p': successes / n::DOUBLE,
-    'n': n::DOUBLE, 'z': normal_quantile(1 - alpha / 2)}], lambda v: if(v.n > 0, least(1.0,
-    (v.p + v.z * v.z / (2 * v.n) + v.z * sqrt(v.p * (1 - v.p) / v.n + v.z * v.z / (4 * v.n * v.n)))
-    / (1 + v.z * v.z / v.n)), NULL))[1];
+CREATE MACRO wilson_high(successes, n, alpha := 0.05) AS
+    wilson_end(successes, n, normal_quantile(1 - alpha / 2), 1);
 COMMENT ON MACRO wilson_high IS 'Upper end of the Wilson score interval of a proportion (Wilson 1927) at confidence 1 - alpha.';
 
-CREATE MACRO pass_at_k(successes, n, k) AS if(k > n OR k < 1, NULL, 1 - list_product(list_transform(
-    range(0, k::BIGINT), lambda i: greatest(0, n - successes - i) / (n - i)::DOUBLE)));
+CREATE MACRO pass_at_k(successes, n, k) AS if(k BETWEEN 1 AND n AND successes BETWEEN 0 AND n,
+    1 - list_product(list_transform(range(0, k::BIGINT), lambda i:
+        greatest(0, n - successes - i) / (n - i)::DOUBLE)), NULL);
 COMMENT ON MACRO pass_at_k IS 'Chance that at least one of k trials succeeds, of successes in n: 1 - C(n - c, k) / C(n, k) (Chen et al. 2021). NULL where k > n.';
 
-CREATE MACRO pass_hat_k(successes, n, k) AS if(k > n OR k < 1, NULL, list_product(list_transform(
-    range(0, k::BIGINT), lambda i: greatest(0, successes - i) / (n - i)::DOUBLE)));
+CREATE MACRO pass_hat_k(successes, n, k) AS if(k BETWEEN 1 AND n AND successes BETWEEN 0 AND n,
+    list_product(list_transform(range(0, k::BIGINT), lambda i:
+        greatest(0, successes - i) / (n - i)::DOUBLE)), NULL);
 COMMENT ON MACRO pass_hat_k IS 'Chance that all of k trials succeed, pass^k, of successes in n: C(c, k) / C(n, k) (Yao et al. 2024). NULL where k > n.';
 
-CREATE MACRO always_valid_rho2(alpha, n) AS (2 * ln(1 / alpha) + ln(1 + 2 * ln(1 / alpha))) / n;
+CREATE MACRO always_valid_rho2(alpha, n) AS if(n > 0 AND alpha > 0 AND alpha < 1,
+    (2 * ln(1 / alpha) + ln(1 + 2 * ln(1 / alpha))) / n, NULL);
 COMMENT ON MACRO always_valid_rho2 IS 'The mixture variance that makes an always-valid interval shortest near n units (Waudby-Smith et al. 2021, approximate).';
 
-CREATE MACRO always_valid_half(se, n, alpha, rho2) AS list_transform([{'se': se::DOUBLE, 'v': n * rho2 + 1.0,
-    'nr': n * rho2}], lambda v: v.se * sqrt(2 * v.v / v.nr * ln(sqrt(v.v) / alpha)))[1];
+CREATE MACRO always_valid_half(se, n, alpha, rho2) AS list_transform([{'se': se::DOUBLE, 'nr': n * rho2::DOUBLE,
+    'alpha': alpha::DOUBLE}], lambda v: if(v.se >= 0 AND v.nr > 0 AND v.alpha > 0 AND v.alpha < 1,
+    v.se * sqrt((v.nr + 1) / v.nr * (ln(v.nr + 1) - 2 * ln(v.alpha))), NULL))[1];
 COMMENT ON MACRO always_valid_half IS 'Half the width of the always-valid interval of a mean of n units with standard error se: Robbins'' normal mixture, asymptotic (Waudby-Smith et al. 2021). It holds at all n at once.';
 
-CREATE MACRO always_valid_p(estimate, se, n, rho2) AS list_transform([{'z': estimate / se::DOUBLE,
-    'nr': n * rho2::DOUBLE}], lambda v: least(1.0,
-    sqrt(v.nr + 1) * exp(-v.z * v.z * v.nr / (2 * (v.nr + 1)))))[1];
-COMMENT ON MACRO always_valid_p IS 'p-value that may be looked at after every unit: 1 / the normal mixture''s likelihood ratio at n units.';
+CREATE MACRO always_valid_p(estimate, se, n, rho2) AS list_transform([{'z': estimate / nullif(se, 0)::DOUBLE,
+    'nr': n * rho2::DOUBLE, 'se': se::DOUBLE}], lambda v: if(v.se > 0 AND v.nr > 0 AND v.z IS NOT NULL, least(1.0,
+    sqrt(v.nr + 1) * exp(-v.z * v.z * v.nr / (2 * (v.nr + 1)))), NULL))[1];
+COMMENT ON MACRO always_valid_p IS 'p-value that may be looked at after every unit: 1 / the normal mixture''s likelihood ratio at n units. NULL without a standard error above 0.';
 
 CREATE MACRO smallest_detectable(se, df, alpha := 0.05, power := 0.8) AS
     (t_quantile(1 - alpha / 2, df) + t_quantile(power, df)) * se;
 COMMENT ON MACRO smallest_detectable IS 'Minimum detectable effect: the true difference that a two-sided test at alpha finds with the given power, at standard error se.';
 
 CREATE MACRO units_required(se, n, effect, alpha := 0.05, power := 0.8) AS
-    ceil(pow((normal_quantile(1 - alpha / 2) + normal_quantile(power)) * se / effect, 2) * n)::BIGINT;
+    if(se >= 0 AND n > 0 AND abs(effect) > 0 AND alpha + power IS NOT NULL, TRY_CAST(ceil(pow(
+        (normal_quantile(1 - alpha / 2) + normal_quantile(power)) * se / nullif(effect, 0), 2) * n) AS BIGINT), NULL);
 COMMENT ON MACRO units_required IS 'How many units it takes to find an effect with the given power, where n of them gave standard error se.';

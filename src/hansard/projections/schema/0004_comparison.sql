@@ -1,4 +1,5 @@
--- Arms of an experiment, compared by task. Every number of a report is made here.
+-- Arms of an experiment, compared by task. Every number of a report is made here. Sums of floats are
+-- taken in the order of the values, so that they are the same however rows stand and threads run.
 
 CREATE VIEW assigned_runs AS
 SELECT
@@ -19,13 +20,26 @@ COMMENT ON COLUMN assigned_runs.first_position IS 'Position of its first commit.
 COMMENT ON COLUMN assigned_runs.started_at IS 'When its first event happened.';
 COMMENT ON COLUMN assigned_runs.ended_at IS 'When it ended last; NULL while it is open.';
 
+CREATE MACRO graders() AS ['success', 'reward', 'resolved', 'passed', 'correct', 'score'];
+COMMENT ON MACRO graders IS 'Metrics that say whether a run succeeded; the first that was judged counts.';
+
+CREATE MACRO success_of(grade, status) AS CASE
+    WHEN grade IS NOT NULL THEN if(isfinite(grade), (grade >= 1)::DOUBLE, NULL)
+    WHEN status = 'completed' THEN 1.0::DOUBLE
+    WHEN status IN ('failed', 'cancelled') THEN 0.0::DOUBLE END;
+COMMENT ON MACRO success_of IS 'Whether a run of this status, judged with this grade (or NULL), succeeded: 1, 0 or NULL.';
+
+CREATE MACRO label_of(labels, name) AS
+    json_extract_string(labels, '/' || replace(replace(name, '~', '~0'), '/', '~1'));
+COMMENT ON MACRO label_of IS 'A label of a run by its name, whatever is in the name (as a JSON pointer, RFC 6901).';
+
 CREATE VIEW trial_runs AS
 WITH spent AS (
     SELECT
         u.run,
-        fsum(u.amount ORDER BY u.position, u.version) FILTER (u.metric = 'cost') AS cost,
-        fsum(u.amount ORDER BY u.position, u.version) FILTER (u.metric = 'input_tokens') AS input_tokens,
-        fsum(u.amount ORDER BY u.position, u.version) FILTER (u.metric = 'output_tokens') AS output_tokens
+        fsum(u.amount ORDER BY u.amount) FILTER (u.metric = 'cost') AS cost,
+        fsum(u.amount ORDER BY u.amount) FILTER (u.metric = 'input_tokens') AS input_tokens,
+        fsum(u.amount ORDER BY u.amount) FILTER (u.metric = 'output_tokens') AS output_tokens
     FROM usage AS u
     WHERE u.metric IN ('cost', 'input_tokens', 'output_tokens')
     GROUP BY u.run
@@ -37,14 +51,7 @@ WITH spent AS (
     WHERE kind = 'tool' AND NOT inherited
     GROUP BY run
 ), judged AS (
-    SELECT
-        o.run,
-        arg_max(o.value, o.version) FILTER (o.metric = 'success') AS success,
-        arg_max(o.value, o.version) FILTER (o.metric = 'reward') AS reward,
-        arg_max(o.value, o.version) FILTER (o.metric = 'resolved') AS resolved,
-        arg_max(o.value, o.version) FILTER (o.metric = 'passed') AS passed,
-        arg_max(o.value, o.version) FILTER (o.metric = 'correct') AS correct,
-        arg_max(o.value, o.version) FILTER (o.metric = 'score') AS score
+    SELECT o.run, arg_max(o.value, {'rank': -list_position(graders(), o.metric), 'version': o.version}) AS grade
     FROM outcomes AS o
     WHERE o.metric IN ('success', 'reward', 'resolved', 'passed', 'correct', 'score')
     GROUP BY o.run
@@ -56,12 +63,7 @@ WITH spent AS (
 )
 SELECT
     r.experiment, r.arm, r.task, r.trial, r.run, r.status, r.labels, r.first_position, r.started_at,
-    CASE
-        WHEN coalesce(j.success, j.reward, j.resolved, j.passed, j.correct, j.score) IS NOT NULL
-            THEN if(coalesce(j.success, j.reward, j.resolved, j.passed, j.correct, j.score) >= 1, 1.0, 0.0)
-        WHEN r.status = 'completed' THEN 1.0
-        WHEN r.status IN ('failed', 'cancelled') THEN 0.0
-    END AS success,
+    success_of(j.grade, r.status) AS success,
     s.cost, s.input_tokens, s.output_tokens,
     coalesce(s.input_tokens + s.output_tokens, s.input_tokens, s.output_tokens) AS tokens,
     if(r.labels->>'source' IS NULL, date_diff('microsecond', r.started_at, r.ended_at) / 1000.0, t.ms) AS latency_ms,
@@ -168,221 +170,281 @@ COMMENT ON MACRO better_of IS 'Which direction of a metric is the good one where
 
 CREATE MACRO trial_scores(the_experiment, only_metric := NULL, by_label := NULL) AS TABLE
 WITH plan AS (
-    SELECT p.* FROM experiment_plans AS p WHERE p.experiment = the_experiment
-), asked AS (
+    SELECT e.cluster, coalesce(e.missing, 'failure') AS missing, coalesce(e.unit, 'run') AS unit,
+        e.experiment IS NOT NULL AS registered
+    FROM (SELECT 1) LEFT JOIN experiments AS e ON e.experiment = the_experiment
+), mine AS MATERIALIZED (
+    SELECT
+        r.arm, r.task, r.trial, r.run, r.status, r.labels, r.first_position, r.started_at,
+        r.ended_at, p.missing, p.unit,
+        if(p.cluster IS NULL, r.task, coalesce(label_of(r.labels, p.cluster), '(none) ' || r.task)) AS cluster
+    FROM assigned_runs AS r
+    CROSS JOIN plan AS p
+    WHERE r.experiment = the_experiment
+), asked AS MATERIALIZED (
     SELECT m.metric, m.better, m.smallest, m.number
     FROM metrics AS m
     WHERE m.experiment = the_experiment AND only_metric IS NULL
     UNION ALL
-    SELECT
-        coalesce(only_metric, p.primary_metric),
-        coalesce(m.better, better_of(coalesce(only_metric, p.primary_metric))), m.smallest, 1
-    FROM plan AS p
-    LEFT JOIN metrics AS m ON m.experiment = p.experiment AND m.metric = only_metric
-    WHERE only_metric IS NOT NULL OR NOT p.registered
-), mine AS (
-    SELECT
-        r.*,
-        if(p.cluster IS NULL, r.task, coalesce(json_extract_string(r.labels, '$."' || p.cluster || '"'), r.task)) AS cluster,
-        p.missing, p.unit
-    FROM trial_runs AS r
-    JOIN plan AS p ON p.experiment = r.experiment
-), sliced AS (
-    SELECT '' AS slice, m.* FROM mine AS m
-    UNION ALL
-    SELECT coalesce(json_extract_string(m.labels, '$."' || by_label || '"'), '(none)'), m.*
-    FROM mine AS m
-    WHERE by_label IS NOT NULL
-), judged AS (
+    SELECT d.metric, coalesce(m.better, better_of(d.metric)), m.smallest, 1
+    FROM (
+        SELECT only_metric::VARCHAR AS metric WHERE only_metric IS NOT NULL
+        UNION ALL
+        SELECT coalesce(j.metric, 'success')
+        FROM plan AS p
+        CROSS JOIN (
+            SELECT arg_min(o.metric, list_position(
+                ['reward', 'success', 'resolved', 'passed', 'correct', 'score'], o.metric)) AS metric
+            FROM outcomes AS o
+            SEMI JOIN mine AS m ON m.run = o.run
+            WHERE o.metric IN ('success', 'reward', 'resolved', 'passed', 'correct', 'score')
+        ) AS j
+        WHERE only_metric IS NULL AND NOT p.registered
+    ) AS d
+    LEFT JOIN metrics AS m ON m.experiment = the_experiment AND m.metric = d.metric
+), judged AS MATERIALIZED (
     SELECT o.run, o.metric, arg_max(o.value, o.version) AS value
     FROM outcomes AS o
     SEMI JOIN asked AS a ON a.metric = o.metric
     SEMI JOIN mine AS m ON m.run = o.run
     GROUP BY o.run, o.metric
-), by_judges AS (
-    SELECT DISTINCT j.metric FROM judged AS j
-), valued AS (
-    SELECT
-        s.slice, s.arm, s.task, s.trial, s.run, s.status, s.cluster, s.unit, s.first_position,
-        s.missing, a.metric, a.better, a.smallest, a.number,
-        CASE
-            WHEN b.metric IS NOT NULL THEN j.value
-            WHEN a.metric = 'success' THEN s.success
-            WHEN a.metric = 'cost' THEN s.cost
-            WHEN a.metric = 'tokens' THEN s.tokens
-            WHEN a.metric = 'input_tokens' THEN s.input_tokens
-            WHEN a.metric = 'output_tokens' THEN s.output_tokens
-            WHEN a.metric = 'latency_ms' THEN s.latency_ms
-            WHEN a.metric = 'tool_error_rate' THEN s.tool_errors::DOUBLE / nullif(s.calls, 0)
-        END AS value
-    FROM sliced AS s
-    CROSS JOIN asked AS a
-    LEFT JOIN by_judges AS b ON b.metric = a.metric
-    LEFT JOIN judged AS j ON j.run = s.run AND j.metric = a.metric
+), unjudged AS MATERIALIZED (
+    SELECT a.metric FROM asked AS a ANTI JOIN judged AS j ON j.metric = a.metric
+), found AS (
+    SELECT j.run, j.metric, if(isfinite(j.value), j.value, NULL) AS value FROM judged AS j
+    UNION ALL
+    SELECT u.run, w.metric, fsum(u.amount ORDER BY u.amount)
+    FROM usage AS u
+    JOIN (
+        SELECT n.metric, v.used
+        FROM unjudged AS n
+        JOIN (VALUES ('cost', 'cost'), ('input_tokens', 'input_tokens'),
+            ('output_tokens', 'output_tokens'), ('tokens', 'input_tokens'),
+            ('tokens', 'output_tokens')) AS v(metric, used) ON v.metric = n.metric
+    ) AS w ON w.used = u.metric
+    SEMI JOIN mine AS m ON m.run = u.run
+    GROUP BY u.run, w.metric
+    UNION ALL
+    SELECT s.run, n.metric, count(*) FILTER (s.status IN ('failed', 'blocked', 'in_doubt', 'not_done')) / count(*)
+    FROM steps AS s
+    JOIN unjudged AS n ON n.metric = if(s.kind = 'tool' AND NOT s.inherited, 'tool_error_rate', NULL)
+    GROUP BY s.run, n.metric
+    UNION ALL
+    SELECT m.run, n.metric, date_diff('microsecond', m.started_at, m.ended_at) / 1000.0
+    FROM mine AS m
+    JOIN unjudged AS n ON n.metric = 'latency_ms'
+    LEFT JOIN (
+        SELECT DISTINCT e.run
+        FROM events AS e
+        JOIN unjudged AS n ON n.metric = if(e.stream = 'life' AND e.occurred_at IS NOT NULL, 'latency_ms', NULL)
+    ) AS t ON t.run = m.run
+    WHERE (m.labels->>'source') IS NULL OR t.run IS NOT NULL
+    UNION ALL
+    SELECT m.run, n.metric, success_of(g.grade, m.status)
+    FROM mine AS m
+    JOIN unjudged AS n ON n.metric = 'success'
+    LEFT JOIN (
+        SELECT o.run, arg_max(o.value, {'rank': -list_position(graders(), o.metric), 'version': o.version}) AS grade
+        FROM outcomes AS o
+        JOIN unjudged AS n ON n.metric = if(list_contains(graders(), o.metric), 'success', NULL)
+        GROUP BY o.run
+    ) AS g ON g.run = m.run
+), sliced AS (
+    SELECT '' AS slice, m.* FROM mine AS m
+    UNION ALL
+    SELECT coalesce(nullif(label_of(m.labels, by_label), ''), '(none)'), m.*
+    FROM mine AS m
+    WHERE by_label IS NOT NULL
 )
 SELECT
-    v.slice, v.metric, v.number, v.better, v.smallest, v.arm, v.task, v.cluster, v.trial, v.run,
-    v.status, v.unit, v.first_position, v.missing, v.value,
-    if(v.better = 'higher', least(0.0, min(v.value) OVER (PARTITION BY v.metric)), NULL) AS worst
-FROM valued AS v;
-COMMENT ON MACRO TABLE trial_scores IS 'A metric is what was judged (newest value), or where no judge uses the name success, cost, tokens, input_tokens, output_tokens, latency_ms or tool_error_rate of trial_runs. One row a trial, metric and slice (empty: all of them). worst is what a missing value counts as: 0, or the least value where that is below; NULL of a metric of which less is better, since a missing cost is no cost: such a trial is left out and counted.';
+    s.slice, a.metric, a.number, a.better, a.smallest, s.arm, s.task, s.cluster, s.trial, s.run,
+    s.status, s.unit, s.first_position, s.missing, f.value,
+    if(a.better = 'higher', least(0.0, min(f.value) OVER (PARTITION BY a.metric)), NULL) AS worst
+FROM sliced AS s
+CROSS JOIN asked AS a
+LEFT JOIN found AS f ON f.run = s.run AND f.metric = a.metric;
+COMMENT ON MACRO TABLE trial_scores IS 'A metric is what was judged (newest value; one that is not finite is none), or where no judge uses the name success, cost, tokens, input_tokens, output_tokens, latency_ms or tool_error_rate as in trial_runs. One row a trial, metric and slice (empty: all of them; (none): runs without the label). worst is what a missing value counts as: 0, or the least value where that is below; NULL of a metric of which less is better, since a missing cost is no cost: such a trial is left out and counted. Where the plan''s cluster is a label that a run lacks, its task is a cluster of its own.';
+
+CREATE MACRO task_totals(the_experiment, only_metric := NULL, by_label := NULL) AS TABLE
+SELECT
+    s.slice, s.metric, s.arm, s.task, any_value(s.number) AS number, any_value(s.better) AS better,
+    any_value(s.smallest) AS smallest, min(s.cluster) AS cluster, any_value(s.unit) AS unit,
+    any_value(s.missing) AS missing, any_value(s.worst) AS worst, count(*) AS trials,
+    count(s.value) AS valued, count(*) FILTER (s.value = 1) AS successes,
+    bool_and(s.value IS NULL OR s.value IN (0, 1)) AS "binary",
+    coalesce(fsum(s.value ORDER BY s.value), 0) AS total,
+    min(s.first_position) AS first_position, list(s.run ORDER BY s.trial, s.run) AS runs
+FROM trial_scores(the_experiment, only_metric := only_metric, by_label := by_label) AS s
+GROUP BY s.slice, s.metric, s.arm, s.task;
+COMMENT ON MACRO TABLE task_totals IS 'One row a task of an arm: its trials, and the sum of their values (total) with how many have one (valued).';
+
+CREATE MACRO score_of(counting, total, trials, valued, worst) AS if(counting = 'failure' AND worst IS NOT NULL,
+    (total + worst * (trials - valued)) / trials, total / nullif(valued, 0));
+COMMENT ON MACRO score_of IS 'The mean over trials, those without a value counted as the worst one (failure) or not at all (excluded).';
 
 CREATE MACRO task_scores(the_experiment, only_metric := NULL, by_label := NULL) AS TABLE
 SELECT
-    s.slice, s.metric, any_value(s.number) AS number, any_value(s.better) AS better,
-    any_value(s.smallest) AS smallest, s.arm, s.task, min(s.cluster) AS cluster,
-    any_value(s.unit) AS unit, any_value(s.missing) AS missing, any_value(s.worst) AS worst,
-    c.counting, count(*) AS trials, count(s.value) AS valued,
-    count(*) FILTER (s.value = 1) AS successes,
-    bool_and(s.value IS NULL OR s.value IN (0, 1)) AS "binary",
-    if(c.counting = 'failure',
-        fsum(coalesce(s.value, s.worst) ORDER BY s.run) / count(coalesce(s.value, s.worst)),
-        fsum(s.value ORDER BY s.run) / count(s.value)) AS score,
-    min(s.first_position) AS first_position, list(s.run ORDER BY s.trial, s.run) AS runs
-FROM trial_scores(the_experiment, only_metric := only_metric, by_label := by_label) AS s
-CROSS JOIN (VALUES ('failure'), ('excluded')) AS c(counting)
-GROUP BY s.slice, s.metric, s.arm, s.task, c.counting;
+    t.slice, t.metric, t.number, t.better, t.smallest, t.arm, t.task, t.cluster, t.unit, t.missing,
+    t.worst, c.counting, t.trials, t.valued, t.successes, t."binary",
+    score_of(c.counting, t.total, t.trials, t.valued, t.worst) AS score, t.first_position, t.runs
+FROM task_totals(the_experiment, only_metric := only_metric, by_label := by_label) AS t
+CROSS JOIN (VALUES ('failure'), ('excluded')) AS c(counting);
 COMMENT ON MACRO TABLE task_scores IS 'One row a task of an arm, and way of counting missing values (failure: as the worst one; excluded: not at all). score is the mean over its trials.';
 
 CREATE MACRO task_pairs(the_experiment, only_metric := NULL, against := NULL, by_label := NULL) AS TABLE
-WITH based AS (
-    SELECT coalesce(against, a.arm) AS base
+WITH tasks AS MATERIALIZED (
+    SELECT t.* FROM task_totals(the_experiment, only_metric := only_metric, by_label := by_label) AS t
+), based AS MATERIALIZED (
+    SELECT a.arm
     FROM experiment_arms AS a
-    WHERE a.experiment = the_experiment AND a.number = 1
-), tasks AS (
-    SELECT t.*, b.base
-    FROM task_scores(the_experiment, only_metric := only_metric, by_label := by_label) AS t
-    CROSS JOIN based AS b
-), arms_met AS (
-    SELECT DISTINCT slice, metric, counting, arm FROM tasks WHERE arm <> base
-), wanted AS (
-    SELECT DISTINCT m.slice, m.metric, m.counting, m.arm, t.task
-    FROM arms_met AS m
-    JOIN tasks AS t ON t.slice = m.slice AND t.metric = m.metric AND t.counting = m.counting
-        AND t.arm IN (m.arm, t.base)
+    WHERE a.experiment = the_experiment AND if(against IS NULL, a.number = 1, a.arm = against)
+), sides AS (
+    SELECT r.arm, b.arm AS baseline
+    FROM (SELECT DISTINCT t.arm FROM tasks AS t) AS r
+    JOIN based AS b ON b.arm <> r.arm
 ), met AS (
     SELECT
-        w.slice, w.metric, w.counting, w.arm, coalesce(x.base, y.base) AS baseline, w.task,
-        coalesce(y.number, x.number) AS number, coalesce(y.better, x.better) AS better,
-        coalesce(y.smallest, x.smallest) AS smallest,
-        coalesce(x.cluster, y.cluster) AS cluster, coalesce(y.unit, x.unit) = 'task' AS apart,
-        coalesce(y.missing, x.missing) AS missing,
-        x.score AS base_score, y.score AS arm_score, coalesce(x.worst, y.worst) AS worst,
+        coalesce(y.slice, x.slice) AS slice, coalesce(y.metric, x.metric) AS metric,
+        coalesce(y.arm, x.arm) AS arm, coalesce(y.baseline, x.baseline) AS baseline,
+        coalesce(y.task, x.task) AS task, coalesce(y.number, x.number) AS number,
+        coalesce(y.better, x.better) AS better, coalesce(y.smallest, x.smallest) AS smallest,
+        least(x.cluster, y.cluster) AS cluster, coalesce(y.unit, x.unit) = 'task' AS apart,
+        coalesce(y.missing, x.missing) AS missing, coalesce(x.worst, y.worst) AS worst,
         x.task IS NOT NULL AND y.task IS NOT NULL AS matched,
         coalesce(x.trials, 0) AS base_trials, coalesce(y.trials, 0) AS arm_trials,
         coalesce(x.valued, 0) AS base_valued, coalesce(y.valued, 0) AS arm_valued,
         coalesce(x."binary", true) AND coalesce(y."binary", true) AS "binary",
-        least(coalesce(x.first_position, y.first_position), coalesce(y.first_position, x.first_position)) AS first_position,
-        coalesce(x.runs, []) AS base_runs, coalesce(y.runs, []) AS arm_runs
-    FROM wanted AS w
-    LEFT JOIN tasks AS x ON x.slice = w.slice AND x.metric = w.metric AND x.counting = w.counting
-        AND x.task = w.task AND x.arm = x.base
-    LEFT JOIN tasks AS y ON y.slice = w.slice AND y.metric = w.metric AND y.counting = w.counting
-        AND y.task = w.task AND y.arm = w.arm
-), filled AS (
-    SELECT
-        m.* EXCLUDE (base_score, arm_score),
-        if(m.counting = 'failure' AND NOT m.apart, coalesce(m.base_score, m.worst), m.base_score) AS base_score,
-        if(m.counting = 'failure' AND NOT m.apart, coalesce(m.arm_score, m.worst), m.arm_score) AS arm_score
+        least(x.first_position, y.first_position) AS first_position,
+        coalesce(x.runs, []) AS base_runs, coalesce(y.runs, []) AS arm_runs,
+        x.total AS base_total, y.total AS arm_total
+    FROM (
+        SELECT s.arm, s.baseline, t.* EXCLUDE (arm) FROM tasks AS t JOIN sides AS s ON s.baseline = t.arm
+    ) AS x
+    FULL JOIN (
+        SELECT s.arm, s.baseline, t.* EXCLUDE (arm) FROM tasks AS t JOIN sides AS s ON s.arm = t.arm
+    ) AS y ON y.arm = x.arm AND y.slice = x.slice AND y.metric = x.metric AND y.task = x.task
+), fair AS (
+    SELECT m.*, if(NOT m.apart AND bool_or(m.base_trials > 0) OVER beside AND bool_or(m.arm_trials > 0) OVER beside,
+        m.worst, NULL) AS filler
     FROM met AS m
+    WINDOW beside AS (PARTITION BY m.slice, m.metric, m.arm)
+), scored AS (
+    SELECT
+        f.slice, f.metric, c.counting, f.* EXCLUDE (slice, metric, base_total, arm_total, filler),
+        coalesce(score_of(c.counting, f.base_total, f.base_trials, f.base_valued, f.worst),
+            if(c.counting = 'failure', f.filler, NULL)) AS base_score,
+        coalesce(score_of(c.counting, f.arm_total, f.arm_trials, f.arm_valued, f.worst),
+            if(c.counting = 'failure', f.filler, NULL)) AS arm_score
+    FROM fair AS f
+    CROSS JOIN (VALUES ('failure'), ('excluded')) AS c(counting)
 )
-SELECT f.*, f.arm_score - f.base_score AS difference
-FROM filled AS f;
-COMMENT ON MACRO TABLE task_pairs IS 'One row a task of an arm beside the baseline, and way of counting. Counted as failure, a task that one arm does not have has the worst score there; apart is true where the unit is the task, so that no task is in two arms.';
+SELECT s.*, s.arm_score - s.base_score AS difference
+FROM scored AS s;
+COMMENT ON MACRO TABLE task_pairs IS 'One row a task of an arm beside the baseline, and way of counting. Counted as failure, a task that one arm does not have has the worst score there, unless that arm has none of the slice at all; apart is true where the unit is the task, so that no task is in two arms. Empty where the baseline is no arm of the experiment.';
 
 CREATE MACRO comparisons(the_experiment, only_metric := NULL, against := NULL, by_label := NULL, at_alpha := NULL, at_power := 0.8) AS TABLE
-WITH every AS (
-    SELECT p.*
+WITH pairs AS MATERIALIZED (
+    SELECT p.slice, p.metric, p.counting, p.arm, p.baseline, p.task, p.number, p.better, p.smallest,
+        p.cluster, p.apart, p.missing, p.matched, p.base_trials, p.arm_trials, p.base_valued,
+        p.arm_valued, p."binary", p.base_score, p.arm_score, p.difference,
+        if(p.apart, p.arm_score IS NOT NULL OR p.base_score IS NOT NULL, p.difference IS NOT NULL) AS used
     FROM task_pairs(the_experiment, only_metric := only_metric, against := against, by_label := by_label) AS p
-), pairs AS (
-    SELECT p.*
-    FROM every AS p
-    WHERE if(p.apart, p.arm_score IS NOT NULL OR p.base_score IS NOT NULL, p.difference IS NOT NULL)
-), means AS (
+), facts AS MATERIALIZED (
     SELECT
-        slice, metric, counting, arm, any_value(baseline) AS baseline,
-        count(arm_score) AS arm_tasks, count(base_score) AS base_tasks, count(*) AS tasks,
-        fsum(arm_score ORDER BY task) / count(arm_score) AS arm_mean,
-        fsum(base_score ORDER BY task) / count(base_score) AS base_mean,
-        count(*) FILTER (difference > 0) AS above, count(*) FILTER (difference = 0) AS ties,
-        count(*) FILTER (difference < 0) AS below
-    FROM pairs
-    GROUP BY slice, metric, counting, arm
-), parts AS (
-    SELECT
-        p.slice, p.metric, p.counting, p.arm, p.cluster,
-        fsum(coalesce((p.arm_score - m.arm_mean) / m.arm_tasks, 0)
-            - coalesce((p.base_score - m.base_mean) / m.base_tasks, 0) ORDER BY p.task) AS part
+        p.slice, p.metric, p.counting, p.arm, any_value(p.baseline) AS baseline,
+        any_value(p.number) AS number, any_value(p.better) AS better,
+        any_value(p.smallest) AS smallest, bool_or(p.apart) AS apart,
+        any_value(p.missing) AS missing, bool_and(p."binary") AS "binary",
+        sum(p.base_trials)::BIGINT AS base_trials, sum(p.arm_trials)::BIGINT AS arm_trials,
+        sum(p.base_trials - p.base_valued)::BIGINT AS base_missing,
+        sum(p.arm_trials - p.arm_valued)::BIGINT AS arm_missing,
+        count(*) FILTER (NOT p.matched AND NOT p.apart) AS unmatched,
+        count(*) FILTER (p.used) AS tasks,
+        count(p.arm_score) FILTER (p.used) AS arm_tasks,
+        count(p.base_score) FILTER (p.used) AS base_tasks,
+        fsum(p.arm_score ORDER BY p.arm_score) FILTER (p.used) / nullif(count(p.arm_score) FILTER (p.used), 0) AS arm_mean,
+        fsum(p.base_score ORDER BY p.base_score) FILTER (p.used) / nullif(count(p.base_score) FILTER (p.used), 0) AS base_mean,
+        fsum(p.difference ORDER BY p.difference) FILTER (p.used) / nullif(count(p.difference) FILTER (p.used), 0) AS mean_difference,
+        max(greatest(abs(p.arm_score), abs(p.base_score))) FILTER (p.used) AS scale,
+        count(*) FILTER (p.used AND p.difference > 0) AS above,
+        count(*) FILTER (p.used AND p.difference = 0) AS ties,
+        count(*) FILTER (p.used AND p.difference < 0) AS below
     FROM pairs AS p
-    JOIN means AS m USING (slice, metric, counting, arm)
-    GROUP BY p.slice, p.metric, p.counting, p.arm, p.cluster
+    GROUP BY p.slice, p.metric, p.counting, p.arm
 ), errors AS (
     SELECT
-        slice, metric, counting, arm, count(*) AS clusters,
-        sqrt(fsum(part * part ORDER BY cluster) * count(*) / nullif(count(*) - 1, 0)) AS se
-    FROM parts
-    GROUP BY slice, metric, counting, arm
-), facts AS (
+        c.slice, c.metric, c.counting, c.arm, count(*) AS clusters,
+        sqrt(fsum(c.part * c.part ORDER BY c.cluster) * count(*) / nullif(count(*) - 1, 0)) AS se
+    FROM (
+        SELECT
+            p.slice, p.metric, p.counting, p.arm, p.cluster,
+            fsum(if(f.apart,
+                coalesce((p.arm_score - f.arm_mean) / f.arm_tasks, 0)
+                    - coalesce((p.base_score - f.base_mean) / f.base_tasks, 0),
+                (p.difference - f.mean_difference) / f.tasks) ORDER BY p.task) AS part
+        FROM pairs AS p
+        JOIN facts AS f USING (slice, metric, counting, arm)
+        WHERE p.used
+        GROUP BY p.slice, p.metric, p.counting, p.arm, p.cluster
+    ) AS c
+    GROUP BY c.slice, c.metric, c.counting, c.arm
+), estimated AS MATERIALIZED (
     SELECT
-        slice, metric, counting, arm, any_value(number) AS number, any_value(better) AS better,
-        any_value(smallest) AS smallest, bool_or(apart) AS apart, bool_and("binary") AS "binary",
-        any_value(missing) AS missing,
-        fsum(base_trials ORDER BY task)::BIGINT AS base_trials,
-        fsum(arm_trials ORDER BY task)::BIGINT AS arm_trials,
-        fsum(base_trials - base_valued ORDER BY task)::BIGINT AS base_missing,
-        fsum(arm_trials - arm_valued ORDER BY task)::BIGINT AS arm_missing,
-        count(*) FILTER (NOT matched AND NOT apart) AS unmatched
-    FROM every
-    GROUP BY slice, metric, counting, arm
-), settings AS (
-    SELECT coalesce(at_alpha, p.alpha) AS alpha, p.stop, coalesce(p.planned, 100) AS planned
-    FROM experiment_plans AS p
-    WHERE p.experiment = the_experiment
-), estimated AS (
-    SELECT
-        f.slice, f.metric, f.number, f.better, f.smallest, f.counting, f.missing, f.arm, m.baseline,
-        if(f.apart, 'two samples', 'paired by task') AS design, f."binary",
-        m.tasks, e.clusters, f.base_trials, f.arm_trials, f.base_missing, f.arm_missing, f.unmatched,
-        m.base_mean, m.arm_mean, m.arm_mean - m.base_mean AS difference,
-        if(abs(m.arm_mean - m.base_mean) > 0 AND e.se < 1e-12, NULL, e.se) AS se,
+        f.*, e.clusters,
+        if(f.apart, f.arm_mean - f.base_mean, f.mean_difference) AS difference,
+        if(e.se <= 1e-12 * f.scale, 0, e.se) AS se,
         e.clusters - if(f.apart, 2, 1) AS df,
-        m.above, m.ties, m.below,
-        if(f.apart, NULL, binomial_p(least(m.above, m.below), m.above + m.below)) AS sign_p,
-        s.alpha, s.stop, always_valid_rho2(s.alpha, s.planned) AS rho2
+        if(f.apart, NULL, binomial_p(least(f.above, f.below), f.above + f.below)) AS sign_p,
+        coalesce(at_alpha, x.alpha, 0.05) AS alpha, coalesce(x.stop, 'fixed') AS stop,
+        always_valid_rho2(coalesce(at_alpha, x.alpha, 0.05), coalesce(x.planned, 100)) AS rho2
     FROM facts AS f
-    CROSS JOIN settings AS s
-    LEFT JOIN means AS m USING (slice, metric, counting, arm)
     LEFT JOIN errors AS e USING (slice, metric, counting, arm)
+    LEFT JOIN experiments AS x ON x.experiment = the_experiment
 ), critical AS MATERIALIZED (
-    SELECT d.df, d.alpha, t_quantile(1 - d.alpha / 2, d.df) AS t_alpha,
-        t_quantile(at_power, d.df) AS t_power,
-        t_quantile(0.975, d.df) / 1.959963984540054 AS widening,
-        normal_quantile(1 - d.alpha / 2) + normal_quantile(at_power) AS z
-    FROM (SELECT DISTINCT e.df, e.alpha FROM estimated AS e WHERE e.df > 0) AS d
+    SELECT
+        d.df, max(d.quantile) FILTER (d.which = 1) AS t_alpha, max(d.quantile) FILTER (d.which = 2) AS t_power,
+        d.tasks, -max(d.quantile) FILTER (d.which = 3) AS t_always,
+        max(d.quantile) FILTER (d.which = 4) + max(d.quantile) FILTER (d.which = 5) AS z
+    FROM (
+        SELECT e.df, e.tasks, w.which, t_quantile(w.p, if(w.which > 3, 1e15, e.df)) AS quantile
+        FROM (
+            SELECT DISTINCT df, tasks, alpha,
+                if(df > 3, normal_cdf(-always_valid_half(1, tasks, alpha, rho2)), NULL) AS beyond
+            FROM estimated
+            WHERE df > 0
+        ) AS e
+        CROSS JOIN LATERAL (VALUES (1, 1 - e.alpha / 2), (2, at_power), (3, e.beyond),
+            (4, 1 - e.alpha / 2), (5, at_power)) AS w(which, p)
+    ) AS d
+    GROUP BY d.df, d.tasks
 ), tested AS (
     SELECT
         e.*, c.t_alpha, c.t_power, c.z,
-        CASE WHEN e.se > 0 THEN c.t_alpha * e.se END AS half,
+        if(e.se > 0, c.t_alpha * e.se, NULL) AS half,
         CASE
-            WHEN e.df IS NULL OR e.df < 1 THEN NULL
-            WHEN e.difference = 0 AND coalesce(e.se, 0) = 0 THEN 1.0
-            WHEN e.se IS NULL THEN e.sign_p
-            ELSE t_p(e.difference / e.se, e.df)
+            WHEN e.df IS NULL OR e.df < 1 OR e.difference IS NULL THEN NULL
+            WHEN e.se > 0 THEN t_p(e.difference / e.se, e.df)
+            WHEN abs(e.difference) <= 1e-12 * e.scale THEN 1.0
+            ELSE e.sign_p
         END AS fixed_p,
-        CASE WHEN e.se > 0 THEN always_valid_half(e.se * c.widening, e.tasks, e.alpha, e.rho2) END AS always_half,
-        CASE
-            WHEN e.df IS NULL OR e.df < 1 THEN NULL
-            WHEN coalesce(e.se, 0) = 0 THEN 1.0
-            ELSE always_valid_p(e.difference, e.se * c.widening, e.tasks, e.rho2)
-        END AS always_p
+        if(e.se > 0, c.t_always * e.se, NULL) AS always_half
     FROM estimated AS e
-    LEFT JOIN critical AS c ON c.df = e.df AND c.alpha = e.alpha
+    LEFT JOIN critical AS c ON c.df = e.df AND c.tasks = e.tasks
+), watched AS (
+    SELECT
+        t.*,
+        CASE
+            WHEN t.df IS NULL OR t.df < 4 OR t.fixed_p IS NULL THEN NULL
+            WHEN t.se > 0 THEN always_valid_p(-normal_quantile(t.fixed_p / 2), 1, t.tasks, t.rho2)
+            ELSE 1.0
+        END AS always_p
+    FROM tested AS t
 ), ranked AS (
     SELECT
         t.*, if(t.stop = 'sequential', t.always_p, t.fixed_p) AS p,
         row_number() OVER (PARTITION BY t.counting ORDER BY if(t.stop = 'sequential', t.always_p, t.fixed_p) NULLS LAST, t.slice, t.number, t.metric, t.arm) AS place,
         count(if(t.stop = 'sequential', t.always_p, t.fixed_p)) OVER (PARTITION BY t.counting) AS family
-    FROM tested AS t
+    FROM watched AS t
 ), adjusted AS (
     SELECT
         r.*,
@@ -401,39 +463,44 @@ SELECT
     a.difference - a.half AS low, a.difference + a.half AS high,
     a.difference - a.always_half AS always_low, a.difference + a.always_half AS always_high,
     a.fixed_p AS p, a.always_p, a.holm_p, a.bh_p, a.alpha, a.stop, a.family,
-    a.design, a.tasks, a.clusters, a.base_trials, a.arm_trials, a.base_missing, a.arm_missing,
-    a.unmatched,
+    if(a.apart, 'two samples', 'paired by task') AS design, a.tasks, a.clusters, a.base_trials,
+    a.arm_trials, a.base_missing, a.arm_missing, a.unmatched,
     if(a.better = 'higher', a.above, a.below) AS wins, a.ties,
     if(a.better = 'higher', a.below, a.above) AS losses, a.sign_p AS mcnemar_p, a."binary",
     if(a.se > 0, (a.t_alpha + a.t_power) * a.se, NULL) AS detectable,
     a.smallest,
-    if(a.se > 0 AND a.smallest > 0, ceil(pow(a.z * a.se / a.smallest, 2) * a.tasks)::BIGINT, NULL) AS tasks_required,
+    if(a.se > 0 AND a.smallest > 0, TRY_CAST(ceil(pow(a.z * a.se / a.smallest, 2) * a.tasks) AS BIGINT), NULL) AS tasks_required,
     a.smallest IS NULL OR (a.difference - a.half >= a.smallest OR a.difference + a.half <= -a.smallest) AS matters,
     a.number
 FROM adjusted AS a;
-COMMENT ON MACRO TABLE comparisons IS 'One row an arm beside the baseline, by metric, slice and way of counting missing values; "default" marks the plan''s way. difference is the mean over tasks of arm less baseline; se is clustered (Miller 2024, with G / (G - 1)), the interval low..high is Student''s with clusters - 1 degrees of freedom (two samples: - 2); always_low..always_high may be looked at at any time. Holm''s and Benjamini and Hochberg''s p are over all rows of one way of counting; the verdict is by Holm''s at alpha, of the always-valid p where the plan is sequential. mcnemar_p is exact, of tasks won and lost. A difference without any spread is judged by that test.';
+COMMENT ON MACRO TABLE comparisons IS 'One row an arm beside the baseline, by metric, slice and way of counting missing values; "default" marks the plan''s way. difference is the mean over tasks of arm less baseline; se is clustered (Miller 2024, with G / (G - 1)), the interval low..high is Student''s with clusters - 1 degrees of freedom (two samples: - 2); always_low..always_high may be looked at at any time (the normal mixture''s at the normal score of t; as simulated it holds from five clusters on, and is NULL below: see tests/statistics). Holm''s and Benjamini and Hochberg''s p are over all rows of one way of counting; the verdict is by Holm''s at alpha, of the always-valid p where the plan is sequential. mcnemar_p is exact, of tasks won and lost. A difference without any spread is judged by that test.';
 
 CREATE MACRO arm_summary(the_experiment, only_metric := NULL, by_label := NULL, at_alpha := 0.05) AS TABLE
-WITH scores AS (
+WITH scores AS MATERIALIZED (
     SELECT s.* FROM trial_scores(the_experiment, only_metric := only_metric, by_label := by_label) AS s
-), tasks AS (
-    SELECT t.* FROM task_scores(the_experiment, only_metric := only_metric, by_label := by_label) AS t
-    WHERE t.counting = t.missing AND t.score IS NOT NULL
-), means AS (
-    SELECT slice, metric, arm, count(*) AS tasks, max(trials) AS trials_max,
-        fsum(score ORDER BY task) / count(*) AS mean
-    FROM tasks
-    GROUP BY slice, metric, arm
-), parts AS (
-    SELECT t.slice, t.metric, t.arm, t.cluster, fsum((t.score - m.mean) / m.tasks ORDER BY t.task) AS part
+), tasks AS MATERIALIZED (
+    SELECT
+        s.slice, s.metric, s.arm, s.task, min(s.cluster) AS cluster, count(*) AS trials,
+        score_of(any_value(s.missing), coalesce(fsum(s.value ORDER BY s.value), 0), count(*), count(s.value), any_value(s.worst)) AS score
+    FROM scores AS s
+    GROUP BY s.slice, s.metric, s.arm, s.task
+), means AS MATERIALIZED (
+    SELECT t.slice, t.metric, t.arm, count(*) AS tasks, max(t.trials) AS trials_max,
+        fsum(t.score ORDER BY t.score) / count(*) AS mean
     FROM tasks AS t
-    JOIN means AS m USING (slice, metric, arm)
-    GROUP BY t.slice, t.metric, t.arm, t.cluster
-), errors AS (
-    SELECT slice, metric, arm, count(*) AS clusters,
-        sqrt(fsum(part * part ORDER BY cluster) * count(*) / nullif(count(*) - 1, 0)) AS se
-    FROM parts
-    GROUP BY slice, metric, arm
+    WHERE t.score IS NOT NULL
+    GROUP BY t.slice, t.metric, t.arm
+), errors AS MATERIALIZED (
+    SELECT c.slice, c.metric, c.arm, count(*) AS clusters,
+        sqrt(fsum(c.part * c.part ORDER BY c.cluster) * count(*) / nullif(count(*) - 1, 0)) AS se
+    FROM (
+        SELECT t.slice, t.metric, t.arm, t.cluster, fsum((t.score - m.mean) / m.tasks ORDER BY t.task) AS part
+        FROM tasks AS t
+        JOIN means AS m USING (slice, metric, arm)
+        WHERE t.score IS NOT NULL
+        GROUP BY t.slice, t.metric, t.arm, t.cluster
+    ) AS c
+    GROUP BY c.slice, c.metric, c.arm
 ), spread AS (
     SELECT
         slice, metric, any_value(number) AS number, any_value(better) AS better, arm,
@@ -442,66 +509,79 @@ WITH scores AS (
         count(*) FILTER (value = 1) AS successes,
         bool_and(value IS NULL OR value IN (0, 1)) AS "binary",
         count(coalesce(value, if(missing = 'failure', worst, NULL))) AS counted,
-        quantile_cont(value, 0.5) AS p50, quantile_cont(value, 0.95) AS p95,
-        quantile_cont(value, 0.99) AS p99, fsum(value ORDER BY run) AS total
+        quantile_cont(value, [0.5, 0.95, 0.99]) AS quantiles, fsum(value ORDER BY value) AS total
     FROM scores
     GROUP BY slice, metric, arm
+), critical AS MATERIALIZED (
+    SELECT d.df, t_quantile(1 - at_alpha / 2, d.df) AS t
+    FROM (SELECT DISTINCT clusters - 1 AS df FROM errors WHERE clusters > 1) AS d
+), joined AS (
+    SELECT s.*, m.tasks, m.mean, e.se, e.clusters, if(e.se > 0, c.t * e.se, NULL) AS half,
+        s."binary" AND m.trials_max = 1 AND e.clusters = m.tasks AS simple,
+        normal_quantile(1 - at_alpha / 2) AS z
+    FROM spread AS s
+    LEFT JOIN means AS m USING (slice, metric, arm)
+    LEFT JOIN errors AS e USING (slice, metric, arm)
+    LEFT JOIN critical AS c ON c.df = e.clusters - 1
 )
 SELECT
-    s.slice, s.metric, s.better, s.arm, coalesce(m.tasks, 0) AS tasks, s.trials, s.missing,
-    s.failed, s.open, m.mean, e.se, e.clusters,
-    if(e.se > 0, m.mean - t_quantile(1 - at_alpha / 2, e.clusters - 1) * e.se, NULL) AS low,
-    if(e.se > 0, m.mean + t_quantile(1 - at_alpha / 2, e.clusters - 1) * e.se, NULL) AS high,
-    if(s."binary" AND m.trials_max = 1 AND e.clusters = m.tasks, wilson_low(s.successes, s.counted, alpha := at_alpha), NULL) AS wilson_low,
-    if(s."binary" AND m.trials_max = 1 AND e.clusters = m.tasks, wilson_high(s.successes, s.counted, alpha := at_alpha), NULL) AS wilson_high,
-    s.p50, s.p95, s.p99, s.total, s.number
-FROM spread AS s
-LEFT JOIN means AS m USING (slice, metric, arm)
-LEFT JOIN errors AS e USING (slice, metric, arm);
+    s.slice, s.metric, s.better, s.arm, coalesce(s.tasks, 0) AS tasks, s.trials, s.missing,
+    s.failed, s.open, s.mean, s.se, s.clusters, s.mean - s.half AS low, s.mean + s.half AS high,
+    if(s.simple, wilson_end(s.successes, s.counted, s.z, 0), NULL) AS wilson_low,
+    if(s.simple, wilson_end(s.successes, s.counted, s.z, 1), NULL) AS wilson_high,
+    s.quantiles[1] AS p50, s.quantiles[2] AS p95, s.quantiles[3] AS p99, s.total, s.number
+FROM joined AS s;
 COMMENT ON MACRO TABLE arm_summary IS 'One row an arm, metric and slice: trials, those without a value, the mean over tasks with its clustered standard error and interval, quantiles over trials, and where each task has one trial and its own cluster Wilson''s interval of the share of successes.';
 
 CREATE MACRO pass_curves(the_experiment, only_metric := NULL, by_label := NULL, at_alpha := 0.05) AS TABLE
-WITH tasks AS (
+WITH tasks AS MATERIALIZED (
     SELECT t.slice, t.metric, t.arm, t.task, t.cluster, t.successes,
-        if(t.missing = 'failure', t.trials, t.valued) AS n
-    FROM task_scores(the_experiment, only_metric := only_metric, by_label := by_label) AS t
-    WHERE t.counting = t.missing AND t."binary"
+        if(t.missing = 'failure', t.trials, t.valued) AS n, t."binary"
+    FROM task_totals(the_experiment, only_metric := only_metric, by_label := by_label) AS t
 ), tries AS (
-    SELECT slice, metric, arm, least(min(n), 64) AS k_max FROM tasks WHERE n > 0 GROUP BY slice, metric, arm
-), chances AS (
-    SELECT t.*, k.k, pass_at_k(t.successes, t.n, k.k) AS at_k, pass_hat_k(t.successes, t.n, k.k) AS hat_k
+    SELECT slice, metric, arm, least(min(n) FILTER (n > 0), 64) AS k_max
+    FROM tasks
+    GROUP BY slice, metric, arm
+    HAVING bool_and("binary") AND max(n) > 0
+), chances AS MATERIALIZED (
+    SELECT t.slice, t.metric, t.arm, t.task, t.cluster, k.k,
+        pass_at_k(t.successes, t.n, k.k) AS at_k, pass_hat_k(t.successes, t.n, k.k) AS hat_k
     FROM tasks AS t
     JOIN (SELECT slice, metric, arm, unnest(range(1, k_max + 1)) AS k FROM tries) AS k USING (slice, metric, arm)
     WHERE t.n > 0
-), means AS (
-    SELECT slice, metric, arm, k, count(*) AS tasks,
-        fsum(at_k ORDER BY task) / count(*) AS at_k, fsum(hat_k ORDER BY task) / count(*) AS hat_k
-    FROM chances
-    GROUP BY slice, metric, arm, k
-), parts AS (
-    SELECT c.slice, c.metric, c.arm, c.k, c.cluster,
-        fsum((c.at_k - m.at_k) / m.tasks ORDER BY c.task) AS at_part,
-        fsum((c.hat_k - m.hat_k) / m.tasks ORDER BY c.task) AS hat_part
+), means AS MATERIALIZED (
+    SELECT c.slice, c.metric, c.arm, c.k, count(*) AS tasks,
+        fsum(c.at_k ORDER BY c.at_k) / count(*) AS at_k, fsum(c.hat_k ORDER BY c.hat_k) / count(*) AS hat_k
     FROM chances AS c
-    JOIN means AS m USING (slice, metric, arm, k)
-    GROUP BY c.slice, c.metric, c.arm, c.k, c.cluster
-), errors AS (
-    SELECT slice, metric, arm, k, count(*) AS clusters,
-        sqrt(fsum(at_part * at_part ORDER BY cluster) * count(*) / nullif(count(*) - 1, 0)) AS at_se,
-        sqrt(fsum(hat_part * hat_part ORDER BY cluster) * count(*) / nullif(count(*) - 1, 0)) AS hat_se
-    FROM parts
-    GROUP BY slice, metric, arm, k
+    GROUP BY c.slice, c.metric, c.arm, c.k
+), errors AS MATERIALIZED (
+    SELECT p.slice, p.metric, p.arm, p.k, count(*) AS clusters,
+        sqrt(fsum(p.at_part * p.at_part ORDER BY p.cluster) * count(*) / nullif(count(*) - 1, 0)) AS at_se,
+        sqrt(fsum(p.hat_part * p.hat_part ORDER BY p.cluster) * count(*) / nullif(count(*) - 1, 0)) AS hat_se
+    FROM (
+        SELECT c.slice, c.metric, c.arm, c.k, c.cluster,
+            fsum((c.at_k - m.at_k) / m.tasks ORDER BY c.task) AS at_part,
+            fsum((c.hat_k - m.hat_k) / m.tasks ORDER BY c.task) AS hat_part
+        FROM chances AS c
+        JOIN means AS m USING (slice, metric, arm, k)
+        GROUP BY c.slice, c.metric, c.arm, c.k, c.cluster
+    ) AS p
+    GROUP BY p.slice, p.metric, p.arm, p.k
+), critical AS MATERIALIZED (
+    SELECT d.df, t_quantile(1 - at_alpha / 2, d.df) AS t
+    FROM (SELECT DISTINCT clusters - 1 AS df FROM errors WHERE clusters > 1) AS d
 )
 SELECT
     m.slice, m.metric, m.arm, m.k, m.tasks, m.at_k AS pass_at_k, e.at_se AS pass_at_k_se,
-    if(e.clusters > 1, greatest(0, m.at_k - t_quantile(1 - at_alpha / 2, e.clusters - 1) * e.at_se), NULL) AS pass_at_k_low,
-    if(e.clusters > 1, least(1, m.at_k + t_quantile(1 - at_alpha / 2, e.clusters - 1) * e.at_se), NULL) AS pass_at_k_high,
+    if(c.t IS NULL, NULL, greatest(0, m.at_k - c.t * e.at_se)) AS pass_at_k_low,
+    if(c.t IS NULL, NULL, least(1, m.at_k + c.t * e.at_se)) AS pass_at_k_high,
     m.hat_k AS pass_hat_k, e.hat_se AS pass_hat_k_se,
-    if(e.clusters > 1, greatest(0, m.hat_k - t_quantile(1 - at_alpha / 2, e.clusters - 1) * e.hat_se), NULL) AS pass_hat_k_low,
-    if(e.clusters > 1, least(1, m.hat_k + t_quantile(1 - at_alpha / 2, e.clusters - 1) * e.hat_se), NULL) AS pass_hat_k_high
+    if(c.t IS NULL, NULL, greatest(0, m.hat_k - c.t * e.hat_se)) AS pass_hat_k_low,
+    if(c.t IS NULL, NULL, least(1, m.hat_k + c.t * e.hat_se)) AS pass_hat_k_high
 FROM means AS m
-JOIN errors AS e USING (slice, metric, arm, k);
-COMMENT ON MACRO TABLE pass_curves IS 'One row an arm and k, of metrics that are 0 or 1: pass@k (one of k trials succeeds) and pass^k (all do), mean over tasks with clustered intervals. k goes up to the trials that every task has.';
+JOIN errors AS e USING (slice, metric, arm, k)
+LEFT JOIN critical AS c ON c.df = e.clusters - 1;
+COMMENT ON MACRO TABLE pass_curves IS 'One row an arm and k, of metrics that are 0 or 1: pass@k (one of k trials succeeds) and pass^k (all do), mean over tasks with clustered intervals. k goes up to the trials that every task has, at most 64.';
 
 CREATE MACRO sample_ratio(the_experiment) AS TABLE
 WITH held AS (
@@ -514,21 +594,24 @@ WITH held AS (
     WHERE r.experiment = the_experiment
     GROUP BY r.arm
 ), shares AS (
-    SELECT x.arm, x.number, coalesce(g.units, 0) AS units, coalesce(x.weight, 1) AS weight,
+    SELECT x.arm, x.number, coalesce(g.units, 0) AS units, coalesce(x.weight,
+            if(bool_or(x.weight IS NOT NULL) OVER (), 0, 1)) AS weight,
         bool_and(coalesce(g.hashed, true)) OVER () AS randomised
     FROM experiment_arms AS x
     LEFT JOIN held AS g ON g.arm = x.arm
     WHERE x.experiment = the_experiment
 ), expected AS (
-    SELECT s.*, sum(s.units) OVER () * s.weight / fsum(s.weight) OVER () AS expected, count(*) FILTER (s.weight > 0) OVER () AS arms
+    SELECT s.*, sum(s.units) OVER () * s.weight / nullif(fsum(s.weight ORDER BY s.number) OVER (), 0) AS expected,
+        count(*) FILTER (s.weight > 0 OR s.units > 0) OVER () AS arms
     FROM shares AS s
 )
 SELECT
     e.arm, e.units, e.expected, e.randomised,
-    if(e.arms > 1, chi_square_p(sum(if(e.expected > 0, pow(e.units - e.expected, 2) / e.expected, 0)) OVER (), e.arms - 1), NULL) AS p,
+    if(e.arms > 1, chi_square_p(sum(CASE WHEN e.expected > 0 THEN pow(e.units - e.expected, 2) / e.expected
+        WHEN e.units > 0 THEN 'inf'::DOUBLE ELSE 0 END) OVER (), e.arms - 1), NULL) AS p,
     e.number
 FROM expected AS e;
-COMMENT ON MACRO TABLE sample_ratio IS 'One row an arm: units it was given (runs, where no unit is on record) and expected by the arms'' weights (equal ones without a plan); p is of the chi-square test that they agree: below 0.001, look for what loses units before reading any difference. randomised says whether all were assigned by hash.';
+COMMENT ON MACRO TABLE sample_ratio IS 'One row an arm: units it was given (runs, where no unit is on record) and expected by the arms'' weights (equal ones without a plan; an arm that the plan does not have is given none); p is of the chi-square test that they agree: below 0.001, look for what loses units before reading any difference. randomised says whether all were assigned by hash.';
 
 CREATE MACRO regressions(the_experiment, only_metric := NULL, against := NULL, by_label := NULL) AS TABLE
 SELECT

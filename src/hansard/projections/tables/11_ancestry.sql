@@ -1,4 +1,5 @@
 -- On: *
+-- Where: forks
 -- What the forks met in this batch took over: of which run's which stream, up to which version.
 CREATE OR REPLACE TEMP TABLE ancestry AS
 WITH RECURSIVE vectors AS (

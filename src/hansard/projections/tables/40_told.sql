@@ -1,20 +1,14 @@
 -- On: step.*
 -- What this batch tells of steps.
-CREATE OR REPLACE TEMP MACRO step_told(data) AS from_json(data, '{"step": "BIGINT",
-    "tool": "VARCHAR", "effects": "VARCHAR", "arguments": "JSON", "scope": "VARCHAR",
-    "after": ["BIGINT"], "parent": "BIGINT", "key": "VARCHAR", "kind": "VARCHAR",
-    "call_id": "VARCHAR", "result": "JSON", "duration_ms": "DOUBLE", "usage": "JSON",
-    "reused": "BIGINT", "error": {"type": "VARCHAR", "message": "VARCHAR"}, "rule": "VARCHAR",
-    "reason": "VARCHAR", "verdict": "VARCHAR", "by": "VARCHAR", "because": "VARCHAR",
-    "attempt": "BIGINT", "retry_in_ms": "DOUBLE"}');
-
-CREATE OR REPLACE TEMP MACRO step_events() AS ['step.requested.v1', 'step.attempted.v1',
-    'step.completed.v1', 'step.failed.v1', 'step.blocked.v1', 'step.in_doubt.v1',
-    'step.settled.v1'];
-
 CREATE OR REPLACE TEMP TABLE told AS
 SELECT run, agent, role, ordinal, version, position, happened_at, type, true AS own,
-    unnest(step_told(data))
+    unnest(from_json(data, '{"step": "BIGINT",
+        "tool": "VARCHAR", "effects": "VARCHAR", "arguments": "JSON", "scope": "VARCHAR",
+        "after": ["BIGINT"], "parent": "BIGINT", "key": "VARCHAR", "kind": "VARCHAR",
+        "call_id": "VARCHAR", "result": "JSON", "duration_ms": "DOUBLE", "usage": "JSON",
+        "reused": "BIGINT", "error": {"type": "VARCHAR", "message": "VARCHAR"}, "rule": "VARCHAR",
+        "reason": "VARCHAR", "verdict": "VARCHAR", "by": "VARCHAR", "because": "VARCHAR",
+        "attempt": "BIGINT", "retry_in_ms": "DOUBLE"}'))
 FROM batch
 WHERE type IN ('step.requested.v1', 'step.attempted.v1', 'step.completed.v1', 'step.failed.v1',
     'step.blocked.v1', 'step.in_doubt.v1', 'step.settled.v1');

@@ -1,12 +1,7 @@
 -- On: step.*
 -- Steps: a row by their intent, changed by what came of it. After 40_told.
 CREATE OR REPLACE TEMP TABLE changes AS
-WITH starts AS (
-    SELECT t.run, t.agent, t.step, min(t.ordinal) FILTER (t.type = 'step.requested.v1') AS begins
-    FROM told AS t
-    SEMI JOIN fresh AS f ON f.run = t.run AND f.agent = t.agent AND f.step = t.step
-    GROUP BY t.run, t.agent, t.step
-), meant AS (
+WITH meant AS (
     SELECT
         t.*, s.step IS NOT NULL AS fresh, s.begins,
         CASE t.type
@@ -22,7 +17,7 @@ WITH starts AS (
             END
         END AS status
     FROM told AS t
-    LEFT JOIN starts AS s ON s.run = t.run AND s.agent = t.agent AND s.step = t.step
+    LEFT JOIN fresh AS s ON s.run = t.run AND s.agent = t.agent AND s.step = t.step
     WHERE if(s.step IS NULL, t.type <> 'step.requested.v1',
         t.ordinal = s.begins OR (t.ordinal > s.begins AND t.type <> 'step.requested.v1'))
 )

@@ -1,0 +1,153 @@
+"""`hansard sql`: one question, answered from the published tables by a worker process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from hansard.commands import _show
+from hansard.commands._answers import place_of, published
+from hansard.commands._open import Options
+from hansard.commands._whole_file import whole
+from hansard.domain.errors import CallerError
+from hansard.projections.door.answer import Answer, as_json, jsonable
+from hansard.projections.door.door import Door
+from hansard.projections.door.limits import Bounds, Limits
+
+Format = Literal["table", "ndjson", "csv", "parquet", "arrow"]
+
+ENDINGS: dict[str, Format] = {
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+}
+"""What a file's name says of its format."""
+
+
+class NotAsked(CallerError):
+    """There is no question, or no way to answer it as it was asked."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A question and how it is to be answered."""
+
+    sql: str
+    format: Format | None = None
+    out: Path | None = None
+    wait_for: int | None = None
+    limits: Limits = Limits()
+    role: str | None = None
+
+    @property
+    def chosen(self) -> Format:
+        """The format: what was said, else what the file's name says, else a table."""
+        if self.format is not None or self.out is None:
+            return self.format or "table"
+        return ENDINGS.get(self.out.suffix, "table")
+
+
+def question(text: str | None, file: Path | None) -> str:
+    """The SQL: the argument, a file, or stdin. Raises NotAsked."""
+    if text is not None and file is not None:
+        raise NotAsked("there are two questions, an argument and -f: give one of them")
+    if file is not None:
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise NotAsked(f"{str(file)!r} cannot be read ({error}): name a text file") from error
+    if text is not None and text != "-":
+        return text
+    if text is None and sys.stdin.isatty():
+        raise NotAsked("there is no question: give SQL as an argument, with -f or on stdin")
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise NotAsked(f"stdin cannot be read ({error}): write UTF-8") from error
+
+
+async def sql(options: Options, asked: Asked) -> int:
+    """Answer a question. Raises NotAsked, DoorError, ProjectionError, BusError, Unwritable."""
+    if asked.role is not None:
+        raise NotAsked(
+            f"role {asked.role!r} has no tables of its own: they are to be made of the events that "
+            "it may see, which this version does not do; without --role you see everything"
+        )
+    if asked.chosen in {"parquet", "arrow"} and asked.out is None and sys.stdout.isatty():
+        raise NotAsked(f"{asked.chosen} is not for a terminal: give -o FILE")
+    async with (
+        Door(place_of(options), Bounds(workers_max=1)) as door,  # its worker starts meanwhile
+        published(options, wait_for=asked.wait_for),
+    ):
+        answer = await door.ask(asked.sql, asked.limits)
+    _give(answer, asked)
+    _show.hint(_summary(answer, asked))
+    return 0
+
+
+def _give(answer: Answer, asked: Asked) -> None:
+    if asked.out is not None:
+        with whole(asked.out) as file:
+            file.write(_bytes(answer, asked.chosen))
+    elif asked.chosen == "table":
+        _show.write(_table(answer))
+    elif asked.chosen == "ndjson":
+        for row in answer.dicts():
+            _show.emit(jsonable(row))
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(_bytes(answer, asked.chosen))
+
+
+def _bytes(answer: Answer, wanted: Format) -> bytes:
+    match wanted:
+        case "table":
+            lines = _table(answer).lines
+            return "".join(f"{line.plain.rstrip()}\n" for line in lines).encode()
+        case "ndjson":
+            return "".join(f"{as_json(row)}\n" for row in answer.dicts()).encode()
+        case "csv":
+            return answer.csv()
+        case "parquet":
+            return answer.parquet()
+        case "arrow":
+            return answer.arrow()
+
+
+def _table(answer: Answer) -> _show.Lines:
+    rows = [[_text(value) for value in row] for row in answer.tuples()]
+    numeric = answer.numeric
+    columns = [
+        _show.Column(name, right=name in numeric, whole=name in numeric) for name in answer.columns
+    ]
+    return _show.table(columns, rows)
+
+
+def _text(value: Any) -> str:
+    """A value in a table."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case list() | dict() | bytes() | tuple():
+            return as_json(value)
+        case _:
+            return str(value)
+
+
+def _summary(answer: Answer, asked: Asked) -> str:
+    rows = f"{answer.rows:,} row{'' if answer.rows == 1 else 's'}"
+    match answer.cut:
+        case "rows":
+            more = f", and there are more: give --rows (now {asked.limits.rows_max:,})"
+        case "bytes":
+            size = _show.size(asked.limits.bytes_max)
+            more = f", and there are more, beyond {size}: ask for fewer columns or rows"
+        case _:
+            more = ""
+    return f"as of position {answer.position}: {rows}{more}"

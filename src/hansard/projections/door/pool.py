@@ -1,0 +1,217 @@
+"""Workers of the SQL door: started ahead, bounded, watched, replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import msgspec
+
+from hansard.projections.door._wire import HEAD_BYTES_MAX, LENGTH, Ask, Hello, Said, framed
+from hansard.projections.door.errors import Busy, Closed, TooCostly
+from hansard.projections.door.limits import Bounds
+
+START_S = 30.0
+"""Longest start of a worker, on a machine that is busy."""
+
+SLOW_S = 0.25
+"""From here on a question gives way to others: most take some milliseconds."""
+
+SLOW_NICE = 19
+ANSWER_SLACK_BYTES = 16 * 1024 * 1024
+"""Of Arrow's own, beyond an answer's bytes."""
+
+
+class Worker:
+    """One worker process. It answers one question at a time."""
+
+    def __init__(self, process: asyncio.subprocess.Process, hello: Hello) -> None:
+        self.pid = process.pid
+        self.hello = hello
+        self.answered = 0
+        self.slowed = False
+        self._process = process
+
+    @classmethod
+    async def start(cls, folder: Path) -> Worker:
+        """Start one over a folder of generations. Raises Closed."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "hansard.projections.door.worker", str(folder)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=_environment(),
+            cwd="/",
+            start_new_session=True,
+        )
+        made = cls(process, Hello(network=False, root=False))
+        try:
+            async with asyncio.timeout(START_S):
+                made.hello = msgspec.json.decode(await made._head(), type=Hello)
+        except (TimeoutError, asyncio.IncompleteReadError) as error:
+            await made.kill()
+            raise Closed("a worker of the SQL door does not start") from error
+        except BaseException:
+            await made.kill()
+            raise
+        return made
+
+    async def ask(self, question: Ask) -> tuple[Said, bytes]:
+        """Have it answer. Raises TooCostly, and then it is dead; so it is after a cancellation."""
+        limits = question.limits
+        slow = asyncio.get_running_loop().call_later(SLOW_S, self._yield_cores)
+        try:
+            async with asyncio.timeout(limits.wall_s):
+                assert self._process.stdin is not None  # noqa: S101 -- it was started with a pipe
+                self._process.stdin.write(framed(question))
+                await self._process.stdin.drain()
+                said = msgspec.json.decode(await self._head(), type=Said)
+                body = await self._exactly(said.size, limits.bytes_max + ANSWER_SLACK_BYTES)
+        except TimeoutError as error:
+            await self.kill()
+            raise TooCostly("time", f"{limits.wall_s:g} s") from error
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            code = await self.kill()
+            if code == -signal.SIGXCPU:
+                raise TooCostly("cpu", f"{limits.cpu_s} s of one core") from error
+            raise TooCostly("memory", f"{limits.memory_mib:,} MiB of memory") from error
+        except BaseException:
+            await self.kill()
+            raise
+        finally:
+            slow.cancel()
+        self.answered += 1
+        return said, body
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._process.returncode is None
+
+    async def kill(self) -> int:
+        """End it and whatever it started; how it ended."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        while self._process.returncode is None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(asyncio.ensure_future(self._process.wait()))
+        return self._process.returncode
+
+    async def _head(self) -> bytes:
+        (length,) = LENGTH.unpack(await self._exactly(LENGTH.size))
+        return await self._exactly(length, HEAD_BYTES_MAX)
+
+    async def _exactly(self, count: int, most: int = LENGTH.size) -> bytes:
+        if count > most:  # a worker that says more than it may is not itself any more
+            raise asyncio.IncompleteReadError(b"", count)
+        assert self._process.stdout is not None  # noqa: S101 -- it was started with a pipe
+        return await self._process.stdout.readexactly(count)
+
+    def _yield_cores(self) -> None:
+        self.slowed = True
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, self.pid, SLOW_NICE)
+        with contextlib.suppress(OSError):  # Linux weighs sessions against each other, if it does
+            Path(f"/proc/{self.pid}/autogroup").write_text(f"{SLOW_NICE}", encoding="ascii")
+
+
+class Pool:
+    """A bounded number of workers over one folder, some of them started ahead."""
+
+    def __init__(self, folder: Path, bounds: Bounds) -> None:
+        self._folder = folder
+        self._bounds = bounds
+        self._free = asyncio.Semaphore(bounds.workers_max)
+        self._waiting = 0
+        self._idle: list[Worker] = []
+        self._starting: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def warm(self) -> None:
+        """Start what is to be started ahead."""
+        missing = self._bounds.spares - len(self._idle) - len(self._starting)
+        for _ in range(0 if self._closed else missing):
+            task = asyncio.ensure_future(self._spare())
+            self._starting.add(task)
+            task.add_done_callback(self._starting.discard)
+
+    async def _spare(self) -> None:
+        with contextlib.suppress(Closed):  # whoever asks starts one, and hears why it does not
+            self._idle.append(await Worker.start(self._folder))
+
+    @contextlib.asynccontextmanager
+    async def worker(self) -> AsyncGenerator[Worker, None]:
+        """A worker for one question. Raises Busy, Closed."""
+        if self._waiting >= self._bounds.waiting_max:
+            raise Busy(f"{self._waiting} questions wait already")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self._bounds.queue_s):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise Busy(f"no worker was free within {self._bounds.queue_s:g} s") from error
+        finally:
+            self._waiting -= 1
+        try:
+            found = await self._take()
+            try:
+                yield found
+            finally:
+                await self._back(found)
+        finally:
+            self._free.release()
+
+    async def _take(self) -> Worker:
+        if self._closed:
+            raise Closed("the SQL door is closed")
+        if not self._idle and self._starting:
+            await asyncio.wait(set(self._starting), return_when=asyncio.FIRST_COMPLETED)
+        while self._idle:
+            found = self._idle.pop()
+            if found.alive:
+                self.warm()
+                return found
+        self.warm()
+        return await Worker.start(self._folder)
+
+    async def _back(self, worker: Worker) -> None:
+        """Keep what may be asked again; not one that gave way to others, which it cannot undo."""
+        room = len(self._idle) < max(self._bounds.workers_max, self._bounds.spares)
+        fresh = worker.answered < self._bounds.answers_max and not worker.slowed
+        if worker.alive and fresh and room and not self._closed:
+            self._idle.append(worker)
+        else:
+            await worker.kill()
+            self.warm()
+
+    async def close(self) -> None:
+        """End every worker that is idle; those that answer end when they have."""
+        self._closed = True
+        for task in list(self._starting):
+            task.cancel()
+        await asyncio.gather(*self._starting, return_exceptions=True)
+        while self._idle:
+            await self._idle.pop().kill()
+
+
+def _environment() -> dict[str, str]:
+    """What a worker needs to start, and nothing that it should not know."""
+    kept = {
+        name: os.environ[name] for name in ("PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ
+    }
+    return kept | {
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/none",
+        "TZ": "UTC",
+        "LC_ALL": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "MALLOC_ARENA_MAX": "2",
+        "ARROW_IO_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+    }

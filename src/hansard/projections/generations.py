@@ -1,0 +1,304 @@
+"""Published generations: the tables as they stood at a position, in files that nobody writes.
+
+DuckDB lets one process write and then nobody else read, so the projector publishes:
+
+<data dir>/projections/published/<workspace>/base-<n>.duckdb   the tables after a checkpoint
+.../gen-<position>-<n>/tables.duckdb                           a link to the base
+.../gen-<position>-<n>/tables.duckdb.wal                       DuckDB's log since, up to a commit
+.../gen-<position>-<n>/generation.json                         what it is: see Generation
+
+A read-only open works the log in, in memory (25 ms a MiB), so a publication copies little and
+shares the base, which is made anew when the log has grown. Whatever wrote into the tables' own file
+meanwhile (a checkpoint of DuckDB's, a large batch) makes a new base necessary: its time of change
+tells. A generation gets its name by one rename when it is whole. Readers hold a shared flock on the
+folder; what is old and unread is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import msgspec
+
+from hansard.projections.errors import Behind
+from hansard.projections.place import PRIVATE_DIR, PRIVATE_FILE, Place, away, wal
+from hansard.projections.store import Progress, Store, migrations
+
+TABLES = "tables.duckdb"
+"""The database in a generation's folder."""
+
+TOLD = "generation.json"
+
+LOG_BYTES_MAX = 1_250_000
+"""From this size of DuckDB's log on the base is made anew: to work it in costs a reader 30 ms."""
+
+LOG_BYTES_LIMIT = 24 * 1024 * 1024
+"""At this size it is made anew however long that takes: a reader would wait for half a second."""
+
+BASE_REST = 20
+"""A new base waits this many times as long as the last one took: a checkpoint and a copy of the
+file, about 50 ms at 50 MiB, in which no batch is written."""
+
+REST = 2
+"""The same for a publication without one: some milliseconds."""
+
+TICK_S = 0.01
+"""A file's time of change is no finer than this: a change right after another is not seen by it."""
+
+COPY_BYTES = 8 * 1024 * 1024
+TRIES_MAX = 100
+
+POLL_S = 0.005
+"""Pause between two looks at what is published."""
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """The tables at a position. `head` is the newest position of the log that was known then."""
+
+    folder: Path
+    position: int
+    head: int
+    digest: str
+    schema: int
+
+    @property
+    def path(self) -> Path:
+        """The database: open it read-only."""
+        return self.folder / TABLES
+
+
+class _Told(msgspec.Struct, frozen=True):
+    position: int
+    head: int
+    digest: str
+    schema: int
+
+
+def newest(place: Place) -> Generation | None:
+    """The newest whole generation that this version can read; None where there is none."""
+    for _, folder in sorted(_folders(place), reverse=True):
+        found = _read(folder)
+        if found is not None and found.schema == len(migrations()):
+            return found
+    return None
+
+
+@contextlib.contextmanager
+def holding(place: Place) -> Generator[Generation | None]:
+    """The newest generation, which is not removed meanwhile."""
+    for _ in range(TRIES_MAX):
+        found = newest(place)
+        if found is None:
+            yield None
+            return
+        fd = _held(found.folder, fcntl.LOCK_SH)
+        if fd is not None:
+            try:
+                yield found
+            finally:
+                os.close(fd)
+            return
+    yield None  # each was removed while it was looked at, which takes more tries than there are
+
+
+async def wait_for(place: Place, position: int, timeout_s: float) -> Generation:
+    """A generation at or after a position, published by whichever process. Raises Behind."""
+    until_s = time.monotonic() + timeout_s
+    while True:
+        found = newest(place)
+        if found is not None and found.position >= position:
+            return found
+        if time.monotonic() >= until_s:
+            raise Behind(position, found.position if found is not None else 0, timeout_s)
+        await asyncio.sleep(POLL_S)
+
+
+class Publisher:
+    """Publishes the tables of one open store. Whoever calls it holds the tables (see Hold), and
+    nothing is written meanwhile.
+    """
+
+    def __init__(self, place: Place, store: Store) -> None:
+        self._place = place
+        self._store = store
+        self._base: Path | None = None
+        self._base_state = (0, 0)
+        self._base_due_s = 0.0
+        self._due_s = 0.0
+        # Closing any descriptor of a file lets go of this process's POSIX locks on it, DuckDB's
+        # among them: so one is opened, and closed after the store.
+        self._tables = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+        self.position = -1
+        place.published.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+        for left in (*place.published.glob(".*"), *place.published.glob("base-*")):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        stands = newest(place)
+        if stands is not None and _same(stands, store.progress):
+            self.position = stands.position
+        self._serial = max((number for number, _ in _folders(place)), default=0)
+
+    @property
+    def stale(self) -> bool:
+        """Whether the tables are further than what is published."""
+        return self.position != self._store.progress.position
+
+    def due_in_s(self) -> float:
+        """How long a publication is to wait, so that it takes a small share of the time."""
+        until_s = self._base_due_s if self._needs_base(soon=False) else self._due_s
+        return max(0.0, until_s - time.monotonic())
+
+    def publish(self, head: int) -> Generation:
+        """Publish the tables as they stand. Raises OSError (the disk is full), ProjectionError."""
+        began_s = time.monotonic()
+        with_base = self._needs_base(soon=time.monotonic() >= self._base_due_s)
+        if with_base:
+            self._make_base()
+        made = self._make(head)
+        self.position = made.position
+        self._sweep(made)
+        ended_s = time.monotonic()
+        if with_base:
+            self._base_due_s = ended_s + BASE_REST * (ended_s - began_s)
+            self._due_s = ended_s
+        else:
+            self._due_s = ended_s + REST * (ended_s - began_s)
+        return made
+
+    def close(self) -> None:
+        """After the store is closed."""
+        os.close(self._tables)
+        if self._base is not None:
+            self._base.unlink(missing_ok=True)
+
+    # ------------------------------------------------------------ making
+
+    def _needs_base(self, *, soon: bool) -> bool:
+        if self._base is None or self._state() != self._base_state:
+            return True
+        size = _size(wal(self._place.path))
+        return size > LOG_BYTES_LIMIT or (soon and size > LOG_BYTES_MAX)
+
+    def _state(self) -> tuple[int, int]:
+        found = os.fstat(self._tables)
+        return found.st_mtime_ns, found.st_size
+
+    def _make_base(self) -> None:
+        """Checkpoint, and copy the file."""
+        self._store.checkpoint()
+        state = self._state()
+        while time.time_ns() - state[0] < TICK_S * 1e9:
+            time.sleep(TICK_S / 4)
+        base = self._place.published / f"base-{self._number()}.duckdb"
+        _copy(self._tables, base)
+        if self._base is not None:
+            self._base.unlink(missing_ok=True)
+        self._base, self._base_state = base, state
+
+    def _make(self, head: int) -> Generation:
+        """A folder with everything, and then its name."""
+        progress = self._store.progress
+        name = f"gen-{progress.position}-{self._number()}"
+        part = self._place.published / f".{name}"
+        part.mkdir(mode=PRIVATE_DIR)
+        assert self._base is not None, "a base is made first"  # noqa: S101 -- for the type checker
+        _link(self._base, part / TABLES)
+        log = wal(self._place.path)
+        if _size(log):
+            fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                _copy(fd, wal(part / TABLES))
+            finally:
+                os.close(fd)
+        told = _Told(
+            progress.position, max(head, progress.position), progress.digest, len(migrations())
+        )
+        (part / TOLD).write_bytes(msgspec.json.encode(told))
+        folder = self._place.published / name
+        part.rename(folder)
+        return Generation(folder, told.position, told.head, told.digest, told.schema)
+
+    def _number(self) -> int:
+        """Larger than any before, of processes before this one, too: no name comes twice."""
+        self._serial = max(self._serial + 1, time.time_ns())
+        return self._serial
+
+    def _sweep(self, kept: Generation) -> None:
+        """Remove what is older and not read."""
+        for _, folder in list(_folders(self._place)):
+            fd = _held(folder, fcntl.LOCK_EX) if folder != kept.folder else None
+            if fd is not None:
+                away(folder)
+                os.close(fd)
+
+
+def _folders(place: Place) -> Iterator[tuple[int, Path]]:
+    """Each generation's number, which is larger the newer it is, and its folder."""
+    with contextlib.suppress(FileNotFoundError):
+        for folder in list(place.published.iterdir()):
+            kind, _, rest = folder.name.partition("-")
+            position, _, number = rest.partition("-")
+            if kind == "gen" and position.isdigit() and number.isdigit():
+                yield int(number), folder
+
+
+def _read(folder: Path) -> Generation | None:
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        told = msgspec.json.decode((folder / TOLD).read_bytes(), type=_Told)
+        return Generation(folder, told.position, told.head, told.digest, told.schema)
+    return None
+
+
+def _same(stands: Generation, progress: Progress) -> bool:
+    return (stands.position, stands.digest) == (progress.position, progress.digest)
+
+
+def _held(folder: Path, kind: int) -> int | None:
+    """A descriptor that holds a lock on a folder; None where it is gone or locked otherwise."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(fd), folder.stat()):  # else it was removed in between
+            return fd
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(fd)
+    return None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _copy(source: int, target: Path) -> None:
+    """Copy a whole file, read by a descriptor that stays where it was."""
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        at = 0
+        while part := os.pread(source, COPY_BYTES, at):
+            view = memoryview(part)
+            while view:
+                view = view[os.write(fd, view) :]
+            at += len(part)
+    finally:
+        os.close(fd)
+
+
+def _link(source: Path, target: Path) -> None:
+    """A second name of a file; a copy where the file system has no such thing."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

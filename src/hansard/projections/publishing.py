@@ -1,0 +1,113 @@
+"""The tables of a projector that runs: what it writes is told and published."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from hansard.projections.errors import ProjectionError
+from hansard.projections.generations import Publisher
+from hansard.projections.place import Hold, Standing
+from hansard.projections.rows import Batch
+from hansard.projections.store import Store
+
+LATE_S = 0.02
+"""Pause between two looks whether something waits to be published."""
+
+
+class LiveStore(Store):
+    """A store that publishes what is written into it, in the thread that writes, and says in the
+    lock file how far it is: both, since both may be behind.
+    """
+
+    def __init__(self, hold: Hold) -> None:
+        """Open the tables that are held. Raises Unusable, Newer."""
+        super().__init__(hold.place.path)
+        self._hold = hold
+        self._head = 0
+        self._stamp = 0
+        self._lock = threading.Lock()
+        self.meanwhile = True
+        """Whether to publish after batches; at the end of the work it is done anyway."""
+        try:
+            self._publisher = Publisher(hold.place, self)
+        except BaseException as error:
+            super().close()
+            if isinstance(error, OSError):
+                raise _unpublished(error) from error
+            raise
+        position, published = self.progress.position, self._publisher.position
+        self._standing = Standing(os.getpid(), position, position, published=max(0, published))
+
+    @property
+    def stale(self) -> bool:
+        """Whether more is written than published."""
+        return self._publisher.stale
+
+    def write(self, batch: Batch, head: int) -> None:
+        """As Store.write, and publish it if that is due."""
+        with self._lock:
+            super().write(batch, head)
+            self._head, self._stamp = max(head, batch.position), batch.last.stamp
+            self._tell(position=batch.position, head=self._head, delay_ms=self._delay_ms())
+            if self.meanwhile and not self._publisher.due_in_s():
+                self._publish()
+
+    def publish(self, *, now: bool) -> None:
+        """Publish what is not, `now` or if it is due. Raises ProjectionError."""
+        with self._lock:
+            if self._publisher.stale and (now or not self._publisher.due_in_s()):
+                self._publish()
+
+    def close(self) -> None:
+        """Publish what is not, work DuckDB's log into the file and close it."""
+        try:
+            with contextlib.suppress(ProjectionError):  # what was published before stands
+                self.publish(now=True)
+        finally:
+            super().close()
+            self._publisher.close()
+
+    def _publish(self) -> None:
+        try:
+            made = self._publisher.publish(self._head)
+        except OSError as error:
+            raise _unpublished(error) from error
+        self._tell(published=made.position, published_delay_ms=self._delay_ms())
+
+    def _delay_ms(self) -> float | None:
+        """Since the newest message was logged, if one was."""
+        return round(time.time() * 1e3 - self._stamp / 1e6, 3) if self._stamp else None
+
+    def _tell(self, **changed: object) -> None:
+        self._standing = msgspec.structs.replace(self._standing, **changed)
+        self._hold.tell(self._standing)
+
+
+def _unpublished(error: OSError) -> ProjectionError:
+    return ProjectionError(f"the tables cannot be published ({error}): make room on the disk")
+
+
+async def publish_late(store: LiveStore) -> None:
+    """For ever: publish what was not due when it was written."""
+    while True:
+        await asyncio.sleep(LATE_S)
+        if store.stale:
+            await to_its_end(lambda: store.publish(now=False))
+
+
+async def to_its_end(work: Callable[[], object]) -> None:
+    """Do something in a thread, and do not leave before the thread does."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(running)
+    finally:
+        while not running.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({running})
