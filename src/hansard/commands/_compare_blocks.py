@@ -174,9 +174,10 @@ def _difference(row: dict[str, Any]) -> str:
         return "No task has a value in both arms. "
     shown = f"Difference {number(row['difference'], signed=True)}"
     if row["low"] is not None:
+        always = interval(row["always_low"], row["always_high"], signed=True)
         shown += (
             f", interval {interval(row['low'], row['high'], signed=True)} (at any look "
-            f"{interval(row['always_low'], row['always_high'], signed=True)})"
+            f"{always or 'not known of so few clusters'})"
         )
     family = f", Holm over {row['family']}: {chance(row['holm_p'])}" if row["family"] > 1 else ""
     looked = row["always_p"] if row["stop"] == "sequential" else row["p"]

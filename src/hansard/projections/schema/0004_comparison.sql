@@ -230,15 +230,16 @@ WITH plan AS (
     JOIN unjudged AS n ON n.metric = if(s.kind = 'tool' AND NOT s.inherited, 'tool_error_rate', NULL)
     GROUP BY s.run, n.metric
     UNION ALL
-    SELECT m.run, n.metric, date_diff('microsecond', m.started_at, m.ended_at) / 1000.0
+    SELECT m.run, n.metric, if((m.labels->>'source') IS NULL,
+        date_diff('microsecond', m.started_at, m.ended_at) / 1000.0, t.ms)
     FROM mine AS m
     JOIN unjudged AS n ON n.metric = 'latency_ms'
     LEFT JOIN (
-        SELECT DISTINCT e.run
+        SELECT e.run, date_diff('microsecond', min(e.happened_at), max(e.happened_at)) / 1000.0 AS ms
         FROM events AS e
-        JOIN unjudged AS n ON n.metric = if(e.stream = 'life' AND e.occurred_at IS NOT NULL, 'latency_ms', NULL)
+        JOIN unjudged AS n ON n.metric = if(e.occurred_at IS NOT NULL, 'latency_ms', NULL)
+        GROUP BY e.run
     ) AS t ON t.run = m.run
-    WHERE (m.labels->>'source') IS NULL OR t.run IS NOT NULL
     UNION ALL
     SELECT m.run, n.metric, success_of(g.grade, m.status)
     FROM mine AS m

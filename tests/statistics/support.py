@@ -1,0 +1,188 @@
+"""A real Store with trials in it, put there as rows, and questions asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from hansard.projections.store import Store
+
+BEGAN = datetime(2026, 1, 1)  # noqa: DTZ001 -- TIMESTAMP columns hold UTC without a zone
+
+TRIAL_COLUMNS = {
+    "run": pa.string(),
+    "experiment": pa.string(),
+    "arm": pa.string(),
+    "task": pa.string(),
+    "trial": pa.int64(),
+    "status": pa.string(),
+    "labels": pa.string(),
+    "parent": pa.string(),
+    "first_position": pa.int64(),
+    "started_at": pa.timestamp("us"),
+}
+
+
+class Trial(msgspec.Struct, kw_only=True):
+    """A run and what was judged of it; `scores` by metric."""
+
+    arm: str | None
+    task: str | None
+    trial: int | None = None
+    scores: dict[str, float | None] = {}
+    labels: dict[str, str] | None = None
+    status: str = "completed"
+    parent: str | None = None
+    experiment: str = "e"
+    run: str = ""
+    position: int = 0
+
+
+def opened(path: Path) -> Store:
+    """A new store."""
+    return Store(path / "t.duckdb")
+
+
+def plant(store: Store, trials: Iterable[Trial]) -> list[Trial]:
+    """Write trials as rows, in the order they come; those without one get a run and a position."""
+    made = list(trials)
+    [(count,)] = store.all("SELECT count(*) FROM runs")
+    for number, trial in enumerate(made, count + 1):
+        trial.run = trial.run or f"run-{number:06d}"
+        trial.position = trial.position or number * 10
+    put(
+        store,
+        "runs",
+        {
+            "run": [each.run for each in made],
+            "experiment": [each.experiment for each in made],
+            "arm": [each.arm for each in made],
+            "task": [each.task for each in made],
+            "trial": [each.trial for each in made],
+            "status": [each.status for each in made],
+            "labels": [
+                None if each.labels is None else msgspec.json.encode(each.labels).decode()
+                for each in made
+            ],
+            "parent": [each.parent for each in made],
+            "first_position": [each.position for each in made],
+            "started_at": [BEGAN + timedelta(seconds=each.position) for each in made],
+        },
+    )
+    judged = [
+        (each.run, metric, value, each.position + 1)
+        for each in made
+        for metric, value in each.scores.items()
+        if value is not None
+    ]
+    outcomes(store, judged)
+    return made
+
+
+def put(store: Store, table: str, columns: dict[str, Any]) -> None:
+    """Write columns of runs."""
+    schema = pa.schema([(name, TRIAL_COLUMNS[name]) for name in columns])
+    store._con.register("given", pa.table(columns, schema=schema))
+    store.all(
+        f"INSERT INTO {table} BY NAME SELECT *, 0 AS resumed, first_position AS last_position "
+        "FROM given"
+    )
+    store._con.unregister("given")
+
+
+def outcomes(store: Store, judged: Sequence[tuple[str, str, float, int]]) -> None:
+    """Write what was judged: run, metric, value, version (which is its position, too)."""
+    names = ("run", "metric", "value", "version")
+    columns = [[each[place] for each in judged] for place in range(len(names))]
+    types = (pa.string(), pa.string(), pa.float64(), pa.int64())
+    schema = pa.schema(list(zip(names, types, strict=True)))
+    store._con.register("given", pa.table(dict(zip(names, columns, strict=True)), schema=schema))
+    store.all(
+        "INSERT INTO outcomes BY NAME SELECT *, 'judge' AS judged_by, version AS position, "
+        "TIMESTAMP '2026-01-01' AS happened_at FROM given"
+    )
+    store._con.unregister("given")
+
+
+def judge(store: Store, runs: Any, values: Any) -> None:
+    """Write the reward of many runs, as arrays."""
+    store._con.register("given", pa.table({"run": pa.array(runs), "value": pa.array(values)}))
+    store.all(
+        "INSERT INTO outcomes BY NAME SELECT *, 'reward' AS metric, 1 AS version, 1 AS position, "
+        "'judge' AS judged_by, TIMESTAMP '2026-01-01' AS happened_at FROM given"
+    )
+    store._con.unregister("given")
+
+
+def register(store: Store, experiment: str = "e", **plan: Any) -> None:
+    """Write a plan: `arms` as names or (name, weight), `metrics` as (name, better, smallest)."""
+    arms = plan.pop("arms", ["a", "b"])
+    metrics = plan.pop("metrics", [("reward", "higher", None)])
+    told = {
+        "experiment": experiment,
+        "unit": "run",
+        "cluster": None,
+        "alpha": 0.05,
+        "stop": "fixed",
+        "planned": None,
+        "trials": None,
+        "missing": "failure",
+        "exploratory": False,
+        "salt": "s",
+        "registered_at": BEGAN,
+        "registered_by": "ann",
+        "registered_position": 1,
+        "event": "event 1",
+        **plan,
+    }
+    names = ", ".join(told)
+    places = ", ".join(f"${number}" for number in range(1, len(told) + 1))
+    store.all(f"INSERT INTO experiments ({names}) VALUES ({places})", list(told.values()))
+    for number, arm in enumerate(arms, 1):
+        name, weight = (arm, 1.0) if isinstance(arm, str) else arm
+        store.all(
+            "INSERT INTO arms (experiment, arm, number, weight) VALUES ($1, $2, $3, $4)",
+            [experiment, name, number, weight],
+        )
+    for number, (metric, better, smallest) in enumerate(metrics, 1):
+        store.all(
+            "INSERT INTO metrics VALUES ($1, $2, $3, $4, $5)",
+            [experiment, metric, number, better, smallest],
+        )
+
+
+def compared(store: Store, experiment: str = "e", **asked: Any) -> list[dict[str, Any]]:
+    """Rows of `comparisons`, in an order of their own; arguments by name."""
+    return asked_of(store, "comparisons", experiment, **asked)
+
+
+ORDERS = {
+    "comparisons": "slice, number, metric, arm, counting",
+    "arm_summary": "slice, number, metric, arm",
+    "pass_curves": "slice, metric, arm, k",
+    "task_pairs": "slice, metric, arm, counting, task",
+    "task_scores": "slice, metric, arm, counting, task",
+    "trial_scores": "slice, metric, arm, task, run",
+    "regressions": "slice, metric, arm, task",
+    "sample_ratio": "number",
+    "accounting": "arm",
+}
+"""The table macros, and what orders their rows."""
+
+
+def asked_of(store: Store, macro: str, experiment: str = "e", **asked: Any) -> list[dict[str, Any]]:
+    """Every row of a table macro, ordered."""
+    given = "".join(f", {name} := ${number}" for number, name in enumerate(asked, 2))
+    sql = f"FROM {macro}($1{given}) ORDER BY {ORDERS[macro]}"
+    return store.rows(sql, [experiment, *asked.values()])
+
+
+def default(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The one row that is counted as the plan says."""
+    [row] = [row for row in rows if row["default"]]
+    return row

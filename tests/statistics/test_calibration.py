@@ -1,0 +1,220 @@
+"""Does a verdict err as often as it says? Simulated experiments, judged by the macro itself."""
+
+import numpy as np
+import pytest
+from scipy import stats  # type: ignore[import-untyped]  # it comes without types
+
+from tests.statistics import support, worlds
+from tests.statistics.worlds import Design
+
+ROUNDS = 400
+LOOKS = range(10, 401, 10)
+SURE = 0.9995
+"""How sure a bound is, one side: a right method misses one of a thousand of them."""
+
+NULLS = {
+    "ten clusters": (Design(rounds=ROUNDS, spread=0.6), {"cluster": "cluster"}),
+    "no clusters": (Design(rounds=ROUNDS, clusters=None), {}),
+    "two samples": (Design(rounds=ROUNDS, clusters=None, apart=True), {"unit": "task"}),
+    "two samples, twenty clusters": (
+        Design(rounds=ROUNDS, clusters=20, apart=True),
+        {"unit": "task", "cluster": "cluster"},
+    ),
+}
+
+
+@pytest.fixture
+def store(tmp_path):
+    """An empty one."""
+    made = support.opened(tmp_path)
+    yield made
+    made.close()
+
+
+def rounds_of(store, experiment):
+    """The default row of each round, in order."""
+    rows = support.compared(store, experiment, by_label="round")
+    found = [row for row in rows if row["default"] and row["slice"]]
+    return sorted(found, key=lambda row: int(row["slice"]))
+
+
+def bounds(share, rounds):
+    """How often something of that chance may happen in so many rounds, as shares."""
+    low, high = stats.binom.ppf([1 - SURE, SURE], rounds, share)
+    return low / rounds, high / rounds
+
+
+@pytest.mark.parametrize("name", NULLS)
+def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says(store, name):
+    """60 tasks, five trials, two arms, no effect in the mean: p <= .05 in one of twenty rounds, the
+    interval holds the truth in nineteen, and p is spread evenly.
+    """
+    design, plan = NULLS[name]
+    worlds.plant(store, design, np.random.default_rng(11), "null")
+    support.register(store, "null", **plan)
+    rows = rounds_of(store, "null")
+    assert len(rows) == ROUNDS
+    low, high = bounds(0.05, ROUNDS)
+    p = np.array([row["p"] for row in rows])
+    assert low <= np.mean(p <= 0.05) <= high
+    covered = np.mean([row["low"] <= 0 <= row["high"] for row in rows])
+    assert low <= 1 - covered <= high
+    assert stats.kstest(p, "uniform").pvalue > 1e-3
+    assert np.mean([row["always_p"] <= 0.05 for row in rows]) <= np.mean(p <= 0.05)
+
+
+def test_ignoring_clusters_is_what_breaks(store):
+    """The same rounds with tasks taken as independent: twice as many false alarms and more."""
+    design, _ = NULLS["ten clusters"]
+    worlds.plant(store, design, np.random.default_rng(11), "null")
+    p = np.array([row["p"] for row in rounds_of(store, "null")])
+    assert np.mean(p <= 0.05) > bounds(0.05, ROUNDS)[1]
+
+
+def test_a_round_alone_gets_the_verdict_of_its_p(store):
+    """An experiment of one round has that round's numbers as among the others, and its verdict is
+    by that p: Holm's has one row to be over.
+    """
+    design = Design(rounds=12, spread=0.6, effect=0.6)
+    worlds.plant(store, design, np.random.default_rng(12), "many")
+    support.register(store, "many", cluster="cluster")
+    rows = rounds_of(store, "many")
+    verdicts = set()
+    for number, row in enumerate(rows):
+        name = f"alone {number}"
+        store.all(
+            "INSERT INTO runs BY NAME SELECT * REPLACE ($1 AS experiment, $1 || run AS run) "
+            "FROM runs WHERE experiment = 'many' AND (labels->>'round') = $2",
+            [name, f"{number}"],
+        )
+        store.all(
+            "INSERT INTO outcomes BY NAME SELECT o.* REPLACE ($1 || o.run AS run) "
+            "FROM outcomes AS o JOIN runs AS r ON r.run = $1 || o.run",
+            [name],
+        )
+        support.register(store, name, cluster="cluster")
+        alone = support.default(support.compared(store, name))
+        same = ("p", "difference", "se", "df", "low", "high", "always_p", "mcnemar_p", "wins")
+        assert {key: alone[key] for key in same} == {key: row[key] for key in same}
+        assert alone["holm_p"] == alone["p"]
+        sign = "better" if alone["difference"] > 0 else "worse"
+        assert alone["verdict"] == (sign if alone["p"] <= 0.05 else "cannot tell")
+        verdicts.add(alone["verdict"])
+    assert {"better", "cannot tell"} <= verdicts
+
+
+def test_a_difference_that_is_there_is_found(store):
+    """+0.45 logit among tasks of very different difficulty: the interval holds the true difference
+    in nineteen of twenty rounds, and it is found far more often than without pairs.
+    """
+    design = Design(rounds=ROUNDS, spread=0.3, effect=0.45, difficulty=2)
+    values = worlds.plant(store, design, np.random.default_rng(13), "real")
+    support.register(store, "real", cluster="cluster")
+    rows = rounds_of(store, "real")
+    true = design.true_difference()
+    low, high = bounds(0.05, ROUNDS)
+    missed = 1 - np.mean([row["low"] <= true <= row["high"] for row in rows])
+    assert low <= missed <= high
+    power = np.mean([row["p"] <= 0.05 for row in rows])
+    tasks = values.mean(axis=3)
+    unpaired = np.mean(stats.ttest_ind(tasks[:, 1], tasks[:, 0], axis=1).pvalue <= 0.05)
+    assert power > 2 * unpaired
+    assert power > 0.4
+    # What is said to be detectable with power .8 is less than what is found with less, and so on.
+    detectable = np.median([row["detectable"] for row in rows])
+    assert (true > detectable) == (power > 0.8)
+
+
+PEEKED = {
+    "every task for itself": (Design(rounds=80, tasks=400, trials=1, clusters=None), {}),
+    "five clusters": (
+        Design(rounds=40, tasks=400, trials=1, clusters=5, spread=0.5),
+        {"cluster": "cluster"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PEEKED)
+def test_looking_after_every_ten_tasks_breaks_the_fixed_p_and_not_the_always_valid_one(store, name):
+    """No effect, forty looks up to 400 tasks, stopped at the first p <= .05: the fixed-n one is
+    wrong in every fifth round at least, the always-valid one as often as its alpha at most.
+    """
+    design, plan = PEEKED[name]
+    worlds.plant(store, design, np.random.default_rng(14), "e")
+    store.all("CREATE TEMP TABLE later AS SELECT *, task[2:]::INT AS number FROM runs")
+    store.all("DELETE FROM runs")
+    support.register(store, stop="sequential", planned=400, **plan)
+    fixed, always = (np.zeros(design.rounds, dtype=bool) for _ in range(2))
+    for look in LOOKS:
+        store.all(
+            "INSERT INTO runs SELECT * EXCLUDE (number) FROM later WHERE number BETWEEN $1 AND $2",
+            [look - 10, look - 1],
+        )
+        rows = rounds_of(store, "e")
+        assert {row["tasks"] for row in rows} == {look}
+        fixed |= [row["p"] <= 0.05 for row in rows]
+        always |= [row["always_p"] <= 0.05 for row in rows]
+    assert fixed.mean() >= 0.2
+    assert always.mean() <= bounds(0.05, design.rounds)[1]
+
+
+def always_valid(t, df, tasks, planned):
+    """The always-valid p as `test_paired` proves that the macro has it."""
+    nr = tasks * (2 * np.log(20) + np.log(1 + 2 * np.log(20))) / planned
+    z = stats.norm.isf(stats.t.sf(abs(t), df))
+    return np.sqrt(nr + 1) * np.exp(-(z**2) * nr / (2 * (nr + 1)))
+
+
+ORDERS = {
+    "one by one": (np.arange(400), 0.0),
+    "pairs": (np.arange(400) // 2, 1.0),
+    "tens, one after the other": (np.arange(400) // 10, 0.5),
+    "forties, one after the other": (np.arange(400) // 40, 0.5),
+    "five in turn": (np.arange(400) % 5, 0.5),
+    "ten in turn": (np.arange(400) % 10, 0.5),
+}
+
+
+@pytest.mark.parametrize("planned", [100, 400])
+@pytest.mark.parametrize("order", ORDERS)
+def test_few_clusters_do_not_break_the_always_valid_p(order, planned):
+    """However clusters come, looked at after every ten tasks from the fifth cluster on, 1,500
+    rounds: fewer false alarms than alpha.
+    """
+    assert alarms(*ORDERS[order], planned, 5, rounds=1_500) <= 0.05
+
+
+def test_two_clusters_would_break_it():
+    """Why the macro gives none below five clusters: two are too few for any t to stay in its place,
+    six and more of a hundred rounds go wrong; five are enough for such values, too.
+    """
+    assert alarms(np.arange(400) % 2, None, 100, 2) > 0.055
+    assert alarms(np.arange(400) % 5, None, 100, 5) <= 0.05
+
+
+def differences(rng, rounds, cluster, spread):
+    """Of one trial an arm and task, 0 or 1; without a spread of clusters any number, normal."""
+    shape = (rounds, len(cluster))
+    if spread is None:
+        return rng.normal(0, 1, shape)
+    bent = rng.normal(0, spread, shape)[:, cluster]
+    logit = rng.normal(0, 1, shape)
+    arms = [rng.random(shape) < 1 / (1 + np.exp(-(logit + s * bent))) for s in (-0.5, 0.5)]
+    return arms[1].astype(float) - arms[0]
+
+
+def alarms(cluster, spread, planned, fewest, rounds=4_000):
+    """The share of rounds in which the always-valid p was ever at .05, without any effect."""
+    differ = differences(np.random.default_rng(15), rounds, cluster, spread)
+    alarmed = np.zeros(rounds, dtype=bool)
+    for look in LOOKS:
+        names, belongs = np.unique(cluster[:look], return_inverse=True)
+        if len(names) < fewest:
+            continue
+        away = differ[:, :look] - differ[:, :look].mean(axis=1, keepdims=True)
+        parts = away @ np.eye(len(names))[belongs]
+        se = np.sqrt((parts**2).sum(axis=1) * len(names) / (len(names) - 1)) / look
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t = np.where(se > 1e-12, differ[:, :look].mean(axis=1) / se, 0)
+        alarmed |= always_valid(t, len(names) - 1, look, planned) <= 0.05
+    return alarmed.mean()

@@ -1,0 +1,573 @@
+"""What holds of every comparison, whatever the rows: order, swapping, shifting, and the edges."""
+
+import math
+import random
+
+import pytest
+
+from hansard.domain import experiment, run
+from hansard.domain.ids import Lasting, Life
+from hansard.projections.store import Store
+from tests.projections.support import Messages, fill
+from tests.statistics import support
+from tests.statistics.support import Trial
+
+MACROS = [
+    *("comparisons", "arm_summary", "pass_curves", "task_pairs", "task_scores", "trial_scores"),
+    *("regressions", "sample_ratio", "accounting"),
+]
+COMPARING = ["comparisons", "task_pairs", "regressions"]
+METRICS = [("reward", "higher", 0.1), ("score", "higher", None), ("cost", "lower", None)]
+MIRRORED = {"better": "worse", "worse": "better", "cannot tell": "cannot tell"}
+
+
+@pytest.fixture
+def store(tmp_path):
+    """An empty one."""
+    made = support.opened(tmp_path)
+    yield made
+    made.close()
+
+
+def some(seed=1, arms="ab", tasks=12, effect=0.2):
+    """Random trials: unequal, some without a value, in groups."""
+    chance = random.Random(seed)
+    return [
+        Trial(
+            arm=arm,
+            task=f"t{task}",
+            trial=trial,
+            labels={"group": f"g{task % 6}"},
+            status=chance.choice(["completed", "completed", "failed", "open"]),
+            scores={
+                "reward": None
+                if chance.random() < 0.1
+                else float(chance.random() < 0.4 + effect * number),
+                "score": chance.random() + effect * number,
+                "cost": None if chance.random() < 0.1 else chance.random() / 3,
+            },
+        )
+        for task in range(tasks)
+        for number, arm in enumerate(arms)
+        for trial in range(chance.randint(1, 3))
+    ]
+
+
+def everything(store: Store, **asked):
+    """Every macro's answer."""
+    return {macro: support.asked_of(store, macro) for macro in MACROS}
+
+
+def same(one, other):
+    """Whether two answers are the same bytes: `repr` tells the last digit of each float."""
+    return repr(one) == repr(other)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_order_of_rows_changes_nothing(tmp_path, threads):
+    """Rows written in any order, asked by one thread or two: the answers are equal to the last
+    digit.
+    """
+    answers = []
+    for seed in range(4):
+        made = some(seed=3, arms="abc", tasks=300)
+        for number, trial in enumerate(made):
+            trial.run, trial.position = f"run {number * 7919 % 10_007:05d}", number + 1
+        random.Random(seed).shuffle(made)
+        store = Store(tmp_path / f"{threads} {seed}.duckdb")
+        store.all(f"SET threads = {threads if seed else 2}")
+        for begin in range(0, len(made), 100):
+            support.plant(store, made[begin : begin + 100])
+        support.register(store, arms=["a", "b", "c"], metrics=METRICS, cluster="group")
+        answers.append(everything(store))
+        store.close()
+    assert all(answers[0].values())
+    assert all(same(answers[0], other) for other in answers[1:])
+
+
+def told_experiment():
+    """An experiment as a log: its plan, runs, outcomes."""
+    log = Messages()
+    arms = (experiment.Arm(name="a"), experiment.Arm(name="b"))
+    plan = experiment.ExperimentRegistered(
+        question="?", arms=arms, metrics=(experiment.Metric(name="reward"),)
+    )
+    log.add(Lasting("experiment", "e"), 1, [plan])
+    chance = random.Random(5)
+    for number in range(40):
+        life = Life(f"run {number}")
+        began = run.RunStarted(workflow="w", labels={"level": "xy"[number % 2]})
+        given = run.RunAssigned(
+            experiment="e", arm="ab"[number % 2], task=f"t{number // 4}", trial=number // 2 % 2
+        )
+        log.add(life, 1, [began, given])
+        log.add(life, 3, [run.RunScored(metrics={"reward": chance.random()}, by="judge")])
+        again = run.RunScored(metrics={"reward": float(chance.random() < 0.5)}, by="judge")
+        log.add(life, 4, [again, run.RunCompleted()])
+    return log.all
+
+
+def test_what_is_delivered_again_changes_nothing(tmp_path):
+    """Every message three times, in batches that overlap: the same answers."""
+    messages = told_experiment()
+    once, thrice = (Store(tmp_path / f"{name}.duckdb") for name in ("once", "thrice"))
+    fill(once, messages)
+    for end in range(7, len(messages) + 7, 7):
+        batch = messages[max(0, end - 20) : end]
+        fill(thrice, [each for each in batch for _ in range(3)])
+        fill(thrice, batch)
+    answers = everything(once)
+    assert all(answers[name] for name in MACROS if name != "regressions")
+    assert same(answers, everything(thrice))
+    once.close()
+    thrice.close()
+
+
+def test_a_newer_judgement_counts(tmp_path):
+    """Of several values of a metric the newest is the run's."""
+    store = Store(tmp_path / "t.duckdb")
+    fill(store, told_experiment())
+    rows = support.asked_of(store, "trial_scores")
+    assert len(rows) == 40
+    assert {row["value"] for row in rows} == {0.0, 1.0}
+    store.close()
+
+
+@pytest.mark.parametrize("plan", [{}, {"cluster": "group"}, {"unit": "task"}], ids=str)
+def test_swapping_the_arms_mirrors_the_comparison(store, plan):
+    """Beside the other arm: the difference and its interval change sign, better becomes worse, wins
+    losses; p, error and counts stay.
+    """
+    support.plant(store, some(effect=0.4, tasks=40))
+    support.register(store, metrics=METRICS, **plan)
+    for one, other in zip(
+        support.compared(store, against="a"), support.compared(store, against="b"), strict=True
+    ):
+        assert (one["arm"], one["baseline"]) == (other["baseline"], other["arm"])
+        assert one["difference"] == pytest.approx(-other["difference"], abs=1e-15)
+        assert one["low"] == pytest.approx(-other["high"])
+        assert one["always_low"] == pytest.approx(-other["always_high"])
+        assert one["verdict"] == MIRRORED[other["verdict"]]
+        assert (one["wins"], one["losses"]) == (other["losses"], other["wins"])
+        assert (one["base_missing"], one["arm_trials"]) == (
+            other["arm_missing"],
+            other["base_trials"],
+        )
+        for name in ("p", "se", "df", "holm_p", "tasks", "clusters", "unmatched", "ties"):
+            assert one[name] == pytest.approx(other[name], rel=1e-9), name
+    verdicts = {row["verdict"] for row in support.compared(store)}
+    assert len(verdicts) > 1
+
+
+@pytest.mark.parametrize("shift", [1.0, 1e6])
+def test_adding_a_constant_changes_no_difference(tmp_path, shift):
+    """Every value shifted: differences, errors and p stay as they are."""
+    answers = []
+    for name, by in (("one", 0.0), ("other", shift)):
+        store = Store(tmp_path / f"{name}.duckdb")
+        made = some(tasks=20)
+        for trial in made:
+            trial.scores = {"score": (trial.scores["score"] or 0) + by}
+        support.plant(store, made)
+        support.register(
+            store, metrics=[("score", "higher", None)], cluster="group", missing="excluded"
+        )
+        answers.append([row for row in support.compared(store) if row["default"]])
+        store.close()
+    for one, other in zip(*answers, strict=True):
+        for name in ("difference", "se", "p", "low", "high", "always_p", "wins", "ties"):
+            assert one[name] == pytest.approx(other[name], rel=1e-6, abs=1e-9), name
+        assert one["verdict"] == other["verdict"]
+
+
+def scored(*values, arm="a", task="t", **more):
+    """Trials of a task, one a value."""
+    return [
+        Trial(arm=arm, task=task, trial=number, scores={"reward": value}, **more)
+        for number, value in enumerate(values)
+    ]
+
+
+def test_without_runs_there_is_nothing_to_compare(store):
+    """An experiment nobody knows, or one registered without a run: empty answers, no error."""
+    support.register(store, "planned", arms=["a", "b"])
+    for name in ("planned", "unheard of", "", "o'clock \" ; --"):
+        for macro in MACROS:
+            rows = support.asked_of(store, macro, name)
+            assert rows == [] or (macro, name) == ("sample_ratio", "planned"), macro
+
+
+def test_one_arm_is_compared_with_nothing(store):
+    """Its summary stands, and no comparison."""
+    support.plant(store, scored(1, 0) + scored(1, 1, task="u"))
+    assert support.compared(store) == []
+    [row] = support.asked_of(store, "arm_summary")
+    assert (row["tasks"], row["trials"], row["mean"]) == (2, 4, 0.75)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(scored(1) + scored(0, arm="b"), id="one task"),
+        pytest.param(
+            [
+                trial
+                for task in "uvwxyz"
+                for arm in "ab"
+                for trial in scored(
+                    float(arm == "a" or task == "u"), arm=arm, task=task, labels={"group": "g"}
+                )
+            ],
+            id="one cluster",
+        ),
+    ],
+)
+def test_one_task_or_cluster_tells_nothing(store, made):
+    """Without a second one there is no standard error: cannot tell, and no number that claims."""
+    support.plant(store, made)
+    support.register(store, cluster="group")
+    row = support.default(support.compared(store))
+    assert row["difference"] < 0
+    assert row["verdict"] == "cannot tell"
+    assert [row[name] for name in ("se", "low", "p", "holm_p", "always_p", "detectable")] == [
+        None
+    ] * 6
+
+
+def test_a_baseline_that_does_not_exist_is_beside_nothing(store):
+    """Nothing is compared with an arm that the experiment does not have."""
+    support.plant(store, some())
+    for macro in COMPARING:
+        assert support.asked_of(store, macro, against="nobody") == [], macro
+
+
+@pytest.mark.parametrize(("lacking", "against"), [("a", "b"), ("b", "a"), ("a", "a")])
+def test_an_arm_without_runs_neither_wins_nor_loses(store, lacking, against):
+    """A planned arm that has no run yet is no arm that failed everywhere."""
+    support.plant(store, [each for each in some() if each.arm != lacking])
+    support.register(store, arms=["a", "b"])
+    rows = support.compared(store, against=against)
+    assert {row["verdict"] for row in rows} <= {"cannot tell"}
+    assert [row for row in rows if row["p"] is not None] == []
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.5])
+def test_where_all_is_tied_nothing_differs(store, value):
+    """All failures, all successes: a difference of 0, p of 1, no interval of width 0."""
+    support.plant(
+        store, [t for a in "ab" for k in range(9) for t in scored(value, arm=a, task=f"t{k}")]
+    )
+    row = support.default(support.compared(store))
+    assert (row["difference"], row["p"], row["always_p"], row["ties"]) == (0, 1, 1, 9)
+    assert (row["verdict"], row["low"], row["mcnemar_p"]) == ("cannot tell", None, 1)
+
+
+def test_a_difference_without_spread_is_judged_by_its_signs(store):
+    """The same difference in every task: t would be without bounds, the exact test is not, however
+    small or large the unit is.
+    """
+    for name, unit in (("small", 1e-12), ("large", 1e12)):
+        support.plant(
+            store,
+            [
+                Trial(
+                    experiment=name, arm=arm, task=f"t{k}", scores={"reward": (k * 0.1 + d) * unit}
+                )
+                for arm, d in (("a", 0.0), ("b", 0.3))
+                for k in range(7)
+            ],
+        )
+        row = support.default(support.compared(store, name))
+        assert row["p"] == pytest.approx(2 / 2**7)
+        assert (row["wins"], row["low"], row["verdict"]) == (7, None, "better")
+
+
+def test_a_small_unit_is_no_lack_of_spread(store):
+    """Dollars of a millionth of a cent are compared as any other number."""
+    made = some(tasks=30, effect=0.5)
+    rows = []
+    for name, unit in (("one", 1.0), ("tiny", 1e-11)):
+        scaled = [
+            Trial(
+                experiment=name, arm=t.arm, task=t.task, scores={"score": t.scores["score"] * unit}
+            )
+            for t in made
+        ]
+        support.plant(store, scaled)
+        rows.append(support.default(support.compared(store, name, only_metric="score")))
+    assert rows[0]["p"] == pytest.approx(rows[1]["p"], rel=1e-9)
+    assert rows[0]["verdict"] == rows[1]["verdict"] == "better"
+
+
+def test_no_outcome_at_all_is_the_status(store):
+    """Nobody judged: a completed run succeeded, a failed or cancelled one did not, an open one is
+    missing and counts as failure.
+    """
+    statuses = ["completed", "failed", "cancelled", "open"]
+    support.plant(
+        store, [Trial(arm=a, task=f"t{n}", status=s) for a in "ab" for n, s in enumerate(statuses)]
+    )
+    values = {row["status"]: row["value"] for row in support.asked_of(store, "trial_scores")}
+    assert values == {"completed": 1.0, "failed": 0.0, "cancelled": 0.0, "open": None}
+    for row in support.asked_of(store, "arm_summary"):
+        assert (row["metric"], row["mean"], row["missing"], row["open"]) == ("success", 0.25, 1, 1)
+
+
+def test_success_by_view_and_by_macro_are_one(store):
+    """trial_runs and the metric `success` say the same, whatever was judged."""
+    chance = random.Random(9)
+    names = ["success", "reward", "resolved", "passed", "correct", "score", "turns"]
+    for number in range(60):
+        scores: dict[str, float | None] = {
+            name: chance.choice([0, 0.5, 1, 2])
+            for name in chance.sample(names, chance.randint(0, 2))
+        }
+        scores.pop("success", None)
+        support.plant(
+            store,
+            [
+                Trial(
+                    arm="a",
+                    task=f"t{number}",
+                    scores=scores,
+                    status=chance.choice(["completed", "failed", "open"]),
+                )
+            ],
+        )
+    by_view = dict(store.all("SELECT run, success FROM trial_runs"))
+    rows = support.asked_of(store, "trial_scores", only_metric="success")
+    assert {row["run"]: row["value"] for row in rows} == by_view
+    assert set(by_view.values()) == {0.0, 1.0, None}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_no_number_is_missing(store, value):
+    """NaN or infinite: no value, counted as missing, and the others are as without it."""
+    support.plant(
+        store,
+        [
+            t
+            for a in "ab"
+            for k in range(5)
+            for t in scored(float(k % 2 == (a == "b")), 1.0, arm=a, task=f"t{k}")
+        ],
+    )
+    run_ = store.all("SELECT min(run) FROM runs")[0][0]
+    support.outcomes(store, [(run_, "reward", value, 10**6)])
+    rows = support.asked_of(store, "trial_scores")
+    assert [row["value"] for row in rows if row["run"] == run_] == [None]
+    row = support.default(support.compared(store))
+    assert row["base_missing"] == 1
+    assert all(
+        row[name] is None or math.isfinite(row[name]) for name in ("difference", "se", "p", "low")
+    )
+    assert store.all("SELECT count(*) FROM trial_runs WHERE success IS NULL") == [(1,)]
+
+
+def test_names_may_be_anything(store):
+    """Experiments, arms, tasks and metrics with quotes and dots are names like others."""
+    wild = ["it's", 'say "hi"', "a.b", "$.x", "ü 漢", "%_*", "\\", ""]
+    for name in wild:
+        made = [
+            Trial(
+                experiment=name or "none",
+                arm=arm,
+                task=f"{name}{k}",
+                scores={"m" + name: float((k + n) % 3)},
+            )
+            for n, arm in enumerate((name + "1", name + "2"))
+            for k in range(6)
+        ]
+        support.plant(store, made)
+        rows = support.compared(store, name or "none", only_metric="m" + name, against=name + "2")
+        assert {(row["arm"], row["metric"], row["tasks"]) for row in rows} == {
+            (name + "1", "m" + name, 6)
+        }
+
+
+LABELS = ['say "hi"', "a.b", "a/b", "a~b", "*", "0", "$", "it's", "ü", "$.group", '"', "[0]", ""]
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_label_of_any_name_slices_and_clusters(tmp_path, label):
+    """The label is found by its name alone, never as a path; what lacks it is (none)."""
+    store = Store(tmp_path / "t.duckdb")
+    made = some(tasks=12)
+    for number, trial in enumerate(made):
+        task = int(trial.task[1:])
+        trial.labels = {label: f"v{task % 3}", "a": "no", "group": "no"} if task < 9 else {"b": "x"}
+        trial.position = number + 1
+    support.plant(store, made)
+    support.register(store, cluster=label)
+    rows = [row for row in support.compared(store, by_label=label) if row["default"]]
+    assert {row["slice"] for row in rows} == {"", "v0", "v1", "v2", "(none)"}
+    assert {row["clusters"] for row in rows if row["slice"] == ""} == {3 + 3}
+    assert {row["clusters"] for row in rows if row["slice"] == "v1"} == {1}
+    store.close()
+
+
+def test_an_empty_label_is_not_all_of_them(store):
+    """A label whose value is empty is shown with those that lack it, not added to the whole."""
+    made = some(tasks=8)
+    for trial in made:
+        trial.labels = {"level": "" if trial.task == "t1" else "x"} if trial.task != "t2" else None
+    support.plant(store, made)
+    rows = support.asked_of(store, "arm_summary", by_label="level")
+    count = {(row["slice"], row["arm"]): row["tasks"] for row in rows}
+    assert count == {
+        ("", "a"): 8,
+        ("", "b"): 8,
+        ("(none)", "a"): 2,
+        ("(none)", "b"): 2,
+        ("x", "a"): 6,
+        ("x", "b"): 6,
+    }
+
+
+def test_a_slice_that_one_arm_lacks_has_no_verdict(store):
+    """There is nothing to compare in it, and neither arm is said to have failed."""
+    made = [
+        t
+        for a in "ab"
+        for k in range(8)
+        for t in scored(float(k % 3 > 0), arm=a, task=f"t{k}", labels={"l": "both"})
+    ]
+    made += [
+        t for k in range(8, 14) for t in scored(1.0, arm="b", task=f"t{k}", labels={"l": "only b"})
+    ]
+    support.plant(store, made)
+    for against in "ab":
+        rows = [
+            row
+            for row in support.compared(store, by_label="l", against=against)
+            if row["slice"] == "only b"
+        ]
+        assert {row["verdict"] for row in rows} == {"cannot tell"}
+        assert {row["p"] for row in rows} == {None}
+
+
+def test_a_task_of_one_arm_counts_as_failed_in_the_other_and_is_shown(store):
+    """Counted as failure it has the worst score there; excluded it is left out; both are counted as
+    unmatched.
+    """
+    support.plant(
+        store, scored(1) + scored(0, task="u") + scored(1, arm="b") + scored(1, arm="b", task="v")
+    )
+    by = {row["counting"]: row for row in support.compared(store)}
+    assert (by["failure"]["tasks"], by["failure"]["difference"]) == (3, pytest.approx(1 / 3))
+    assert (by["excluded"]["tasks"], by["excluded"]["difference"]) == (1, 0)
+    assert {row["unmatched"] for row in by.values()} == {2}
+    pairs = [row for row in support.asked_of(store, "task_pairs") if row["counting"] == "failure"]
+    assert {
+        row["task"]: (row["base_score"], row["arm_score"], row["matched"]) for row in pairs
+    } == {"t": (1, 1, True), "u": (0, 0, False), "v": (0, 1, False)}
+
+
+def test_a_metric_nobody_judged_says_so(store):
+    """All trials miss it: no mean, no verdict, and how many."""
+    support.plant(store, some())
+    rows = support.compared(store, only_metric="unknown_cost")
+    assert {row["verdict"] for row in rows} == {"cannot tell"}
+    assert {row["difference"] for row in rows} == {None}
+    assert all(row["base_missing"] == row["base_trials"] > 0 for row in rows)
+    assert {
+        row["mean"] for row in support.asked_of(store, "arm_summary", only_metric="unknown_cost")
+    } == {None}
+
+
+def test_a_missing_cost_is_no_cost(store):
+    """Where less is better, a trial without a value is left out either way, and counted."""
+    made = [
+        Trial(arm=a, task=f"t{k}", trial=n, scores={"cost": 1.0 + k if n else None})
+        for a in "ab"
+        for k in range(4)
+        for n in (0, 1)
+    ]
+    made += [Trial(arm="a", task="only a", scores={"cost": 0.1})]
+    support.plant(store, made)
+    for row in support.compared(store, only_metric="cost"):
+        assert (row["tasks"], row["difference"], row["base_missing"], row["arm_missing"]) == (
+            4,
+            0,
+            4,
+            4,
+        )
+        assert (row["better"], row["unmatched"]) == ("lower", 1)
+
+
+def test_less_cost_is_better(store):
+    """Of a metric of which less is better, the arm with less wins."""
+    support.plant(
+        store,
+        [
+            Trial(arm=a, task=f"t{k}", scores={"cost": 2.0 + k / 9 - d + (k % 2) / 10 * d})
+            for a, d in (("a", 0), ("b", 1))
+            for k in range(12)
+        ],
+    )
+    row = support.default(support.compared(store, only_metric="cost"))
+    assert (row["verdict"], row["wins"], row["losses"]) == ("better", 12, 0)
+    assert support.asked_of(store, "regressions", only_metric="cost") == []
+    worse = support.asked_of(store, "regressions", only_metric="cost", against="b")
+    assert len(worse) == 12
+    assert all(each["worse_by"] > 0 and each["base_runs"] and each["arm_runs"] for each in worse)
+
+
+def test_a_fork_counts_where_it_was_assigned_itself(store):
+    """A fork has its parent's experiment by inheritance and is no trial for that."""
+    made = support.plant(store, some())
+    before = everything(store)
+    support.plant(
+        store,
+        [Trial(arm="a", task="t1", parent=made[0].run, scores={"reward": 1.0}, run="zz fork")],
+    )
+    assert same(before, everything(store))
+    store.all(
+        "INSERT INTO assignments BY NAME SELECT 'zz fork' AS run, 'e' AS experiment, 'a' AS arm, "
+        "1 AS version, 1 AS position, TIMESTAMP '2026-01-01' AS happened_at"
+    )
+    [a, _] = support.asked_of(store, "accounting")
+    assert a["runs"] == before["accounting"][0]["runs"] + 1
+
+
+def test_each_arm_is_beside_the_baseline_as_if_alone(store):
+    """With more arms a comparison is the same but for the family that it is judged in."""
+    made = some(arms="abcd", tasks=20)
+    support.plant(store, made)
+    rows = [row for row in support.compared(store) if row["default"]]
+    assert [row["arm"] for row in rows] == ["b", "c", "d"]
+    assert {row["family"] for row in rows} == {3}
+    for row in rows:
+        name = f"only {row['arm']}"
+        support.plant(
+            store,
+            [
+                Trial(experiment=name, arm=t.arm, task=t.task, trial=t.trial, scores=t.scores)
+                for t in made
+                if t.arm in ("a", row["arm"])
+            ],
+        )
+        alone = support.default(support.compared(store, name))
+        for column in ("difference", "se", "p", "low", "unmatched", "base_missing", "wins"):
+            assert alone[column] == pytest.approx(row[column]), column
+
+
+def test_what_a_run_took_is_the_same_by_view_and_by_macro(store):
+    """trial_runs and the metric latency_ms agree, for runs of our own and imported ones."""
+    labels = [None, {"source": "x"}]
+    support.plant(
+        store,
+        [Trial(arm=a, task=f"t{n}", labels=labels[n % 2]) for a in "ab" for n in range(6)],
+    )
+    store.all("UPDATE runs SET ended_at = started_at + INTERVAL 5 SECOND WHERE task <> 't4'")
+    store.all(
+        "INSERT INTO events BY NAME SELECT unnest([1, 2]) AS version, first_position AS position, "
+        "0 AS event_index, run || version AS id, 'message.added.v1' AS type, "
+        "'agent/a/a' AS stream, run, started_at + to_seconds(3 * version) AS happened_at, "
+        "started_at AS logged_at, started_at AS written_at, 'then' AS occurred_at, 'x' AS actor, "
+        "0 AS epoch, run AS commit_id, '{}' AS data FROM runs WHERE task IN ('t1', 't3')"
+    )
+    by_view = dict(store.all("SELECT run, latency_ms FROM trial_runs"))
+    rows = support.asked_of(store, "trial_scores", only_metric="latency_ms")
+    assert {row["run"]: row["value"] for row in rows} == by_view
+    assert set(by_view.values()) == {5_000.0, 3_000.0, None}

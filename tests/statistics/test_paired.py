@@ -1,0 +1,316 @@
+"""Comparisons, arms and pass curves against the same formulas written down in Python and numpy."""
+
+import math
+import random
+from collections import defaultdict
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats  # type: ignore[import-untyped]  # it comes without types
+
+from tests.statistics import support
+from tests.statistics.support import Trial
+
+CLOSE: dict[str, Any] = {"rel": 1e-9, "abs": 1e-12}
+
+
+def stderr(values, clusters=None):
+    """Inspect AI's `stderr`: without clusters sqrt(var(ddof=1) / n); with them sqrt of the sum over
+    clusters of all products of deviations, times C / (C - 1), over n.
+    """
+    values = np.asarray(values, dtype=float)
+    n = len(values)
+    if clusters is None:
+        return math.sqrt(values.var(ddof=1) / n)
+    away = values - values.mean()
+    groups = [away[[c == each for c in clusters]] for each in set(clusters)]
+    squares = sum(float(np.outer(group, group).sum()) for group in groups)
+    return math.sqrt(squares * len(groups) / (len(groups) - 1)) / n
+
+
+def trials_of(seed, clusters, arms="abc"):
+    """Unequal trials, missing values, tasks that some arms lack; three metrics."""
+    chance = random.Random(seed)
+    made = []
+    for task in range(30):
+        hard = chance.gauss(0, 1)
+        for number, arm in enumerate(arms):
+            if chance.random() < 0.1:
+                continue
+            for trial in range(chance.randint(1, 4)):
+                p = 1 / (1 + math.exp(-hard - 0.3 * number))
+                scores = {
+                    "reward": None if chance.random() < 0.1 else float(chance.random() < p),
+                    "score": None if chance.random() < 0.1 else chance.gauss(hard, 1),
+                    "cost": None if chance.random() < 0.1 else chance.random() + number / 10,
+                }
+                labels = {"group": f"group {task % clusters}", "level": "hl"[task % 2]}
+                made.append(
+                    Trial(arm=arm, task=f"t{task}", trial=trial, scores=scores, labels=labels)
+                )
+    chance.shuffle(made)
+    return made
+
+
+def by_task(trials, arm, metric, counting, better):
+    """The mean over trials, by task. A missing value is the worst there is, or none."""
+    known = [each.scores[metric] for each in trials if each.scores.get(metric) is not None]
+    worst = min(0.0, *known) if better == "higher" and counting == "failure" else None
+    found = defaultdict(list)
+    for each in trials:
+        value = each.scores.get(metric)
+        value = worst if value is None else value
+        if each.arm == arm and value is not None:
+            found[each.task].append(value)
+    return {task: float(np.mean(values)) for task, values in found.items()}, worst
+
+
+def paired(trials, arm, metric, counting, better, clustered):
+    """Mean difference by task, its clustered error and degrees of freedom, and the signs."""
+    base, worst = by_task(trials, "a", metric, counting, better)
+    mine, _ = by_task(trials, arm, metric, counting, better)
+    tasks = {each.task for each in trials if each.arm in ("a", arm)}
+    pairs = {task: (base.get(task, worst), mine.get(task, worst)) for task in sorted(tasks)}
+    differ = {t: y - x for t, (x, y) in pairs.items() if x is not None and y is not None}
+    group = {each.task: each.labels["group"] for each in trials}
+    clusters = [group[task] if clustered else task for task in differ]
+    values = list(differ.values())
+    return {
+        "tasks": len(values),
+        "difference": float(np.mean(values)),
+        "se": stderr(values, clusters),
+        "df": len(set(clusters)) - 1,
+        "wins": sum((value > 0) == (better == "higher") for value in values if value),
+        "losses": sum((value < 0) == (better == "higher") for value in values if value),
+        "ties": values.count(0.0),
+    }
+
+
+@pytest.fixture(params=[(1, 4), (2, 7), (3, 10), (4, 30)], ids=str)
+def world(request, tmp_path):
+    """Trials and the store that holds them; the clusters are few or as many as tasks."""
+    seed, clusters = request.param
+    made = trials_of(seed, clusters)
+    store = support.opened(tmp_path)
+    support.plant(store, made)
+    yield store, made
+    store.close()
+
+
+METRICS = [("reward", "higher", None), ("score", "higher", 0.1), ("cost", "lower", 0.05)]
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_the_paired_difference_is_pythons(world, clustered):
+    """Difference, clustered standard error, t interval, p, signs: for every metric, arm and way of
+    counting, as an independent implementation has them.
+    """
+    store, made = world
+    support.register(
+        store, arms=["a", "b", "c"], metrics=METRICS, cluster="group" if clustered else None
+    )
+    rows = support.compared(store)
+    assert len(rows) == 3 * 2 * 2
+    for row in rows:
+        want = paired(made, row["arm"], row["metric"], row["counting"], row["better"], clustered)
+        t = want["difference"] / want["se"]
+        half = stats.t.ppf(0.975, want["df"]) * want["se"]
+        want |= {
+            "p": 2 * stats.t.sf(abs(t), want["df"]),
+            "low": want["difference"] - half,
+            "high": want["difference"] + half,
+            "mcnemar_p": stats.binomtest(want["wins"], want["wins"] + want["losses"]).pvalue,
+            "detectable": half + stats.t.ppf(0.8, want["df"]) * want["se"],
+        }
+        assert {name: row[name] for name in want} == pytest.approx(want, **CLOSE)
+        assert row["clusters"] == row["df"] + 1
+
+
+def test_an_unclustered_error_is_that_of_independent_tasks(world):
+    """Each task its own cluster: the clustered error is the ordinary one, ddof = 1."""
+    store, made = world
+    support.register(store, arms=["a", "b", "c"], metrics=METRICS)
+    for row in support.asked_of(store, "arm_summary"):
+        scores, _ = by_task(made, row["arm"], row["metric"], "failure", row["better"])
+        values = list(scores.values())
+        assert row["mean"] == pytest.approx(np.mean(values), **CLOSE)
+        assert row["se"] == pytest.approx(stderr(values), **CLOSE)
+        low, high = stats.t.interval(0.95, len(values) - 1, np.mean(values), stderr(values))
+        assert (row["low"], row["high"]) == (
+            pytest.approx(low, **CLOSE),
+            pytest.approx(high, **CLOSE),
+        )
+
+
+def test_the_clustered_error_of_an_arm_is_inspects(world):
+    """`stderr(cluster=...)`, and t with clusters - 1 degrees of freedom."""
+    store, made = world
+    support.register(store, arms=["a", "b", "c"], metrics=METRICS, cluster="group")
+    group = {each.task: each.labels["group"] for each in made}
+    for row in support.asked_of(store, "arm_summary"):
+        scores, _ = by_task(made, row["arm"], row["metric"], "failure", row["better"])
+        se = stderr(list(scores.values()), [group[task] for task in scores])
+        assert row["se"] == pytest.approx(se, **CLOSE)
+        half = stats.t.ppf(0.975, row["clusters"] - 1) * se
+        assert row["high"] - row["mean"] == pytest.approx(half, **CLOSE)
+
+
+def test_two_samples_where_no_task_is_in_two_arms(tmp_path):
+    """The unit is the task: the difference of means, both variances added, df = clusters - 2."""
+    chance = random.Random(8)
+    made = [
+        Trial(
+            arm="ab"[task % 2],
+            task=f"t{task}",
+            trial=trial,
+            scores={"reward": float(chance.random() < 0.5)},
+        )
+        for task in range(41)
+        for trial in range(3)
+    ]
+    store = support.opened(tmp_path)
+    support.plant(store, made)
+    support.register(store, unit="task")
+    row = support.default(support.compared(store))
+    x = list(by_task(made, "a", "reward", "failure", "higher")[0].values())
+    y = list(by_task(made, "b", "reward", "failure", "higher")[0].values())
+    g = len(x) + len(y)
+    var = sum(np.var(each) / len(each) for each in (x, y)) * g / (g - 1)
+    assert row["difference"] == pytest.approx(np.mean(y) - np.mean(x))
+    assert row["se"] == pytest.approx(math.sqrt(var))
+    assert (row["design"], row["df"], row["unmatched"], row["mcnemar_p"]) == (
+        *("two samples", g - 2, 0, None),
+    )
+    p = 2 * stats.t.sf(abs(row["difference"]) / row["se"], g - 2)
+    assert row["p"] == pytest.approx(p)
+    store.close()
+
+
+def holm(ps):
+    """Holm (1979): step down, never less than the one before."""
+    order = sorted(range(len(ps)), key=lambda i: ps[i])
+    found, so_far = [0.0] * len(ps), 0.0
+    for rank, i in enumerate(order):
+        so_far = max(so_far, min(1.0, ps[i] * (len(ps) - rank)))
+        found[i] = so_far
+    return found
+
+
+def test_holm_and_benjamini_hochberg(world):
+    """Over arms, metrics and slices of one way of counting: Holm's as written here, BH as scipy's;
+    the verdict follows Holm's p.
+    """
+    store, _ = world
+    support.register(store, arms=["a", "b", "c"], metrics=METRICS, alpha=0.2)
+    rows = [row for row in support.compared(store, by_label="level") if row["default"]]
+    ps = [row["p"] for row in rows]
+    assert len(ps) == 3 * 2 * 3
+    assert [row["family"] for row in rows] == [len(ps)] * len(ps)
+    assert [row["holm_p"] for row in rows] == pytest.approx(holm(ps), **CLOSE)
+    wanted = stats.false_discovery_control(ps)
+    assert [row["bh_p"] for row in rows] == pytest.approx(list(wanted), **CLOSE)
+    for row in rows:
+        if row["holm_p"] > 0.2:
+            assert row["verdict"] == "cannot tell"
+        else:
+            good = (row["difference"] > 0) == (row["better"] == "higher")
+            assert row["verdict"] == ("better" if good else "worse")
+
+
+def test_the_always_valid_p_is_the_mixtures_of_ts_normal_score(world):
+    """The normal mixture's p at the z that is as unlikely as t; the interval is where it is alpha;
+    below five clusters neither is given.
+    """
+    store, _ = world
+    support.register(
+        store, arms=["a", "b", "c"], metrics=METRICS, cluster="group", stop="sequential", planned=50
+    )
+    for row in support.compared(store):
+        if row["clusters"] < 5:
+            assert (row["always_p"], row["always_low"], row["always_high"]) == (None,) * 3
+            assert (row["holm_p"], row["verdict"]) == (None, "cannot tell")
+            continue
+        nr = row["tasks"] * (2 * math.log(20) + math.log(1 + 2 * math.log(20))) / 50
+        z = stats.norm.isf(row["p"] / 2)
+        wanted = min(1.0, math.sqrt(nr + 1) * math.exp(-(z**2) * nr / (2 * (nr + 1))))
+        assert row["always_p"] == pytest.approx(wanted, rel=1e-8)
+        beyond = math.sqrt((nr + 1) / nr * (math.log(nr + 1) - 2 * math.log(0.05)))
+        half = stats.t.isf(stats.norm.sf(beyond), row["df"]) * row["se"]
+        assert row["always_high"] - row["difference"] == pytest.approx(half, rel=1e-8)
+        assert (row["always_p"] <= 0.05) == (abs(row["difference"]) >= half)
+
+
+def test_pass_curves_are_means_of_exact_shares(world):
+    """pass@k and pass^k by task as fractions, their mean, and Inspect's error of that mean."""
+    store, made = world
+    support.register(store, arms=["a", "b", "c"], cluster="group")
+    group = {each.task: each.labels["group"] for each in made}
+    rows = support.asked_of(store, "pass_curves")
+    assert {row["k"] for row in rows} == {1}  # some task has only one trial
+    some = [each for each in made if each.trial < 1]
+    assert {row["arm"] for row in rows} == {each.arm for each in some}
+    for row in rows:
+        tries = defaultdict(list)
+        for each in made:
+            if each.arm == row["arm"]:
+                tries[each.task].append(each.scores["reward"] == 1)
+        shares = {task: float(Fraction(sum(won), len(won))) for task, won in tries.items()}
+        se = stderr(list(shares.values()), [group[task] for task in shares])
+        for name in ("pass_at_k", "pass_hat_k"):
+            assert row[name] == pytest.approx(np.mean(list(shares.values())), **CLOSE)
+            assert row[f"{name}_se"] == pytest.approx(se, **CLOSE)
+
+
+def test_pass_curves_of_four_trials(tmp_path):
+    """With four trials of every task: k up to 4, by combinations, intervals cut at 0 and 1."""
+    chance = random.Random(6)
+    won = {
+        (arm, task): [chance.random() < 0.6 for _ in range(4)] for arm in "ab" for task in "uvwxyz"
+    }
+    store = support.opened(tmp_path)
+    support.plant(
+        store,
+        [
+            Trial(arm=arm, task=task, trial=number, scores={"reward": float(value)})
+            for (arm, task), values in won.items()
+            for number, value in enumerate(values)
+        ],
+    )
+    rows = support.asked_of(store, "pass_curves")
+    assert [(row["arm"], row["k"]) for row in rows] == [
+        (arm, k) for arm in "ab" for k in (1, 2, 3, 4)
+    ]
+    for row in rows:
+        k = row["k"]
+        counts = [sum(won[row["arm"], task]) for task in "uvwxyz"]
+        hat = [math.comb(c, k) / math.comb(4, k) for c in counts]
+        at = [1 - math.comb(4 - c, k) / math.comb(4, k) for c in counts]
+        for name, values in (("pass_hat_k", hat), ("pass_at_k", at)):
+            assert row[name] == pytest.approx(np.mean(values), **CLOSE)
+            half = stats.t.ppf(0.975, 5) * stderr(values)
+            low, high = max(0, np.mean(values) - half), min(1, np.mean(values) + half)
+            assert (row[f"{name}_low"], row[f"{name}_high"]) == (
+                pytest.approx(low, **CLOSE),
+                pytest.approx(high, **CLOSE),
+            )
+    store.close()
+
+
+def test_wilson_stands_where_trials_are_independent(tmp_path):
+    """One trial a task and no clusters: Wilson's interval of successes among all trials."""
+    made = [
+        Trial(arm=arm, task=f"t{task}", scores={"reward": float(task % 3 == 0)} if task else {})
+        for arm in "ab"
+        for task in range(25)
+    ]
+    store = support.opened(tmp_path)
+    support.plant(store, made)
+    [row, _] = support.asked_of(store, "arm_summary")
+    wanted = stats.binomtest(8, 25).proportion_ci(method="wilson")
+    assert (row["wilson_low"], row["wilson_high"]) == (
+        pytest.approx(wanted.low),
+        pytest.approx(wanted.high),
+    )
+    store.close()

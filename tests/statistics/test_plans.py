@@ -1,0 +1,154 @@
+"""How an experiment stands: before or after its data, and whether arms got their share of units."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from scipy import stats  # type: ignore[import-untyped]  # it comes without types
+
+from tests.statistics import support
+from tests.statistics.support import BEGAN, Trial
+
+
+@pytest.fixture
+def store(tmp_path):
+    """An empty one."""
+    made = support.opened(tmp_path)
+    yield made
+    made.close()
+
+
+def standing(store, experiment="e"):
+    """What its plan is worth."""
+    [row] = store.all("SELECT standing FROM experiment_plans WHERE experiment = $1", [experiment])
+    return row[0]
+
+
+RUN: dict[str, Any] = {"arm": "a", "task": "t", "position": 100}
+"""A run begins at its position in seconds after BEGAN: see support.plant."""
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ({"registered_position": 99}, "registered before the data"),
+        ({"registered_position": 101}, "exploratory: its first run was recorded before its plan"),
+        (
+            {"registered_position": 99, "registered_at": BEGAN + timedelta(seconds=101)},
+            "exploratory: its first run took place before its plan",
+        ),
+        (
+            {"registered_position": 99, "registered_at": BEGAN + timedelta(seconds=99)},
+            "registered before the data",
+        ),
+        ({"registered_position": 99, "exploratory": True}, "exploratory: as its plan says"),
+    ],
+)
+def test_a_plan_is_before_the_data_by_position_and_by_time(store, plan, said):
+    """Recorded after a run, or dated after it (imported data), a plan is no promise."""
+    support.plant(store, [Trial(**RUN), Trial(arm="b", task="t", position=500)])
+    support.register(store, **plan)
+    assert standing(store) == said
+
+
+def test_without_a_plan_all_is_exploratory(store):
+    """What was only met in runs was never promised."""
+    support.plant(store, [Trial(**RUN)])
+    assert standing(store) == "exploratory: no plan is registered"
+
+
+def shares(store, arms, units, **plan):
+    """The answer of sample_ratio, where so many runs are in each arm."""
+    support.plant(
+        store,
+        [Trial(arm=arm, task=f"{arm}{n}") for arm, count in units.items() for n in range(count)],
+    )
+    if arms:
+        support.register(store, arms=arms, **plan)
+    return {row["arm"]: row for row in support.asked_of(store, "sample_ratio")}
+
+
+@pytest.mark.parametrize(
+    ("arms", "units"),
+    [
+        (["a", "b"], {"a": 60, "b": 40}),
+        ([("a", 3.0), ("b", 1.0)], {"a": 60, "b": 40}),
+        ([("a", 0.2), ("b", 0.3), ("c", 0.5)], {"a": 20, "b": 20, "c": 20}),
+        ([("a", 1.0), ("b", 1.0)], {"a": 7}),
+    ],
+)
+def test_shares_are_held_against_the_plans_weights(store, arms, units):
+    """Units by arm against the weights: the chi-square test as scipy has it."""
+    found = shares(store, arms, units)
+    weights = dict((arm, 1.0) if isinstance(arm, str) else arm for arm in arms)
+    total, whole = sum(units.values()), sum(weights.values())
+    expected = {arm: total * weight / whole for arm, weight in weights.items()}
+    assert {arm: row["expected"] for arm, row in found.items()} == pytest.approx(expected)
+    p = stats.chisquare([units.get(arm, 0) for arm in weights], list(expected.values())).pvalue
+    assert [row["p"] for row in found.values()] == [pytest.approx(p)] * len(arms)
+
+
+def test_without_a_plan_shares_are_equal(store):
+    """Weights that nobody stated (NULL) are equal ones."""
+    found = shares(store, None, {"a": 30, "b": 50})
+    assert {row["expected"] for row in found.values()} == {40.0}
+    assert found["a"]["p"] == pytest.approx(stats.chisquare([30, 50]).pvalue)
+
+
+def test_an_arm_of_weight_nothing_gets_nothing(store):
+    """It is out of the test while it has no unit; with one, the shares cannot be by the plan."""
+    found = shares(store, [("a", 1.0), ("b", 1.0), ("c", 0.0)], {"a": 30, "b": 50})
+    assert found["c"]["expected"] == 0
+    assert found["a"]["p"] == pytest.approx(stats.chisquare([30, 50]).pvalue)
+    support.plant(store, [Trial(arm="c", task="c")])
+    assert support.asked_of(store, "sample_ratio")[0]["p"] == 0
+
+
+def test_an_arm_that_the_plan_does_not_have_is_given_nothing(store):
+    """A unit in an arm nobody planned was not assigned by the plan."""
+    found = shares(store, ["a", "b"], {"a": 30, "b": 30, "c": 2})
+    assert found["c"]["expected"] == 0
+    assert {row["p"] for row in found.values()} == {0.0}
+
+
+def test_no_weight_and_one_arm_have_no_test(store):
+    """All weights 0, or one arm alone: no p."""
+    assert {row["p"] for row in shares(store, [("a", 0.0), ("b", 0.0)], {"a": 3}).values()} <= {
+        None
+    }
+    support.plant(store, [Trial(experiment="f", arm="a", task="t")])
+    assert [row["p"] for row in support.asked_of(store, "sample_ratio", "f")] == [None]
+
+
+def test_units_are_what_the_arm_was_chosen_for(store):
+    """Five runs of a conversation are one unit; randomised is what all were given by hash."""
+    made = support.plant(store, [Trial(arm=arm, task=f"{n}") for arm in "ab" for n in range(10)])
+    for trial in made:
+        store.all(
+            "INSERT INTO assignments BY NAME SELECT $1 AS run, 'e' AS experiment, $2 AS arm, "
+            "$3 AS unit, $4 AS chosen, 1 AS version, 1 AS position, "
+            "TIMESTAMP '2026-01-01' AS happened_at",
+            [trial.run, trial.arm, f"{trial.arm}{int(trial.task or 0) // 5}", "hash"],
+        )
+    rows = support.asked_of(store, "sample_ratio")
+    assert [(row["units"], row["randomised"]) for row in rows] == [(2, True), (2, True)]
+    store.all("UPDATE assignments SET chosen = 'caller' WHERE run = $1", [made[0].run])
+    assert {row["randomised"] for row in support.asked_of(store, "sample_ratio")} == {False}
+
+
+def test_accounting_counts_what_became_of_runs(store):
+    """By status, judged or not, tasks that only other arms have, trials that are there twice."""
+    support.plant(
+        store,
+        [
+            Trial(arm="a", task="t", trial=0, scores={"reward": 1.0}),
+            Trial(arm="a", task="t", trial=0, status="failed"),
+            Trial(arm="a", task="u", trial=1, status="open"),
+            Trial(arm="b", task="v", trial=0, status="cancelled"),
+        ],
+    )
+    a, b = support.asked_of(store, "accounting")
+    names = ("runs", "tasks", "completed", "failed", "cancelled", "open", "unjudged")
+    assert [a[name] for name in names] == [3, 2, 1, 1, 0, 1, 2]
+    assert [b[name] for name in names] == [1, 1, 0, 0, 1, 0, 1]
+    assert (a["tasks_lacking"], a["trials_twice"], b["tasks_lacking"]) == (1, 1, 2)
