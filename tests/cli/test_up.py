@@ -127,7 +127,7 @@ def test_up_projects_every_workspace(tmp_path: Path):
         a_run(home, "other")
         until = time.monotonic() + STOP_S
         places = [Place.of(home, name) for name in ("lab", "other")]
-        heads = []
+        heads: list[int] = []
         while time.monotonic() < until and heads != [4, 4]:
             heads = [told.position if (told := each.standing()) else 0 for each in places]
             time.sleep(0.05)

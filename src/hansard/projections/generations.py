@@ -8,10 +8,11 @@ DuckDB lets one process write and then nobody else read, so the projector publis
 .../gen-<position>-<n>/generation.json                         what it is: see Generation
 
 A read-only open works the log in, in memory (25 ms a MiB), so a publication copies little and
-shares the base, which is made anew when the log has grown. Whatever wrote into the tables' own file
-meanwhile (a checkpoint of DuckDB's, a large batch) makes a new base necessary: its time of change
-tells. A generation gets its name by one rename when it is whole. Readers hold a shared flock on the
-folder; what is old and unread is removed.
+shares the base, which is made anew when the log has grown: after a checkpoint, while batches go on
+being written, since they go into the log. Whatever wrote into the tables' own file meanwhile (a
+checkpoint of DuckDB's, a large batch) makes a new base necessary: its time of change tells. Then it
+is copied while nothing is written. A generation gets its name by one rename when it is whole.
+Readers hold a shared flock on the folder; what is old and unread is removed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import threading
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -130,6 +132,8 @@ class Publisher:
         self._store = store
         self._base: Path | None = None
         self._base_state = (0, 0)
+        self._copying: _Copy | None = None
+        self._disturbed = False
         self._base_due_s = 0.0
         self._due_s = 0.0
         # Closing any descriptor of a file lets go of this process's POSIX locks on it, DuckDB's
@@ -154,25 +158,33 @@ class Publisher:
         until_s = self._base_due_s if self._needs_base(soon=False) else self._due_s
         return max(0.0, until_s - time.monotonic())
 
-    def publish(self, head: int) -> Generation:
-        """Publish the tables as they stand. Raises OSError (the disk is full), ProjectionError."""
+    def publish(self, head: int, *, now: bool = True) -> Generation | None:
+        """Publish the tables as they stand; None where that takes another base, which is
+        copied meanwhile, unless it is to be `now`. Raises OSError (the disk is full), ProjectionError.
+        """
         began_s = time.monotonic()
-        with_base = self._needs_base(soon=time.monotonic() >= self._base_due_s)
+        if self._copying is not None:
+            if not now and not self._copying.done():
+                return None
+            self._adopt(self._copying)
+        with_base = self._needs_base(soon=began_s >= self._base_due_s)
         if with_base:
-            self._make_base()
+            self._begin_base()
+            if not now and not self._disturbed and self._base is not None:
+                return None
+            self._adopt(self._copying)
         made = self._make(head)
         self.position = made.position
         self._sweep(made)
         ended_s = time.monotonic()
-        if with_base:
-            self._base_due_s = ended_s + BASE_REST * (ended_s - began_s)
-            self._due_s = ended_s
-        else:
-            self._due_s = ended_s + REST * (ended_s - began_s)
+        self._due_s = ended_s if with_base else ended_s + REST * (ended_s - began_s)
         return made
 
     def close(self) -> None:
         """After the store is closed."""
+        if self._copying is not None:
+            with contextlib.suppress(OSError):
+                self._adopt(self._copying)
         os.close(self._tables)
         if self._base is not None:
             self._base.unlink(missing_ok=True)
@@ -189,17 +201,32 @@ class Publisher:
         found = os.fstat(self._tables)
         return found.st_mtime_ns, found.st_size
 
-    def _make_base(self) -> None:
-        """Checkpoint, and copy the file."""
+    def _begin_base(self) -> None:
+        """Checkpoint, and begin to copy the file."""
+        began_s = time.monotonic()
         self._store.checkpoint()
-        state = self._state()
-        while time.time_ns() - state[0] < TICK_S * 1e9:
-            time.sleep(TICK_S / 4)
         base = self._place.published / f"base-{self._number()}.duckdb"
-        _copy(self._tables, base)
+        self._copying = _Copy(self._tables, base, self._state(), began_s)
+
+    def _adopt(self, copy: _Copy | None) -> None:
+        """Take a copy that is whole, unless the file was written meanwhile: then the next one is
+        made while nothing is written. Raises OSError.
+        """
+        assert copy is not None, "a copy was begun"  # noqa: S101 -- for the type checker
+        self._copying = None
+        try:
+            copy.wait()
+        except BaseException:
+            copy.path.unlink(missing_ok=True)
+            raise
+        self._base_due_s = time.monotonic() + BASE_REST * copy.stall_s
+        self._disturbed = self._state() != copy.state
+        if self._disturbed:
+            copy.path.unlink()
+            return
         if self._base is not None:
             self._base.unlink(missing_ok=True)
-        self._base, self._base_state = base, state
+        self._base, self._base_state = copy.path, copy.state
 
     def _make(self, head: int) -> Generation:
         """A folder with everything, and then its name."""
@@ -236,6 +263,37 @@ class Publisher:
             if fd is not None:
                 away(folder)
                 os.close(fd)
+
+
+class _Copy:
+    """A copy of the tables' file, made by a thread of its own."""
+
+    def __init__(self, source: int, path: Path, state: tuple[int, int], began_s: float) -> None:
+        self.path = path
+        self.state = state
+        self.stall_s = time.monotonic() - began_s
+        """How long nothing was written for it."""
+        self._error: OSError | None = None
+        self._thread = threading.Thread(target=self._run, args=(source,), daemon=True)
+        self._thread.start()
+
+    def done(self) -> bool:
+        """Whether it is whole, or failed."""
+        return not self._thread.is_alive()
+
+    def wait(self) -> None:
+        """Wait until it is whole. Raises OSError."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self, source: int) -> None:
+        try:
+            while time.time_ns() - self.state[0] < TICK_S * 1e9:
+                time.sleep(TICK_S / 4)
+            _copy(source, self.path)
+        except OSError as error:
+            self._error = error
 
 
 def _folders(place: Place) -> Iterator[tuple[int, Path]]:

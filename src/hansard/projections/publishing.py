@@ -57,13 +57,13 @@ class LiveStore(Store):
             self._head, self._stamp = max(head, batch.position), batch.last.stamp
             self._tell(position=batch.position, head=self._head, delay_ms=self._delay_ms())
             if self.meanwhile and not self._publisher.due_in_s():
-                self._publish()
+                self._publish(now=False)
 
     def publish(self, *, now: bool) -> None:
         """Publish what is not, `now` or if it is due. Raises ProjectionError."""
         with self._lock:
             if self._publisher.stale and (now or not self._publisher.due_in_s()):
-                self._publish()
+                self._publish(now=now)
 
     def close(self) -> None:
         """Publish what is not, work DuckDB's log into the file and close it."""
@@ -74,11 +74,13 @@ class LiveStore(Store):
             super().close()
             self._publisher.close()
 
-    def _publish(self) -> None:
+    def _publish(self, *, now: bool) -> None:
         try:
-            made = self._publisher.publish(self._head)
+            made = self._publisher.publish(self._head, now=now)
         except OSError as error:
             raise _unpublished(error) from error
+        if made is None:
+            return
         self._tell(published=made.position, published_delay_ms=self._delay_ms())
 
     def _delay_ms(self) -> float | None:
