@@ -159,8 +159,8 @@ class Publisher:
         return max(0.0, until_s - time.monotonic())
 
     def publish(self, head: int, *, now: bool = True) -> Generation | None:
-        """Publish the tables as they stand; None where that takes another base, which is
-        copied meanwhile, unless it is to be `now`. Raises OSError (the disk is full), ProjectionError.
+        """Publish the tables as they stand; None where that takes another base, which is copied
+        meanwhile, unless it is to be `now`. Raises OSError (disk is full), ProjectionError.
         """
         began_s = time.monotonic()
         if self._copying is not None:
