@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hansard.bus import subjects
-from hansard.domain import streams as _all_types  # noqa: F401 -- it registers every event type
+from hansard.domain import streams as streams  # noqa: PLC0414 -- every event type is registered there
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import REGISTRY, Commit, Event, Recorded
 from hansard.domain.ids import StreamId
