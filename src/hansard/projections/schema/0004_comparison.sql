@@ -93,9 +93,18 @@ COMMENT ON COLUMN trial_runs.calls IS 'How many calls of tools it made.';
 COMMENT ON COLUMN trial_runs.tool_errors IS 'How many of those failed, were blocked or are in doubt.';
 
 CREATE VIEW experiment_plans AS
-WITH trials AS (
-    SELECT r.experiment, min(r.first_position) AS first_position, min(r.started_at) AS started_at, count(*) AS runs
+WITH claimed AS (
+    SELECT e.run, min(e.happened_at) AS began_at
+    FROM events AS e
+    WHERE e.occurred_at IS NOT NULL
+    GROUP BY e.run
+), trials AS (
+    SELECT
+        r.experiment, min(r.first_position) AS first_position, count(*) AS runs,
+        min(if((r.labels->>'source') IS NULL, r.started_at, c.began_at)) AS started_at,
+        count(*) FILTER ((r.labels->>'source') IS NOT NULL AND c.run IS NULL) AS undated
     FROM assigned_runs AS r
+    LEFT JOIN claimed AS c ON c.run = r.run
     GROUP BY r.experiment
 ), primaries AS (
     SELECT r.experiment, arg_min(o.metric, list_position(
@@ -112,6 +121,7 @@ SELECT
         WHEN e.exploratory THEN 'exploratory: as its plan says'
         WHEN t.first_position < e.registered_position THEN 'exploratory: its first run was recorded before its plan'
         WHEN t.started_at < e.registered_at THEN 'exploratory: its first run took place before its plan'
+        WHEN t.undated > 0 THEN concat('exploratory: the source of ', t.undated, ' of its runs does not say when they took place')
         ELSE 'registered before the data'
     END AS standing,
     coalesce(e.unit, 'run') AS unit, e.cluster, coalesce(e.alpha, 0.05) AS alpha,
