@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import sys
 import threading
 
 import msgspec
@@ -596,11 +597,16 @@ def test_prompts_may_be_learned_from_several_threads():
             errors.append(error)
 
     readers = [threading.Thread(target=look) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    for n in range(30_000):
-        prompts.learn(f"tool {n}", n, {"prompt": [1]})
-    done.set()
-    for reader in readers:
-        reader.join()
+    switch_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # they take turns often, and nobody waits 5 ms for one
+    try:
+        for reader in readers:
+            reader.start()
+        for n in range(3_000):
+            prompts.learn(f"tool {n}", n, {"prompt": [1]})
+    finally:
+        done.set()
+        sys.setswitchinterval(switch_s)
+        for reader in readers:
+            reader.join()
     assert errors == []
