@@ -11,7 +11,7 @@ class World:
     """A run over a stream whose reader may stop early, and what was made for it."""
 
     def __init__(self, data_dir: Path, effects: str) -> None:
-        self.record = hansard.connect(workspace="readers", data_dir=data_dir, durability="relaxed")
+        self.record = hansard.connect(workspace="readers", data_dir=data_dir)
         self.effects = effects
         self.made: list[int] = []
         self.offset = 0

@@ -15,7 +15,7 @@ from tests.projections.story import tell
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The data directory that all tests share, its broker held."""
     folder = tmp_path_factory.mktemp("audit") / "data"
-    with hansard.connect("held", data_dir=folder, durability="relaxed"):
+    with hansard.connect("held", data_dir=folder):
         yield folder
 
 

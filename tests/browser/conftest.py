@@ -37,7 +37,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def record(home: Path) -> Iterator[hansard.Record]:
     """The workspace that all tests share, held open so that its broker stays."""
-    with hansard.connect(workspace=WORKSPACE, data_dir=home, durability="relaxed") as opened:
+    with hansard.connect(workspace=WORKSPACE, data_dir=home) as opened:
         yield opened
 
 
@@ -53,7 +53,7 @@ async def pages(
 ) -> AsyncIterator[Pages]:
     """The same workspace, to write pages of its runs."""
     async with hansard.connect_async(
-        workspace=WORKSPACE, data_dir=home, durability="relaxed"
+        workspace=WORKSPACE, data_dir=home
     ) as opened:
         yield Pages(opened.workspace, tmp_path_factory.mktemp("pages"))
 

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from hansard.projections.door.errors import DoorError, NotAllowed, QueryFailed, TooCostly
@@ -19,8 +20,11 @@ from tests.door.conftest import RUNS, SECRET, Asker
 CORPUS: dict[str, dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("hostile.toml").read_text(encoding="utf-8")
 )
-LIMITS = Limits(wall_s=1.0, cpu_s=2, memory_mib=256, rows_max=1_000, bytes_max=4 * 2**20)
-LATE_S = 5.0
+LIMITS = Limits(wall_s=20.0, cpu_s=2, memory_mib=256, rows_max=1_000, bytes_max=4 * 2**20)
+COSTLY_S = 1.0
+"""For what is stopped: whatever else is answered is answered on a machine that is busy, too."""
+
+LATE_S = 10.0
 """For a kill, and a machine that does other things."""
 
 WORKER_MIB_MAX = 1_600
@@ -66,16 +70,19 @@ def test_a_hostile_statement_is_contained(name: str, asker: Asker, place: Place)
     the door answers the next question rightly.
     """
     told = CORPUS[name]
+    limits = LIMITS
+    if told["outcome"] in {"stopped", "any"}:
+        limits = msgspec.structs.replace(LIMITS, wall_s=COSTLY_S)
     sql, before, began_s = sql_of(told), state(place), time.monotonic()
     try:
-        answer = asker.ask(sql, LIMITS)
+        answer = asker.ask(sql, limits)
     except DoorError as error:
         came, said = ("stopped" if isinstance(error, TooCostly) else "error"), str(error)
     else:
         came, said = "answer", str(answer.columns) + str(list(answer.tuples()))
         assert len(answer.ipc) < LIMITS.bytes_max * 2
         assert answer.rows <= LIMITS.rows_max
-    assert time.monotonic() - began_s < LIMITS.wall_s + LATE_S
+    assert time.monotonic() - began_s < limits.wall_s + LATE_S
     assert told["outcome"] in {came, "any"}, said[:500]
     leaked = LEAKS.search(said.replace(sql, ""))
     quoted = leaked is not None and leaked[0] in sql

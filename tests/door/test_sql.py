@@ -36,7 +36,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def record(home: Path) -> Iterator[hansard.Record]:
     """A workspace with runs, held open so that its broker stays."""
-    with hansard.connect(WORKSPACE, data_dir=home, durability="relaxed") as opened:
+    with hansard.connect(WORKSPACE, data_dir=home) as opened:
         make_runs(opened)
         yield opened
 

@@ -18,7 +18,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, str
     """A run of two calls and two decisions, and a fork of it that decides again."""
     home = tmp_path_factory.mktemp("lineage") / "data"
     workspace = f"l{uuid4().hex[:8]}"
-    with hansard.connect(workspace, data_dir=home, durability="relaxed") as record:
+    with hansard.connect(workspace, data_dir=home) as record:
 
         def work(session: hansard.Session, last: str) -> None:
             @session.tool(effects="pure")

@@ -159,7 +159,7 @@ def assigned(life: RunLife) -> RunAssigned:
 @contextlib.contextmanager
 def opened(home: Path) -> Iterator[Place]:
     """An empty workspace whose broker stays until the end."""
-    with hansard.connect(WORKSPACE, data_dir=home, durability="relaxed"):
+    with hansard.connect(WORKSPACE, data_dir=home):
         yield Place(home)
 
 

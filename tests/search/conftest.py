@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The data directory that all tests share, its broker held."""
     made = tmp_path_factory.mktemp("search") / "data"
-    with hansard.connect("held", data_dir=made, durability="relaxed"):
+    with hansard.connect("held", data_dir=made):
         yield made
 
 
