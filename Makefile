@@ -6,11 +6,13 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.made-from-the-lock
 BENCH   := .venv-bench
 BSTAMP  := $(BENCH)/.made-from-the-lock
+PEERS   := .venv-peers
+PSTAMP  := $(PEERS)/.made-from-the-lock
 
 # How often a test marked `long` repeats itself, e.g. how many times a server is killed.
-ROUNDS      ?= 5
+ROUNDS      ?= 3
 FULL_ROUNDS ?= 200
-WORKERS     ?= 2
+WORKERS     ?= 4
 PYTEST_ARGS ?=
 EVIDENCE    ?= docs/evidence.json
 
@@ -19,7 +21,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo browser test test-full check format-check lint types imports fmt bench lock clean
+.PHONY: help demo browser test test-full check format-check lint types imports fmt bench bench-peers lock clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z.-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -46,7 +48,7 @@ browser: ## Install chromium for the browser tests, where root and apt-get are
 	found || echo "make: no chromium or google-chrome, and none could be installed (it takes root," \
 		"apt-get and its mirror): the browser tests are skipped; HANSARD_BROWSER names another" >&2
 
-test: $(STAMP) browser ## Run the tests (ROUNDS=5, WORKERS=2, PYTEST_ARGS=...)
+test: $(STAMP) browser ## Run the tests (ROUNDS=3, WORKERS=4, PYTEST_ARGS=...)
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 test-full: $(STAMP) browser ## The tests with FULL_ROUNDS=200 rounds; writes docs/evidence.json
@@ -79,6 +81,16 @@ $(BSTAMP): requirements/bench.txt pyproject.toml $(STAMP)
 
 bench: $(BSTAMP) ## Run every benchmark, one JSON line each (in an environment of its own)
 	@$(BENCH)/bin/python -m benchmarks
+
+# Our own pip installs, told by PIP_PYTHON where to: the one that an older Python brings fails on
+# extras of packages locked with hashes.
+$(PSTAMP): requirements/peers.txt $(STAMP)
+	$(PYTHON) -m venv --without-pip $(PEERS)
+	PIP_PYTHON=$(PEERS)/bin/python $(BIN)/python $(INSTALL) --require-hashes -r requirements/peers.txt
+	@touch $@
+
+bench-peers: $(BSTAMP) $(PSTAMP) ## Measure MLflow and Phoenix beside Hansard (a third environment, 1.3 GB)
+	@$(BENCH)/bin/python -m benchmarks peers
 
 LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes \
 	--strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host

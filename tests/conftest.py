@@ -16,11 +16,13 @@ sys.path.append(str(ROOT))
 
 pytest_plugins = ["tests.evidence"]
 
-ROUNDS_DEFAULT = 5
+ROUNDS_DEFAULT = 3
 """Rounds of a test marked `long` when the environment says nothing: a quick run."""
 
 ROUNDS_THOROUGH = 100
-"""From so many rounds on, property tests look at ten times as many examples."""
+"""From so many rounds on, property tests look at ten times as many examples, and what is marked
+`thorough` runs.
+"""
 
 ROUNDS = int(os.environ.get("ROUNDS", ROUNDS_DEFAULT))
 REAL_DATA = Path(os.environ.get("HANSARD_REAL_DATA", ROOT.parent / "shared" / "data"))
@@ -51,10 +53,12 @@ def real_data() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs the real data where it is not there, and say so."""
-    if REAL_DATA.is_dir():
-        return
-    absent = pytest.mark.skip(reason="no recorded real data here: set HANSARD_REAL_DATA")
+    """Skip what needs the real data where it is not there, and what takes long; and say so."""
+    skipped = {
+        "real": (REAL_DATA.is_dir(), "no recorded real data here: set HANSARD_REAL_DATA"),
+        "thorough": (ROUNDS >= ROUNDS_THOROUGH, "takes long: `make test-full` runs it"),
+    }
     for item in items:
-        if item.get_closest_marker("real"):
-            item.add_marker(absent)
+        for marker, (runs, reason) in skipped.items():
+            if not runs and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))

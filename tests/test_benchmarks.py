@@ -85,8 +85,17 @@ QUICK_S_MAX = 90
 """Longest time of one quick benchmark, in seconds: some 3 on an idle machine."""
 
 
+OFTEN = {"bench_append", "bench_audit", "bench_compare", "bench_project"}
+"""Benchmarks of what every change may slow down; the others take their turn in `make test-full`."""
+
+SELECTED = [
+    pytest.param(path, id=path.stem, marks=() if path.stem in OFTEN else pytest.mark.thorough)
+    for path in MODULES
+]
+
+
 @pytest.mark.timeout(QUICK_S_MAX + 10)
-@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("module", SELECTED)
 def test_a_benchmark_runs(module):
     """Each benchmark works from beginning to end and prints its one line, at small sizes."""
     done = subprocess.run(

@@ -287,7 +287,7 @@ def test_processes_that_join_at_the_same_moment_share_one_server(data_dir):
 def test_whoever_joins_while_the_server_is_about_to_stop_has_one(data_dir, rounds):
     """At every moment around the end of the grace: a server that answers and stays."""
     moment = random.Random(7)
-    for _ in range(rounds(5, 50)):
+    for _ in range(rounds(3, 50)):
         with join(data_dir) as lease:
             assert answers(lease.info)
         assert not eventually(lambda: False, moment.uniform(0.45, 0.65))

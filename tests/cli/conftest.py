@@ -22,7 +22,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def record(home: Path) -> Iterator[hansard.Record]:
     """The workspace that all tests share, held open so that its broker stays."""
-    with hansard.connect(workspace=WORKSPACE, data_dir=home, durability="relaxed") as opened:
+    with hansard.connect(workspace=WORKSPACE, data_dir=home) as opened:
         yield opened
 
 

@@ -89,8 +89,15 @@ def test_undisturbed_each_does_its_job(undisturbed):
 
 @pytest.mark.parametrize(
     ("case", "place"),
-    KILLS,
-    ids=[f"{case.name}-{place}".replace(" ", "-") for case, place in KILLS],
+    [
+        pytest.param(
+            case,
+            place,
+            id=f"{case.name}-{place}".replace(" ", "-"),
+            marks=pytest.mark.thorough if number % 3 else (),
+        )
+        for number, (case, place) in enumerate(KILLS)
+    ],
 )
 def test_killed_in_any_stage_it_goes_on(undisturbed, desk, case, place):
     """Killed and started again, it prints the same, leaves the same record, has each effect once,

@@ -101,7 +101,14 @@ def test_a_recorded_run_that_was_killed_is_still_open(new_desk, data):
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("example", [RESUMED, CONTEXT, SETTLED], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(RESUMED, id=RESUMED.stem, marks=pytest.mark.thorough),
+        pytest.param(CONTEXT, id=CONTEXT.stem, marks=pytest.mark.thorough),
+        pytest.param(SETTLED, id=SETTLED.stem),
+    ],
+)
 def test_killed_anywhere_it_goes_on_and_sends_once(example, new_desk, answer, rounds):
     """Same answer, one mail, wherever SIGKILL comes; the last step needs nobody to look."""
     places = new_desk().start(example).places

@@ -1,0 +1,1 @@
+"""Hansard beside MLflow and Phoenix: the same traces, each through its own documented client."""
