@@ -20,7 +20,7 @@ ROUNDS_DEFAULT = 3
 """Rounds of a test marked `long` when the environment says nothing: a quick run."""
 
 ROUNDS_THOROUGH = 100
-"""From so many rounds on, property tests look at ten times as many examples, and what is marked
+"""From so many rounds on, property tests look at twenty times as many examples, and what is marked
 `thorough` runs.
 """
 
@@ -28,7 +28,7 @@ ROUNDS = int(os.environ.get("ROUNDS", ROUNDS_DEFAULT))
 REAL_DATA = Path(os.environ.get("HANSARD_REAL_DATA", ROOT.parent / "shared" / "data"))
 
 # No deadline: two cores are shared with servers, and a slow example is not a wrong one.
-settings.register_profile("quick", deadline=None, print_blob=True)
+settings.register_profile("quick", deadline=None, print_blob=True, max_examples=50)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("thorough" if ROUNDS >= ROUNDS_THOROUGH else "quick")
 

@@ -48,7 +48,13 @@ def _session(folder: Path, module: str, *options: str, **env: str) -> int:
     return done.returncode
 
 
-@pytest.mark.parametrize("options", [("-n", "0"), ("-n", "2")], ids=["one process", "two workers"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(("-n", "0"), id="one process"),
+        pytest.param(("-n", "2"), id="two workers", marks=pytest.mark.thorough),
+    ],
+)
 def test_figures_of_all_workers_are_written_sorted(tmp_path, options):
     """The file has every figure once, in order, with rounds, machine and versions."""
     path = tmp_path / "out" / "evidence.json"

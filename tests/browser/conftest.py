@@ -52,9 +52,7 @@ async def pages(
     home: Path, record: hansard.Record, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Pages]:
     """The same workspace, to write pages of its runs."""
-    async with hansard.connect_async(
-        workspace=WORKSPACE, data_dir=home
-    ) as opened:
+    async with hansard.connect_async(workspace=WORKSPACE, data_dir=home) as opened:
         yield Pages(opened.workspace, tmp_path_factory.mktemp("pages"))
 
 

@@ -72,6 +72,7 @@ def check_counts(generation: Generation) -> None:
         assert (cost or 0) == sum(range(costed)) / 8
 
 
+@pytest.mark.thorough
 def test_a_generation_is_the_tables_at_its_position(tmp_path: Path):
     """In batches of every size, with and without a new base: equal digests of every table."""
     place, hold, store = opened(tmp_path)

@@ -16,7 +16,7 @@ from hansard.domain.events import REGISTRY, Recorded, Tx
 from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
 from hansard.projections.rows import Rows
 from hansard.projections.store import Store
-from tests.projections.support import Messages, digests, fill, selected, write
+from tests.projections.support import Messages, digests, fill, new_store, selected, write
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "events"
 LIFE, ADA = Life("r"), AgentStream("r", "writer", "ada")
@@ -26,7 +26,7 @@ STARTED = run.RunStarted(workflow="w")
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     """Empty tables."""
-    made = Store(tmp_path / "t.duckdb")
+    made = new_store(tmp_path / "t.duckdb")
     yield made
     made.close()
 

@@ -131,6 +131,7 @@ async def test_a_reconnect_leaves_no_trace(home: Path, workspace: str):
     """Connections that break in the middle of reading: no gap, no repeat."""
     place = Place.of(home, workspace)
     await asyncio.to_thread(_many, home, workspace, 0, 300)
+    place.path.parent.mkdir(parents=True, exist_ok=True)
     async with source(home, workspace) as raw:
         store = await asyncio.to_thread(Store, place.path.parent / "broken.duckdb")
 
@@ -179,6 +180,7 @@ async def test_another_log_is_noticed(home: Path, workspace: str, tmp_path: Path
     """Tables of one log are not gone on with from another, be it shorter or longer."""
     place = Place(tmp_path / "t.duckdb")
     await asyncio.to_thread(_many, home, workspace, 0, 5)
+    place.path.parent.mkdir(parents=True, exist_ok=True)
     async with source(home, workspace) as raw:
         store = await asyncio.to_thread(Store, place.path)
         await project(raw, store, until=20)

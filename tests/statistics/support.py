@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from hansard.projections.store import Store
+from tests.projections.support import new_store
 
 BEGAN = datetime(2026, 1, 1)  # noqa: DTZ001 -- TIMESTAMP columns hold UTC without a zone
 
@@ -45,7 +46,7 @@ class Trial(msgspec.Struct, kw_only=True):
 
 def opened(path: Path) -> Store:
     """A new store."""
-    return Store(path / "t.duckdb")
+    return new_store(path / "t.duckdb")
 
 
 def plant(store: Store, trials: Iterable[Trial]) -> list[Trial]:

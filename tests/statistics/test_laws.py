@@ -8,7 +8,7 @@ import pytest
 from hansard.domain import experiment, run
 from hansard.domain.ids import Lasting, Life
 from hansard.projections.store import Store
-from tests.projections.support import Messages, fill
+from tests.projections.support import Messages, fill, new_store
 from tests.statistics import support
 from tests.statistics.support import Trial
 
@@ -74,7 +74,7 @@ def test_the_order_of_rows_changes_nothing(tmp_path, threads):
         for number, trial in enumerate(made):
             trial.run, trial.position = f"run {number * 7919 % 10_007:05d}", number + 1
         random.Random(seed).shuffle(made)
-        store = Store(tmp_path / f"{threads} {seed}.duckdb")
+        store = new_store(tmp_path / f"{threads} {seed}.duckdb")
         store.all(f"SET threads = {threads if seed else 2}")
         for begin in range(0, len(made), 100):
             support.plant(store, made[begin : begin + 100])
@@ -110,7 +110,7 @@ def told_experiment():
 def test_what_is_delivered_again_changes_nothing(tmp_path):
     """Every message three times, in batches that overlap: the same answers."""
     messages = told_experiment()
-    once, thrice = (Store(tmp_path / f"{name}.duckdb") for name in ("once", "thrice"))
+    once, thrice = (new_store(tmp_path / f"{name}.duckdb") for name in ("once", "thrice"))
     fill(once, messages)
     for end in range(7, len(messages) + 7, 7):
         batch = messages[max(0, end - 20) : end]
@@ -125,7 +125,7 @@ def test_what_is_delivered_again_changes_nothing(tmp_path):
 
 def test_a_newer_judgement_counts(tmp_path):
     """Of several values of a metric the newest is the run's."""
-    store = Store(tmp_path / "t.duckdb")
+    store = new_store(tmp_path / "t.duckdb")
     fill(store, told_experiment())
     rows = support.asked_of(store, "trial_scores")
     assert len(rows) == 40
@@ -164,7 +164,7 @@ def test_adding_a_constant_changes_no_difference(tmp_path, shift):
     """Every value shifted: differences, errors and p stay as they are."""
     answers = []
     for name, by in (("one", 0.0), ("other", shift)):
-        store = Store(tmp_path / f"{name}.duckdb")
+        store = new_store(tmp_path / f"{name}.duckdb")
         made = some(tasks=20)
         for trial in made:
             trial.scores = {"score": (trial.scores["score"] or 0) + by}
@@ -391,7 +391,7 @@ LABELS = ['say "hi"', "a.b", "a/b", "a~b", "*", "0", "$", "it's", "ü", "$.group
 @pytest.mark.parametrize("label", LABELS)
 def test_a_label_of_any_name_slices_and_clusters(tmp_path, label):
     """The label is found by its name alone, never as a path; what lacks it is (none)."""
-    store = Store(tmp_path / "t.duckdb")
+    store = new_store(tmp_path / "t.duckdb")
     made = some(tasks=12)
     for number, trial in enumerate(made):
         task = int(trial.task[1:])
