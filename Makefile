@@ -10,7 +10,7 @@ PEERS   := .venv-peers
 PSTAMP  := $(PEERS)/.made-from-the-lock
 
 # How often a test marked `long` repeats itself, e.g. how many times a server is killed.
-ROUNDS      ?= 3
+ROUNDS      ?= 2
 FULL_ROUNDS ?= 200
 WORKERS     ?= 4
 PYTEST_ARGS ?=
@@ -48,8 +48,8 @@ browser: ## Install chromium for the browser tests, where root and apt-get are
 	found || echo "make: no chromium or google-chrome, and none could be installed (it takes root," \
 		"apt-get and its mirror): the browser tests are skipped; HANSARD_BROWSER names another" >&2
 
-test: $(STAMP) browser ## Run the tests (ROUNDS=3, WORKERS=4, PYTEST_ARGS=...)
-	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+test: $(STAMP) browser ## Run the tests (ROUNDS=2, WORKERS=4, PYTEST_ARGS=...)
+	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 test-full: $(STAMP) browser ## The tests with FULL_ROUNDS=200 rounds; writes docs/evidence.json
 	ROUNDS=$(FULL_ROUNDS) HANSARD_EVIDENCE=$(EVIDENCE) $(BIN)/python -m pytest -n $(WORKERS) --timeout=3600 $(PYTEST_ARGS)

@@ -16,7 +16,7 @@ sys.path.append(str(ROOT))
 
 pytest_plugins = ["tests.evidence"]
 
-ROUNDS_DEFAULT = 3
+ROUNDS_DEFAULT = 2
 """Rounds of a test marked `long` when the environment says nothing: a quick run."""
 
 ROUNDS_THOROUGH = 100

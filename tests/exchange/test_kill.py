@@ -56,7 +56,7 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, call, file, rounds,
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     halves = 0
-    count = rounds(3, 20)
+    count = rounds(2, 20)
     for number in range(count):
         into = f"killed-{seed}-{number}"
         child = start(into, "import", "events", file)
@@ -91,7 +91,7 @@ def test_a_killed_export_leaves_what_was_there(home, start, file, tmp_path, roun
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     begun = 0
-    count = rounds(3, 20)
+    count = rounds(2, 20)
     for number in range(count):
         target.write_text("before")
         child = start(name, "export", *runs, "--output", target)

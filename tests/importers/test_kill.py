@@ -54,7 +54,7 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, file, undisturbed, 
     chance = random.Random(seed)
     data = file.read_bytes()
     halves = 0
-    count = rounds(3, 20)
+    count = rounds(2, 20)
     for number in range(count):
         into, hint = f"killed-{seed}-{number}", f"seed {seed}, round {number}"
         child = start("-w", into, "import", "chat-jsonl", "-", stdin=subprocess.PIPE)
