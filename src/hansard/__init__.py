@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         ShadowedEffect,
         ToolChanged,
         ToolError,
+        ViewDiffers,
     )
     from hansard.agents.experiments import Arm, plan
     from hansard.agents.gate import (
@@ -63,9 +64,11 @@ if TYPE_CHECKING:
         TooLarge,
         Unreachable,
     )
+    from hansard.domain.board import BoardConflict
     from hansard.domain.errors import BadName, BadValue, Corrupt, HansardError, Refused
     from hansard.domain.snapshot import Snapshot
     from hansard.domain.steps import Verdict
+    from hansard.domain.task import ClaimLost
     from hansard.domain.values import Secret
 
 _HOME = {
@@ -87,6 +90,7 @@ _HOME = {
         "ShadowedEffect",
         "ToolChanged",
         "ToolError",
+        "ViewDiffers",
     ),
     "hansard.agents.experiments": ("Arm", "plan"),
     "hansard.agents.gate": (
@@ -113,9 +117,11 @@ _HOME = {
         "TooLarge",
         "Unreachable",
     ),
+    "hansard.domain.board": ("BoardConflict",),
     "hansard.domain.errors": ("BadName", "BadValue", "Corrupt", "HansardError", "Refused"),
     "hansard.domain.snapshot": ("Snapshot",),
     "hansard.domain.steps": ("Verdict",),
+    "hansard.domain.task": ("ClaimLost",),
     "hansard.domain.values": ("Secret",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
@@ -130,7 +136,9 @@ __all__ = [
     "BadName",
     "BadValue",
     "Blocked",
+    "BoardConflict",
     "BusError",
+    "ClaimLost",
     "Conflict",
     "Contradiction",
     "Corrupt",
@@ -161,6 +169,7 @@ __all__ = [
     "ToolError",
     "Unreachable",
     "Verdict",
+    "ViewDiffers",
     "__version__",
     "allow",
     "at_least",

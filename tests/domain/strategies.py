@@ -8,7 +8,20 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from hansard.domain import agent, budget, experiment, price, run, steps
+from hansard.domain import (
+    agent,
+    board,
+    board_rules,
+    budget,
+    experiment,
+    price,
+    role,
+    role_events,
+    run,
+    steps,
+    task,
+    task_rules,
+)
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event
 from hansard.domain.steps import Effects, Failure, Verdict
@@ -181,6 +194,74 @@ price_commands = st.builds(
 )
 
 
+_SEES = (
+    role_events.Rule("mine", roles=("ada*",)),
+    role_events.Rule("found", ("step.*",), keys=("findings/**",), fields=("result.title",)),
+)
+_MASKS = (role_events.Mask("price", ("step.completed",), ("result.price",), role_events.How.HASH),)
+_ROLE_COMMANDS: list[role_events.RoleEvent] = [
+    *(role_events.RoleDefined(sees=_SEES[:count]) for count in (0, 1, 2)),
+    role_events.RoleDefined(sees=_SEES[1:], masks=_MASKS, may=role_events.May(("search_*",))),
+    *(role_events.RoleWithdrawn(because=text) for text in ("", "enough")),
+]
+role_commands = st.sampled_from(_ROLE_COMMANDS)
+
+
+def _board_write(kind: Any, **fields: Any) -> st.SearchStrategy[Any]:
+    return st.builds(kind, role=st.just("writer"), **fields)
+
+
+_items = st.sampled_from([b"1", b'"a"', b"[2,null]"]).map(msgspec.Raw)
+_versions = st.none() | st.integers(0, 4)
+board_commands = st.one_of(
+    _board_write(board.ValuePut, value=_items, expected=_versions),
+    _board_write(board.KeyRemoved, expected=st.none()),
+    _board_write(board.KeyChecked, expected=st.integers(0, 4)),
+    _board_write(board.ItemAppended, item=_items),
+    _board_write(board.ItemIncluded, item=_items),
+    _board_write(board.ItemDiscarded, item=_items),
+    _board_write(board.AmountAdded, amount=st.integers(-9, 9)),
+    _board_write(
+        board.ValueMerged,
+        merge=st.sampled_from(["max", "min"]),
+        value=st.integers(-9, 9).map(lambda number: msgspec.Raw(b"%d" % number)),
+    ),
+)
+
+
+def board_decide(state: board.BoardState, wanted: board.BoardEvent) -> Sequence[Event]:
+    """What comes of a write to a key; nothing of one that goes by another version."""
+    try:
+        return board_rules.decide("k", state, wanted, 0)
+    except board.BoardConflict:
+        return ()
+
+
+_TASKS: list[task_rules.Wanted] = [
+    task.TaskAdded(task="a", title="t"),
+    task.TaskAdded(task="b", title="t", role="writer", waits_for=("a",)),
+    task.TaskAdded(task="", title="t", waits_for_roles=("writer",)),
+    *(task_rules.Claim(agent=name, role="writer", lease_ms=1_000) for name in ("ada", "bob")),
+    *(task.TaskExtended(task="a", number=number, lease_ms=1_000) for number in (1, 2)),
+    *(task.TaskReleased(task="a", number=number) for number in (1, 2)),
+    *(task.TaskCompleted(task=name, number=1) for name in ("a", "b")),
+    *(task.TaskFailed(task=name, number=1, error=Failure("E", "e")) for name in ("a", "b")),
+    *(task.TaskHandedOff(task=name, number=1, agent="bob") for name in ("a", "b")),
+]
+_claimed = st.just([_TASKS[0], _TASKS[3]])
+task_commands = st.tuples(_claimed, st.lists(st.sampled_from(_TASKS), max_size=10)).map(
+    lambda both: [*both[0], *both[1]]
+)
+
+
+def task_decide(state: task.TeamState, command: task_rules.Wanted) -> Sequence[Event]:
+    """What follows from a command at log time 0; what another has claimed since is refused."""
+    try:
+        return task_rules.decide(state, command, 0)
+    except task.ClaimLost as lost:
+        raise Refused(str(lost)) from lost
+
+
 def budget_decide(
     state: budget.BudgetState, command: tuple[str, str, float, float]
 ) -> Sequence[Event]:
@@ -218,8 +299,17 @@ run_histories = st.lists(run_commands, max_size=15).map(
 budget_histories = st.lists(budget_commands, max_size=12).map(
     lambda commands: happened(commands, budget.BudgetState(), budget.fold, budget_decide)
 )
+board_histories = st.lists(board_commands, max_size=12).map(
+    lambda commands: happened(commands, board.initial(), board.fold, board_decide)
+)
 experiment_histories = st.lists(experiment_commands, max_size=6).map(
     lambda commands: happened(commands, experiment.initial(), experiment.fold, experiment.decide)
+)
+role_histories = st.lists(role_commands, max_size=8).map(
+    lambda commands: happened(commands, role.initial(), role.fold, role.decide)
+)
+task_histories = task_commands.map(
+    lambda commands: happened(commands, task.initial(), task.fold, task_decide)
 )
 price_histories = st.lists(price_commands, max_size=10).map(
     lambda commands: happened(commands, price.initial(), price.fold, price.decide)

@@ -14,14 +14,41 @@ import pytest
 
 from hansard.bus import codec
 from hansard.bus.codec import record, revive
-from hansard.domain import agent, budget, conversation, experiment, price, run, steps
+from hansard.domain import (
+    agent,
+    board,
+    budget,
+    conversation,
+    experiment,
+    mail,
+    price,
+    role_events,
+    run,
+    steps,
+    task,
+    view,
+)
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import REGISTRY, TAG_PATTERN, Encryption, Event, Recorded, event
 
 FOLDER = Path(__file__).parent / "events"
 FILES = sorted(path.name for path in FOLDER.iterdir())
 MODULES = {
-    module.__name__ for module in (agent, budget, conversation, experiment, price, run, steps)
+    module.__name__
+    for module in (
+        agent,
+        board,
+        budget,
+        conversation,
+        experiment,
+        mail,
+        price,
+        role_events,
+        run,
+        steps,
+        task,
+        view,
+    )
 }
 
 OURS = {tag: cls for tag, cls in REGISTRY.items() if cls.__module__ in MODULES}

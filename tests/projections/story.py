@@ -32,6 +32,7 @@ def _tell(record: hansard.Record) -> list[str]:
     _used(record)
     record.settle(found.doubt, "sender#1", "did_not_happen", because="nothing was sent")
     _again(record, found.doubt)
+    _shares(record)
     made = [run for run, _ in record.runs()]
     assert {*known, forked, again, deep, *open_} <= set(made)
     return made
@@ -183,3 +184,18 @@ def _again(record: hansard.Record, run: str) -> None:
             return "now"
 
         send("x@example.org")
+
+
+def _shares(record: hansard.Record) -> None:
+    """State that two agents share, and a fork's."""
+    with record.run("board", agent="a", role="giver") as giver:
+        giver.board.put("k", {"x": 1}, labels={"topic": "t"}, ttl=60)
+        giver.board.append("l", "x" * 70_000)
+        with record.run(run=giver.run, agent="b", role="taker") as taker:
+            taker.board.add("n", 2)
+            with taker.board.transaction() as tx:
+                tx.put("sum", tx.get("n"))
+                tx.include("s", 1)
+                tx.merge("m", "max", tx.get("k")["x"])
+    with record.run(run=record.fork(giver.run), agent="a", role="giver") as child:
+        child.board.append("l", 2)

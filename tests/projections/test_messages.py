@@ -10,7 +10,20 @@ import pytest
 from hansard.bus import codec
 from hansard.bus.codec import record
 from hansard.bus.log import Origin
-from hansard.domain import agent, budget, conversation, experiment, price, run, steps
+from hansard.domain import (
+    agent,
+    board,
+    budget,
+    conversation,
+    experiment,
+    mail,
+    price,
+    role_events,
+    run,
+    steps,
+    task,
+    view,
+)
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import REGISTRY, Recorded, Tx
 from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
@@ -41,11 +54,16 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
     where: dict[str, StreamId] = {
         agent.__name__: ADA,
         steps.__name__: ADA,
+        task.__name__: Board("r", task.KEY),
         run.__name__: LIFE,
         budget.__name__: Board("r", "budget"),
+        board.__name__: Board("r", "key"),
         conversation.__name__: Lasting(conversation.KIND, "c"),
         experiment.__name__: Lasting(experiment.KIND, "e"),
+        mail.__name__: Board("r", mail.KEY),
         price.__name__: Lasting(price.KIND, "m"),
+        role_events.__name__: Lasting(role_events.KIND, "r"),
+        view.__name__: Board("r", view.key_of("writer")),
     }
     files = sorted(
         GOLDEN.iterdir(), key=lambda path: (path.name[:13] != "step.requeste", path.name)
@@ -98,6 +116,7 @@ TABLES = {
     "step.blocked.v1": "policies",
     "step.settled.v1": "settlements",
     "tool.declared.v1": "tools",
+    "view.served.v1": "views_served",
 }
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from hansard.agents import gate as gates
 from hansard.agents import payloads
+from hansard.agents.board_store import Boards
 from hansard.agents.doubts import Doubts
 from hansard.agents.effects import ToolSpec
 from hansard.agents.errors import (
@@ -29,7 +30,7 @@ from hansard.agents.errors import (
 from hansard.agents.failures import raised, recordable
 from hansard.agents.flow import Body, Flow, Io, Pause
 from hansard.agents.ledger import Ledger, Mode, is_final
-from hansard.agents.outcomes import INTERRUPTIONS, Call, Outcomes, Settings
+from hansard.agents.outcomes import INTERRUPTIONS, Call, Outcomes, Settings, passed
 from hansard.agents.scope import Scope, current
 from hansard.agents.secrets import reveal
 from hansard.bus.blobs import Blobs
@@ -37,25 +38,26 @@ from hansard.domain import values
 from hansard.domain.agent import Tell
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import call_base, canonical
-from hansard.domain.steps import (
-    Effects,
-    Status,
-    Step,
-    StepBlocked,
-)
+from hansard.domain.steps import Effects, Status, Step, StepBlocked
 
 
 class Core:
     """The steps of one session."""
 
     def __init__(
-        self, ledger: Ledger, settings: Settings, blobs: Blobs, budgets: gates.Budgets
+        self,
+        ledger: Ledger,
+        settings: Settings,
+        blobs: Blobs,
+        budgets: gates.Budgets,
+        boards: Boards,
     ) -> None:
         self.ledger = ledger
         self.settings = settings
         self.stream = ledger.stream
         self.outcomes = Outcomes(ledger, settings, blobs)
         self.doubts = Doubts(self.outcomes)
+        self.boards = boards
         self._budgets = budgets
         self._checked: set[str] = set()
         self.parent_calls: dict[str, Step] = {}
@@ -122,7 +124,7 @@ class Core:
         """
         step = call.step
         if step is None or step.status is not Status.COMPLETED:
-            if step is not None and self._raises_again(step):
+            if step is not None and self.raises_again(step):
                 self.ledger.advance(call.place.scope, step)
                 raise raised(step, call.spec)
             return False, None
@@ -135,7 +137,8 @@ class Core:
         self.ledger.advance(call.place.scope, step)
         return True, self._converted(call.spec, value)
 
-    def _raises_again(self, step: Step) -> bool:
+    def raises_again(self, step: Step) -> bool:
+        """Whether a recorded refusal or failure stands: it is raised, and nothing runs."""
         if step.status is Status.BLOCKED:
             return self.settings.mode.reads_only
         return step.status is Status.FAILED and (
@@ -148,15 +151,20 @@ class Core:
             return value
         return msgspec.convert(value, spec.returns)
 
-    def execute(self, call: Call) -> Flow[Any]:
-        """What `answer` could not answer: run, ask, or stop."""
+    def execute(
+        self,
+        call: Call,
+        plan: Callable[[Call], Flow[Step | None]] | None = None,
+        run: Callable[[Call], Flow[Any]] | None = None,
+    ) -> Flow[Any]:
+        """What `answer` could not answer: run, ask, or stop; as a tool's call, if not said."""
         self.ledger.enter_call(call.place.scope)
         try:
-            step = yield from self.plan(call)
+            step = yield from (plan or self.plan)(call)
             if step is not None:
-                result = yield from self._returned(call, step)
+                result = yield from self.returned(call, step)
             else:
-                result = yield from self._run(call)
+                result = yield from (run or self._run)(call)
             if call.number:
                 self.ledger.advance(call.place.scope, self.ledger.state.steps[call.number])
         except BaseException:
@@ -174,7 +182,7 @@ class Core:
         if step.status is not Status.COMPLETED:
             raise raised(step, call.spec)
 
-    def _returned(self, call: Call, step: Step) -> Flow[Any]:
+    def returned(self, call: Call, step: Step) -> Flow[Any]:
         """A recorded outcome, large values fetched."""
         self.ledger.advance(call.place.scope, step)
         self.reraise(call, step)
@@ -192,7 +200,7 @@ class Core:
             if step.version <= self.ledger.inherited:
                 yield from self._ask(call)
             return step
-        if self._raises_again(step):
+        if self.raises_again(step):
             return step
         if self.settings.mode.reads_only:
             if step.is_open:
@@ -218,9 +226,7 @@ class Core:
         return settled
 
     def _plan_new(self, call: Call) -> Flow[Step | None]:
-        if self.settings.mode.reads_only:
-            now = f"{call.spec.name} {call.canonical.decode()[:200]}"
-            raise Miss(self.settings.mode.value, now, self.ledger.expected(call.place.scope))
+        self.demand_writes(call)
         old = self.ledger.recorded_call(call.place.call)
         if not call.has_effects:
             return None
@@ -242,6 +248,12 @@ class Core:
             yield from self.doubts.adopt(call, settled)
             return self.ledger.state.steps[call.number]
         return (yield from self.doubts.diverged(call, old))
+
+    def demand_writes(self, call: Call) -> None:
+        """Raise Miss for a call that is not on record where the mode only reads."""
+        if self.settings.mode.reads_only:
+            now = f"{call.spec.name} {call.canonical.decode()[:200]}"
+            raise Miss(self.settings.mode.value, now, self.ledger.expected(call.place.scope))
 
     def _settle(self, _: Call, step: Step) -> Flow[Step | None]:
         return (yield from self.doubts.settle(step))
@@ -326,7 +338,7 @@ class Core:
             yield from self.outcomes.intend(call)
         if spec.key_argument:
             arguments = {**arguments, spec.key_argument: call.key}
-        args, kwargs = _passed(spec, arguments)
+        args, kwargs = passed(spec, arguments)
         while True:
             scope = self.body_scope(call)
             try:
@@ -381,10 +393,3 @@ class Core:
         scope = Scope(self.ledger, place.call, place.fingerprint, place.after, call.number)
         scope.nests = call.effects is Effects.COMPOSITE
         return scope
-
-
-def _passed(spec: ToolSpec, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by name as the function takes them."""
-    bound = spec.signature.bind_partial()
-    bound.arguments.update(arguments)
-    return bound.args, bound.kwargs

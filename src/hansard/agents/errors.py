@@ -11,6 +11,7 @@
     │   ├── Diverged        an earlier step changed before an effect that is on record
     │   └── ResultNotRecordable  the effect happened, its result could not be recorded
     ├── Miss                strict or offline replay met a call that is not on record
+    ├── ViewDiffers         a view that is on record is another one when it is derived again
     ├── ShadowedEffect      a fork met an effect that its parent never had
     └── RecordedFailure     a recorded error whose class is not at hand, raised again
 
@@ -152,6 +153,20 @@ class Miss(AgentError):
         )
         self.now = now
         self.expected = expected
+
+
+class ViewDiffers(AgentError):
+    """A view that is on record, derived again, is another one; nothing was written."""
+
+    def __init__(self, step: int, recorded: tuple[int, str], now: tuple[int, str]) -> None:
+        super().__init__(
+            f"the view of step {step} is not what was served: on record are {recorded[0]:,} events "
+            f"with digest {recorded[1]}, derived again {now[0]:,} with {now[1]}; give the key of "
+            "hashed values that it was made with, or see what changed with 'hansard check'"
+        )
+        self.step = step
+        self.recorded = recorded
+        self.now = now
 
 
 class ShadowedEffect(AgentError):

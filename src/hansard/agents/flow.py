@@ -1,7 +1,7 @@
 """A call from resolve to record, written once for the sync and the async client.
 
-A flow is a generator: it yields what must be done to the world (`Wait`, `Io`, `Body`, `Pause`)
-and is sent what came of it; the two drivers at the end differ only in how they wait.
+A flow is a generator: it yields what must be done to the world (`Wait`, `Io`, `Watch`, `Body`,
+`Pause`) and is sent what came of it; the two drivers at the end differ only in how they wait.
 """
 
 from __future__ import annotations
@@ -34,6 +34,14 @@ class Io(msgspec.Struct, frozen=True):
     work: Callable[[], Coroutine[Any, Any, Any]]
 
 
+class Watch(msgspec.Struct, frozen=True):
+    """Run a coroutine on the bus's loop that only looks; the answer is its result. A cancellation
+    or an interrupt cuts it short.
+    """
+
+    work: Callable[[], Coroutine[Any, Any, Any]]
+
+
 class Body(msgspec.Struct, frozen=True):
     """Run a tool's function in a scope; the answer is (result, milliseconds)."""
 
@@ -50,7 +58,7 @@ class Pause(msgspec.Struct, frozen=True):
     seconds: float
 
 
-Op = Wait | Io | Body | Pause
+Op = Wait | Io | Watch | Body | Pause
 Flow = Generator[Op, Any, T]
 
 
@@ -78,6 +86,8 @@ def _perform(op: Op, portal: Portal) -> Any:
             return op.future.result()
         case Io():
             return portal.run(op.work())
+        case Watch():
+            return portal.watch(op.work())
         case Pause():
             return time.sleep(op.seconds)
         case Body():
@@ -152,6 +162,8 @@ async def _perform_async(op: Op) -> Any:
             return await _shielded(op.future)
         case Io():
             return await _shielded(asyncio.ensure_future(op.work()))
+        case Watch():
+            return await op.work()
         case Pause():
             return await asyncio.sleep(op.seconds)
         case Body():

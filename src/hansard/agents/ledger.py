@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 
 from hansard.agents.scope import Scope
-from hansard.bus.writer import Pending, StreamWriter
-from hansard.domain import agent, fingerprint
+from hansard.bus.writer import Pending, Send, StreamWriter
+from hansard.domain import agent, fingerprint, steps
 from hansard.domain.agent import AgentEvent, AgentState, Command, MessageAdded
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event, Recorded
 from hansard.domain.ids import AgentStream
-from hansard.domain.steps import Status, Step, StepRequested
+from hansard.domain.steps import NULL, Status, Step, StepCompleted, StepFailed, StepRequested
 
 
 class Mode(StrEnum):
@@ -155,12 +155,7 @@ class Ledger:
         Refused, BadValue, TooLarge, and what the writer was lost to.
         """
         with self.lock:
-            if self._writer is None:
-                message = "this replay only reads: nothing can be recorded"
-                raise Refused(message)
-            if self._writer.lost is not None:
-                raise self._writer.lost
-            writer = self._writer
+            writer = self._open_writer()
             done: Pending | None = None
             events: list[Recorded] = []
             try:
@@ -172,6 +167,42 @@ class Ledger:
             finally:  # what is folded is written, whatever the next event's error
                 if events:
                     self._post(lambda: writer.put(events, done))
+            return done
+
+    def _open_writer(self) -> StreamWriter:
+        if self._writer is None:
+            message = "this replay only reads: nothing can be recorded"
+            raise Refused(message)
+        if self._writer.lost is not None:
+            raise self._writer.lost
+        return self._writer
+
+    def tell_jointly(
+        self, commands: Sequence[Command], step: int, work: Callable[[Joined, Send], Any]
+    ) -> Any:
+        """Like `tell`, but a step's outcome is found while it is written: by `work`, together with
+        what it writes to other streams.
+
+        The outcome's version is taken now, so that whatever is told meanwhile comes after it; the
+        step stays open until `work` has called `Joined.outcome`, which it must, once.
+        """
+        with self.lock:
+            writer = self._open_writer()
+            events: list[Recorded] = []
+            for command in commands:
+                for event in agent.decide(self.state, command):
+                    events.append(writer.recorded(event))
+                    self._evolve(event)
+            begun = self.state.steps[step]
+            agent.evolve(self.state, StepCompleted(step=step, result=NULL, digest=""))
+            self.state.steps[step] = begun
+            joined = Joined(self, writer, step, self.state.version, events)
+            done = self._pending()
+
+            async def joint(send: Send) -> Any:
+                return await work(joined, send)
+
+            self._post(lambda: writer.put_jointly(joint, done))
             return done
 
     def _evolve(self, event: AgentEvent) -> None:
@@ -187,6 +218,30 @@ class Ledger:
                 if step.scope == scope.path and step.after == scope.after:
                     return describe(step)
         return f"nothing more in scope {scope.path or 'run'!r}"
+
+
+class Joined:
+    """A step whose outcome is being found: the events to write before it, and what it came to."""
+
+    def __init__(
+        self, ledger: Ledger, writer: StreamWriter, step: int, version: int, events: list[Recorded]
+    ) -> None:
+        self.identity = writer.identity
+        self._ledger = ledger
+        self._writer = writer
+        self._step = step
+        self._version = version
+        self._events = events
+
+    def events(self, outcome: StepCompleted | StepFailed) -> list[Recorded]:
+        """What is to be sent to the agent's stream. Raises BadValue, TooLarge."""
+        return [*self._events, self._writer.recorded(outcome)]
+
+    def outcome(self, outcome: StepCompleted | StepFailed) -> None:
+        """Fold the outcome, now that it is stored."""
+        with self._ledger.lock:
+            found = self._ledger.state.steps
+            found[self._step] = steps.evolve(found[self._step], outcome, self._version)
 
 
 def describe(step: Step) -> str:

@@ -286,7 +286,7 @@ def _opened(
     )
     budgets = LogBudgets(workspace.log, workspace.states, run, stream.agent, workspace.clock)
     owner = next(iter(found.life.roster), stream.agent) == stream.agent
-    core = Core(ledger, settings, workspace.blobs, budgets)
+    core = Core(ledger, settings, workspace.blobs, budgets, workspace.boards)
     return Opened(run, core, writer, owner, found.arm)
 
 

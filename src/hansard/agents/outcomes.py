@@ -19,6 +19,7 @@ from hansard.agents.scope import Scope
 from hansard.agents.secrets import Provider
 from hansard.bus.blobs import Blobs
 from hansard.bus.errors import BusError
+from hansard.domain import values
 from hansard.domain.agent import AgentState, Declare, Tell
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.fingerprint import canonical, digest
@@ -85,6 +86,13 @@ class Call(msgspec.Struct):
         self.attempt = step.attempt + 1
 
 
+def passed(spec: ToolSpec, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by name as the function takes them."""
+    bound = spec.signature.bind_partial()
+    bound.arguments.update(arguments)
+    return bound.args, bound.kwargs
+
+
 class Outcomes:
     """Records what a session's calls asked for and came to."""
 
@@ -92,7 +100,7 @@ class Outcomes:
         self.ledger = ledger
         self.settings = settings
         self.stream = ledger.stream
-        self._blobs = blobs
+        self.blobs = blobs
         self._prompts = payloads.Prompts()
         self._known: dict[int, Any] = {}
 
@@ -102,7 +110,7 @@ class Outcomes:
             wanted = next(request)
             while True:
                 sha256, size = wanted
-                data = yield Io(functools.partial(self._blobs.get, sha256, size))
+                data = yield Io(functools.partial(self.blobs.get, sha256, size))
                 wanted = request.send(data)
         except StopIteration as stop:
             return stop.value
@@ -157,6 +165,11 @@ class Outcomes:
         yield from self.put(blobs)
         return event
 
+    def opening(self, call: Call) -> Flow[tuple[list[bytes], list[Any]]]:
+        """A call's intent as commands, and the blobs to store before them."""
+        blobs, request = yield from self._packed_request(call)
+        return blobs, [Declare(self._declaration(call.spec)), Tell(request)]
+
     def _packed_request(self, call: Call) -> Flow[tuple[list[bytes], StepRequested]]:
         name = call.spec.name
         if any(type(value) is list for value in call.plain.values()):
@@ -208,10 +221,22 @@ class Outcomes:
         except BadValue as error:
             yield from self.not_recordable(call, error, took)
             raise
-        blobs, told = packed.blobs, []
+        yield from self.completed_as(call, plain, packed, took, usage)
+
+    def completed_as(
+        self,
+        call: Call,
+        plain: values.Plain,
+        packed: payloads.Packed,
+        took: float,
+        usage: dict[str, float],
+    ) -> Flow[None]:
+        """Record an outcome that is packed already."""
+        blobs = packed.blobs
+        told: list[Any] = []
         if not call.told:
-            more, request = yield from self._packed_request(call)
-            blobs, told = blobs + more, [Declare(self._declaration(call.spec)), Tell(request)]
+            more, told = yield from self.opening(call)
+            blobs = blobs + more
         yield from self.put(blobs)
         done = StepCompleted(
             step=call.number,
@@ -222,7 +247,11 @@ class Outcomes:
         )
         yield from self.tell(*told, Tell(done))
         if told:
-            self._prompts.learn(call.spec.name, call.number, call.plain)
+            self.learn(call)
+
+    def learn(self, call: Call) -> None:
+        """Take note of what a call was given, once its intent is told."""
+        self._prompts.learn(call.spec.name, call.number, call.plain)
 
     def not_recordable(self, call: Call, error: BadValue, took: float) -> Flow[None]:
         """Put a call with effects in doubt whose result cannot be recorded, and raise that."""
@@ -275,7 +304,7 @@ class Outcomes:
     def put(self, blobs: list[bytes]) -> Flow[None]:
         """Store blobs, acknowledged before the event that names them."""
         for blob in blobs:
-            yield Io(functools.partial(self._blobs.put, blob))
+            yield Io(functools.partial(self.blobs.put, blob))
 
     def tell(self, *commands: Any) -> Flow[None]:
         """Record commands' events and wait until they are acknowledged."""

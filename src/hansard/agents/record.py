@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
-from hansard.agents import experiments, judges, opening, prices
+from hansard.agents import experiments, judges, opening, prices, roles
 from hansard.agents.conversations import Conversation, conversation
 from hansard.agents.errors import AgentError
 from hansard.agents.failures import recordable
@@ -28,6 +28,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.portal import Portal
 from hansard.bus.states import RunView
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
+from hansard.domain.role_events import RoleDefined
 from hansard.domain.run import ForkEffects, RunState
 
 
@@ -191,6 +192,11 @@ class Record:
         terms = prices.Terms(since=since, currency=currency, source=source)
         return self._portal.run(prices.state(self.workspace, model, amounts, terms, by=by))
 
+    def apply_role(self, name: str, rules: RoleDefined, *, by: str = "person") -> bool:
+        """Give a role its rules; False where it has just them. See `hansard.agents.roles`."""
+        scrub = scrubber(self._defaults.redact)
+        return self._portal.run(roles.apply(self.workspace, name, rules, by=by, scrub=scrub))
+
     def close(self) -> None:
         """Let go of the broker."""
         self._portal.run(self.workspace.close())
@@ -307,6 +313,11 @@ class AsyncRecord:
         """State what a model's use costs; see `Record.price`."""
         terms = prices.Terms(since=since, currency=currency, source=source)
         return await prices.state(self.workspace, model, amounts, terms, by=by)
+
+    async def apply_role(self, name: str, rules: RoleDefined, *, by: str = "person") -> bool:
+        """Give a role its rules; False where it has just them. See `hansard.agents.roles`."""
+        scrub = scrubber(self._defaults.redact)
+        return await roles.apply(self.workspace, name, rules, by=by, scrub=scrub)
 
     async def close(self) -> None:
         """Let go of the broker."""

@@ -20,6 +20,7 @@ from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
 from hansard.agents import facts
+from hansard.agents.board_twins import AsyncBoard, SyncBoard
 from hansard.agents.core import Core
 from hansard.agents.effects import Declare, ToolSpec
 from hansard.agents.errors import ToolError
@@ -28,6 +29,9 @@ from hansard.agents.flow import Flow, drive, drive_async
 from hansard.agents.ledger import Ledger, Mode
 from hansard.agents.scope import Scope, current, enter, leave
 from hansard.agents.streams import iterate, iterate_async
+from hansard.agents.team_twins import AsyncTeam, SyncTeam
+from hansard.agents.view_steps import ViewFlows
+from hansard.agents.views import View
 from hansard.bus.portal import Portal
 from hansard.domain import ids
 from hansard.domain.agent import AgentState
@@ -47,6 +51,7 @@ class _Session:
         self.arm = arm
         self.tool = Declare(self)
         self.facts = facts.Facts(core)
+        self._views = ViewFlows(core)
         core.ledger.client = self
 
     @property
@@ -104,6 +109,9 @@ class Session(_Session):
     def __init__(self, core: Core, run: str, arm: Arm | None, portal: Portal) -> None:
         super().__init__(core, run, arm)
         self._portal = portal
+        self.board = SyncBoard(core, self._drive)
+        self.team = SyncTeam(core, self._drive)
+        self.wait_for = self.team.wait_for
 
     def _drive(self, flow: Flow[T]) -> T:
         return drive(flow, self._portal)
@@ -122,6 +130,12 @@ class Session(_Session):
             return iterate(self.core, call, self._drive)
         answered, value = self.core.answer(call)
         return value if answered else self._drive(self.core.execute(call))
+
+    def view(self, at: object = None, *, key: bytes | None = None) -> View:
+        """What this agent's role may see of the run: now, or at a point; that it was served is put
+        on record. key: 32 secret bytes or more, where a mask hashes. See `hansard.agents.views`.
+        """
+        return self._drive(self._views.view(at, key))
 
     def checkpoint(self, name: str, /, **data: Any) -> None:
         """Put a named stage on record, with data that can be read back."""
@@ -238,6 +252,12 @@ class SessionThread(Generic[T]):
 class AsyncSession(_Session):
     """The async twin."""
 
+    def __init__(self, core: Core, run: str, arm: Arm | None) -> None:
+        super().__init__(core, run, arm)
+        self.board = AsyncBoard(core)
+        self.team = AsyncTeam(core)
+        self.wait_for = self.team.wait_for
+
     def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a declared tool: a coroutine, or an async iterator for a streaming tool."""
         if spec.is_stream:
@@ -256,6 +276,10 @@ class AsyncSession(_Session):
         async with contextlib.aclosing(iterate_async(self.core, call, drive_async)) as items:
             async for item in items:
                 yield item
+
+    async def view(self, at: object = None, *, key: bytes | None = None) -> View:
+        """What this agent's role may see of the run: now, or at a point; see `Session.view`."""
+        return await drive_async(self._views.view(at, key))
 
     async def checkpoint(self, name: str, /, **data: Any) -> None:
         """Put a named stage on record, with data that can be read back."""

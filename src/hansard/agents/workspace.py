@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from hansard.agents.board_store import Boards
 from hansard.bus.blobs import Blobs
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record
@@ -38,6 +39,7 @@ class Workspace:
         self.snapshots = snapshots
         self.states = States(log, snapshots)
         self.points = Points(self.states)
+        self.boards = Boards(self.states)
         self._close = close
 
     async def close(self) -> None:

@@ -65,6 +65,19 @@ class Portal:
             raise
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
+    def watch(self, work: Coroutine[Any, Any, T]) -> T:
+        """Like `run`, for what only looks: whatever ends the wait here, cancels it there, too."""
+        try:
+            self.refuse()
+        except BusError:
+            work.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
     def refuse(self) -> None:
         """Raise SyncInLoop or AfterFork where `run` would."""
         refuse_in_loop()

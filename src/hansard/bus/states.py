@@ -17,14 +17,18 @@ from hansard.bus._commits import until
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.histories import Histories
-from hansard.bus.log import EventLog, Stored, UpTo
+from hansard.bus.log import AtTime, EventLog, Stored, UpTo
 from hansard.bus.snapshots import Snapshots
+from hansard.bus.teams import fold_team
 from hansard.domain import agent as agents
+from hansard.domain import board
 from hansard.domain import run as runs
 from hansard.domain.agent import AgentState
+from hansard.domain.board import RESERVED, BoardState, By
 from hansard.domain.errors import Corrupt
-from hansard.domain.ids import AgentStream, Life, StreamId, in_run
+from hansard.domain.ids import AgentStream, Board, Life, StreamId, in_run
 from hansard.domain.run import RunForked, RunState
+from hansard.domain.task import TeamState
 
 FORK_DEPTH_MAX = 100
 """Longest line of forks of forks that is read through."""
@@ -39,7 +43,8 @@ BEGINS_MAX = 4_096
 class RunView(msgspec.Struct):
     """A run at a point: its life, its agents, and the version of each stream, by stream name.
 
-    `position` is where the read ended.
+    `position` is where the read ended; `boards` are the keys of its shared state that are there
+    then, by key; `team` its tasks.
     """
 
     run: str
@@ -48,6 +53,8 @@ class RunView(msgspec.Struct):
     streams: dict[str, StreamId]
     vector: dict[str, int]
     position: int
+    boards: dict[str, BoardState] = msgspec.field(default_factory=dict)
+    team: TeamState = msgspec.field(default_factory=TeamState)
 
     def agent(self, name: str) -> AgentState:
         """One agent's state. Raises NotFound."""
@@ -142,7 +149,8 @@ class States:
     async def run(self, run: str, up_to: UpTo = None) -> RunView:
         """A whole run at a point. Raises NotFound where it had not begun by then."""
         position = await self.log.end(up_to)
-        life, vector, streams = await self._skeleton_at(run, position, newest=up_to is None)
+        newest = up_to is None
+        life, vector, streams, boards = await self._skeleton_at(run, position, newest=newest)
         if life.status is runs.RunStatus.UNKNOWN:
             raise _no_run(run)
         members = [AgentStream(run, role, agent) for agent, role in life.roster.items()]
@@ -155,7 +163,25 @@ class States:
                 found[stream.agent] = state
                 vector[str(stream)] = state.version
                 streams[str(stream)] = stream
-        return RunView(run, life, found, streams, vector, position)
+        standing = await self._standing(boards, position, up_to)
+        team = fold_team(boards)
+        return RunView(run, life, found, streams, vector, position, standing, team)
+
+    async def boards(self, run: str, up_to: UpTo = None) -> dict[str, BoardState]:
+        """The keys of a run's shared state that are there at a point, by key."""
+        position = await self.log.end(up_to)
+        *_, boards = await self._skeleton_at(run, position, newest=up_to is None)
+        return await self._standing(boards, position, up_to)
+
+    async def _standing(
+        self, commits: list[Stored], position: int, up_to: UpTo
+    ) -> dict[str, BoardState]:
+        """What boards' commits up to a point come to, less what is removed or has expired."""
+        found = fold_boards(commits)
+        now = up_to.stamp if isinstance(up_to, AtTime) else 0
+        if not now and any(state.expires is not None for state in found.values()):
+            now = (await self.log.at(min(position, await self.log.head()))).stamp
+        return {key: state for key, state in found.items() if not state.absent(now)}
 
     async def vector(self, run: str, up_to: UpTo = None) -> tuple[RunState, dict[str, int]]:
         """A run's life and the version of each of its streams at a point, without their states.
@@ -163,7 +189,7 @@ class States:
         Raises NotFound where it had not begun by then.
         """
         position = await self.log.end(up_to)
-        life, vector, _ = await self._skeleton_at(run, position, newest=up_to is None)
+        life, vector, *_ = await self._skeleton_at(run, position, newest=up_to is None)
         if life.status is runs.RunStatus.UNKNOWN:
             raise _no_run(run)
         members = [AgentStream(run, role, agent) for agent, role in life.roster.items()]
@@ -185,8 +211,10 @@ class States:
 
     async def _skeleton_at(
         self, run: str, position: int, *, newest: bool
-    ) -> tuple[RunState, dict[str, int], dict[str, StreamId]]:
-        """A run's life, and the versions of it and its boards, at a position."""
+    ) -> tuple[RunState, dict[str, int], dict[str, StreamId], list[Stored]]:
+        """A run's life, the versions of it and its boards, and its boards' commits, at a position,
+        by position.
+        """
         skeleton = await self._skeleton(run, position, newest=newest)
         own = until(skeleton.commits, position)
         before: list[Stored] = []
@@ -199,7 +227,8 @@ class States:
             name = str(stored.stream)
             vector[name] = stored.commit.last_version
             streams[name] = in_run(stored.stream, run)
-        return fold_life(lives), vector, streams
+        boards = [stored for stored in (*before, *own) if isinstance(stored.stream, Board)]
+        return fold_life(lives), vector, streams, boards
 
     async def _skeleton(self, run: str, position: int, *, newest: bool) -> _Skeleton:
         """Life and boards up to a position; `newest` says that it was the log's end just now."""
@@ -282,6 +311,22 @@ def fold_agent(commits: Iterable[Stored], to: int | None = None) -> AgentState:
                 return state
             agents.evolve(state, revive(recorded))
     return state
+
+
+def fold_boards(commits: Iterable[Stored]) -> dict[str, BoardState]:
+    """The keys of a run's shared state from their commits, by key; budgets are none of them."""
+    found: dict[str, BoardState] = {}
+    for stored in commits:
+        if isinstance(stored.stream, Board) and not stored.stream.key.startswith(RESERVED):
+            evolve_board(found.setdefault(stored.stream.key, BoardState()), stored)
+    return found
+
+
+def evolve_board(state: BoardState, stored: Stored) -> None:
+    """Fold a commit into the state of a key, which the caller owns."""
+    for recorded in stored.commit.events:
+        by = By(stored.commit.actor.agent, stored.stamp, recorded.id)
+        board.evolve(state, revive(recorded), by)
 
 
 def fold_life(commits: Iterable[Stored]) -> RunState:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -42,11 +42,30 @@ class Pending(Protocol):
         ...
 
 
+class Send(Protocol):
+    """Appends events to the writer's stream, and commits to others with them: all or none."""
+
+    async def __call__(
+        self, events: Sequence[Recorded], others: Sequence[Append] = ()
+    ) -> list[Stored]:
+        """Returns the commits as stored, the writer's first. Raises Conflict where one of the
+        others lost a race: then nothing was written, and it may be called again.
+        """
+        ...
+
+
+Joint = Callable[[Send], Awaitable[Stored]]
+"""A decision over several streams: called when its turn has come, it reads, decides and sends until
+it is through. It must end with one `send` that succeeds, and gives what that stored.
+"""
+
+
 class _Entry(msgspec.Struct):
     events: tuple[Recorded, ...]
     size: int
     done: Pending | None
     causation: str | None
+    joint: Joint | None = None
 
 
 def _size(recorded: Recorded) -> int:
@@ -119,7 +138,17 @@ class StreamWriter:
                 self._queue.append(_Entry(tuple(held), _sum(held), None, causation))
                 held = []
             held.append(item)
-        self._queue.append(_Entry(tuple(held), _sum(held), done, causation))
+        self._enqueue(_Entry(tuple(held), _sum(held), done, causation))
+
+    def put_jointly(self, joint: Joint, done: Pending) -> None:
+        """Queue a decision over several streams; `done` gets the Stored commit or the error."""
+        if self.lost is None:
+            self._enqueue(_Entry((), 0, done, None, joint))
+        elif not done.cancelled():
+            done.set_exception(self.lost)
+
+    def _enqueue(self, entry: _Entry) -> None:
+        self._queue.append(entry)
         if self._pump is None:
             self._pump = asyncio.get_running_loop().create_task(self._drain())
             self._pump.add_done_callback(self._never_began)
@@ -159,8 +188,10 @@ class StreamWriter:
     def _take(self) -> list[_Entry]:
         batch = [self._queue.popleft()]
         size, count = batch[0].size, len(batch[0].events)
-        while self._queue:
+        while self._queue and batch[0].joint is None:
             entry = self._queue[0]
+            if entry.joint is not None:
+                break
             size += entry.size
             count += len(entry.events)
             if size > MERGE_BYTES_MAX or count > MERGE_EVENTS_MAX:
@@ -169,23 +200,38 @@ class StreamWriter:
         return batch
 
     async def _append(self, batch: list[_Entry]) -> Stored:
+        if batch[0].joint is not None:
+            return await batch[0].joint(self._send)
         events = tuple(recorded for entry in batch for recorded in entry.events)
+        [stored] = await self._send(events, causation=batch[0].causation)
+        return stored
+
+    async def _send(
+        self,
+        events: Sequence[Recorded],
+        others: Sequence[Append] = (),
+        causation: str | None = None,
+    ) -> list[Stored]:
         commit = Commit(
             id=self._clock.new_id(),
             version=self.version + 1,
             at=self._clock.now(),
             actor=self.identity.actor,
             epoch=self.identity.epoch,
-            causation=batch[0].causation,
+            causation=causation,
             correlation=self.identity.correlation,
             traceparent=self.identity.traceparent,
-            events=events,
+            events=tuple(events),
         )
         self._sending = commit.id
+        mine = Append(self.stream, commit)
         try:
-            stored = await self._log.append(Append(self.stream, commit))
+            if others:
+                stored = await self._log.append_all([mine, *others])
+            else:
+                stored = [await self._log.append(mine)]
         except Conflict as conflict:
-            winner = conflict.winner
+            winner = conflict.winner if conflict.stream == self.stream else None
             if winner is not None and winner.commit.epoch > self.identity.epoch:
                 raise Fenced(self.stream, self.identity.epoch, winner.commit.epoch) from conflict
             raise

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import typer
 
 from hansard._version import __version__
-from hansard.cli import ask, audit, compare, experiment, find, move
+from hansard.cli import ask, audit, board, compare, experiment, find, move, roles, team, views
 from hansard.cli._common import PIPE_CLOSED, Given, Json, do, options
 from hansard.cli.look import conversation_app
 from hansard.cli.run import run_app
@@ -153,9 +153,13 @@ def runs(
 move.register(app)
 ask.register(app)
 audit.register(app)
+board.register(app)
 compare.register(app)
 experiment.register(app)
 find.register(app)
+roles.register(app)
+team.register(app)
+views.register(app)
 app.add_typer(run_app)
 app.add_typer(conversation_app)
 

@@ -24,6 +24,7 @@ from hansard.domain.agent import (
     MessageAdded,
     ResourceAccessed,
 )
+from hansard.domain.board import BoardState
 
 DEPTH_MAX = 200
 """Deepest nesting that is compared part by part; what is deeper is compared as a whole."""
@@ -72,13 +73,31 @@ def data(view: RunView, only: str | None = None) -> Data:
 
 
 def life(view: RunView) -> dict[str, Any]:
-    """A run's life, with the versions of its streams. Judgements by their number, from 1."""
+    """A run's life, with the versions of its streams and its shared state. Judgements by their
+    number, from 1.
+    """
     told = _plain(msgspec.structs.replace(view.life, judged=[]))
     told["assigned"] = view.life.assigned and _plain(view.life.assigned)
     told["judged"] = {str(n): _plain(each) for n, each in enumerate(view.life.judged, 1)}
     told["scores"] = view.life.scores
     told["streams"] = view.vector
+    told["board"] = {name: key(state) for name, state in sorted(view.boards.items())}
     return told
+
+
+def key(state: BoardState) -> dict[str, Any]:
+    """A key of a run's shared state, its value as recorded. `expires` is a time of the log's."""
+    expires = state.expiry
+    return {
+        "kind": state.kind.value if state.kind is not None else None,
+        "version": state.changed,
+        "author": state.author,
+        "role": state.role,
+        "labels": state.labels,
+        "expires": expires.isoformat() if expires is not None else None,
+        "event": state.event,
+        "value": state.plain,
+    }
 
 
 def agent(state: AgentState) -> dict[str, Any]:

@@ -63,6 +63,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], str]] = {
     "resources": _parts("operation", "uri"),
     "hand_offs": _parts("to", "because", "payload"),
     "judged": _parts("by", "metrics", "because"),
+    "board": _parts("kind", "value", "author"),
 }
 """What a run's and its agents' things say in a line, by kind."""
 
@@ -73,8 +74,13 @@ def state(data: Data) -> Iterator[Text]:
     yield from _whole(data.life)
     for name, told in data.agents.items():
         yield Text()
-        yield _show.cell(f"agent {name}", "bold")
-        yield from _whole(told)
+        yield from agent(name, told)
+
+
+def agent(name: str, told: dict[str, Any]) -> Iterator[Text]:
+    """An agent's state."""
+    yield _show.cell(f"agent {name}", "bold")
+    yield from _whole(told)
 
 
 def _whole(told: dict[str, Any]) -> Iterator[Text]:

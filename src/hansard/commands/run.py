@@ -22,6 +22,9 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.run import RunState
 from hansard.domain.steps import Step
 
+KEYS_SHOWN_MAX = 200
+"""Characters of the names of shared keys; `hansard board` has all."""
+
 
 class What(msgspec.Struct, frozen=True, kw_only=True):
     """Which run, at which point, which of its agents, and in which shape."""
@@ -119,6 +122,7 @@ def lines(view: RunView, history: list[Stored]) -> Iterator[dict[str, Any]]:
         "forked": life.forked,
         "vector": view.vector,
         "agents": life.roster,
+        "keys": sorted(view.boards),
     }
     for name, state in view.agents.items():
         yield {"kind": "agent", "run": view.run, "agent": name, **_agent(state)}
@@ -186,6 +190,7 @@ def _print(view: RunView, history: list[Stored]) -> None:
                 ("judged by", ", ".join(dict.fromkeys(each.by for each in life.judged))),
                 ("labels", ", ".join(f"{key}={value}" for key, value in life.labels.items())),
                 ("fork of", forked and f"{forked.parent} (effects {forked.effects.value})"),
+                ("shared keys", _show.cut(", ".join(sorted(view.boards)), KEYS_SHOWN_MAX)),
                 *_times(view, history),
             ]
         )

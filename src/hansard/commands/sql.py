@@ -11,6 +11,7 @@ import msgspec
 from hansard.commands import _show
 from hansard.commands._answers import place_of, published
 from hansard.commands._open import Options
+from hansard.commands._role_answers import role_published
 from hansard.commands._whole_file import whole
 from hansard.domain.errors import CallerError
 from hansard.projections.door.answer import Answer, as_json, jsonable
@@ -71,22 +72,36 @@ def question(text: str | None, file: Path | None) -> str:
 
 
 async def sql(options: Options, asked: Asked) -> int:
-    """Answer a question. Raises NotAsked, DoorError, ProjectionError, BusError, Unwritable."""
-    if asked.role is not None:
-        raise NotAsked(
-            f"role {asked.role!r} has no tables of its own: they are to be made of the events that "
-            "it may see, which this version does not do; without --role you see everything"
-        )
+    """Answer a question. Raises NotAsked, DoorError, ProjectionError, BusError, Unwritable, and for
+    a role NotFound and NotGranted.
+    """
     if asked.chosen in {"parquet", "arrow"} and asked.out is None and sys.stdout.isatty():
         raise NotAsked(f"{asked.chosen} is not for a terminal: give -o FILE")
-    async with (
-        Door(place_of(options), Bounds(workers_max=1)) as door,  # its worker starts meanwhile
-        published(options, wait_for=asked.wait_for),
-    ):
-        answer = await door.ask(asked.sql, asked.limits)
+    if asked.role is not None:
+        answer = await _as_role(options, asked, asked.role)
+    else:
+        async with (
+            Door(place_of(options), Bounds(workers_max=1)) as door,  # its worker starts meanwhile
+            published(options, wait_for=asked.wait_for),
+        ):
+            answer = await door.ask(asked.sql, asked.limits)
     _give(answer, asked)
     _show.hint(_summary(answer, asked))
     return 0
+
+
+async def _as_role(options: Options, asked: Asked, role: str) -> Answer:
+    """Answer from the role's own tables: nothing else is within reach of the question."""
+    if asked.wait_for is not None:
+        raise NotAsked(
+            "--wait-for names a position of the workspace, and a role has its own: leave it out, "
+            "a role is always answered as of now"
+        )
+    async with (
+        role_published(options, role) as place,
+        Door(place, Bounds(workers_max=1)) as door,
+    ):
+        return await door.ask(asked.sql, asked.limits)
 
 
 def _give(answer: Answer, asked: Asked) -> None:

@@ -4,25 +4,52 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from hansard.domain import agent, budget, conversation, experiment, price, run
+from hansard.domain import (
+    agent,
+    board,
+    budget,
+    conversation,
+    experiment,
+    mail,
+    price,
+    role_events,
+    run,
+    task,
+    view,
+)
 from hansard.domain.events import Event
 from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
 
 _BELONGS: dict[type[StreamId], frozenset[Any]] = {
     Life: frozenset(get_args(run.RunEvent)),
     AgentStream: frozenset(get_args(agent.AgentEvent)),
-    Board: frozenset({budget.Reserved, budget.Spent}),
+    Board: frozenset(
+        {
+            budget.Reserved,
+            budget.Spent,
+            mail.MailSent,
+            view.ViewServed,
+            *get_args(board.BoardEvent),
+            *get_args(task.TaskEvent),
+        }
+    ),
 }
 
 _LASTING: dict[str, frozenset[Any]] = {
     conversation.KIND: frozenset({conversation.RunJoined}),
     experiment.KIND: frozenset(get_args(experiment.ExperimentEvent)),
     price.KIND: frozenset({price.PriceStated}),
+    role_events.KIND: frozenset(get_args(role_events.RoleEvent)),
 }
 
 
 def belongs(stream: StreamId, event: Event) -> bool:
     """Whether an event is of a type that the stream may hold."""
+    return may_hold(stream, type(event))
+
+
+def may_hold(stream: StreamId, kind: type[Event]) -> bool:
+    """Whether a stream may hold events of a type."""
     if isinstance(stream, Lasting):
-        return type(event) in _LASTING.get(stream.kind, ())
-    return type(event) in _BELONGS[type(stream)]
+        return kind in _LASTING.get(stream.kind, ())
+    return kind in _BELONGS[type(stream)]

@@ -15,6 +15,7 @@ import msgspec
 from hansard.bus._commits import TRANSACTION_COMMITS_MAX
 from hansard.bus.check import RawMessage
 from hansard.bus.codec import decode, record, revive
+from hansard.bus.log import Origin
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import AgentStream, Lasting, StreamId, run_of
@@ -192,7 +193,7 @@ class Rows:
         agent_, role = (stream.agent, stream.role) if type(stream) is AgentStream else (None, None)
         written_at = _micros(commit.at)
         copied_at = _time(origin.at) if origin is not None else None
-        from_log, from_position = (origin.log, origin.position) if origin else (None, None)
+        from_log, from_position = self._copied_from(origin)
         tx = commit.tx.id if commit.tx is not None else None
         for index, recorded in enumerate(commit.events):
             known_as, lifted = self._known_as(message, stream, index, recorded)
@@ -232,6 +233,10 @@ class Rows:
             )
         if len(self._rows) - self._chunked >= CHUNK_ROWS:
             self._chunk()
+
+    def _copied_from(self, origin: Origin | None) -> tuple[str | None, int | None]:
+        """The log that a commit was copied from, and its position there."""
+        return (origin.log, origin.position) if origin is not None else (None, None)
 
     def _known_as(
         self, message: RawMessage, stream: StreamId, index: int, recorded: Recorded

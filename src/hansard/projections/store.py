@@ -79,13 +79,18 @@ class Migration(msgspec.Struct, frozen=True):
 class Store:
     """One workspace's tables, open for writing or only for reading. Not for two threads at once."""
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        """Open the file; for writing it is made or migrated. Raises Unusable, Newer."""
+    def __init__(self, path: Path, *, read_only: bool = False, partial: bool = False) -> None:
+        """Open the file; for writing it is made or migrated. `partial` is one whose events are not
+        whole: its rows hold what is known. Raises Unusable, Newer.
+        """
         self.path = path
+        self._partial = partial
         self._threads = THREADS_MAX
         self._con = self._connect(read_only=read_only)
         try:
             self._migrate(read_only=read_only)
+            if partial and not read_only:
+                self._allow_unknown()
             self.progress = self._progress()
             self._forked = {run for (run,) in self.all("SELECT DISTINCT run FROM lineage")}
         except BaseException:
@@ -175,7 +180,7 @@ class Store:
                 self._forked |= {row[RUN] for row in rows if row[KNOWN_AS] == FORKED}
             forks = not self._forked.isdisjoint(row[RUN] for row in rows)
             for filler in _fillers():
-                if filler.concerns(types) and (forks or not filler.forks):
+                if filler.concerns(types) and filler.fits(forks=forks, partial=self._partial):
                     for statement in filler.statements:
                         self._con.execute(statement).fetchall()
 
@@ -234,6 +239,13 @@ class Store:
             ).fetchall()
             self._run("COMMIT")
 
+    def _allow_unknown(self) -> None:
+        """Let NULL stand in whatever column is filled from events' data."""
+        self._run("BEGIN")
+        for name, column in self.all(_DEMANDED):
+            self._run(f'ALTER TABLE "{name}" ALTER COLUMN "{column}" DROP NOT NULL')
+        self._run("COMMIT")
+
     def _empty(self) -> int:
         """Begin anew: the log has what the tables are to hold, and the rows that stand do not.
         Killed in between, there is no file, and that is a beginning, too.
@@ -249,6 +261,11 @@ class Store:
     def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Every row of an answer. For our own SQL only: nothing bounds what it costs."""
         return self._con.execute(sql, list(given)).fetchall()
+
+    def apart(self, sql: str) -> list[tuple[Any, ...]]:
+        """As `all`, of what is committed: another thread may write meanwhile."""
+        with self._con.cursor() as con:
+            return con.execute(sql).fetchall()
 
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
         """As `all`, each row by the names of its columns."""
@@ -307,6 +324,12 @@ class _End(msgspec.Struct, frozen=True):
     digest: str
 
 
+_DEMANDED = (
+    "SELECT c.table_name, c.column_name FROM duckdb_columns() AS c JOIN duckdb_tables() AS t "
+    "ON t.table_oid = c.table_oid AND t.database_oid = c.database_oid "
+    "WHERE NOT c.is_nullable AND NOT t.internal AND NOT t.temporary "
+    "AND t.table_name NOT IN ('migrations', 'progress', 'events', 'problems')"
+)
 _COLUMNS_OF = (
     "SELECT column_name FROM duckdb_columns() WHERE table_name = $1 AND NOT internal "
     "ORDER BY column_index"
@@ -327,13 +350,17 @@ def migrations() -> tuple[Migration, ...]:
 
 
 class _Filler(msgspec.Struct, frozen=True):
-    """A file of `tables/`: the types of events that it is about (its first line), whether only
-    where forks are met (its second), and what it does with them.
+    """A file of `tables/`: the types of events that it is about (its first line), where alone it
+    is done (its second: where forks are met, or where events are partial), and what it does.
     """
 
     patterns: tuple[str, ...]
-    forks: bool
+    where: str
     statements: tuple[Any, ...]
+
+    def fits(self, *, forks: bool, partial: bool) -> bool:
+        """Whether it is to be done where this is so."""
+        return {"forks": forks, "partial": partial}.get(self.where, True)
 
     def concerns(self, types: Iterable[str]) -> bool:
         """Whether there is anything to do: a statement costs 1 to 5 ms where there is not."""
@@ -349,7 +376,8 @@ def _fillers() -> tuple[_Filler, ...]:
         first, second, _ = text.split("\n", 2)
         patterns = first.removeprefix("-- On: ").split()
         statements = tuple(duckdb.extract_statements(text))
-        found.append(_Filler(tuple(patterns), second == "-- Where: forks", statements))
+        _, _, where = second.partition("-- Where: ")
+        found.append(_Filler(tuple(patterns), where, statements))
     return tuple(found)
 
 

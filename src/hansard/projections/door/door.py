@@ -1,4 +1,4 @@
-"""The SQL door: untrusted questions, answered from the published generations of one workspace."""
+"""The SQL door: untrusted questions, answered from published generations of one place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _NOTHING = "nothing is published of this workspace: run 'hansard up', or ask wit
 class Door:
     """Answers SQL of whoever asks. Use it in `async with`; several questions may be asked at once.
 
-    Everybody who may ask sees all of the workspace: what a role may not see is not kept from it.
+    Everybody who may ask sees all that is published there: of the workspace, or what one role sees
+    (`hansard.projections.roles`).
     """
 
     def __init__(self, place: Place, bounds: Bounds | None = None) -> None:

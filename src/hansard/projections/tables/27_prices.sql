@@ -2,7 +2,7 @@
 INSERT INTO prices BY NAME
 SELECT
     b.lasting AS model, told.usage, told.amount, coalesce(told.currency, 'USD') AS currency,
-    (told.since::TIMESTAMPTZ AT TIME ZONE 'UTC') AS since, told.source, i.actor AS stated_by,
+    (try_cast(told.since AS TIMESTAMPTZ) AT TIME ZONE 'UTC') AS since, told.source, i.actor AS stated_by,
     b.version, b.position
 FROM (
     SELECT *, from_json(data, '{"usage": "VARCHAR", "amount": "DOUBLE", "currency": "VARCHAR",

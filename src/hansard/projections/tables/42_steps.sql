@@ -22,7 +22,7 @@ WITH meant AS (
         t.ordinal = s.begins OR (t.ordinal > s.begins AND t.type <> 'step.requested.v1'))
 )
 SELECT
-    run, agent, step, any_value(fresh) AS fresh,
+    run, agent, step, any_value(fresh) AS fresh, any_value(role) AS role,
     any_value({'role': role, 'tool': tool, 'kind': coalesce(kind, 'tool'), 'effects': effects,
         'arguments': arguments, 'call_id': call_id, 'key': key, 'parent': parent,
         'scope': coalesce(scope, ''), 'after': coalesce(after, []), 'inherited': NOT own,
@@ -51,7 +51,7 @@ GROUP BY run, agent, step;
 
 INSERT INTO steps BY NAME
 SELECT
-    run, asked.role, agent, step, asked.tool, asked.kind, asked.effects, status,
+    run, coalesce(asked.role, role) AS role, agent, step, asked.tool, asked.kind, asked.effects, status,
     1 + attempted AS attempts, took.ms AS duration_ms,
     try_cast(used.usage->>'input_tokens' AS DOUBLE) AS input_tokens,
     try_cast(used.usage->>'output_tokens' AS DOUBLE) AS output_tokens,
@@ -63,7 +63,7 @@ SELECT
     asked.version AS requested_version, outcome.version AS outcome_version,
     asked.position AS requested_position, outcome.position AS outcome_position
 FROM changes
-WHERE fresh AND asked IS NOT NULL;
+WHERE fresh;
 
 UPDATE steps SET
     status = coalesce(c.status, steps.status),
@@ -94,7 +94,7 @@ SELECT
     run, agent, 'step' AS of, step, version, unnest(map_keys(amounts)) AS metric,
     unnest(map_values(amounts)) AS amount, position, happened_at
 FROM (
-    SELECT *, CAST(usage AS MAP(VARCHAR, DOUBLE)) AS amounts
+    SELECT *, try_cast(usage AS MAP(VARCHAR, DOUBLE)) AS amounts
     FROM told
     WHERE own AND usage IS NOT NULL AND type IN ('step.completed.v1', 'step.failed.v1')
 );

@@ -12,7 +12,8 @@ SELECT
     run, agent, agent_role AS role, version, position, happened_at, role AS message_role,
     if(textual, content->>'$', NULL) AS text, if(textual, NULL, content) AS content,
     fields->>'name' AS name, fields->>'tool_call_id' AS tool_call_id,
-    json_array_length(fields->'tool_calls') AS tool_calls, tokens, step, usage, fields,
+    if(json_type(fields->'tool_calls') = 'ARRAY', json_array_length(fields->'tool_calls'), NULL)
+        AS tool_calls, tokens, step, usage, fields,
     try_cast(usage->>'input_tokens' AS DOUBLE) AS input_tokens,
     try_cast(usage->>'output_tokens' AS DOUBLE) AS output_tokens,
     try_cast(usage->>'cost' AS DOUBLE) AS cost
@@ -23,7 +24,7 @@ SELECT
     run, agent, 'message' AS of, step, version, unnest(map_keys(amounts)) AS metric,
     unnest(map_values(amounts)) AS amount, position, happened_at
 FROM (
-    SELECT *, CAST(usage AS MAP(VARCHAR, DOUBLE)) AS amounts
+    SELECT *, try_cast(usage AS MAP(VARCHAR, DOUBLE)) AS amounts
     FROM said
     WHERE usage IS NOT NULL
 );

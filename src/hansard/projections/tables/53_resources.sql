@@ -2,6 +2,6 @@
 INSERT INTO resources BY NAME
 SELECT
     run, agent, data->>'uri' AS uri, data->>'operation' AS operation,
-    (data->>'step')::BIGINT AS step, version, position, happened_at
+    try_cast(data->>'step' AS BIGINT) AS step, version, position, happened_at
 FROM batch
 WHERE type = 'resource.accessed.v1';

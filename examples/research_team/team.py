@@ -1,0 +1,146 @@
+"""A researcher reads, an analyzer compares, a writer reports: three processes, one list of tasks.
+
+    python team.py WORD researcher [NAME]     reads papers, a task each
+    python team.py WORD analyzer [NAME]       waits for the researchers, sees what they found
+    python team.py WORD writer [NAME]         waits for the analyzer, sees both
+
+Start them in any order, several of a role if you like. Whoever comes first puts the tasks up; the
+same task again changes nothing. Kill one, and another of its role does its task when the lease is
+over. The papers are the chapters of the Python language reference, which every Python brings along.
+"""
+
+import re
+import sys
+from pathlib import Path
+from pydoc_data.topics import topics as chapters
+from typing import Any
+
+import hansard
+
+PAPERS_MAX = 5
+QUOTES_MAX = 3
+LEASE_S = 3.0
+
+
+@hansard.tool(effects="pure")
+def search(word: str) -> list[str]:
+    """The titles of the papers that say a word most often."""
+    # Replace this line by a request to your search engine.
+    return titles_by_count(word)
+
+
+@hansard.tool(effects="pure")
+def read(title: str) -> list[str]:
+    """The sentences of a paper."""
+    # Replace this line by a request to where the papers are.
+    return sentences_of(title)
+
+
+@hansard.tool(effects="pure", kind="model")
+def compare(findings: dict[str, list[str]], word: str) -> list[str]:
+    """The titles of papers, those first that have most to say of a word."""
+    # Replace this line by a call of your model.
+    return by_share(findings, word)
+
+
+@hansard.tool(effects="idempotent")
+def publish(word: str, text: str) -> str:
+    """Write a report to a file, and say where it stands; doing so again changes nothing."""
+    return write_report(word, text)
+
+
+def plan(session: hansard.Session, word: str) -> None:
+    """Put the tasks up, where they are not up yet."""
+    for title in search(word):
+        session.team.add(f"read {title}", what=title, role="researcher", task=f"read {title}")
+    session.team.add("compare", role="analyzer", waits_for_roles=["researcher"], task="compare")
+    session.team.add("report", role="writer", waits_for=["compare"], task="report")
+
+
+# What a task leaves behind stands under its own name: done again by another agent, it is the same.
+
+
+def research(session: hansard.Session, word: str, title: str) -> int:
+    """What a paper says of a word; how often."""
+    quotes = [sentence for sentence in read(title) if word.lower() in sentence.lower()]
+    session.board.put(f"findings/{title}", quotes, expected="any")
+    return len(quotes)
+
+
+def analyze(session: hansard.Session, word: str, _: Any) -> list[str]:
+    """The papers in order, from what the researchers found."""
+    order = compare(findings_of(session), word)
+    session.board.put("analysis", order, expected="any")
+    return order
+
+
+def write(session: hansard.Session, word: str, _: Any) -> str:
+    """A report: the quotes of the researchers in the order of the analyzer."""
+    findings = findings_of(session)
+    lines = [f"# What the papers say of {word}"]
+    for title in session.board.get("analysis"):
+        lines += ["", f"## {title}", *(f"- {quote}" for quote in findings[title][:QUOTES_MAX])]
+    return publish(word, "\n".join(lines) + "\n")
+
+
+def findings_of(session: hansard.Session) -> dict[str, list[str]]:
+    """What the researchers found, by paper."""
+    keys = session.board.keys()
+    found = [key for key in keys if key.startswith("findings/")]
+    return {key.removeprefix("findings/"): session.board.get(key) for key in found}
+
+
+WORK = {"researcher": research, "analyzer": analyze, "writer": write}
+
+
+def main(word: str, role: str, name: str) -> None:
+    """Do tasks of a role until none is left."""
+    with (
+        hansard.connect() as record,
+        record.run("research", run=f"team-{word}", agent=name, role=role) as session,
+    ):
+        plan(session, word)
+        while True:
+            with session.team.claimed(lease=LEASE_S, timeout=None) as task:
+                if task is None:
+                    break
+                task.result = WORK[role](session, word, task.what)
+                print(f"{name}: {task.title}")
+
+
+# What stands in for a search engine, a library and a model, so that this runs anywhere.
+
+
+def titles_by_count(word: str) -> list[str]:
+    """A rule: the more often a chapter has the word, the better."""
+    counts = {title: text.lower().count(word.lower()) for title, text in chapters.items()}
+    found = sorted((title for title in counts if counts[title]), key=lambda each: -counts[each])
+    return found[:PAPERS_MAX]
+
+
+def sentences_of(title: str) -> list[str]:
+    """A rule: a sentence begins with a capital letter and ends with a full stop."""
+    parts = re.split(r"(?<=\.)\s+(?=[A-Z])|\n\s*\n", chapters[title])
+    flat = [" ".join(part.split()) for part in parts]
+    return [part for part in flat if re.fullmatch(r"[A-Z].*\.", part)]
+
+
+def by_share(findings: dict[str, list[str]], word: str) -> list[str]:
+    """A rule: the more often a paper's quotes say the word, the earlier it comes."""
+
+    def weight(title: str) -> tuple[int, str]:
+        said = sum(quote.lower().count(word.lower()) for quote in findings[title])
+        return -said, title
+
+    return sorted(findings, key=weight)
+
+
+def write_report(word: str, text: str) -> str:
+    """Write a file in the folder that this was started in."""
+    path = Path(f"report-{word}.md")
+    path.write_text(text, "utf-8")
+    return str(path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else f"{sys.argv[2]}_1")

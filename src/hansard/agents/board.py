@@ -1,0 +1,338 @@
+"""`session.board`: state that all agents of a run share, by key.
+
+Each operation is a step of the agent, of kind `board`: what a read was told is on record, so that a
+resumed session is told the same; a write is made in one commit with the step's outcome, so that it
+is made once, whoever is killed. A read costs a commit in the agent's stream, a write a commit over
+several streams (some 4 ms on a local disk).
+
+Written once for both clients as flows (see `hansard.agents.flow`); `board_twins` drives them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from hansard.agents import payloads
+from hansard.agents.board_write import Ask, BoardWrite, Resolve, check_resolve, labels_given
+from hansard.agents.core import Core
+from hansard.agents.effects import ToolSpec
+from hansard.agents.flow import Flow, Io
+from hansard.agents.joint import JointSteps, io
+from hansard.agents.outcomes import Call
+from hansard.agents.scope import Scope
+from hansard.domain import values
+from hansard.domain.board import (
+    AmountAdded,
+    BoardEvent,
+    BoardState,
+    ItemAppended,
+    ItemDiscarded,
+    ItemIncluded,
+    KeyRemoved,
+    Kind,
+    ValueMerged,
+    ValuePut,
+    key_name,
+)
+from hansard.domain.errors import BadValue
+from hansard.domain.ids import Board
+from hansard.domain.steps import Effects
+
+ANY = "any"
+"""As `expected`: whatever stands."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A key as it was read. `version` is what a put expects; `author` changed it last, `role` is
+    its role. `expires` is a time of the log's, in UTC.
+    """
+
+    key: str
+    kind: Kind
+    value: Any
+    version: int
+    author: str
+    role: str
+    labels: dict[str, str] = {}
+    expires: datetime | None = None
+
+
+# What an operation is given, as it is recorded. Their bodies are the flows below.
+
+
+def _get(key: str) -> None: ...
+def _keys() -> None: ...
+def _put(
+    key: str, value: Any, expected: Any, labels: Any, ttl: Any, resolve: str | None
+) -> None: ...
+def _item(key: str, item: Any) -> None: ...
+def _add(key: str, amount: int) -> None: ...
+def _merge(key: str, merge: str, value: Any) -> None: ...
+def _remove(key: str, expected: Any) -> None: ...
+def _begin() -> None: ...
+def _commit(reads: Any, operations: Any) -> None: ...
+def _roll_back(operations: Any, because: str) -> None: ...
+
+
+def _spec(name: str, shape: Callable[..., None], *, writes: bool) -> ToolSpec:
+    # A write may be asked for again: one that is on record is not made again.
+    effects = Effects.IDEMPOTENT if writes else Effects.PURE
+    return ToolSpec(
+        function=shape,
+        name=f"board.{name}",
+        effects=effects,
+        kind="board",
+        signature=inspect.signature(shape),
+    )
+
+
+SPECS = {
+    "get": _spec("get", _get, writes=False),
+    "keys": _spec("keys", _keys, writes=False),
+    "put": _spec("put", _put, writes=True),
+    "append": _spec("append", _item, writes=True),
+    "add": _spec("add", _add, writes=True),
+    "include": _spec("include", _item, writes=True),
+    "discard": _spec("discard", _item, writes=True),
+    "merge": _spec("merge", _merge, writes=True),
+    "remove": _spec("remove", _remove, writes=True),
+    "begin": _spec("begin", _begin, writes=False),
+    "commit": _spec("commit", _commit, writes=True),
+    "roll_back": _spec("roll_back", _roll_back, writes=False),
+}
+
+
+class BoardFlows(JointSteps):
+    """A session's operations on its run's board."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self._seen: dict[str, int] = {}
+
+    def begin(self, name: str, *given: Any) -> Call:
+        """An operation with its place in the record. Raises BadValue, NoScope, ToolError."""
+        call = self.core.begin(SPECS[name], given, {})
+        if call.plain.get("key") != call.arguments.get("key"):
+            raise BadValue("key", "it holds a secret", "leave the secret out of it")
+        return call
+
+    # ------------------------------------------------------------ reads
+
+    def entry(self, key: str) -> Flow[Entry | None]:
+        """A key with all that is known of it; None where it is absent."""
+        call = self.begin("get", key_name(key))
+        answered, told = self.core.answer(call)
+        if not answered:
+            told = yield from self.core.execute(call, self.plan, self._read)
+        self._seen[key] = told["version"] if told else 0
+        if told is None:
+            return None
+        return Entry(
+            key=key,
+            kind=Kind(told["kind"]),
+            value=told["value"],
+            version=told["version"],
+            author=told["author"],
+            role=told["role"],
+            labels=told["labels"],
+            expires=datetime.fromisoformat(told["expires"]) if told["expires"] else None,
+        )
+
+    def keys(self) -> Flow[list[str]]:
+        """The keys that are there, sorted. Costs a read of all of the run's shared state."""
+        call = self.begin("keys")
+        answered, told = self.core.answer(call)
+        if not answered:
+            told = yield from self.core.execute(call, self.plan, self._list)
+        found: list[str] = told
+        return found
+
+    def _read(self, call: Call) -> Flow[Any]:
+        """Read a key and put what it said on record."""
+        stream = self._stream(call.arguments["key"])
+        return (yield from self._recorded(call, functools.partial(self._entry, call, stream)))
+
+    def _list(self, call: Call) -> Flow[Any]:
+        run = self.core.stream.run
+        return (yield from self._recorded(call, functools.partial(self._names, run)))
+
+    def _names(self, run: str) -> Flow[Any]:
+        return (yield Io(functools.partial(self.core.boards.keys, run)))
+
+    def nothing(self, call: Call) -> Flow[Any]:
+        """Put on record that something happened that has no outcome of its own."""
+        return (yield from self._recorded(call, _none))
+
+    def _entry(self, call: Call, stream: Board) -> Flow[Any]:
+        state = yield Io(functools.partial(self.core.boards.state, stream))
+        now = 0
+        if state.expires is not None:
+            now = yield from self._log_time(call)
+            state = yield Io(functools.partial(self.core.boards.state, stream))
+        return told_entry(state, now)
+
+    # ------------------------------------------------------------ writes
+
+    def put(
+        self,
+        key: str,
+        value: Any,
+        expected: int | str | None,
+        labels: Mapping[str, str],
+        ttl: float | None,
+        resolve: Resolve | None,
+    ) -> Flow[int]:
+        """Put a value; the key's new version."""
+        settled = check_resolve(resolve)
+        given = labels_given(key, labels)
+        call = self.begin("put", key_name(key), value, expected, given, ttl, settled)
+        blobs, wanted = self.put_event(call.plain, self.expected(key, expected))
+        told = yield from self.write(call, [Ask(key, wanted)], blobs, resolve)
+        version: int = told["version"]
+        return version
+
+    def put_event(
+        self, plain: Mapping[str, Any], expected: int | None
+    ) -> tuple[list[bytes], ValuePut]:
+        """A put as an event, and the blobs it names. Raises BadValue."""
+        blobs, raw = _packed(plain["value"], plain["key"])
+        labels, ttl = plain["labels"], plain["ttl"]
+        if any(type(text) is not str for text in labels.values()):
+            raise BadValue(f"labels of key {plain['key']!r}", f"{labels!r:.80}", "give texts")
+        if ttl is not None and (type(ttl) not in (int, float) or not math.isfinite(ttl)):
+            raise BadValue(f"ttl of key {plain['key']!r}", f"{ttl!r:.80}", "give seconds")
+        wanted = ValuePut(
+            value=raw,
+            role=self.core.stream.role,
+            expected=expected,
+            labels=labels,
+            ttl_ms=None if ttl is None else round(ttl * 1_000),
+        )
+        return blobs, wanted
+
+    def change(self, name: str, key: str, *given: Any) -> Flow[Any]:
+        """Append, add, include, discard or merge; what the key then holds, as far as it is short:
+        a counter's or merge's value, a list's length, a set's size.
+        """
+        call = self.begin(name, key_name(key), *given)
+        blobs, wanted = self.change_event(name, call.plain)
+        told = yield from self.write(call, [Ask(key, wanted)], blobs)
+        return told.get("value", told.get("count"))
+
+    def change_event(self, name: str, plain: Mapping[str, Any]) -> tuple[list[bytes], BoardEvent]:
+        """A write that goes by no version as an event, and the blobs it names. Raises BadValue."""
+        role, key = self.core.stream.role, plain["key"]
+        if name == "add":
+            if type(plain["amount"]) is not int:
+                fact = f"add({plain['amount']!r:.40})"
+                raise BadValue(f"key {key!r}", fact, "add whole numbers below 2**53")
+            return [], AmountAdded(amount=plain["amount"], role=role)
+        if name == "merge":
+            raw = values.dump(plain["value"])
+            if len(bytes(raw)) > payloads.INLINE_BYTES_MAX:
+                raise payloads.too_large(f"what is merged into key {key!r}", len(bytes(raw)))
+            return [], ValueMerged(merge=plain["merge"], value=raw, role=role)
+        blobs, item = _packed(plain["item"], key)
+        match name:
+            case "append":
+                return blobs, ItemAppended(item=item, role=role)
+            case "include":
+                return blobs, ItemIncluded(item=_hashable(item, key), role=role)
+            case _:
+                return blobs, ItemDiscarded(item=item, role=role)
+
+    def remove(self, key: str, expected: int | str | None) -> Flow[bool]:
+        """Remove a key; whether it was there."""
+        call = self.begin("remove", key_name(key), expected)
+        wanted = KeyRemoved(role=self.core.stream.role, expected=self.expected(key, expected))
+        told = yield from self.write(call, [Ask(key, wanted)], [])
+        return bool(told["changed"])
+
+    def expected(self, key: str, expected: int | str | None) -> int | None:
+        """What a write goes by: a version, or None for whatever stands. Raises BadValue."""
+        if expected is None:
+            return self._seen.get(key, 0)
+        if expected == ANY:
+            return None
+        if type(expected) is not int or expected < 0:
+            remedy = f"give a version, 0 for absent, or {ANY!r} for whatever stands"
+            raise BadValue(f"expected of key {key!r}", f"{expected!r:.80}", remedy)
+        return expected
+
+    def write(
+        self, call: Call, asks: Sequence[Ask], blobs: list[bytes], resolve: Resolve | None = None
+    ) -> Flow[dict[str, Any]]:
+        """Make a write, or give what is on record of it."""
+        answered, told = self.core.answer(call)
+        if not answered:
+            run = functools.partial(self._write, asks=asks, blobs=blobs, resolve=resolve)
+            told = yield from self.core.execute(call, self.plan, run)
+        for of_key in told.get("keys", [told]):
+            self._seen[of_key["key"]] = of_key["version"]
+        found: dict[str, Any] = told
+        return found
+
+    def _write(
+        self, call: Call, asks: Sequence[Ask], blobs: list[bytes], resolve: Resolve | None
+    ) -> Flow[Any]:
+        core = self.core
+        streams = [self._stream(ask.key) for ask in asks]
+
+        def make(scope: Scope) -> BoardWrite:
+            return BoardWrite(core, asks, call, scope, resolve)
+
+        return (
+            yield from self._jointly(
+                call, blobs, make, functools.partial(io, core.boards.expires, streams)
+            )
+        )
+
+    def _stream(self, key: str) -> Board:
+        return Board(self.core.stream.run, key)
+
+
+def _none() -> Flow[None]:
+    return None
+    yield  # a flow that does nothing
+
+
+def told_entry(state: BoardState, now: int) -> dict[str, Any] | None:
+    """A key as a read's outcome has it, its value as it is recorded; None where it is absent."""
+    if state.absent(now) or state.kind is None:
+        return None
+    expires = state.expiry
+    return {
+        "kind": state.kind.value,
+        "value": state.plain,
+        "version": state.changed,
+        "author": state.author,
+        "role": state.role,
+        "labels": state.labels,
+        "expires": expires.isoformat() if expires is not None else None,
+    }
+
+
+def _packed(plain: Any, key: str) -> tuple[list[bytes], msgspec.Raw]:
+    packed = payloads.pack(plain, f"key {key!r}")
+    return packed.blobs, packed.raw
+
+
+def _hashable(item: msgspec.Raw, key: str) -> msgspec.Raw:
+    """An item that a reader's set can hold."""
+    plain = msgspec.json.decode(item)
+    if type(plain) is dict and "$blob" in plain:
+        raise BadValue(f"set {key!r}", "an item over 64 KiB", "include a reference to it instead")
+    try:
+        hash(values.revive(plain))
+    except TypeError as error:
+        raise BadValue(
+            f"set {key!r}", f"{plain!r:.80} ({error})", "give what is hashable"
+        ) from error
+    return item

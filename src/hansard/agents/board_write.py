@@ -1,0 +1,240 @@
+"""A write to shared state: the keys' commits, made together with the step's outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from hansard.agents import payloads
+from hansard.agents.core import Core
+from hansard.agents.joint import Draft, JointWrite, Outcome
+from hansard.agents.outcomes import Call
+from hansard.agents.scope import Scope, enter
+from hansard.bus.codec import record
+from hansard.bus.writer import MERGE_BYTES_MAX
+from hansard.domain import merges, values
+from hansard.domain.board import BoardConflict, BoardEvent, BoardState, By, Kind, ValuePut, fold
+from hansard.domain.board_rules import decide
+from hansard.domain.errors import BadValue
+from hansard.domain.events import Recorded
+from hansard.domain.ids import Board
+from hansard.domain.steps import StepCompleted
+from hansard.domain.values import Plain
+
+RESOLVES_MAX = 1_000
+"""Most times one write is settled by its resolver; each time somebody else wrote meanwhile. With 50
+processes at one key a write loses 50 races of a thousand times one in five: 20 would not do.
+"""
+
+WRITE_BYTES_MAX = 6 * 1024 * 1024
+"""Most event data of one write over all of its keys, in bytes: the log takes 8 MiB at once."""
+
+Resolve = str | Callable[[Any, Any], Any]
+"""How a lost put is settled: `last writer` (what is put replaces what stands), `merge` (the union
+of two objects), or a function of what was to be put and what stands that gives the value to put.
+The function runs in a thread of its own and may call nothing of the session.
+"""
+
+
+class Ask(msgspec.Struct):
+    """One write to one key, as it is wanted."""
+
+    key: str
+    wanted: BoardEvent
+
+
+class _Draft(msgspec.Struct):
+    """What a key's asks come to: the events with their ids, and the state after them."""
+
+    state: BoardState
+    events: list[tuple[BoardEvent, Recorded]] = []
+
+
+class BoardWrite(JointWrite):
+    """Writes to keys, settled by a resolver where a put lost its race."""
+
+    def __init__(
+        self, core: Core, asks: Sequence[Ask], call: Call, scope: Scope, resolve: Resolve | None
+    ) -> None:
+        super().__init__(core, call)
+        self._asks = [msgspec.structs.replace(ask) for ask in asks]
+        self._scope = scope
+        self._resolve = resolve
+        self._resolved = 0
+        self._drafted: dict[str, _Draft] = {}
+
+    def _streams(self) -> list[Board]:
+        return [self._stream(ask.key) for ask in self._asks]
+
+    def _stream(self, key: str) -> Board:
+        return Board(self._agent.run, key)
+
+    async def _outcome(self, *, fresh: bool) -> tuple[Outcome, list[Draft]]:
+        """What the write comes to now, and what it writes. Never from stale knowledge alone: a
+        refusal, or that there is nothing to do, is told only of what was just read.
+        """
+        while True:
+            try:
+                drafts = await self._drafts(fresh=fresh)
+                if fresh or all(draft.events for draft in drafts.values()):
+                    outcome = await self._completed_by(drafts)
+                    self._drafted = drafts
+                    return outcome, [self._draft(key, each) for key, each in drafts.items()]
+            except Exception as error:  # noqa: BLE001 -- told as the step's outcome, and raised there
+                if fresh or self._settles(error):
+                    unsettled = await self._unsettled(error)
+                    if unsettled is None:
+                        fresh = False  # if that is known no more, the log says so
+                        continue
+                    if fresh:
+                        self._drafted = {}
+                        return self._failed(unsettled), []
+            fresh = True
+
+    def _draft(self, key: str, draft: _Draft) -> Draft:
+        recorded = [each for _, each in draft.events]
+        return Draft(self._stream(key), draft.state.version - len(recorded), recorded)
+
+    def _sent(self) -> None:
+        for key, draft in self._drafted.items():
+            if draft.state.expires is None:
+                self._boards.keep(self._stream(key), draft.state)
+            else:  # when it expires follows from the log's time of the commit
+                self._boards.outdate(self._stream(key))
+
+    async def _drafts(self, *, fresh: bool) -> dict[str, _Draft]:
+        drafts: dict[str, _Draft] = {}
+        for ask in self._asks:
+            draft = drafts.get(ask.key)
+            if draft is None:
+                state = await self._boards.state(self._stream(ask.key), fresh=fresh)
+                draft = drafts[ask.key] = _Draft(state, [])
+                if fresh and state.expires is not None:
+                    self.now = max(self.now, await self._boards.log_time())
+            for event in decide(ask.key, draft.state, ask.wanted, self.now):
+                recorded = record(event, self._clock.new_id())
+                draft.events.append((event, recorded))
+                by = By(self._agent.agent, self.now, recorded.id)
+                draft.state = fold(draft.state, [event], by)
+        _check_sizes(drafts)
+        return drafts
+
+    async def _completed_by(self, drafts: dict[str, _Draft]) -> StepCompleted:
+        told = [
+            {"key": key, "changed": len(draft.events), **told_state(draft.state)}
+            for key, draft in drafts.items()
+        ]
+        single = self._call.spec.name != "board.commit"
+        result: dict[str, Plain] = told[0] if single else {"keys": told}
+        if self._resolved:
+            result["resolved"] = self._resolved
+        return await self._completed(result)
+
+    # ------------------------------------------------------------ resolvers
+
+    def _settles(self, failed: Exception) -> bool:
+        """Whether a resolver is to be asked."""
+        conflict = isinstance(failed, BoardConflict)
+        return conflict and self._resolve is not None and self._resolved < RESOLVES_MAX
+
+    async def _unsettled(self, failed: Exception) -> Exception | None:
+        """None where the resolver has said what is to be put instead; else what the write fails
+        with, which may be the resolver's own error.
+        """
+        put = self._asks[0].wanted if self._asks else None
+        if not self._settles(failed) or not isinstance(put, ValuePut):
+            return failed
+        self._resolved += 1
+        try:
+            await self._settle(put)
+        except Exception as error:  # noqa: BLE001 -- whatever a resolver raises is the outcome
+            return error
+        return None
+
+    async def _settle(self, put: ValuePut) -> None:
+        key = self._asks[0].key
+        state = await self._boards.state(self._stream(key), fresh=False)
+        put = msgspec.structs.replace(put, expected=state.version_at(self.now))
+        if self._resolve != "last writer":
+            value = await self._chosen(put, state)
+            packed = payloads.pack(value, f"key {key!r}")
+            for blob in packed.blobs:
+                await self._blobs.put(blob)
+            put = msgspec.structs.replace(put, value=packed.raw)
+        self._asks[0].wanted = put
+
+    async def _chosen(self, put: ValuePut, state: BoardState) -> Plain:
+        mine = await self._fetched(msgspec.json.decode(put.value))
+        stands = None if state.absent(self.now) else state.plain
+        theirs = await self._fetched(stands)
+        if self._resolve == "merge":
+            if stands is None:
+                return mine
+            merges.check("union", theirs)
+            merges.check("union", mine)
+            return merges.join("union", theirs, mine)
+        return await asyncio.to_thread(self._asked, values.revive(mine), values.revive(theirs))
+
+    def _asked(self, mine: Any, theirs: Any) -> Plain:
+        enter(self._scope)  # a scope in which no call may stand
+        resolve: Any = self._resolve
+        return values.plain(resolve(mine, theirs), "resolved value", self._scrub)
+
+    async def _fetched(self, plain: Plain) -> Plain:
+        fetch = payloads.resolve(plain)
+        try:
+            wanted = next(fetch)
+            while True:
+                wanted = fetch.send(await self._blobs.get(*wanted))
+        except StopIteration as stop:
+            return stop.value
+
+
+def _check_sizes(drafts: Mapping[str, _Draft]) -> None:
+    """Raise BadValue where a commit or all of them are more than the log takes at once."""
+    total = 0
+    for key, draft in drafts.items():
+        size = sum(len(bytes(recorded.data)) + 120 for _, recorded in draft.events)
+        if size > MERGE_BYTES_MAX:
+            fact = f"{size:,} bytes in one commit, the limit is {MERGE_BYTES_MAX:,}"
+            raise BadValue(f"key {key!r}", fact, "write it in several")
+        total += size
+    if total > WRITE_BYTES_MAX:
+        fact = f"{total:,} bytes in one transaction, the limit is {WRITE_BYTES_MAX:,}"
+        raise BadValue("transaction", fact, "use several transactions")
+
+
+def told_state(state: BoardState) -> dict[str, Plain]:
+    """What a write's outcome says of its key: the version, and what is short of what it holds."""
+    told: dict[str, Plain] = {"version": state.changed if state.kind is not None else 0}
+    match state.kind:
+        case Kind.COUNTER | Kind.MAX | Kind.MIN:
+            told["value"] = state.plain
+        case Kind.LIST:
+            told["count"] = len(state.items)
+        case Kind.SET:
+            told["count"] = len(state.members)
+        case _:
+            pass
+    return told
+
+
+def labels_given(key: object, labels: object) -> dict[str, Any]:
+    """A put's labels as a dict; their texts are checked as they are recorded. Raises BadValue."""
+    if isinstance(labels, Mapping):
+        return dict(labels)
+    raise BadValue(f"labels of key {key!r:.80}", f"{labels!r:.80}", "give texts by name, as a dict")
+
+
+def check_resolve(resolve: object) -> str | None:
+    """A resolver's name as it is recorded. Raises BadValue."""
+    if resolve is None or resolve in ("last writer", "merge"):
+        return resolve
+    if callable(resolve) and not inspect.iscoroutinefunction(resolve):
+        return f"function {getattr(resolve, '__name__', type(resolve).__name__)}"
+    remedy = "give 'last writer', 'merge', or a plain function of (mine, theirs)"
+    raise BadValue("resolve", f"{resolve!r:.80}", remedy)

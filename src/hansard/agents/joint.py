@@ -1,0 +1,265 @@
+"""Steps that write what agents share: the step's outcome and what it writes, in one commit of all.
+
+So whoever is killed leaves both or none, and a session that was fenced can write nothing any more.
+What is shared is streams of the run's board; `board_write` and `team_write` say what is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from hansard.agents import payloads
+from hansard.agents.core import Core
+from hansard.agents.failures import failure, failure_digest
+from hansard.agents.flow import Flow, Io, Wait
+from hansard.agents.ledger import Joined
+from hansard.agents.outcomes import Call
+from hansard.agents.scope import Scope
+from hansard.bus.clock import Clock
+from hansard.bus.errors import Conflict
+from hansard.bus.log import Append, Stored
+from hansard.bus.writer import Send
+from hansard.domain import values
+from hansard.domain.events import Commit, Recorded
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.ids import Board
+from hansard.domain.steps import Status, Step, StepCompleted, StepFailed
+from hansard.domain.values import Plain
+
+RACES_MAX = 1_000
+"""Most lost races of one write before it fails; each means that another one got through."""
+
+BACKOFF_S_MAX = 0.5
+"""Longest wait after a lost race: a few dozen atomic batches of the others."""
+
+BACKOFF_DOUBLED_MAX = 4
+"""How often the wait is doubled. It begins at what a batch takes, since one that loses costs the
+broker as much as one that wins: contenders that wait too little keep each other from writing.
+"""
+
+Outcome = StepCompleted | StepFailed
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """What is to be appended to a shared stream after its version `after`."""
+
+    stream: Board
+    after: int
+    events: Sequence[Recorded]
+
+
+class JointWrite(ABC):
+    """Decides and sends until it is through. `error` is what the write failed with, if it did;
+    `result` what it came to; `now` the newest time of the log's that is known, in ns.
+    """
+
+    def __init__(self, core: Core, call: Call) -> None:
+        self.error: Exception | None = None
+        self.result: Plain = None
+        self.now = 0
+        self._boards = core.boards
+        self._blobs = core.outcomes.blobs
+        self._agent = core.stream
+        self._scrub = core.settings.scrub
+        self._call = call
+        self._clock = Clock()
+        self._began = time.perf_counter()
+
+    @abstractmethod
+    def _streams(self) -> list[Board]:
+        """The shared streams that are written."""
+
+    @abstractmethod
+    async def _outcome(self, *, fresh: bool) -> tuple[Outcome, list[Draft]]:
+        """What the write comes to now, and what it writes; `fresh`: read anew, a race was lost."""
+
+    def _sent(self) -> None:  # noqa: B027 -- most writes keep nothing of what they sent
+        """What was decided last is stored."""
+
+    async def __call__(self, joined: Joined, send: Send) -> Stored:
+        """The joint decision; see `Ledger.tell_jointly`."""
+        async with self._boards.turn(self._streams()):
+            lost: Exception = TimeoutError()
+            for race in range(RACES_MAX):
+                outcome, drafts = await self._outcome(fresh=race > 0)
+                others = [
+                    Append(draft.stream, self._commit(draft, joined))
+                    for draft in drafts
+                    if draft.events
+                ]
+                began = time.perf_counter()
+                try:
+                    stored = await send(joined.events(outcome), others)
+                except Conflict as conflict:
+                    if not isinstance(conflict.stream, Board):
+                        raise
+                    lost = conflict
+                else:
+                    self._sent()
+                    joined.outcome(outcome)
+                    return stored[0]
+                took_s = time.perf_counter() - began
+                wait_s = min(BACKOFF_S_MAX, took_s * 2 ** min(race, BACKOFF_DOUBLED_MAX))
+                await asyncio.sleep(random.uniform(0, wait_s))  # noqa: S311 -- not a secret
+            outcome = self._failed(lost)
+            [mine] = await send(joined.events(outcome))
+            joined.outcome(outcome)
+            return mine
+
+    async def _completed(self, result: Plain) -> StepCompleted:
+        """The step's outcome; what is large in it is stored as a blob first."""
+        self.result = result
+        packed = payloads.pack(result, "result")
+        for blob in packed.blobs:
+            await self._blobs.put(blob)
+        return StepCompleted(
+            step=self._call.number,
+            result=packed.raw,
+            digest=digest(canonical(result)),
+            duration_ms=round((time.perf_counter() - self._began) * 1_000, 3),
+        )
+
+    def _failed(self, error: Exception) -> StepFailed:
+        self.error = error
+        told = failure(error, self._scrub)
+        return StepFailed(
+            step=self._call.number, error=told, digest=failure_digest(told), safe=True
+        )
+
+    def _commit(self, draft: Draft, joined: Joined) -> Commit:
+        identity = joined.identity
+        return Commit(
+            id=self._clock.new_id(),
+            version=draft.after + 1,
+            at=self._clock.now(),
+            actor=identity.actor,
+            correlation=identity.correlation,
+            traceparent=identity.traceparent,
+            events=tuple(draft.events),
+        )
+
+
+class JointSteps:
+    """The steps of a session that read or write what agents share."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    def _recorded(self, call: Call, read: Callable[[], Flow[Any]]) -> Flow[Any]:
+        """Read something and put what it said on record."""
+        core = self.core
+        held = yield from core.gate(call)
+        scope = core.body_scope(call)
+        name = core.budget_call(call)
+        begin = time.perf_counter()
+        try:
+            if call.told:
+                yield from core.outcomes.again(call)
+            told = yield from read()
+            plain = told
+            scrub = core.settings.scrub
+            if scrub is not None:  # somebody else's value may hold a secret of this session
+                plain = yield from core.outcomes.fetch(payloads.resolve(told))
+                plain = values.plain(values.revive(plain), call.spec.name, scrub)
+            packed = payloads.pack(plain, call.spec.name)
+            took = (time.perf_counter() - begin) * 1_000
+            yield from core.outcomes.completed_as(call, plain, packed, took, scope.usage)
+        finally:
+            yield from core.spend(held, name, scope)
+        whole = yield from core.outcomes.fetch(payloads.resolve(told))
+        return values.revive(whole)
+
+    def _log_time(self, call: Call) -> Flow[int]:
+        """The log's time, now: no earlier than a commit of this session's own."""
+        if not call.told:
+            yield from self.core.outcomes.intend(call)
+        now: int = yield Io(self.core.boards.log_time)
+        return now
+
+    def _jointly(
+        self,
+        call: Call,
+        blobs: list[bytes],
+        make: Callable[[Scope], JointWrite],
+        timed: Callable[[], Flow[bool]],
+    ) -> Flow[Any]:
+        """Make a write together with the step's outcome. `timed` says whether it needs to know the
+        log's time, which costs a commit of the intent alone.
+        """
+        core = self.core
+        held = yield from core.gate(call)
+        scope = core.body_scope(call)
+        name = core.budget_call(call)
+        work = make(scope)
+        try:
+            yield from core.outcomes.put(blobs)
+            if call.told:
+                yield from core.outcomes.again(call)
+            if (yield from timed()):
+                work.now = yield from self._log_time(call)
+            commands: list[Any] = []
+            if not call.told:
+                more, commands = yield from core.outcomes.opening(call)
+                yield from core.outcomes.put(more)
+                call.told = True
+            done = core.ledger.tell_jointly(commands, call.number, work)
+            core.outcomes.learn(call)
+            yield Wait(done)
+        finally:
+            yield from core.spend(held, name, scope)
+        if work.error is not None:
+            raise work.error
+        whole = yield from core.outcomes.fetch(payloads.resolve(work.result))
+        return values.revive(whole)
+
+    def plan(self, call: Call) -> Flow[Step | None]:
+        """What is to be done about a call: the step that answers it, or None: run it.
+
+        An intent without an outcome wrote nothing, for the two are one commit: it simply runs. What
+        a fork's agents share is its own, so nothing of it is shadowed.
+        """
+        core, step = self.core, call.step
+        if step is None:
+            core.demand_writes(call)
+            old = core.ledger.recorded_call(call.place.call)
+            if call.has_effects and old is not None and old.status is Status.COMPLETED:
+                yield from core.doubts.adopt(call, old)
+                return core.ledger.state.steps[call.number]
+            return None
+        stands = step.status is Status.COMPLETED or core.raises_again(step)
+        if stands or core.settings.mode.reads_only:
+            return (yield from core.plan(call))
+        call.take_up(step)
+        return None
+
+    def ask(self, call: Call, run: Callable[[Call], Flow[Any]]) -> Flow[Any]:
+        """What the record answers, or else what running it gives."""
+        answered, told = self.core.answer(call)
+        if not answered:
+            told = yield from self.core.execute(call, self.plan, run)
+        return told
+
+
+def never() -> Flow[bool]:
+    """For a write that goes by no time."""
+    yield from ()
+    return False
+
+
+def always() -> Flow[bool]:
+    """For a write that goes by the log's time."""
+    yield from ()
+    return True
+
+
+def io(work: Callable[..., Any], *given: Any) -> Flow[Any]:
+    """A flow of one coroutine function on the bus's loop."""
+    return (yield Io(functools.partial(work, *given)))

@@ -1,0 +1,138 @@
+"""Roles on record: applied, withdrawn, read at any point; and what a role is shown of a run.
+
+Who sees what at a point is decided by the rules as they stood at that point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from hansard.agents.failures import recordable
+from hansard.agents.workspace import RACES_MAX, Workspace
+from hansard.bus.codec import revive, revive_all
+from hansard.bus.errors import Conflict
+from hansard.bus.log import Append, AtPosition, Stored, UpTo
+from hansard.domain import ids, role
+from hansard.domain import run as runs
+from hansard.domain.errors import Refused, UnknownEvent
+from hansard.domain.events import Recorded
+from hansard.domain.ids import Lasting, Life
+from hansard.domain.role import RoleState
+from hansard.domain.role_events import KIND, RoleDefined, RoleEvent, RoleWithdrawn
+from hansard.domain.role_judge import Facts, facts
+from hansard.domain.role_view import Happened, Shown, view
+from hansard.domain.run import RunState
+from hansard.domain.values import Scrub
+
+
+async def read(workspace: Workspace, name: str, up_to: UpTo = None) -> RoleState:
+    """A role at a point; one that is not defined by then has no rules.
+
+    Raises BadName, and UnknownEvent where a newer version wrote of it: nothing is then allowed.
+    """
+    stored = await workspace.log.read(Lasting(KIND, ids.name("role", name)), up_to=up_to)
+    return role.fold(role.initial(), revive_all(item.commit for item in stored))
+
+
+async def apply(
+    workspace: Workspace,
+    name: str,
+    rules: RoleDefined,
+    *,
+    by: str = "person",
+    scrub: Scrub | None = None,
+) -> bool:
+    """Give a role these rules; False where it has just them already.
+
+    Raises BadValue and BadName for broken rules, and Conflict after 50 lost races.
+    """
+    about = recordable(rules.about, scrub)
+    return await _tell(workspace, name, msgspec.structs.replace(rules, about=about), by)
+
+
+async def withdraw(
+    workspace: Workspace,
+    name: str,
+    *,
+    because: str = "",
+    by: str = "person",
+    scrub: Scrub | None = None,
+) -> bool:
+    """Take a role's rules away; False where it is withdrawn already. Raises Refused, BadName."""
+    return await _tell(workspace, name, RoleWithdrawn(because=recordable(because, scrub)), by)
+
+
+async def _tell(workspace: Workspace, name: str, event: RoleEvent, by: str) -> bool:
+    stream = Lasting(KIND, ids.name("role", name))
+    ids.name("by", by)
+    for race in range(RACES_MAX):
+        found = await read(workspace, name)
+        try:
+            news = role.decide(found, event)
+        except Refused as error:
+            message = f"role {name!r}: {error}"
+            raise Refused(message) from error
+        if not news:
+            return False
+        try:
+            await workspace.log.append(
+                Append(stream, workspace.commit(found.version + 1, by, news))
+            )
+        except Conflict:
+            if race == RACES_MAX - 1:
+                raise
+            continue
+        return True
+    return False
+
+
+async def seen(
+    workspace: Workspace, name: str, run: str, at: object = None, key: bytes | None = None
+) -> list[tuple[int, Shown]]:
+    """What a role is shown of a run at a point, by its rules at that point, with its own numbers.
+
+    key: of hashed values (`hansard.domain.role_view`). Reads the whole run; that it was served is
+    not recorded. Raises NotFound, BadName, UnknownEvent, and BadValue where a mask needs the key.
+    """
+    position = await workspace.log.end(await workspace.points.up_to(run, at))
+    found = await read(workspace, name, AtPosition(position))
+    history = await workspace.states.history(run, AtPosition(position))
+    return list(view(found.rules, happened(run, history), key))
+
+
+def happened(run: str, history: Iterable[Stored]) -> Iterator[Happened]:
+    """A run's events, from its first, and what each is judged by: roster and labels as of then."""
+    life = runs.initial()
+    for stored in history:
+        if isinstance(stored.stream, Life):
+            _live(life, stored.commit.events)
+        for recorded in stored.commit.events:
+            yield Happened(
+                facts=facts_of(stored, recorded, life),
+                id=recorded.id,
+                commit=stored.commit.id,
+                at=stored.commit.at,
+                data=recorded.data,
+                run=run,
+                occurred_at=recorded.occurred_at,
+                sealed=recorded.enc is not None,
+            )
+
+
+def _live(life: RunState, events: Iterable[Recorded]) -> None:
+    """Fold what is known of a run's life: what a newer version wrote names no author for us."""
+    for recorded in events:
+        try:
+            runs.evolve(life, revive(recorded))
+        except (UnknownEvent, Refused):
+            continue
+
+
+def facts_of(
+    stored: Stored, recorded: Recorded, life: RunState, fields: tuple[str, ...] = ()
+) -> Facts:
+    """What an event is judged by. `life` is that of the run it is in, as of its commit."""
+    actor = stored.commit.actor.agent
+    return facts(recorded.type, stored.stream, actor, life.roster, life.labels, fields)

@@ -1,0 +1,360 @@
+"""`session.team`: the tasks that a run's agents share, and the messages between them.
+
+Each operation is a step of the agent, of kind `team`: what it said of a task stands in one commit
+with the step's outcome, so that it is said once, whoever is killed, and a resumed session is told
+what it was told. A claim costs two commits (its own first one tells it the log's time), what is
+said of a task one, over two streams (some 4 ms on a local disk).
+
+Written once for both clients as flows (see `hansard.agents.flow`); `team_twins` drives them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from hansard.agents import payloads, team_wait
+from hansard.agents.core import Core
+from hansard.agents.effects import ToolSpec
+from hansard.agents.failures import failure, recordable
+from hansard.agents.flow import Flow, Io, Watch
+from hansard.agents.joint import JointSteps, always, never
+from hansard.agents.outcomes import Call
+from hansard.agents.scope import Scope
+from hansard.agents.team_store import TeamStore
+from hansard.agents.team_write import TeamWrite
+from hansard.domain import task_rules, values
+from hansard.domain.errors import BadValue
+from hansard.domain.steps import Effects, Failure
+from hansard.domain.task import (
+    TaskAdded,
+    TaskCompleted,
+    TaskExtended,
+    TaskFailed,
+    TaskHandedOff,
+    TaskReleased,
+    TeamState,
+)
+from hansard.domain.task_rules import Claim, Wanted
+
+NAMES = ("task", "role", "agent", "waits_for", "waits_for_roles")
+"""Arguments that others go by: a secret in one would be known by another name."""
+
+LEASE_S = 60.0
+"""A lease, if not said otherwise, in seconds: so long a task waits for an agent that was killed."""
+
+
+class Task(msgspec.Struct):
+    """A task that this agent has claimed. `number` is that of its claim. `what` is what was said of
+    it when it was added, `given` what whoever handed it off gave, `because` why it was last handed
+    off or released. `result` is what `claimed()` completes it with: set it.
+    """
+
+    id: str
+    title: str
+    number: int
+    what: Any = None
+    given: Any = None
+    because: str = ""
+    result: Any = None
+
+
+class TaskEntry(msgspec.Struct, frozen=True):
+    """A task as `tasks()` shows it. `status` is open, waiting, blocked, claimed, expired, done or
+    failed; `waits_for` names tasks, and roles as `role NAME`; `blocked_by` tasks that will never be
+    done. `lease_left_s` is by the log's time of its newest commit.
+    """
+
+    id: str
+    title: str
+    status: str
+    role: str
+    agent: str
+    holder: str
+    number: int
+    by: str
+    waits_for: list[str]
+    blocked_by: list[str]
+    lease_left_s: float | None
+    what: Any
+    given: Any
+    because: str
+    result: Any
+    error: str
+
+
+# What an operation is given, as it is recorded. Their bodies are the flows below.
+
+
+def _add(
+    title: str, what: Any, role: str, agent: str, waits_for: Any, waits_for_roles: Any, task: str
+) -> None: ...
+def _claim(role: str, lease: float) -> None: ...
+def _extend(task: str, number: int, lease: float) -> None: ...
+def _complete(task: str, number: int, result: Any) -> None: ...
+def _fail(task: str, number: int, error: Any) -> None: ...
+def _release(task: str, number: int, because: str) -> None: ...
+def _hand_off(task: str, number: int, role: str, agent: str, given: Any, because: str) -> None: ...
+def _tasks() -> None: ...
+def _wait(role: str, timeout: float | None) -> None: ...
+
+
+def spec(name: str, shape: Callable[..., None], *, writes: bool) -> ToolSpec:
+    """An operation of the team as a tool; one that writes may be asked for again, since what is on
+    record is not written again.
+    """
+    return ToolSpec(
+        function=shape,
+        name=f"team.{name}",
+        effects=Effects.IDEMPOTENT if writes else Effects.PURE,
+        kind="team",
+        signature=inspect.signature(shape),
+    )
+
+
+SPECS = {
+    "add": spec("add", _add, writes=True),
+    "claim": spec("claim", _claim, writes=True),
+    "extend": spec("extend", _extend, writes=True),
+    "complete": spec("complete", _complete, writes=True),
+    "fail": spec("fail", _fail, writes=True),
+    "release": spec("release", _release, writes=True),
+    "hand_off": spec("hand_off", _hand_off, writes=True),
+    "tasks": spec("tasks", _tasks, writes=False),
+    "wait": spec("wait", _wait, writes=False),
+}
+
+
+class TeamFlows(JointSteps):
+    """A session's operations on its run's tasks."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self.store = TeamStore(core.boards.states, core.stream.run)
+        self.ended: set[tuple[str, int]] = set()
+        """Claims of which this session has said how they ended."""
+
+    def _begin(self, name: str, *given: Any) -> Call:
+        """An operation with its place in the record. Raises BadValue, NoScope, ToolError."""
+        call = self.core.begin(SPECS[name], given, {})
+        for field in ("task", "role", "agent", "title", "because"):
+            if type(call.plain.get(field, "")) is not str:
+                raise BadValue(f"team.{name}({field})", "it is no text, or a secret", "give a text")
+        for field in NAMES:
+            if call.plain.get(field) != call.arguments.get(field):
+                remedy = "leave the secret out of it"
+                raise BadValue(f"team.{name}({field})", "it holds a secret", remedy)
+        return call
+
+    def _write(self, call: Call, wanted: Wanted, blobs: Sequence[bytes] = ()) -> Flow[Any]:
+        """Say something, or give what is on record of it."""
+        timed = always if isinstance(wanted, Claim) else never
+
+        def make(_: Scope) -> TeamWrite:
+            return TeamWrite(self.core, call, self.store, wanted)
+
+        def run(call: Call) -> Flow[Any]:
+            return (yield from self._jointly(call, list(blobs), make, timed))
+
+        return (yield from self.ask(call, run))
+
+    # ------------------------------------------------------------ operations
+
+    def add(
+        self,
+        title: str,
+        what: Any,
+        role: str | None,
+        agent: str | None,
+        waits_for: Iterable[str],
+        waits_for_roles: Iterable[str],
+        task: str | None,
+    ) -> Flow[str]:
+        """Add a task; its id."""
+        tasks, roles = names("waits_for", waits_for), names("waits_for_roles", waits_for_roles)
+        call = self._begin("add", title, what, role or "", agent or "", tasks, roles, task or "")
+        plain = call.plain
+        packed = payloads.pack(plain["what"], f"task {title!r:.80}")
+        wanted = TaskAdded(
+            task=plain["task"],
+            title=plain["title"],
+            what=packed.raw,
+            role=plain["role"],
+            agent=plain["agent"],
+            waits_for=tuple(tasks),
+            waits_for_roles=tuple(roles),
+        )
+        told = yield from self._write(call, wanted, packed.blobs)
+        made: str = told["task"]
+        return made
+
+    def claim(
+        self, role: str | None, lease: float | None, timeout: float | None
+    ) -> Flow[tuple[Task | None, bool]]:
+        """Claim a task, and whether that was on record already; None where there is none to claim
+        within the time, or none is left that could be this agent's.
+        """
+        lease_s = _lease(lease)
+        timeout_s = team_wait.seconds("timeout", timeout)
+        wanted = Claim(
+            agent=self.core.stream.agent,
+            role=role or self.core.stream.role,
+            lease_ms=round(lease_s * 1_000),
+        )
+        until = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            call = self._begin("claim", wanted.role, lease_s)
+            known = call.step is not None
+            told = yield from self._write(call, wanted)
+            if told is not None:
+                return Task(**told), known
+            if timeout_s == 0:
+                return None, known
+            said = yield from self._wait(wanted, timeout_s, until)
+            if said != team_wait.READY:
+                return None, known
+
+    def _wait(self, wanted: Claim, timeout_s: float | None, until: float) -> Flow[str]:
+        call = self._begin("wait", wanted.role, timeout_s)
+
+        def look() -> Flow[str]:
+            left = None if timeout_s is None else max(0.0, until - time.monotonic())
+            work = functools.partial(team_wait.for_claim, self.store, wanted, left)
+            found: str = yield Watch(work)
+            return found
+
+        def run(call: Call) -> Flow[Any]:
+            return (yield from self._recorded(call, look))
+
+        said: str = yield from self.ask(call, run)
+        return said
+
+    def extend(self, task: Task, lease: float | None) -> Flow[None]:
+        """Have a task's lease begin anew."""
+        lease_s = _lease(lease)
+        call = self._begin("extend", task.id, task.number, lease_s)
+        lease_ms = round(lease_s * 1_000)
+        yield from self._write(
+            call, TaskExtended(task=task.id, number=task.number, lease_ms=lease_ms)
+        )
+
+    def complete(self, task: Task, result: Any) -> Flow[None]:
+        """Say that a task is done."""
+        call = self._begin("complete", task.id, task.number, result)
+        packed = payloads.pack(call.plain["result"], f"result of task {task.id!r}")
+        wanted = TaskCompleted(task=task.id, number=task.number, result=packed.raw)
+        yield from self._write(call, wanted, packed.blobs)
+        self.ended.add((task.id, task.number))
+
+    def fail(self, task: Task, error: BaseException | str) -> Flow[None]:
+        """Say that a task cannot be done."""
+        told = self._failure(error)
+        given = {"type": told.type, "message": told.message}
+        call = self._begin("fail", task.id, task.number, given)
+        yield from self._write(call, TaskFailed(task=task.id, number=task.number, error=told))
+        self.ended.add((task.id, task.number))
+
+    def _failure(self, error: BaseException | str) -> Failure:
+        scrub = self.core.settings.scrub
+        if isinstance(error, BaseException):
+            return failure(error, scrub)
+        if type(error) is not str:
+            raise BadValue("team.fail(error)", f"{error!r:.80}", "give an exception or a text")
+        return Failure("TaskFailed", recordable(error, scrub), module="hansard")
+
+    def release(self, task: Task, because: str) -> Flow[None]:
+        """Give a task back."""
+        call = self._begin("release", task.id, task.number, because)
+        wanted = TaskReleased(task=task.id, number=task.number, because=call.plain["because"])
+        yield from self._write(call, wanted)
+        self.ended.add((task.id, task.number))
+
+    def hand_off(
+        self, task: Task, role: str | None, agent: str | None, given: Any, because: str
+    ) -> Flow[None]:
+        """Hand a task on to another role or agent."""
+        call = self._begin(
+            "hand_off", task.id, task.number, role or "", agent or "", given, because
+        )
+        plain = call.plain
+        packed = payloads.pack(plain["given"], f"what task {task.id!r} is handed off with")
+        wanted = TaskHandedOff(
+            task=task.id,
+            number=task.number,
+            role=plain["role"],
+            agent=plain["agent"],
+            given=packed.raw,
+            because=plain["because"],
+        )
+        yield from self._write(call, wanted, packed.blobs)
+        self.ended.add((task.id, task.number))
+
+    def tasks(self) -> Flow[list[TaskEntry]]:
+        """All tasks of the run, in the order they were added."""
+        call = self._begin("tasks")
+
+        def run(call: Call) -> Flow[Any]:
+            return (yield from self._recorded(call, self._list))
+
+        told = yield from self.ask(call, run)
+        return [TaskEntry(**each) for each in told]
+
+    def _list(self) -> Flow[Any]:
+        now: int = yield Io(self.store.log_time)
+        state: TeamState = yield Io(self.store.team)
+        return told_tasks(state, now)
+
+
+def told_tasks(state: TeamState, now: int) -> list[dict[str, Any]]:
+    """The tasks at a log time, as plain values; what is large in them is a reference."""
+    unmet = task_rules.waits(state)
+    found: list[dict[str, Any]] = []
+    for task in state.tasks.values():
+        waits = unmet.get(task.id, task_rules.Waits())
+        held = task.held(now)
+        found.append(
+            {
+                "id": task.id,
+                "title": task.added.title,
+                "status": task_rules.shown_status(task, unmet.get(task.id), now),
+                "role": task.role,
+                "agent": task.agent,
+                "holder": task.holder,
+                "number": task.number,
+                "by": task.by,
+                "waits_for": list(waits.open),
+                "blocked_by": list(waits.failed),
+                "lease_left_s": round((task.expires - now) / 1e9, 3) if held else None,
+                "what": msgspec.json.decode(task.added.what),
+                "given": msgspec.json.decode(task.given),
+                "because": task.because,
+                "result": msgspec.json.decode(task.result),
+                "error": f"{task.error.type}: {task.error.message}" if task.error else "",
+            }
+        )
+    return found
+
+
+def _lease(lease: float | None) -> float:
+    """A lease in seconds. Its bounds are the domain's. Raises BadValue."""
+    if lease is None:
+        return LEASE_S
+    if type(lease) not in (int, float) or not math.isfinite(lease):
+        raise BadValue("lease", f"{lease!r:.40}", "give seconds")
+    return float(lease)
+
+
+def names(what: str, given: Iterable[str]) -> list[str]:
+    """A list of names. Raises BadValue for a text, which would be taken by letters."""
+    found = [] if isinstance(given, str) else list(given)
+    if isinstance(given, str) or any(type(each) is not str for each in found):
+        raise BadValue(what, f"{given!r:.80}", "give a list of names")
+    if values.plain(found, what) != found:
+        raise BadValue(what, f"{given!r:.80}", "give a list of names")
+    return found

@@ -1,0 +1,141 @@
+"""`session.team.send` and `inbox`: messages between the agents of a run.
+
+An inbox read is a step that says up to which message it read: each message is given once to each
+agent, whatever became of the session that was given it, for a resumed one is given what is on
+record. A message to a role is given to every agent of it, also to one that joins later.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import msgspec
+
+from hansard.agents import payloads
+from hansard.agents.core import Core
+from hansard.agents.effects import ToolSpec
+from hansard.agents.flow import Flow, Io
+from hansard.agents.joint import JointSteps, never
+from hansard.agents.outcomes import Call
+from hansard.agents.scope import Scope
+from hansard.agents.team_store import TeamStore
+from hansard.agents.team_write import MailWrite
+from hansard.domain import ids
+from hansard.domain.errors import BadValue
+from hansard.domain.mail import MailSent, is_for
+from hansard.domain.steps import Effects, Status
+
+
+class Mail(msgspec.Struct, frozen=True):
+    """A message. `number` counts the run's messages from 1; `sender` is an agent, `role` its role;
+    `to_role` is empty where it was sent to this agent alone.
+    """
+
+    number: int
+    sender: str
+    role: str
+    to_role: str
+    content: Any
+
+
+def _send(content: Any, role: str, agent: str) -> None: ...
+def _inbox() -> None: ...
+
+
+# An inbox that was read before an earlier step was edited is not read again, but given as it was:
+# else its messages would be lost to the agent.
+SEND = ToolSpec(
+    function=_send,
+    name="team.send",
+    effects=Effects.IDEMPOTENT,
+    kind="team",
+    signature=inspect.signature(_send),
+)
+INBOX = ToolSpec(
+    function=_inbox,
+    name="team.inbox",
+    effects=Effects.IDEMPOTENT,
+    kind="team",
+    signature=inspect.signature(_inbox),
+)
+
+
+class MailFlows(JointSteps):
+    """A session's messages."""
+
+    def __init__(self, core: Core, store: TeamStore) -> None:
+        super().__init__(core)
+        self._store = store
+        self._read = 0
+        """Up to which message this session has taken some."""
+        self._known: dict[int, int] = {}
+        """The same of steps on record, by their numbers."""
+
+    def send(self, content: Any, role: str | None, agent: str | None) -> Flow[int]:
+        """Send a message; its number."""
+        if bool(role) == bool(agent):
+            fact = f"to role {role!r} and agent {agent!r}"
+            raise BadValue("message", fact, "give role= or agent=, one of them")
+        ids.name("role or agent", role or agent)
+        call = self.core.begin(SEND, (content, role or "", agent or ""), {})
+        if any(call.plain[name] != call.arguments[name] for name in ("role", "agent")):
+            raise BadValue("message", "its role or agent holds a secret", "leave the secret out")
+        packed = payloads.pack(call.plain["content"], "message")
+        sent = MailSent(
+            content=packed.raw,
+            sender_role=self.core.stream.role,
+            role=role or "",
+            agent=agent or "",
+        )
+
+        def make(_: Scope) -> MailWrite:
+            return MailWrite(self.core, call, self._store, sent)
+
+        def run(call: Call) -> Flow[Any]:
+            return (yield from self._jointly(call, packed.blobs, make, never))
+
+        told = yield from self.ask(call, run)
+        number: int = told["number"]
+        return number
+
+    def inbox(self) -> Flow[list[Mail]]:
+        """The messages for this agent that it was not given yet."""
+        call = self.core.begin(INBOX, (), {})
+
+        def run(call: Call) -> Flow[Any]:
+            return (yield from self._recorded(call, self._new))
+
+        told = yield from self.ask(call, run)
+        return [Mail(**each) for each in told["messages"]]
+
+    def _new(self) -> Flow[Any]:
+        mails = yield Io(self._store.mails)
+        stream = self.core.stream
+        recorded = yield from self._on_record()
+        with self.core.ledger.lock:  # two inboxes side by side share no message
+            after = max(self._read, recorded)
+            self._read = max(after, mails[-1].version if mails else 0)
+        return {
+            "up_to": self._read,
+            "messages": [
+                {
+                    "number": mail.version,
+                    "sender": mail.sender,
+                    "role": mail.sent.sender_role,
+                    "to_role": mail.sent.role,
+                    "content": msgspec.json.decode(mail.sent.content),
+                }
+                for mail in mails
+                if mail.version > after and is_for(mail.sent, stream.agent, stream.role)
+            ],
+        }
+
+    def _on_record(self) -> Flow[int]:
+        """Up to which message inboxes of this agent that are on record have read."""
+        for step in list(self.core.ledger.state.steps.values()):
+            done = step.tool == INBOX.name and step.status is Status.COMPLETED
+            if done and step.number not in self._known:
+                told = yield from self.core.outcomes.fetch(payloads.unpack(step.result))
+                self._known[step.number] = told["up_to"]
+        return max(self._known.values(), default=0)

@@ -1,0 +1,230 @@
+"""`session.team` of the two clients: the same operations, called or awaited."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Generator, Iterable
+from typing import Any
+
+from hansard.agents.board_twins import Drive
+from hansard.agents.core import Core
+from hansard.agents.flow import drive_async
+from hansard.agents.team import Task, TaskEntry
+from hansard.agents.team_claimed import Claimed
+from hansard.agents.team_mail import Mail, MailFlows
+from hansard.agents.team_waits import WaitFlows
+
+
+class SyncTeam:
+    """What the run's agents are to do, for the sync client."""
+
+    def __init__(self, core: Core, drive: Drive) -> None:
+        self._flows = WaitFlows(core)
+        self._mail = MailFlows(core, self._flows.store)
+        self._drive = drive
+
+    def add(
+        self,
+        title: str,
+        *,
+        what: Any = None,
+        role: str | None = None,
+        agent: str | None = None,
+        waits_for: Iterable[str] = (),
+        waits_for_roles: Iterable[str] = (),
+        task: str | None = None,
+    ) -> str:
+        """Add a task; its id.
+
+        role, agent: who is to do it; by default anybody. waits_for: ids of tasks that must be done
+        before. waits_for_roles: roles that must have a task, and all of whose tasks must be done.
+        task: its id, by default the next of t1, t2 ...; the same task again changes nothing.
+        Raises Refused (it would wait for itself: the circle is named), BadValue, BadName.
+        """
+        return self._drive(
+            self._flows.add(title, what, role, agent, waits_for, waits_for_roles, task)
+        )
+
+    def claim(
+        self, role: str | None = None, *, lease: float | None = None, timeout: float | None = 0
+    ) -> Task | None:
+        """Claim the first task that is this agent's, its role's, or anybody's; None for none.
+
+        role: another role to work for. lease: seconds of the log's time (60 by default) after which
+        another agent may claim it. timeout: seconds to wait for one, also for one that is yet to be
+        added; None waits as long as one that is there could still be this agent's.
+        """
+        task, _ = self._drive(self._flows.claim(role, lease, timeout))
+        return task
+
+    def extend(self, task: Task, *, lease: float | None = None) -> None:
+        """Have a task's lease begin anew. Raises ClaimLost: another has claimed it since."""
+        self._drive(self._flows.extend(task, lease))
+
+    def complete(self, task: Task, result: Any = None) -> None:
+        """Say that a task is done. Raises ClaimLost, and nothing is written."""
+        self._drive(self._flows.complete(task, result))
+
+    def fail(self, task: Task, error: BaseException | str) -> None:
+        """Say that a task cannot be done: what waits for it is blocked. Raises ClaimLost."""
+        self._drive(self._flows.fail(task, error))
+
+    def release(self, task: Task, because: str = "") -> None:
+        """Give a task back for another to claim. Raises ClaimLost."""
+        self._drive(self._flows.release(task, because))
+
+    def hand_off(
+        self,
+        task: Task,
+        *,
+        role: str | None = None,
+        agent: str | None = None,
+        with_: Any = None,
+        because: str = "",
+    ) -> None:
+        """Hand a task on to a role or an agent, `with_` what the receiver needs: whoever claims it
+        has that as `task.given`. Raises ClaimLost, Refused (it would wait for itself), BadValue.
+        """
+        self._drive(self._flows.hand_off(task, role, agent, with_, because))
+
+    def tasks(self) -> list[TaskEntry]:
+        """All tasks of the run, in the order they were added."""
+        return self._drive(self._flows.tasks())
+
+    @contextlib.contextmanager
+    def claimed(
+        self, role: str | None = None, *, lease: float | None = None, timeout: float | None = 0
+    ) -> Generator[Task | None, None, None]:
+        """Claim a task for a block of code, as `claim`; the claim is kept alive while it runs.
+
+        At its end the task is completed with `task.result`, failed with the error that the block
+        raised, or, where it was interrupted, released. What the block said itself stands. An error
+        that says that the run stops here, not the task, leaves the claim to the resumed session.
+        """
+        claimed = Claimed(self._flows)
+        task = self._drive(claimed.begin(role, lease, timeout))
+        try:
+            yield task
+        except BaseException as error:
+            self._drive(claimed.end(error))
+            raise
+        else:
+            self._drive(claimed.end(None))
+
+    def wait_for(
+        self,
+        *,
+        key: str | None = None,
+        task: str | None = None,
+        position: int | None = None,
+        timeout: float | None = None,
+    ) -> bool:
+        """Wait until a key of the board is there, a task is over (done or failed), or the log has
+        come to a position; False where the time (in seconds) is up, or the task is blocked.
+        """
+        return self._drive(self._flows.wait_for(key, task, position, timeout))
+
+    def send(self, content: Any, *, role: str | None = None, agent: str | None = None) -> int:
+        """Send a message to an agent, or to all agents of a role; its number in the run."""
+        return self._drive(self._mail.send(content, role, agent))
+
+    def inbox(self) -> list[Mail]:
+        """The messages for this agent that it was not given yet, the oldest first."""
+        return self._drive(self._mail.inbox())
+
+
+class AsyncTeam:
+    """What the run's agents are to do, for the async client. See `SyncTeam` for each operation."""
+
+    def __init__(self, core: Core) -> None:
+        self._flows = WaitFlows(core)
+        self._mail = MailFlows(core, self._flows.store)
+
+    async def add(
+        self,
+        title: str,
+        *,
+        what: Any = None,
+        role: str | None = None,
+        agent: str | None = None,
+        waits_for: Iterable[str] = (),
+        waits_for_roles: Iterable[str] = (),
+        task: str | None = None,
+    ) -> str:
+        """Add a task; its id."""
+        return await drive_async(
+            self._flows.add(title, what, role, agent, waits_for, waits_for_roles, task)
+        )
+
+    async def claim(
+        self, role: str | None = None, *, lease: float | None = None, timeout: float | None = 0
+    ) -> Task | None:
+        """Claim the first task that is this agent's, its role's, or anybody's; None for none."""
+        task, _ = await drive_async(self._flows.claim(role, lease, timeout))
+        return task
+
+    async def extend(self, task: Task, *, lease: float | None = None) -> None:
+        """Have a task's lease begin anew."""
+        await drive_async(self._flows.extend(task, lease))
+
+    async def complete(self, task: Task, result: Any = None) -> None:
+        """Say that a task is done."""
+        await drive_async(self._flows.complete(task, result))
+
+    async def fail(self, task: Task, error: BaseException | str) -> None:
+        """Say that a task cannot be done."""
+        await drive_async(self._flows.fail(task, error))
+
+    async def release(self, task: Task, because: str = "") -> None:
+        """Give a task back for another to claim."""
+        await drive_async(self._flows.release(task, because))
+
+    async def hand_off(
+        self,
+        task: Task,
+        *,
+        role: str | None = None,
+        agent: str | None = None,
+        with_: Any = None,
+        because: str = "",
+    ) -> None:
+        """Hand a task on to a role or an agent, with what the receiver needs."""
+        await drive_async(self._flows.hand_off(task, role, agent, with_, because))
+
+    async def tasks(self) -> list[TaskEntry]:
+        """All tasks of the run, in the order they were added."""
+        return await drive_async(self._flows.tasks())
+
+    @contextlib.asynccontextmanager
+    async def claimed(
+        self, role: str | None = None, *, lease: float | None = None, timeout: float | None = 0
+    ) -> AsyncGenerator[Task | None, None]:
+        """Claim a task for a block of code; see `SyncTeam.claimed`."""
+        claimed = Claimed(self._flows)
+        task = await drive_async(claimed.begin(role, lease, timeout))
+        try:
+            yield task
+        except BaseException as error:
+            await drive_async(claimed.end(error))
+            raise
+        else:
+            await drive_async(claimed.end(None))
+
+    async def wait_for(
+        self,
+        *,
+        key: str | None = None,
+        task: str | None = None,
+        position: int | None = None,
+        timeout: float | None = None,
+    ) -> bool:
+        """Wait for something to be on record; see `SyncTeam.wait_for`."""
+        return await drive_async(self._flows.wait_for(key, task, position, timeout))
+
+    async def send(self, content: Any, *, role: str | None = None, agent: str | None = None) -> int:
+        """Send a message to an agent, or to all agents of a role; its number in the run."""
+        return await drive_async(self._mail.send(content, role, agent))
+
+    async def inbox(self) -> list[Mail]:
+        """The messages for this agent that it was not given yet, the oldest first."""
+        return await drive_async(self._mail.inbox())

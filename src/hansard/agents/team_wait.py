@@ -1,0 +1,97 @@
+"""Waiting for what the log will say: it is followed, never asked again and again.
+
+Everything here runs on the bus's loop, and may be cancelled at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+
+from hansard.agents.team_store import TeamStore
+from hansard.bus.log import EventLog, Stored
+from hansard.domain.errors import BadValue
+from hansard.domain.task_rules import Claim, claimable, meant_for, still_to_come
+
+LOOK_S_MIN = 0.25
+"""Shortest wait for a lease to run out, in seconds: this process's clock, by which that moment is
+guessed, may be ahead of the log's, by which it is decided.
+"""
+
+WAIT_S_MAX = 365 * 24 * 3_600.0
+
+READY, OVER, TIMEOUT = "ready", "over", "timeout"
+"""What a wait may come to: it is so; it can never be so any more; the time is up."""
+
+
+async def until(
+    log: EventLog,
+    look: Callable[[], Awaitable[str | None]],
+    concerns: Callable[[Stored], bool],
+    timeout_s: float | None,
+) -> str:
+    """Follow the log until `look` says something; it is asked now, and after what concerns it."""
+    after = await log.head()  # before the first look: what comes between the two is followed
+    said = await look()
+    if said is not None:
+        return said
+    try:
+        async with asyncio.timeout(timeout_s):
+            async with contextlib.aclosing(log.follow(after)) as commits:  # type: ignore[type-var]  # the port says AsyncIterator, its adapters give generators
+                async for stored in commits:
+                    if concerns(stored):
+                        said = await look()
+                        if said is not None:
+                            return said
+    except TimeoutError:
+        pass
+    return TIMEOUT
+
+
+async def for_claim(store: TeamStore, wanted: Claim, timeout_s: float | None) -> str:
+    """Wait until an agent may have something to claim; without an end to the wait, OVER says that
+    nothing is left that could be its.
+    """
+    log = store.states.log
+
+    async def look() -> str | None:
+        state = await store.team()
+        if claimable(state, wanted, await store.log_time()) is not None:
+            return READY
+        over = timeout_s is None and not still_to_come(state, wanted)
+        return OVER if over else None
+
+    lease_s = await _next_lease(store, wanted)
+    bounds = [each for each in (lease_s, timeout_s) if each is not None]
+    said = await until(
+        log, look, lambda stored: stored.stream == store.tasks, min(bounds) if bounds else None
+    )
+    looked_at_lease = lease_s is not None and (timeout_s is None or lease_s < timeout_s)
+    return READY if said == TIMEOUT and looked_at_lease else said
+
+
+async def _next_lease(store: TeamStore, wanted: Claim) -> float | None:
+    """Seconds until the first lease of a task for an agent seems to run out; None: there is none.
+
+    The log's time goes on only with its commits: at that moment the claim's own commit tells.
+    """
+    state = await store.team()
+    ends = [
+        task.expires
+        for task in state.tasks.values()
+        if task.holder and not task.is_over and meant_for(task, wanted)
+    ]
+    if not ends:
+        return None
+    return max(LOOK_S_MIN, (min(ends) - time.time_ns()) / 1e9)
+
+
+def seconds(what: str, given: float | None) -> float | None:
+    """A number of seconds, checked; None is for ever. Raises BadValue."""
+    if given is None:
+        return None
+    if type(given) not in (int, float) or not 0 <= given <= WAIT_S_MAX:
+        raise BadValue(what, f"{given!r:.40}", "give seconds, 0 or more, or None for no end")
+    return float(given)

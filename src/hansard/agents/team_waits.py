@@ -1,0 +1,124 @@
+"""`session.wait_for`: until a key is there, a task is over, or the log has come to a position.
+
+The log is followed while this waits; it is put on record when it is over, so that a resumed session
+does not wait again for what has happened.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+
+from hansard.agents import team_wait
+from hansard.agents.board_store import Boards
+from hansard.agents.flow import Flow, Watch
+from hansard.agents.outcomes import Call
+from hansard.agents.team import TeamFlows, spec
+from hansard.agents.team_store import TeamStore
+from hansard.bus.log import Stored
+from hansard.domain import task_rules
+from hansard.domain.board import key_name
+from hansard.domain.errors import BadValue
+from hansard.domain.ids import Board
+
+
+def _wait_for(
+    key: str | None, task: str | None, position: int | None, timeout: float | None
+) -> None: ...
+
+
+SPEC = spec("wait_for", _wait_for, writes=False)
+
+
+class WaitFlows(TeamFlows):
+    """A session's tasks, and what it waits for."""
+
+    def wait_for(
+        self, key: str | None, task: str | None, position: int | None, timeout: float | None
+    ) -> Flow[bool]:
+        """Wait; whether it came."""
+        _check(key, task, position)
+        timeout_s = team_wait.seconds("timeout", timeout)
+        call = self.core.begin(SPEC, (key, task, position, timeout_s), {})
+        for name in ("key", "task"):
+            if call.plain[name] != call.arguments[name]:
+                raise BadValue(name, "it holds a secret", "leave the secret out of it")
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+
+        def wait() -> Flow[str]:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            watch = Watched(self.core.boards, self.store, key, task, position)
+            found: str = yield Watch(functools.partial(watch.until, left))
+            return found
+
+        def run(call: Call) -> Flow[Any]:
+            return (yield from self._recorded(call, wait))
+
+        said = yield from self.ask(call, run)
+        return bool(said == team_wait.READY)
+
+
+def _check(key: object, task: object, position: object) -> None:
+    given = [each for each in (key, task, position) if each is not None]
+    if len(given) != 1:
+        fact = f"{len(given)} of key, task and position are given"
+        raise BadValue("wait_for", fact, "give one of them")
+    if key is not None:
+        key_name(key)
+    if task is not None and type(task) is not str:
+        raise BadValue("wait_for(task)", f"{task!r:.80}", "give a task's id")
+    if position is not None and (type(position) is not int or position < 0):
+        raise BadValue("wait_for(position)", f"{position!r:.80}", "give a position of the log")
+
+
+class Watched:
+    """One thing that is waited for. On the bus's loop."""
+
+    def __init__(
+        self,
+        boards: Boards,
+        store: TeamStore,
+        key: str | None,
+        task: str | None,
+        position: int | None,
+    ) -> None:
+        self._boards = boards
+        self._store = store
+        self._key = key
+        self._task = task
+        self._position = position
+
+    async def until(self, timeout_s: float | None) -> str:
+        """Follow the log until it is so, or can never be so."""
+        log = self._store.states.log
+        return await team_wait.until(log, self._look, self._concerns, timeout_s)
+
+    def _concerns(self, stored: Stored) -> bool:
+        if self._position is not None:
+            return stored.position >= self._position
+        if self._key is not None:
+            return stored.stream == self._stream(self._key)
+        return stored.stream == self._store.tasks
+
+    def _stream(self, key: str) -> Board:
+        return Board(self._store.tasks.run, key)
+
+    async def _look(self) -> str | None:
+        if self._position is not None:
+            head = await self._store.states.log.head()
+            return team_wait.READY if head >= self._position else None
+        if self._key is not None:
+            state = await self._boards.state(self._stream(self._key))
+            now = await self._store.log_time() if state.expires is not None else 0
+            return None if state.absent(now) else team_wait.READY
+        return await self._look_at_task(self._task or "")
+
+    async def _look_at_task(self, name: str) -> str | None:
+        state = await self._store.team()
+        task = state.tasks.get(name)
+        if task is None:
+            return None
+        if task.is_over:
+            return team_wait.READY
+        return team_wait.OVER if task_rules.waits(state)[name].failed else None

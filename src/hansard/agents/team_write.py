@@ -1,0 +1,104 @@
+"""What an agent says of a team's tasks, and what it sends: made with the step's outcome."""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+import msgspec
+
+from hansard.agents.core import Core
+from hansard.agents.joint import Draft, JointWrite, Outcome
+from hansard.agents.outcomes import Call
+from hansard.agents.team_store import TeamStore
+from hansard.bus.codec import record
+from hansard.domain.ids import Board
+from hansard.domain.mail import MailSent
+from hansard.domain.task import (
+    TaskAdded,
+    TaskClaimed,
+    TaskCompleted,
+    TaskEvent,
+    TaskExtended,
+    TaskFailed,
+    TaskHandedOff,
+    TaskReleased,
+    TaskState,
+    TeamState,
+)
+from hansard.domain.task_rules import Claim, Wanted, decide
+from hansard.domain.values import Plain
+
+
+class TeamWrite(JointWrite):
+    """Says something of the tasks. Decided of what was just read, every time."""
+
+    def __init__(self, core: Core, call: Call, store: TeamStore, wanted: Wanted) -> None:
+        super().__init__(core, call)
+        self._store = store
+        self._wanted = wanted
+
+    def _streams(self) -> list[Board]:
+        return [self._store.tasks]
+
+    async def _outcome(self, *, fresh: bool) -> tuple[Outcome, list[Draft]]:
+        try:
+            state = await self._store.team()
+            if fresh and isinstance(self._wanted, Claim):
+                self.now = max(self.now, await self._store.log_time())
+            events = decide(state, self._wanted, self.now)
+            outcome = await self._completed(_told(state, self._wanted, events))
+        except Exception as error:  # noqa: BLE001 -- told as the step's outcome, and raised there
+            return self._failed(error), []
+        recorded = [record(event, self._clock.new_id()) for event in events]
+        return outcome, [Draft(self._store.tasks, state.version, recorded)]
+
+
+def _told(state: TeamState, wanted: Wanted, events: Any) -> Plain:
+    """What an operation gives, as it is recorded."""
+    event: TaskEvent | None = events[0] if events else None
+    match wanted:
+        case TaskAdded():
+            return {"task": event.task if event is not None else wanted.task}
+        case Claim():
+            if not isinstance(event, TaskClaimed):
+                return None
+            return told_claim(state.tasks[event.task], event.number)
+        case TaskExtended() | TaskReleased() | TaskCompleted() | TaskFailed() | TaskHandedOff():
+            return {"task": wanted.task, "number": wanted.number}
+        case _:
+            assert_never(wanted)
+
+
+def told_claim(task: TaskState, number: int) -> dict[str, Plain]:
+    """A task as whoever claims it is told."""
+    return {
+        "id": task.id,
+        "title": task.added.title,
+        "number": number,
+        "what": msgspec.json.decode(task.added.what),
+        "given": msgspec.json.decode(task.given),
+        "because": task.because,
+    }
+
+
+class MailWrite(JointWrite):
+    """Sends a message."""
+
+    def __init__(self, core: Core, call: Call, store: TeamStore, sent: MailSent) -> None:
+        super().__init__(core, call)
+        self._store = store
+        self._mail = sent
+
+    def _streams(self) -> list[Board]:
+        return [self._store.mail]
+
+    async def _outcome(self, *, fresh: bool) -> tuple[Outcome, list[Draft]]:  # noqa: ARG002 -- it goes by nothing but the version, which is always read
+        try:
+            sent = await self._store.mails()
+            version = sent[-1].version if sent else 0
+            outcome = await self._completed({"number": version + 1})
+        except Exception as error:  # noqa: BLE001 -- told as the step's outcome, and raised there
+            return self._failed(error), []
+        return outcome, [
+            Draft(self._store.mail, version, [record(self._mail, self._clock.new_id())])
+        ]

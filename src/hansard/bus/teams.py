@@ -1,0 +1,64 @@
+"""A team's tasks and messages from their commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from hansard.bus.codec import revive
+from hansard.bus.log import Stored
+from hansard.domain import task
+from hansard.domain.board import By
+from hansard.domain.errors import Refused
+from hansard.domain.ids import Board
+from hansard.domain.mail import KEY as MAIL_KEY
+from hansard.domain.mail import MailSent
+from hansard.domain.task import TeamState
+
+
+class Mail(msgspec.Struct, frozen=True):
+    """A message as it stands: the version of its stream, who sent it, and what."""
+
+    version: int
+    sender: str
+    sent: MailSent
+
+
+def tasks_of(run: str) -> Board:
+    """The stream of a run's tasks."""
+    return Board(run, task.KEY)
+
+
+def mail_of(run: str) -> Board:
+    """The stream of a run's messages."""
+    return Board(run, MAIL_KEY)
+
+
+def fold_team(commits: Iterable[Stored]) -> TeamState:
+    """The tasks of a run from commits of its board, by position; other keys are passed over."""
+    state = task.initial()
+    for stored in commits:
+        if isinstance(stored.stream, Board) and stored.stream.key == task.KEY:
+            evolve_team(state, stored)
+    return state
+
+
+def evolve_team(state: TeamState, stored: Stored) -> None:
+    """Fold a commit into the tasks, which the caller owns."""
+    for recorded in stored.commit.events:
+        by = By(stored.commit.actor.agent, stored.stamp, recorded.id)
+        task.evolve(state, revive(recorded), by)
+
+
+def mails(commits: Iterable[Stored]) -> list[Mail]:
+    """The messages of commits, in order. Raises Refused for an event that is none."""
+    found: list[Mail] = []
+    for stored in commits:
+        for index, recorded in enumerate(stored.commit.events):
+            sent = revive(recorded)
+            if not isinstance(sent, MailSent):
+                message = f"{recorded.type} is not an event of a team's mail"
+                raise Refused(message)
+            found.append(Mail(stored.commit.version + index, stored.commit.actor.agent, sent))
+    return found

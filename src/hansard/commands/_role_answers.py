@@ -1,0 +1,65 @@
+"""The tables of one role, to be asked: brought up to what it sees now, by its rules of now.
+
+What is said to who asks under a role is what a role may know: its own position, and nothing of what
+others project or of how far the log is. A role that was never defined and one that was withdrawn
+get the same answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+
+from hansard._connect import open_workspace
+from hansard.agents import roles
+from hansard.bus.errors import NotFound
+from hansard.bus.log import AtPosition
+from hansard.commands._open import Options, data_dir_of, reading_raw
+from hansard.domain.errors import CallerError
+from hansard.domain.role_events import RoleDefined
+from hansard.domain.role_judge import Action, Deed, may
+from hansard.projections import generations
+from hansard.projections.place import Place
+from hansard.projections.roles.build import bring_up
+from hansard.projections.roles.place import role_place
+
+
+class NotGranted(CallerError):
+    """The role may not do what was asked; nothing was done."""
+
+
+def _unknown(role: str) -> NotFound:
+    return NotFound(f"role {role!r}", "ask whoever keeps the roles for one that may query")
+
+
+@contextlib.asynccontextmanager
+async def role_published(options: Options, role: str) -> AsyncGenerator[Place]:
+    """A role's tables, published as it sees the log now; they are not removed meanwhile.
+
+    Raises NotFound (no such role, or not any more), NotGranted, BadName, ProjectionError, BusError.
+    """
+    settings = options.settings()
+    place = role_place(data_dir_of(settings), settings.workspace, role)
+    async with reading_raw(options) as raw:
+        workspace = await open_workspace(settings)
+        try:
+
+            async def rules_at(position: int) -> RoleDefined | None:
+                state = await roles.read(workspace, role, AtPosition(position))
+                if state.rules is not None and not may(state.rules, Action(Deed.QUERY)):
+                    raise NotGranted(
+                        f"role {role!r} may not query: ask whoever keeps the roles for "
+                        "'query = true' in its 'may'"
+                    )
+                return state.rules
+
+            _, head = await raw.bounds()
+            is_defined = await rules_at(head) is not None
+            if not is_defined and not place.lock.exists():
+                raise _unknown(role)
+            if not await bring_up(raw, place, rules_at):
+                raise _unknown(role)
+        finally:
+            await workspace.close()
+    with generations.holding(place):
+        yield place

@@ -1,0 +1,368 @@
+"""Shared state: one key of a run's board, written by all of its agents. One aggregate a key.
+
+Names, events, state, evolve; `decide` is in `hansard.domain.board_rules`. The events are the
+storage format: a tag never changes its meaning, a field is only added with a default. Who wrote an
+event is its commit's actor; `role` is the role of that agent. Values are plain JSON in the form of
+`hansard.domain.values`, large ones a blob reference. `anew` says that what stood before had expired
+when the event was decided: it counts as if it had been removed.
+
+The version of a key is that of the event of its stream that changed it last; 0 where it is absent.
+What kind of thing a key holds is fixed by its first write, until it is removed.
+
+Expiry: a value put at log time T with a time to live of L is there at every point whose log time is
+before T + L, and absent from then on. The log's time of a point is that of the newest commit up
+to it (a point that is a time is that time); the log's time of a write is that of the newest commit
+that its writer had seen when it decided. No process's own clock counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, assert_never
+
+import msgspec
+
+from hansard.domain import merges
+from hansard.domain.errors import BadName, HansardError, Refused
+from hansard.domain.events import Event, event
+from hansard.domain.fingerprint import canonical
+from hansard.domain.ids import name as checked_name
+from hansard.domain.steps import NULL
+from hansard.domain.values import SAFE_INT, dump
+
+VIEWS = "view "
+"""What the keys begin with under which it is kept what views were served to a role."""
+
+RESERVED = ("budget ", "team ", VIEWS)
+"""What no key may begin with: budgets (`hansard.domain.budget`), the team's tasks and messages
+(`hansard.domain.task`, `hansard.domain.mail`) and views (`hansard.domain.view`) are kept under such
+keys.
+"""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+SHORT = 120
+"""Most characters of a value in an error's text."""
+
+
+def key_name(key: object) -> str:
+    """A key that agents may write, checked. Raises BadName."""
+    name = checked_name("key", key)
+    if name.startswith(RESERVED):
+        told = " or ".join(map(repr, RESERVED))
+        remedy = f"keys that begin with {told} hold the run's budgets, tasks, messages and views"
+        raise BadName("key", name, remedy)
+    return name
+
+
+class Kind(StrEnum):
+    """What a key holds."""
+
+    VALUE = "value"
+    LIST = "list"
+    COUNTER = "counter"
+    SET = "set"
+    MAX = "max"
+    MIN = "min"
+    UNION = "union"
+
+
+@event("board.put.v1")
+class ValuePut(Event, frozen=True, kw_only=True):
+    """A value replaced what stood. `expected` is the version its writer went by (0: absent); None
+    says that it went by none.
+    """
+
+    value: msgspec.Raw
+    role: str
+    expected: int | None = None
+    labels: dict[str, str] = {}
+    ttl_ms: int | None = None
+
+
+@event("board.appended.v1")
+class ItemAppended(Event, frozen=True, kw_only=True):
+    """A list has one more item at its end."""
+
+    item: msgspec.Raw
+    role: str
+    anew: bool = False
+
+
+@event("board.added.v1")
+class AmountAdded(Event, frozen=True, kw_only=True):
+    """A whole number was added to a counter."""
+
+    amount: int
+    role: str
+    anew: bool = False
+
+
+@event("board.included.v1")
+class ItemIncluded(Event, frozen=True, kw_only=True):
+    """A set holds an item. Items are equal where their RFC 8785 forms are."""
+
+    item: msgspec.Raw
+    role: str
+    anew: bool = False
+
+
+@event("board.discarded.v1")
+class ItemDiscarded(Event, frozen=True, kw_only=True):
+    """A set no longer holds an item."""
+
+    item: msgspec.Raw
+    role: str
+    anew: bool = False
+
+
+@event("board.merged.v1")
+class ValueMerged(Event, frozen=True, kw_only=True):
+    """A value was merged into what stood; `merge` as in `hansard.domain.merges`."""
+
+    merge: str
+    value: msgspec.Raw
+    role: str
+    anew: bool = False
+
+
+@event("board.removed.v1")
+class KeyRemoved(Event, frozen=True, kw_only=True):
+    """The key is absent. `expected` as for a put."""
+
+    role: str
+    expected: int | None = None
+
+
+@event("board.checked.v1")
+class KeyChecked(Event, frozen=True, kw_only=True):
+    """A transaction that had read this key at a version was committed with it so. No change."""
+
+    role: str
+    expected: int
+
+
+Write = (
+    ValuePut | ItemAppended | AmountAdded | ItemIncluded | ItemDiscarded | ValueMerged | KeyRemoved
+)
+BoardEvent = Write | KeyChecked
+
+
+class By(msgspec.Struct, frozen=True):
+    """What the commit around an event says: who, the log's time in ns, and the event's id."""
+
+    author: str = ""
+    stamp: int = 0
+    event: str = ""
+
+
+class BoardState(msgspec.Struct, kw_only=True):
+    """A key at a version of its stream. The fold owns its state: `copy()` before changing it.
+
+    `kind` is None where the key is absent; `changed` is its version. Only the field of the kind
+    counts: `value` (value, max, min, union), `items` (list), `members` (set, in RFC 8785 form) or
+    `total`. `size` is what the fields hold in bytes. `expires` is a log time in ns.
+    """
+
+    version: int = 0
+    kind: Kind | None = None
+    value: msgspec.Raw = NULL
+    items: list[msgspec.Raw] = msgspec.field(default_factory=list)
+    members: set[str] = msgspec.field(default_factory=set)
+    total: int = 0
+    size: int = 0
+    changed: int = 0
+    author: str = ""
+    role: str = ""
+    event: str = ""
+    labels: dict[str, str] = {}
+    expires: int | None = None
+
+    def copy(self) -> BoardState:
+        """A state that can be folded on without changing this one; O(items), shallow."""
+        return msgspec.structs.replace(self, items=list(self.items), members=set(self.members))
+
+    def absent(self, now: int) -> bool:
+        """Whether the key is not there at a log time in ns: never put, removed or expired."""
+        return self.kind is None or (self.expires is not None and now >= self.expires)
+
+    def version_at(self, now: int) -> int:
+        """The version of what is there at a log time; 0 for nothing."""
+        return 0 if self.absent(now) else self.changed
+
+    @property
+    def expiry(self) -> datetime | None:
+        """When it expires, in UTC, to a microsecond; no later than a date can be."""
+        if self.expires is None:
+            return None
+        try:
+            return _EPOCH + timedelta(microseconds=self.expires // 1_000)
+        except OverflowError:
+            return datetime.max.replace(tzinfo=UTC)
+
+    @property
+    def plain(self) -> Any:
+        """What the key holds, as plain JSON values; None where it is absent."""
+        match self.kind:
+            case None:
+                return None
+            case Kind.LIST:
+                return [msgspec.json.decode(item) for item in self.items]
+            case Kind.SET:
+                return {"$set": [msgspec.json.decode(item) for item in sorted(self.members)]}
+            case Kind.COUNTER:
+                return self.total if abs(self.total) <= SAFE_INT else {"$int": str(self.total)}
+            case Kind.VALUE | Kind.MAX | Kind.MIN | Kind.UNION:
+                return msgspec.json.decode(self.value)
+            case _:
+                assert_never(self.kind)
+
+
+class BoardConflict(HansardError):
+    """A write went by a version of a key that no longer stands; nothing was written.
+
+    `expected` and `found` are versions (0: absent), `mine` and `theirs` short texts of the values,
+    `author` and `event` say who wrote what stands, by which event. An ordinary outcome: read the
+    key and decide again, or give `put` a `resolve=`.
+    """
+
+    def __init__(self, key: str, expected: int, found: int, mine: str, theirs: BoardState) -> None:
+        stands = short(theirs.plain) if found else "nothing"
+        text = (
+            f"key {key!r} is at version {found}, not {expected}: it holds {stands}, written by "
+            f"{theirs.author!r} (event {theirs.event}), where this write would have had {mine}; "
+            "read it and decide again, or give resolve="
+        )
+        super().__init__(text, key, expected, found, mine, stands, theirs.author, theirs.event)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    # From the arguments: an error that is raised again from the record has nothing else.
+    key = property(lambda self: self.args[1])
+    expected = property(lambda self: self.args[2])
+    found = property(lambda self: self.args[3])
+    mine = property(lambda self: self.args[4])
+    theirs = property(lambda self: self.args[5])
+    author = property(lambda self: self.args[6])
+    event = property(lambda self: self.args[7])
+
+
+def short(plain: Any) -> str:
+    """A value as JSON that fits an error's text."""
+    text = msgspec.json.encode(plain).decode()
+    return text if len(text) <= SHORT else f"{text[:SHORT]}... ({len(text):,} characters)"
+
+
+def initial() -> BoardState:
+    """The state before the first event."""
+    return BoardState()
+
+
+def fold(state: BoardState, events: Iterable[Event], by: By = By()) -> BoardState:  # noqa: B008 -- By is frozen
+    """The state after more events of one commit; the given one is left as it is."""
+    state = state.copy()
+    for each in events:
+        evolve(state, each, by)
+    return state
+
+
+def evolve(state: BoardState, event: Event, by: By) -> None:
+    """Fold one event into a state that the caller owns. Raises Refused, BadValue (a merge of what
+    cannot be merged).
+    """
+    state.version += 1
+    match event:
+        case ValuePut():
+            _clear(state)
+            state.kind, state.value, state.labels = Kind.VALUE, event.value, event.labels
+            state.size = len(bytes(event.value))
+            if event.ttl_ms is not None:
+                state.expires = by.stamp + event.ttl_ms * 1_000_000
+        case ItemAppended():
+            _begin(state, Kind.LIST, anew=event.anew)
+            state.items.append(event.item)
+            state.size += len(bytes(event.item))
+        case AmountAdded():
+            _begin(state, Kind.COUNTER, anew=event.anew)
+            state.total += event.amount
+        case ItemIncluded() | ItemDiscarded():
+            _begin(state, Kind.SET, anew=event.anew)
+            _member(state, form(event.item), inside=isinstance(event, ItemIncluded))
+        case ValueMerged():
+            after = merged(state, event, first=event.anew or state.kind != event.merge)
+            _begin(state, Kind(event.merge), anew=event.anew)
+            state.value, state.size = after, len(bytes(after))
+        case KeyRemoved():
+            _clear(state)
+        case KeyChecked():
+            return
+        case _:
+            message = f"{event.tag} is not an event of a board"
+            raise Refused(message)
+    state.changed, state.author, state.event = state.version, by.author, by.event
+    state.role = event.role
+
+
+def _clear(state: BoardState) -> None:
+    state.kind, state.value, state.total, state.size = None, NULL, 0, 0
+    state.items, state.members, state.labels, state.expires = [], set(), {}, None
+
+
+def _begin(state: BoardState, kind: Kind, *, anew: bool) -> None:
+    if anew or state.kind is not kind:
+        _clear(state)
+    state.kind = kind
+
+
+def form(item: msgspec.Raw) -> str:
+    """A set's item in RFC 8785 form."""
+    return canonical(msgspec.json.decode(item)).decode()
+
+
+def _member(state: BoardState, item: str, *, inside: bool) -> None:
+    if inside and item not in state.members:
+        state.members.add(item)
+        state.size += len(item.encode())
+    elif not inside and item in state.members:
+        state.members.remove(item)
+        state.size -= len(item.encode())
+
+
+def merged(state: BoardState, event: ValueMerged, *, first: bool) -> msgspec.Raw:
+    """What a merge leaves, in RFC 8785 form: 1 and 1.0 are one number, whichever came first.
+
+    Raises BadValue.
+    """
+    value = msgspec.json.decode(event.value)
+    merges.check(event.merge, value)
+    if not first:
+        stands = msgspec.json.decode(state.value)
+        merges.check_pair(event.merge, stands, value)
+        value = merges.join(event.merge, stands, value)
+    return msgspec.Raw(canonical(value))
+
+
+def restored(kind: Kind, plain: Any, version: int) -> BoardState:
+    """The state of a key from what it holds: `plain` of it is `plain`. For values out of the log
+    that are to be written on (a transaction's own reads).
+    """
+    state = BoardState(version=version, kind=kind, changed=version)
+    match kind:
+        case Kind.LIST:
+            state.items = [dump(item) for item in plain]
+            state.size = sum(len(bytes(item)) for item in state.items)
+        case Kind.SET:
+            state.members = {canonical(item).decode() for item in plain["$set"]}
+            state.size = sum(len(item.encode()) for item in state.members)
+        case Kind.COUNTER:
+            state.total = int(plain["$int"]) if isinstance(plain, dict) else plain
+        case Kind.VALUE | Kind.MAX | Kind.MIN | Kind.UNION:
+            joined = kind is not Kind.VALUE
+            state.value = msgspec.Raw(canonical(plain)) if joined else dump(plain)
+            state.size = len(bytes(state.value))
+        case _:
+            assert_never(kind)
+    return state

@@ -1,0 +1,238 @@
+"""A role's tables brought up to the log's newest position, and published.
+
+They are gone on from where they stand, or made anew beside the old ones where those follow from
+other rules or another log, or where what they are gone on from is not what was kept: a process that
+was killed in between leaves the old tables published, and the next one makes them anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable
+
+import msgspec
+
+from hansard.bus.check import RawMessage
+from hansard.domain.role_events import RoleDefined
+from hansard.domain.role_judge import sees_all
+from hansard.projections.errors import Held, Newer, Unusable
+from hansard.projections.generations import Publisher, newest
+from hansard.projections.place import Hold, Place
+from hansard.projections.publishing import to_its_end
+from hansard.projections.roles.feed import Feed, Ids, Seen
+from hansard.projections.roles.place import Kept, forget, keep, key_of, load, under
+from hansard.projections.roles.rows import RoleRows
+from hansard.projections.rows import Batch, digest
+from hansard.projections.runner import BATCH_EVENTS_MAX, SWITCH_S, Source
+from hansard.projections.store import Store
+
+HELD_S = 60.0
+"""How long another process may bring up the same role's tables before this one gives up."""
+
+POLL_S = 0.01
+
+RulesAt = Callable[[int], Awaitable[RoleDefined | None]]
+"""A role's rules at a position of the log; None where it has none."""
+
+_IDS = "SELECT id FROM events UNION ALL SELECT DISTINCT commit_id FROM events"
+
+
+class _Standing(msgspec.Struct):
+    """Where tables stand, and what they are gone on from."""
+
+    position: int = 0
+    digest: str = ""
+    seen: Seen = msgspec.field(default_factory=Seen)
+
+
+async def bring_up(
+    source: Source, place: Place, rules_at: RulesAt, *, batch_max: int = BATCH_EVENTS_MAX
+) -> bool:
+    """Have a role's tables published as it sees the log now, by its rules of now; False where it
+    has none, and then nothing is left of them.
+
+    No two processes do it at once, so that older rules never come after newer ones. Raises Held
+    after a minute, what `rules_at` does, ProjectionError, BrokerError.
+    """
+    hold = await _taken(place)
+    try:
+        _, head = await source.bounds()
+        rules = await rules_at(head)
+        if rules is None:
+            forget(place)
+            return False
+        await _Work(source, place, rules, head, batch_max).run()
+    except OSError as error:
+        raise Unusable(place.path, str(error)) from error
+    finally:
+        hold.close()
+    return True
+
+
+async def _taken(place: Place) -> Hold:
+    until_s = time.monotonic() + HELD_S
+    while True:
+        try:
+            return Hold(place)
+        except Held:
+            if time.monotonic() >= until_s:
+                raise
+        await asyncio.sleep(POLL_S)
+
+
+class _Work:
+    """One bringing up, by one set of rules, to one position."""
+
+    def __init__(
+        self, source: Source, place: Place, rules: RoleDefined, head: int, batch_max: int
+    ) -> None:
+        self._source = source
+        self._place = place
+        self._rules = rules
+        self._head = head
+        self._batch_max = batch_max
+        self._key = key_of(place, rules)
+        self._under = under(rules, self._key)
+        self._partial = not sees_all(rules)
+
+    async def run(self) -> None:
+        """Go on from what stands, or make it anew; publish."""
+        kept = load(self._place)
+        store = None
+        if kept is not None and await self._is_of_now(kept):
+            if kept.position == self._head and self._is_published(kept):
+                return
+            store = await asyncio.to_thread(self._opened, kept)
+        if store is None or kept is None:
+            await self._anew()
+            store, standing = await asyncio.to_thread(self._open, self._place), None
+        else:
+            standing = _Standing(kept.position, kept.digest, kept.seen)
+        publisher: Publisher | None = None
+        try:
+            publisher = Publisher(self._place, store)
+            if standing is not None:
+                await self._follow(store, standing)
+            if publisher.stale:
+                await to_its_end(lambda: _publish(publisher, store))
+        finally:
+            await asyncio.to_thread(store.close)
+            if publisher is not None:
+                publisher.close()
+
+    async def _is_of_now(self, kept: Kept) -> bool:
+        """Whether what was kept follows from these rules and from this log."""
+        if kept.under != self._under or kept.position > self._head:
+            return False
+        if not kept.position:
+            return True
+        message = await _message(self._source, kept.position)
+        return message is not None and digest(message) == kept.digest
+
+    def _is_published(self, kept: Kept) -> bool:
+        stands = newest(self._place)
+        return stands is not None and (stands.position, stands.digest) == (
+            kept.local,
+            kept.local_digest,
+        )
+
+    def _open(self, place: Place) -> Store:
+        return Store(place.path, partial=self._partial)
+
+    def _opened(self, kept: Kept) -> Store | None:
+        """The tables, where they stand as was kept."""
+        if not self._place.path.exists():
+            return None
+        try:
+            store = self._open(self._place)
+        except (Unusable, Newer):
+            return None
+        if (store.progress.position, store.progress.digest) == (kept.local, kept.local_digest):
+            return store
+        store.close()
+        return None
+
+    async def _anew(self) -> None:
+        """Make the tables beside the old ones, and put them in their place."""
+        fresh = Place(self._place.fresh)
+        self._place.remove(fresh.path)
+        try:
+            store = await asyncio.to_thread(self._open, fresh)
+            try:
+                kept = await self._filled(store, _Standing())
+            finally:
+                await asyncio.to_thread(store.close)
+            self._place.replace()
+            keep(self._place, kept)
+        finally:
+            self._place.remove(fresh.path)
+
+    async def _follow(self, store: Store, standing: _Standing) -> None:
+        if standing.position < self._head:
+            keep(self._place, await self._filled(store, standing))
+
+    async def _filled(self, store: Store, standing: _Standing) -> Kept:
+        """Write what the role sees of the log from where tables stand; what to go on from then."""
+
+        def ids() -> Iterable[str]:
+            return [found for (found,) in store.apart(_IDS)]
+
+        feed = Feed(self._rules, self._key, standing.seen, Ids(ids))
+        rows = RoleRows(feed, standing.position, store.progress.position, self._batch_max)
+        await _write(self._source, store, rows, self._head)
+        last = rows.passed
+        return Kept(
+            under=self._under,
+            position=last.position if last is not None else standing.position,
+            digest=digest(last) if last is not None else standing.digest,
+            local=store.progress.position,
+            local_digest=store.progress.digest,
+            seen=standing.seen,
+        )
+
+
+async def _write(source: Source, store: Store, rows: RoleRows, until: int) -> None:
+    """Read to a position and write what there is to show, while a thread writes what was before."""
+    writing: asyncio.Future[None] | None = None
+
+    async def write(batch: Batch) -> None:
+        nonlocal writing
+        if writing is not None:
+            await writing
+        work = asyncio.to_thread(store.write, batch, batch.position)
+        writing = asyncio.ensure_future(work)
+
+    switch_s = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        async with contextlib.aclosing(source.chunks(rows.position, until=until)) as chunks:
+            async for chunk in chunks:
+                for message in chunk.messages:
+                    rows.add(message)
+                while rows.ready:
+                    await write(rows.ready.pop(0))
+        rest = rows.take()
+        if rest is not None:
+            await write(rest)
+        if writing is not None:
+            await writing
+    finally:
+        sys.setswitchinterval(switch_s)
+        while writing is not None and not writing.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({writing})
+
+
+def _publish(publisher: Publisher, store: Store) -> None:
+    publisher.publish(store.progress.position)
+
+
+async def _message(source: Source, position: int) -> RawMessage | None:
+    async with contextlib.aclosing(source.chunks(position - 1, until=position)) as chunks:
+        async for chunk in chunks:
+            for message in chunk.messages:
+                return message
+    return None

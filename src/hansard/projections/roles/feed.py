@@ -1,0 +1,260 @@
+"""What a role is shown of the log, commit by commit: filtered and rewritten before it is projected.
+
+A commit becomes the events of it that the role sees, with their data as `role_view` shows it, and
+versions and steps by the role's own numbers. Its id and the writer's clock stay; whoever wrote it
+is named where the role sees whose event it is. Left out are the epoch, the transaction, the
+caller's ids, and a causation that the role has not seen.
+
+What an event is judged by is what held in the log when it was written: the run's roster and labels,
+those that a fork took over included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from hansard.bus.codec import revive
+from hansard.domain.errors import Corrupt, UnknownEvent
+from hansard.domain.events import Actor, Commit, Recorded
+from hansard.domain.ids import AgentStream, Life, StreamId, run_of
+from hansard.domain.role_events import Mask, RoleDefined, Rule
+from hansard.domain.role_judge import Facts, facts, judge, sees_all
+from hansard.domain.role_numbers import renumber
+from hansard.domain.role_view import Ways, check_key, shown_so, told_fields, ways
+from hansard.domain.run import AgentJoined, RunForked, RunStarted
+
+VERDICTS_MAX = 65_536
+"""Verdicts that are kept: one for each kind, author, key and set of labels."""
+
+
+class Versions(msgspec.Struct):
+    """Which versions of a stream were seen: how many, and from which to which."""
+
+    count: int = 0
+    ranges: list[tuple[int, int]] = []
+
+    def add(self, version: int) -> int:
+        """Take in the next that is seen; its number for the role."""
+        self.count += 1
+        if self.ranges and self.ranges[-1][1] == version - 1:
+            self.ranges[-1] = (self.ranges[-1][0], version)
+        else:
+            self.ranges.append((version, version))
+        return self.count
+
+    def cut(self, version: int) -> Versions:
+        """Those up to a version."""
+        ranges = [(first, min(last, version)) for first, last in self.ranges if first <= version]
+        return Versions(sum(last - first + 1 for first, last in ranges), ranges)
+
+
+class Steps(msgspec.Struct):
+    """An agent's steps by the role's numbers, and the version at which each came into sight."""
+
+    numbers: dict[int, int] = {}
+    since: list[int] = []
+
+    def cut(self, version: int) -> Steps:
+        """Those that had come into sight up to a version."""
+        since = [each for each in self.since if each <= version]
+        numbers = {step: own for step, own in self.numbers.items() if own <= len(since)}
+        return Steps(numbers, since)
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What an event of a run's life says that others are judged by."""
+
+    version: int
+    labels: dict[str, str] | None = None
+    agent: str = ""
+    role: str = ""
+
+
+class RunSeen(msgspec.Struct):
+    """A run: what its events are judged by, and what of it was seen, by the names of streams."""
+
+    life: list[Told] = []
+    labels: dict[str, str] = {}
+    roster: dict[str, str] = {}
+    versions: dict[str, Versions] = {}
+    steps: dict[str, Steps] = {}
+
+    def tell(self, told: Told) -> None:
+        """Take in what its life says."""
+        self.life.append(told)
+        if told.labels is not None:
+            self.labels = told.labels
+        if told.agent:
+            self.roster[told.agent] = told.role
+
+
+class Seen(msgspec.Struct):
+    """All that a feed goes on from. It names what the role may not see: it is not for the role."""
+
+    runs: dict[str, RunSeen] = {}
+    lasting: dict[str, Versions] = {}
+
+
+class Ids:
+    """The ids of the events and commits that were seen; what was seen by earlier feeds is loaded
+    when it is first asked for.
+    """
+
+    def __init__(self, load: Callable[[], Iterable[str]]) -> None:
+        self._new: set[str] = set()
+        self._old: frozenset[str] | None = None
+        self._load = load
+
+    def add(self, event: str, commit: str) -> None:
+        """Take in an event that is seen."""
+        self._new.add(event)
+        self._new.add(commit)
+
+    def __contains__(self, found: object) -> bool:
+        if found in self._new:
+            return True
+        if self._old is None:
+            self._old = frozenset(self._load())
+        return found in self._old
+
+
+class Feed:
+    """What a role is shown, by one set of rules; `whole`: as it is on record."""
+
+    def __init__(self, rules: RoleDefined, key: bytes | None, seen: Seen, ids: Ids) -> None:
+        """Raises BadValue where a mask hashes and there is no key."""
+        check_key(rules, key)
+        self.whole = sees_all(rules)
+        self._rules = rules
+        self._key = key
+        self.seen = seen
+        self._ids = ids
+        rules_and_masks: tuple[Rule | Mask, ...] = (*rules.sees, *rules.masks)
+        self._by_labels = any(each.labels is not None for each in rules_and_masks)
+        self._ways: dict[tuple[object, ...], Ways | None] = {}
+
+    def shown(self, stream: StreamId, commit: Commit) -> Commit | None:
+        """A commit as the role is shown it, None where it sees nothing of it. Commits are given in
+        the order of the log, every one.
+        """
+        name, run = str(stream), run_of(stream)
+        found = RunSeen() if run is None else self._run(run)
+        if run is not None and type(stream) is Life:
+            self._live(found, run, commit)
+        told = facts("", stream, commit.actor.agent, found.roster, found.labels)
+        versions = found.versions if run is not None else self.seen.lasting
+        labels = tuple(sorted(told.labels.items())) if self._by_labels else ()
+        if self.whole:
+            return self._as_it_is(commit, told, labels)
+        kept: list[Recorded] = []
+        first = 0
+        for version, recorded in enumerate(commit.events, commit.version):
+            found_ways = self._seen_so(told, labels, recorded.type)
+            if found_ways is None or recorded.enc is not None:
+                continue
+            self._ids.add(recorded.id, commit.id)
+            number = versions.setdefault(name, Versions()).add(version)
+            first = first or number
+            data = self._data(found, stream, name, version, found_ways, recorded)
+            kept.append(
+                Recorded(recorded.type, recorded.id, data, occurred_at=recorded.occurred_at)
+            )
+        if not kept:
+            return None
+        cause = commit.causation
+        if cause is not None and cause not in self._ids:
+            cause = None
+        return Commit(
+            id=commit.id,
+            version=first,
+            at=commit.at,
+            actor=Actor(told.agent),
+            causation=cause,
+            events=tuple(kept),
+        )
+
+    def _as_it_is(self, commit: Commit, told: Facts, labels: tuple[object, ...]) -> Commit | None:
+        """A commit less what is shown only to whom a rule names it for."""
+        kept = [
+            (version, recorded)
+            for version, recorded in enumerate(commit.events, commit.version)
+            if self._seen_so(told, labels, recorded.type) is not None
+        ]
+        if len(kept) == len(commit.events) or not kept:
+            return commit if kept else None
+        events = tuple(recorded for _, recorded in kept)
+        return msgspec.structs.replace(commit, version=kept[0][0], events=events)
+
+    def _seen_so(self, told: Facts, labels: tuple[object, ...], tag: str) -> Ways | None:
+        """How an event is shown; None where it is not seen."""
+        known_by = (tag, told.role, told.agent, told.key, labels)
+        if known_by not in self._ways:
+            if len(self._ways) >= VERDICTS_MAX:
+                self._ways.clear()
+            verdict = judge(self._rules, msgspec.structs.replace(told, tag=tag))
+            self._ways[known_by] = ways(verdict) if verdict.visible else None
+        return self._ways[known_by]
+
+    def _data(
+        self,
+        found: RunSeen,
+        stream: StreamId,
+        name: str,
+        version: int,
+        found_ways: Ways,
+        recorded: Recorded,
+    ) -> msgspec.Raw:
+        told = told_fields(bytes(recorded.data))
+        if type(stream) is AgentStream:
+            steps = found.steps.setdefault(name, Steps())
+            told = renumber(told, steps.numbers, self._ids)
+            if len(steps.numbers) > len(steps.since):
+                steps.since.append(version)
+        data = shown_so(found_ways, told, self._key)
+        try:
+            str(data, "utf-8")
+        except UnicodeDecodeError:
+            data = b"{}"
+        return msgspec.Raw(data)
+
+    # ------------------------------------------------------------ what is judged by
+
+    def _run(self, run: str) -> RunSeen:
+        found = self.seen.runs.get(run)
+        if found is None:
+            found = self.seen.runs[run] = RunSeen()
+        return found
+
+    def _live(self, found: RunSeen, run: str, commit: Commit) -> None:
+        """Take in what a life tells; what is of a newer version or broken tells nothing."""
+        for version, recorded in enumerate(commit.events, commit.version):
+            try:
+                event = revive(recorded)
+            except (UnknownEvent, Corrupt):
+                continue
+            match event:
+                case RunStarted():
+                    found.tell(Told(version, labels=dict(event.labels)))
+                case RunForked():
+                    if not found.life:
+                        found = self._take_over(run, event)
+                    found.tell(Told(version, labels={**found.labels, **event.labels}))
+                case AgentJoined():
+                    found.tell(Told(version, agent=event.agent, role=event.role))
+                case _:
+                    continue
+
+    def _take_over(self, run: str, event: RunForked) -> RunSeen:
+        """A fork begins with what its parent's streams had told up to the cut."""
+        parent, made = self._run(event.parent), self._run(run)
+        for told in parent.life:
+            if told.version <= event.at.get("life", 0):
+                made.tell(told)
+        for name, version in event.at.items():
+            if name in parent.versions:
+                made.versions[name] = parent.versions[name].cut(version)
+            if name in parent.steps:
+                made.steps[name] = parent.steps[name].cut(version)
+        return made

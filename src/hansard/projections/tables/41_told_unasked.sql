@@ -1,0 +1,12 @@
+-- On: step.*
+-- Where: partial
+-- Of what was told of a step whose intent is not shown: it begins with the first that says how it stands.
+UPDATE fresh SET begins = u.begins
+FROM (
+    SELECT run AS of_run, agent AS of_agent, step AS of_step, min(ordinal) AS begins
+    FROM told
+    WHERE type <> 'step.settled.v1' OR verdict IN ('happened', 'did_not_happen')
+    GROUP BY run, agent, step
+) AS u
+WHERE fresh.begins IS NULL AND fresh.run = u.of_run AND fresh.agent = u.of_agent
+    AND fresh.step = u.of_step;

@@ -1,0 +1,86 @@
+"""`hansard board`: the keys of a run at a point, and all that was written to one."""
+
+import msgspec
+
+from hansard.domain.board import BoardConflict
+
+
+def _work(record):
+    with record.run("team", run="r-1", agent="ada", role="writer") as session:
+        board = session.board
+        board.put("question", {"why": "x" * 200}, labels={"topic": "seeds"})
+        for number in range(60):
+            board.append("list/of \x9b31mall", number)
+        board.put("large", ["y" * 100_000])
+        board.put("lease", 1, ttl=3_600)
+        with record.run("team", run="r-1", agent="bob", role="reader") as other:
+            other.board.add("n", 3)
+            try:
+                other.board.put("question", 2, expected=0)
+            except BoardConflict:
+                other.board.put("question", 2, expected=1)
+        board.remove("question", expected="any")
+
+
+def test_the_keys_of_a_run(record, call):
+    """Each key with kind, version, author, role, value and expiry; control characters escaped; at
+    an earlier point what was there then.
+    """
+    _work(record)
+    ran = call("board", "r-1")
+    assert ran.code == 0
+    assert "\x9b" not in ran.out
+    head, *lines = ran.out.splitlines()
+    assert head.split() == ["key", "kind", "version", "author", "role", "value", "expires"]
+    assert [line.split()[0] for line in lines] == ["large", "lease", "list/of", "n"]
+    assert "as of position" in ran.err
+    told = [msgspec.json.decode(line) for line in call("board", "r-1", "--json").out.splitlines()]
+    assert [(each["key"], each["kind"], each["version"]) for each in told] == [
+        ("large", "value", 1),
+        ("lease", "value", 1),
+        ("list/of \x9b31mall", "list", 60),
+        ("n", "counter", 1),
+    ]
+    assert (told[3]["author"], told[3]["role"], told[3]["value"]) == ("bob", "reader", 3)
+    assert told[1]["expires"] is not None
+    early = call("board", "r-1", "--at", "ada@4", "--json").out.splitlines()
+    assert [msgspec.json.decode(line)["key"] for line in early] == ["question"]
+
+
+def test_one_key_with_its_history(record, call):
+    """What it holds, whole, large parts fetched, and who wrote what by which operation; of a key
+    that was removed the writes; of one that nobody wrote an error.
+    """
+    _work(record)
+    first, *writes = call("board", "r-1", "question", "--json").out.splitlines()
+    assert msgspec.json.decode(first)["kind"] is None
+    told = [msgspec.json.decode(line) for line in writes]
+    assert [(w["version"], w["operation"], w["author"], w["role"]) for w in told] == [
+        (1, "put", "ada", "writer"),
+        (2, "put", "bob", "reader"),
+        (3, "remove", "ada", "writer"),
+    ]
+    assert (told[1]["value"], told[1]["expected"]) == (2, 1)
+    large = msgspec.json.decode(call("board", "r-1", "large", "--json").out.splitlines()[0])
+    assert large["value"] == ["y" * 100_000]
+    shown = call("board", "r-1", "list/of \x9b31mall")
+    assert "\x9b" not in shown.out
+    assert "the newest 50 of 60 writes" in shown.err
+    assert "removed or expired" in call("board", "r-1", "question").out
+    missing = call("board", "r-1", "nothing")
+    assert missing.code == 2
+    assert "see 'hansard board r-1'" in missing.err
+
+
+def test_the_state_of_a_run_has_its_keys(record, call):
+    """`run show` names them, `run state` tells them, `--diff` tells what changed of them."""
+    _work(record)
+    assert "large, lease, list/of" in call("run", "show", "r-1").out
+    state = call("run", "state", "r-1")
+    assert "board: 4" in state.out
+    assert "n  counter  3  bob" in state.out
+    line = call("run", "state", "r-1", "--json").out.splitlines()[0]
+    assert msgspec.json.decode(line)["board"]["n"]["value"] == 3
+    found = call("run", "state", "r-1", "--diff", "ada@4", "now").out
+    assert "- question" in found
+    assert "+ lease" in found

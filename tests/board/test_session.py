@@ -1,0 +1,380 @@
+"""`session.board`: what each operation gives, to both clients, live and when a run is resumed."""
+
+import asyncio
+import time
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.domain.board import BoardConflict, ValuePut
+from hansard.domain.ids import Board
+from tests.agents.twins import Lab, twins
+from tests.board.support import board_of, tags_of
+
+
+@twins
+async def test_each_kind_holds_what_was_written(lab: Lab):
+    """Values, lists, counters, sets and merges come back as what they are, with author and role."""
+    async with lab.connect() as record, record.run(run="r") as session:
+        board = board_of(session)
+        assert await board.get("v") is None
+        assert await board.get("v", 7) == 7
+        assert await board.entry("v") is None
+        assert await board.put("v", {"a": (1, 2.5)}, labels={"topic": "seeds"}) == 1
+        assert await board.get("v") == {"a": (1, 2.5)}
+        entry = await board.entry("v")
+        assert (entry.kind, entry.version, entry.author, entry.role) == (
+            "value",
+            1,
+            "ada",
+            "writer",
+        )
+        assert entry.labels == {"topic": "seeds"}
+        assert [await board.append("l", item) for item in ("x", {"y": 1})] == [1, 2]
+        assert await board.get("l") == ["x", {"y": 1}]
+        assert [await board.add("n", amount) for amount in (3, -1)] == [3, 2]
+        assert [await board.include("s", item) for item in ("a", "b", "a")] == [1, 2, 2]
+        assert await board.discard("s", "a") == 1
+        assert await board.get("s") == {"b"}
+        assert [await board.merge("m", "max", value) for value in (3, 9, 4)] == [3, 9, 9]
+        assert await board.merge("u", "union", {"a": {"b": 1}}) is None
+        assert await board.merge("u", "union", {"a": {"c": 2}}) is None
+        assert await board.get("u") == {"a": {"b": 1, "c": 2}}
+        assert await board.keys() == ["l", "m", "n", "s", "u", "v"]
+        assert await board.remove("v") is True
+        assert await board.remove("v") is False
+        assert await board.discard("never", 1) == 0
+        assert await board.keys() == ["l", "m", "n", "s", "u"]
+
+
+async def _everything(record, **options):
+    """A session that does one of everything; what each told it."""
+    told = []
+    async with record.run(run="r", **options) as session:
+        board = board_of(session)
+        told.append(await board.get("v"))
+        told.append(await board.put("v", "x" * 100_000, expected=0))
+        told.append(await board.put("v", ["small"]))
+        told.append(await board.add("n", 5))
+        told.append(await board.add("n", 5))
+        try:
+            await board.put("v", "late", expected=1)
+        except BoardConflict as conflict:
+            told.append(str(conflict))
+            told.append((conflict.key, conflict.expected, conflict.found, conflict.event))
+        told.append(await board.get("v"))
+        told.append(await board.append("l", "x" * 100_000))
+        told.append((await board.entry("l")).value)
+        told.append(await board.keys())
+        told.append(await board.remove("n", expected="any"))
+    return told
+
+
+@twins
+async def test_a_resumed_session_is_told_the_same_and_writes_nothing_again(lab: Lab):
+    """Played again, in every mode, each operation gives what it gave, though another agent has
+    changed the keys since; the board is written by the first session alone.
+    """
+    async with lab.connect() as record:
+        first = await _everything(record)
+        async with record.run(run="r", agent="bob", role="reader") as other:
+            await board_of(other).put("v", "bob's", expected="any")
+            await board_of(other).add("n", 100)
+        before = await tags_of(record, "r", Board)
+        for mode in ("strict", "offline", None):
+            assert await _everything(record, mode=mode) == first
+        assert await tags_of(record, "r", Board) == before
+        steps = await record.steps("r")
+        assert {step.kind for step in steps} == {"board"}
+        assert all(step.outcome_version for step in steps)
+
+
+@twins
+async def test_a_step_s_outcome_and_its_write_are_one_commit(lab: Lab):
+    """The key's commit and the step's intent and outcome have one transaction id, consecutive
+    positions, and the folded state is what a reader of the log folds.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            await board_of(session).add("n", 2)
+            state = session.raw.state
+        commits = await record.commits("r")
+        [key] = [stored for stored in commits if stored.stream == Board("r", "n")]
+        [mine] = [
+            stored
+            for stored in commits
+            if stored.stream != key.stream and stored.commit.tx and stored.position > 2
+        ]
+        assert mine.commit.tx
+        assert key.commit.tx
+        assert mine.commit.tx.id == key.commit.tx.id
+        assert key.position == mine.position + 1
+        told = [recorded.type for recorded in mine.commit.events]
+        assert told == ["tool.declared.v1", "step.requested.v1", "step.completed.v1"]
+        assert (key.commit.actor.agent, key.commit.epoch) == ("ada", 0)
+        view = await record.state("r", mine.position + 1)
+        assert view.agent("ada") == state
+        assert view.boards["n"].total == 2
+
+
+@twins
+async def test_what_is_told_beside_a_write_keeps_its_order(lab: Lab):
+    """Branches that write keys and state facts side by side: the session's state is, in the end,
+    exactly the one that the log folds to.
+    """
+    async with lab.connect() as record, record.run(run="r") as session:
+        board = board_of(session)
+
+        async def branch(number):
+            for count in range(4):
+                await board.add("n", 1)
+                await session.checkpoint(f"b{number}", count=count)
+                await board.append("l", number)
+
+        await session.gather(*(lambda n=n: branch(n) for n in range(4)))
+        assert await board.get("n") == 16
+        assert sorted(await board.get("l")) == sorted([0, 1, 2, 3] * 4)
+        state = session.raw.state
+        assert (await record.state("r")).agent("ada") == state
+
+
+@twins
+async def test_an_expected_version_is_the_one_seen_last(lab: Lab):
+    """By default a put goes by what this session saw last: 0 for a key it never saw; a conflict
+    names the key, both values and the event that won.
+    """
+    async with (
+        lab.connect() as record,
+        record.run(run="r") as ada,
+        record.run(run="r", agent="bob") as bob,
+    ):
+        mine, other = board_of(ada), board_of(bob)
+        assert await mine.put("k", "first") == 1
+        with pytest.raises(BoardConflict, match="key 'k' is at version 1, not 0") as conflict:
+            await other.put("k", "second")
+        assert (conflict.value.mine, conflict.value.theirs) == ('"second"', '"first"')
+        [won] = [
+            recorded
+            for stored in await record.commits("r")
+            if stored.stream == Board("r", "k")
+            for recorded in stored.commit.events
+        ]
+        assert (conflict.value.author, conflict.value.event) == ("ada", won.id)
+        assert await other.get("k") == "first"
+        assert await other.put("k", "third") == 2
+        assert await mine.put("k", "whatever stands", expected="any") == 3
+        with pytest.raises(BoardConflict):
+            await other.remove("k")
+        assert await other.remove("k", expected=3)
+        assert await other.put("k", "new", expected=0) == 5
+
+
+@twins
+async def test_a_resolver_settles_a_lost_put(lab: Lab):
+    """`last writer`, `merge` and a function, each with what stands; one that raises is raised."""
+    async with (
+        lab.connect() as record,
+        record.run(run="r") as ada,
+        record.run(run="r", agent="bob") as bob,
+    ):
+        mine, other = board_of(ada), board_of(bob)
+        await mine.put("k", {"a": 1})
+        assert await other.put("k", {"b": 2}, resolve="merge") == 2
+        assert await mine.get("k") == {"a": 1, "b": 2}
+        await other.put("k", {"c": "x" * 70_000}, resolve="last writer")
+        assert await mine.put("k", {"d": 1}, resolve=_longer) == 4
+        assert await other.get("k") == {"c": "x" * 70_000, "d": 1}
+        await mine.put("k", "text", expected="any")
+        with pytest.raises(hansard.BadValue, match="merge 'union'"):
+            await other.put("k", {}, resolve="merge")
+        with pytest.raises(ZeroDivisionError):
+            await other.put("k", {}, resolve=lambda mine, theirs: 1 / 0)
+        with pytest.raises(hansard.BadValue, match="last writer"):
+            await other.put("k", {}, resolve="coin")
+        assert await mine.get("k") == "text"
+
+
+def _longer(mine, theirs):
+    return {**theirs, **mine}
+
+
+@twins
+async def test_a_resolver_may_call_nothing_of_the_session(lab: Lab):
+    """A resolver that calls the board would wait for itself: it is refused instead."""
+    async with (
+        lab.connect() as record,
+        record.run(run="r") as ada,
+        record.run(run="r", agent="bob") as bob,
+    ):
+        await board_of(ada).put("k", 1)
+        raw = bob.raw
+
+        def ask(mine, theirs):
+            found = raw.board.get("k")
+            return asyncio.run(found) if asyncio.iscoroutine(found) else found
+
+        with pytest.raises(hansard.ToolError, match="not composite"):
+            await board_of(bob).put("k", 2, resolve=ask)
+
+
+@twins
+async def test_what_has_expired_is_absent_by_the_log_s_time(lab: Lab):
+    """A key with a time to live is there, then it is not: not to a read, a put, an add, nor in a
+    state at a later position; at an earlier position it still is.
+    """
+    async with lab.connect() as record, record.run(run="r") as session:
+        board = board_of(session)
+        await board.put("lease", "mine", ttl=0.3)
+        position = (await record.state("r")).position
+        entry = await board.entry("lease")
+        assert entry.value == "mine"
+        assert entry.expires is not None
+        with pytest.raises(BoardConflict):
+            await board.put("lease", "other", expected=0)
+        await _pass(lab)
+        assert await board.get("lease") is None
+        assert "lease" not in await board.keys()
+        assert (await record.state("r", position)).boards["lease"].author == "ada"
+        assert await board.add("lease", 2) == 2
+        assert await board.get("lease") == 2
+        await board.put("other", 1, ttl=0.2)
+        await _pass(lab)
+        assert await board.put("other", 2, expected=0) == 2
+
+
+async def _pass(lab):
+    """Let more time pass than the keys above have to live."""
+    if lab.is_async:
+        await asyncio.sleep(0.35)
+    else:
+        time.sleep(0.35)  # noqa: ASYNC251 -- a scenario of the sync client has no loop
+
+
+@twins
+async def test_what_cannot_be_written_is_refused_with_the_remedy(lab: Lab):
+    """Bad keys, amounts, labels, times and items; nothing of them is written."""
+    async with lab.connect() as record, record.run(run="r") as session:
+        board = board_of(session)
+        with pytest.raises(hansard.BadName, match="hold the run's budgets"):
+            await board.put("budget calls", 1)
+        with pytest.raises(hansard.BadValue, match="whole numbers"):
+            await board.add("n", 0.5)
+        with pytest.raises(hansard.BadValue, match="give seconds"):
+            await board.put("k", 1, ttl="soon")
+        with pytest.raises(hansard.BadValue, match="time to live of 0 ms"):
+            await board.put("k", 1, ttl=0)
+        with pytest.raises(hansard.BadValue, match="give texts"):
+            await board.put("k", 1, labels={"a": 1})
+        with pytest.raises(hansard.BadValue, match="hashable"):
+            await board.include("s", [1])
+        with pytest.raises(hansard.BadValue, match="use max, min, union"):
+            await board.merge("m", "sum", 1)
+        with pytest.raises(hansard.BadValue, match="for whatever stands"):
+            await board.put("k", 1, expected="whatever")
+        await board.add("n")
+        with pytest.raises(hansard.Refused, match="holds a counter, not a list"):
+            await board.append("n", 1)
+        assert await tags_of(record, "r", Board) == ["board.added.v1"]
+
+
+@twins
+async def test_a_gate_guards_the_board(lab: Lab):
+    """A rule sees each operation with its key; what it blocks is on record and writes nothing."""
+    rule = hansard.deny("board.put", where={"key": hansard.one_of("secret")}, name="not yours")
+    async with lab.connect() as record, record.run(run="r", gate=[rule]) as session:
+        board = board_of(session)
+        await board.put("open", 1)
+        with pytest.raises(hansard.Blocked, match="not yours"):
+            await board.put("secret", 1)
+        assert await board.keys() == ["open"]
+
+
+@twins
+async def test_a_secret_is_not_written_to_the_board(lab: Lab):
+    """Redaction reaches values, and a key that is a secret is refused."""
+    async with lab.connect() as record:
+        async with record.run(run="r", redact={"token": "tok-12345678"}) as session:
+            board = board_of(session)
+            await board.put("k", {"auth": "tok-12345678"})
+            assert await board.get("k") == {"auth": hansard.Secret("token")}
+            with pytest.raises(hansard.BadValue, match="holds a secret"):
+                await board.put("tok-12345678", 1)
+        assert all(b"tok-12345678" not in stored.body for stored in await record.commits("r"))
+
+
+@twins
+async def test_an_edit_before_a_write_does_not_make_it_twice(lab: Lab):
+    """A resumed program whose earlier steps differ calls the same write: its outcome is taken over,
+    the counter counts it once; a new write is made.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            await board_of(session).put("k", "one")
+            await board_of(session).add("n", 5)
+        async with record.run(run="r") as session:
+            await board_of(session).put("k", "other", expected="any")
+            assert await board_of(session).add("n", 5) == 5
+            assert await board_of(session).add("n", 7) == 12
+        [step] = [step for step in await record.steps("r") if step.reused is not None]
+        assert step.tool == "board.add"
+
+
+@twins
+async def test_a_fork_has_a_board_of_its_own(lab: Lab):
+    """A fork's board begins as its parent's stood at the cut, and each goes its own way; in a
+    shadow fork, too: a board is not the world.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            await board_of(session).add("n", 1)
+            cut = (await record.state("r")).position
+            await board_of(session).add("n", 10)
+        child = await record.fork("r", at=cut)
+        async with record.run(run=child) as session:
+            board = board_of(session)
+            assert await board.add("n", 1) == 1
+            assert await board.add("n", 100) == 101
+            assert await board.keys() == ["n"]
+        assert (await record.state("r")).boards["n"].total == 11
+        assert (await record.state(child)).boards["n"].total == 101
+
+
+@twins
+async def test_the_state_of_each_key_at_every_position(lab: Lab):
+    """`state(at)` has the boards as a fold of the commits up to it; absent keys are not there."""
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            board = board_of(session)
+            expected: dict[str, int] = {}
+            totals = {}
+            for count in range(6):
+                await board.add("n", 2)
+                totals[(await record.state("r")).position] = dict(expected, n=2 * (count + 1))
+                if count % 2:
+                    await board.remove("k", expected="any")
+                    expected.pop("k", None)
+                else:
+                    await board.put("k", count, expected="any")
+                    expected["k"] = count
+                totals[(await record.state("r")).position] = dict(expected, n=2 * (count + 1))
+        for position, found in totals.items():
+            boards = (await record.state("r", position)).boards
+            assert {key: state.plain for key, state in boards.items()} == found
+
+
+@twins
+async def test_a_key_that_holds_something_foreign_stops_its_reader(lab: Lab):
+    """Events of another aggregate in a key's stream are named, not passed over."""
+    async with lab.connect() as record, record.run(run="r") as session:
+        workspace = record.raw.workspace
+        foreign = workspace.commit(1, "ada", [hansard.domain.budget.Reserved(call="c", amount=1.0)])
+        await record.io(workspace.log.append(hansard.bus.log.Append(Board("r", "k"), foreign)))
+        with pytest.raises(hansard.Refused, match=r"budget\.reserved\.v1"):
+            await board_of(session).get("k")
+
+
+def test_put_events_carry_what_they_went_by():
+    """The event has the author's role and the version its writer went by."""
+    put = ValuePut(value=msgspec.Raw(b"1"), role="writer", expected=3)
+    assert msgspec.json.decode(msgspec.json.encode(put))["expected"] == 3

@@ -1,0 +1,197 @@
+"""Shared state in SQL is the shared state that the log folds to, at every position."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hansard
+from hansard.bus import subjects
+from hansard.bus.check import RawMessage
+from hansard.bus.log import AtPosition
+from hansard.bus.portal import portal
+from hansard.domain.board import BoardConflict, By, ValueMerged, fold, initial
+from hansard.domain.board_rules import decide
+from hansard.domain.ids import Board
+from hansard.domain.values import dump
+from hansard.projections.store import Store
+from tests.board.test_laws import numbers, writes
+from tests.domain.strategies import text
+from tests.projections.support import Messages, fill, selected
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Empty tables."""
+    made = Store(tmp_path / "t.duckdb")
+    yield made
+    made.close()
+
+
+def _everything(record: hansard.Record) -> None:
+    with record.run("w", run="r", agent="ada", role="writer") as session:
+        board = session.board
+        board.put("v", {"a": (1, 2)}, labels={"topic": "x"})
+        board.put("v", None)
+        board.put("large", "x" * 70_000)
+        for item in ("x", {"y": [1.5, None]}, "x"):
+            board.append("l", item)
+        board.add("n", 2**53 - 1)
+        board.add("n", 5)
+        for member in ("b", "a", 1.0, ("t", 2)):
+            board.include("s", member)
+        board.discard("s", "b")
+        board.discard("s", 1)
+        for amount in (3, 9.5, -4):
+            board.merge("most", "max", amount)
+            board.merge("least", "min", amount)
+        for text in ("b", "ä", "a"):
+            board.merge("last", "max", text)
+        board.merge("u", "union", {"a": 1})
+        board.put("gone", 1)
+        board.remove("gone")
+        board.add("gone", 7)
+        board.put("lease", 1, ttl=0.1)
+        with board.transaction() as tx:
+            tx.put("t1", tx.get("n") > 0)
+            tx.put("t2", 2)
+            tx.append("l", "last")
+        with pytest.raises(BoardConflict):
+            board.put("v", 3, expected=1)
+    child = record.fork("r")
+    with record.run(run=child, agent="ada", role="writer") as session:
+        session.board.add("n", 1)
+        session.board.remove("t1", expected="any")
+        session.board.append("l", "of the fork")
+        grandchild = record.fork(child)
+    with record.run(run=grandchild, agent="ada", role="writer") as session:
+        session.board.append("l", "of its fork")
+
+
+def _messages(record: hansard.Record) -> list[RawMessage]:
+    async def read() -> list[RawMessage]:
+        log = record.workspace.log
+        found = []
+        for position in range(1, await log.head() + 1):
+            stored = await log.at(position)
+            subject = subjects.subject(log.workspace, stored.stream, stored.commit.version)
+            found.append(RawMessage(position, stored.stamp, subject, stored.body))
+        return found
+
+    return portal().run(read())
+
+
+def _row(state: Any) -> tuple[Any, ...]:
+    value = None if state.kind == "union" else state.plain
+    return state.kind, state.changed, state.author, state.role, value, state.labels, state.event
+
+
+def _told(row: dict[str, Any]) -> tuple[Any, ...]:
+    value = None if row["value"] is None else msgspec.json.decode(row["value"])
+    names = ("kind", "version", "author", "role")
+    return (
+        *(row[name] for name in names),
+        value,
+        msgspec.json.decode(row["labels"]),
+        row["event"],
+    )
+
+
+def test_sql_tells_what_the_fold_tells_at_every_position(record, store):
+    """Every kind, transactions, expiry, forks of forks: `board_at` has the keys, kinds, versions,
+    authors and values that the state of the run has there; `board` those of now.
+    """
+    _everything(record)
+    fill(store, _messages(record))
+    assert selected(store, "problems") == []
+    positions = portal().run(record.workspace.log.head())
+    compared = 0
+    found: dict[str, Any] = {}
+    for run, _ in record.runs():
+        for position in range(1, positions + 1):
+            at = portal().run(record.workspace.states.boards(run, AtPosition(position)))
+            rows = store.rows("SELECT * FROM board_at($1, $2)", [run, position])
+            found = {row["key"]: _told(row) for row in rows}
+            assert found == {key: _row(state) for key, state in at.items()}, (run, position)
+            compared += len(found)
+        now = {row["key"] for row in store.rows("SELECT key FROM board WHERE run = $1", [run])}
+        assert now == set(found)
+    assert compared > 300
+
+
+def test_each_write_is_a_row(record, store):
+    """Author, role, what it went by, labels and expiry of each write; large values by reference."""
+    _everything(record)
+    fill(store, _messages(record))
+    writes = store.rows("SELECT * FROM board_writes WHERE run = 'r' ORDER BY position, version")
+    assert {row["operation"] for row in writes} == {
+        *("put", "append", "add", "include", "discard", "max", "min", "union", "remove", "check")
+    }
+    [lease] = [row for row in writes if row["key"] == "lease"]
+    assert (lease["expires_at"] - lease["logged_at"]).total_seconds() == 0.1
+    [first, second] = [row for row in writes if row["key"] == "v"]
+    assert (first["expected"], second["expected"]) == (0, 1)
+    assert msgspec.json.decode(first["labels"]) == {"topic": "x"}
+    assert second["value"] == "null"
+    [large] = [row for row in writes if row["key"] == "large"]
+    assert msgspec.json.decode(large["value"])["$blob"]["size"] == 70_002
+    assert {(row["author"], row["role"]) for row in writes} == {("ada", "writer")}
+    together = [row for row in writes if row["key"] in ("t1", "t2")]
+    assert len({row["counts_from"] for row in together}) == 1
+    assert all(row["counts_from"] >= row["position"] for row in writes)
+
+
+def _history(found: list[tuple[str, Any]]) -> tuple[Messages, list[dict[str, Any]]]:
+    """Wanted writes to keys of a run as a log, and what each key holds after each message."""
+    messages, states, after = Messages(), {key: initial() for key in "ab"}, []
+    for key, wanted in found:
+        now = messages.all[-1].stamp if messages.all else 0
+        try:
+            events = decide(key, states[key], wanted, now)
+        except (BoardConflict, hansard.Refused, hansard.BadValue):
+            continue
+        if not events:
+            continue
+        made = messages.add(Board("r", key), states[key].version + 1, events)
+        for index, event in enumerate(events):
+            by = By("somebody", made.stamp, f"event {messages.position}.{index}")
+            states[key] = fold(states[key], [event], by)
+        after.append(
+            {name: _row(each) for name, each in states.items() if not each.absent(made.stamp)}
+        )
+    return messages, after
+
+
+largest = st.sampled_from(["max", "min"]).flatmap(
+    lambda name: (numbers | text).map(
+        lambda value: ValueMerged(merge=name, value=dump(value), role="writer")
+    )
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("ab"), writes | largest), max_size=30), st.data())
+def test_sql_folds_any_history_as_the_domain_does(found, data):
+    """Whatever was written, kinds that change, what expires, texts with any character: at each
+    position `board_at` has what the fold has, in whatever batches it was projected.
+    """
+    messages, after = _history(found)
+    places = st.integers(1, max(1, messages.position))
+    borders = data.draw(st.sets(places, max_size=3))
+    looked_at = sorted({*data.draw(st.sets(places, max_size=4)), max(1, messages.position)})
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "t.duckdb")
+        try:
+            fill(store, messages.all, borders)
+            assert selected(store, "problems") == []
+            for position in looked_at[: len(after)]:
+                expected = after[position - 1]
+                rows = store.rows("SELECT * FROM board_at('r', $1)", [position])
+                assert {row["key"]: _told(row) for row in rows} == expected, position
+        finally:
+            store.close()

@@ -1,0 +1,398 @@
+"""A role's rules: patterns, what is refused when applied, who sees what and why."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from hansard.domain import role, role_file
+from hansard.domain.errors import BadName, BadValue, Refused
+from hansard.domain.events import REGISTRY
+from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+from hansard.domain.role_events import How, Mask, May, RoleDefined, RoleWithdrawn, Rule
+from hansard.domain.role_judge import Action, Deed, Facts, explain, facts, judge, lacks, may
+from hansard.domain.role_patterns import DOT, NONE, SLASH, kind_matches, matches, read
+from tests.domain import strategies
+from tests.domain.specification import Specification
+
+MINE = RoleDefined(sees=(Rule("mine", roles=("writer",)),))
+ALL = RoleDefined(sees=(Rule("all", ("**",)),))
+AGENT = AgentStream("r", "writer", "ada")
+
+
+def of(tag: str, **fields) -> Facts:
+    """The facts of an event in ada's stream."""
+    return Facts(**{"tag": tag, "stream": AGENT, "role": "writer", "agent": "ada", **fields})
+
+
+def a_role() -> Specification:
+    """A role's decider."""
+    return Specification(role.initial, role.fold, role.decide)
+
+
+# ---------------------------------------------------------------- its history
+
+
+def test_rules_are_replaced_as_a_whole():
+    """The same again is no news; others replace what stood."""
+    a_role().when(MINE).then(MINE)
+    a_role().given(MINE).when(MINE).then()
+    a_role().given(MINE).when(ALL).then(ALL)
+    a_role().given(MINE).when(ALL).then_state(rules=ALL, withdrawn=None)
+
+
+def test_a_role_is_withdrawn_once_and_may_come_back():
+    """A withdrawn role has no rules; only what was defined can be withdrawn."""
+    gone = RoleWithdrawn(because="done")
+    a_role().when(gone).then_refused("it is not defined")
+    a_role().given(MINE).when(gone).then_state(rules=None, withdrawn=gone)
+    a_role().given(MINE, gone).when(RoleWithdrawn()).then()
+    a_role().given(MINE, gone).when(MINE).then(MINE)
+
+
+@given(st.lists(strategies.role_commands, max_size=6), strategies.role_commands)
+def test_a_role_s_command_yields_its_events_once(before, command):
+    """Whatever went before, stating a thing twice states it once."""
+    events = strategies.happened(before, role.initial(), role.fold, role.decide)
+    state = role.fold(role.initial(), events)
+    try:
+        first = role.decide(state, command)
+    except Refused:
+        assert isinstance(command, RoleWithdrawn)
+        assert not state.version
+        return
+    assert not role.decide(role.fold(state, first), command)
+
+
+# ---------------------------------------------------------------- patterns
+
+
+@pytest.mark.parametrize(
+    ("pattern", "separator", "fits", "others"),
+    [
+        ("findings/**", SLASH, ["findings/a", "findings/a/b"], ["findings", "findings-old/a", ""]),
+        ("findings/*", SLASH, ["findings/a", "findings/"], ["findings", "findings/a/b"]),
+        ("a/*/c", SLASH, ["a/b/c", "a//c"], ["a/c", "a/b/b/c", "a/b/c/d"]),
+        ("**", SLASH, ["a", "a/b", ""], []),
+        ("search_*", DOT, ["search_", "search_web"], ["search", "research_x", "search_a.b"]),
+        ("mcp.*.get", DOT, ["mcp.x.get"], ["mcp.get", "mcp.x.y.get", "mcp.x.get.y"]),
+        ("*a*b*", NONE, ["ab", "xaxbx", "a/b"], ["ba", "", "b.a"]),
+        ("ab*ba", NONE, ["abba", "abxba"], ["aba", "ab"]),
+        ("res", NONE, ["res"], ["researcher", "Res", "re"]),
+        (r"plan \*", NONE, ["plan *"], ["plan x"]),
+        ("a?[bc]{d}", NONE, ["a?[bc]{d}"], ["axb", "a?b"]),
+    ],
+)
+def test_a_pattern_takes_in_whole_segments(pattern, separator, fits, others):
+    """Nothing by prefix; a star stays in its segment; only the last `**` takes the rest."""
+    read_ = read(pattern, separator)
+    assert [name for name in [*fits, *others] if matches(read_, name)] == fits
+
+
+@given(st.text("ab/*\\", max_size=8), st.lists(st.text("ab", max_size=3), min_size=1, max_size=4))
+def test_no_pattern_reaches_over_a_border(pattern, segments):
+    """Where a pattern without `**` takes in a name, it has exactly as many segments."""
+    try:
+        found = read(pattern, SLASH)
+    except BadValue:
+        return
+    if matches(found, "/".join(segments)):
+        count = len(found.segments)
+        assert len(segments) > count if found.rest else len(segments) == count
+
+
+@given(strategies.text, st.sampled_from([DOT, SLASH, NONE]))
+def test_a_name_is_taken_in_by_itself(name, separator):
+    """Escaped, any name is a pattern of that name alone."""
+    assume(name.isprintable() and name)
+    try:
+        found = read(name.replace("\\", "\\\\").replace("*", "\\*"), separator)
+    except BadValue:
+        assert separator == DOT  # an empty segment
+        return
+    assert matches(found, name)
+    assert not matches(found, name + "x")
+
+
+def test_a_kind_s_version_counts_where_it_is_given():
+    """`step.*` holds for every version; a pattern that ends in one, for that one alone."""
+    tag = "step.completed.v1"
+    fits = ["step.*", "step.completed", "step.completed.v1", "step.**", "**", "*.completed"]
+    others = ["step", "step.completed.v2", "step.comp", "*", "step.*.v2", "step.completed.*"]
+    assert [each for each in [*fits, *others] if kind_matches(each, tag)] == fits
+    assert kind_matches("step.*.v1", tag)
+
+
+# ---------------------------------------------------------------- broken rules
+
+
+def rule(**fields) -> RoleDefined:
+    """A role of one rule."""
+    return RoleDefined(sees=(Rule("r1", **fields),))
+
+
+def mask(*kinds: str, fields: tuple[str, ...] = ("result",), sees=("step.*",), **more):
+    """A role with one rule and one mask."""
+    masks = (Mask("m1", kinds or ("step.completed",), fields, **more),)
+    return RoleDefined(sees=(Rule("r1", sees),), masks=masks)
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (rule(), "rule 'r1': it has no matcher; give kinds.* kinds = \\[\"\\*\\*\"\\]"),
+        (rule(kinds=()), "kinds of rule 'r1': 0 patterns"),
+        (rule(labels={}), "labels of rule 'r1': 0 labels"),
+        (rule(kinds=("step.done",)), "'step.done' is no kind of event; there are: step.attempted"),
+        (rule(kinds=("stepp.*",)), "'stepp.*' is no kind of event; there are: agent.*"),
+        (rule(kinds=("*",)), "is no kind of event"),
+        (rule(keys=("a/**/b",)), "'\\*\\*' inside or before other segments"),
+        (rule(keys=("a**",)), "'\\*\\*' inside or before"),
+        (rule(roles=("",)), "roles of rule 'r1': '' is no pattern"),
+        (rule(agents=("a\\b",)), "has a backslash before nothing"),
+        (rule(agents=("*" + "a*" * 20,)), "has 21 stars"),
+        (rule(kinds=("step.*",), fields=()), "fields of rule 'r1': 0 paths"),
+        (rule(kinds=("step.*",), fields=("reslt",)), "'reslt' is no field of step.attempted"),
+        (rule(kinds=("step.failed",), fields=("error.typ",)), "'error.typ' is no field"),
+        (rule(kinds=("step.failed",), fields=("step.x",)), "'step.x' is no field"),
+        (rule(kinds=("step.*",), fields=("result.**",)), "a path has all that is under it"),
+        (rule(kinds=("step.*",), fields=("fingerprint",)), "tells of other events"),
+        (rule(kinds=("step.completed",), fields=("digest",)), "a digest of 'result'"),
+        (mask("step.don"), "kinds of mask 'm1': 'step.don' is no kind"),
+        (mask(roles=()), "roles of mask 'm1': 0 patterns"),
+        (mask(fields=("reslt",)), "fields of mask 'm1': 'reslt' is no field"),
+        (mask(how=How.TRUNCATE), "mask 'm1': how is 'truncate', characters is None"),
+        (mask(characters=3), "how is 'drop', characters is 3"),
+        (mask(how=How.TRUNCATE, characters=0), "characters of mask 'm1': 0; give 1 to"),
+        (mask(fields=("step",), how=How.TRUNCATE, characters=3), "'step' is no text"),
+        (mask("message.added", fields=("content",)), "no rule shows 'content' of message"),
+        (
+            RoleDefined(sees=(Rule("a", ("step.*",)), Rule("a", ("run.*",)))),
+            "'a' twice; give each rule and mask its own name",
+        ),
+        (RoleDefined(may=May(tools=("a.**.b",))), "tools of may"),
+        (RoleDefined(may=May(kinds=("nope",))), "kinds of may: 'nope' is no kind"),
+        (RoleDefined(sees=(Rule("", ("step.*",)),)), "rule name ''"),
+    ],
+)
+def test_a_broken_rule_is_refused_when_applied(broken, said):
+    """With the rule's name, what is wrong and what to do; it never comes to be used."""
+    with pytest.raises((BadValue, BadName), match=said):
+        role.decide(role.initial(), broken)
+
+
+# ---------------------------------------------------------------- who sees what
+
+
+def test_every_matcher_of_a_rule_must_hold():
+    """One that does not is told; what an event does not have matches nothing."""
+    found = Rule("r", ("board.*",), ("ana*",), ("bob",), ("findings/**",), {"team": "fin*"})
+    key = "findings/a"
+    right = Facts(
+        tag="board.put.v1",
+        stream=Board("r", key),
+        role="analyzer",
+        agent="bob",
+        key=key,
+        labels={"team": "finance"},
+    )
+    assert lacks(found, right) == []
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"tag": "step.failed.v1"}, "kinds: step.failed.v1 is none of 'board.*'"),
+        ({"role": "writer"}, "roles: 'writer' is none of 'ana*'"),
+        ({"agent": ""}, "agents: it has none"),
+        ({"key": "findings"}, "keys: 'findings' is none of 'findings/**'"),
+        ({"labels": {}}, "labels: its run has no 'team'"),
+        ({"labels": {"team": "law"}}, "labels: team is 'law', not 'fin*'"),
+    ]
+    for change, said in changes:
+        assert lacks(found, msgspec.structs.replace(right, **change)) == [said]
+
+
+def test_nothing_is_seen_that_no_rule_allows():
+    """Neither without rules, nor with rules that do not match."""
+    event = of("step.failed.v1")
+    other = rule(roles=("reader",))
+    for rules in (None, RoleDefined(), other):
+        assert not judge(rules, event).visible
+    assert explain(None, event)[0].startswith("not seen: the role has no rules")
+    assert explain(other, event) == [
+        "not seen: no rule matches, and what no rule allows is not seen",
+        "rule 'r1' does not match: roles: 'writer' is none of 'reader'",
+    ]
+
+
+def test_who_is_the_author():
+    """Of an agent's stream it is the agent; elsewhere who wrote it, if the run knows that agent:
+    a person's or a service's name is no agent's, and lasting streams have no author.
+    """
+    roster = {"ada": "writer"}
+    where: list[tuple[StreamId, str]] = [
+        (AgentStream("r", "reader", "bob"), "somebody"),
+        (Life("r"), "ada"),
+        (Life("r"), "person"),
+        (Board("r", "k"), "ada"),
+        (Lasting("price", "m"), "ada"),
+    ]
+    told = [facts("x", stream, actor, roster, {"l": "1"}) for stream, actor in where]
+    assert [(each.role, each.agent, each.key, len(each.labels)) for each in told] == [
+        ("reader", "bob", "", 1),
+        ("writer", "ada", "", 1),
+        ("", "", "", 1),
+        ("writer", "ada", "k", 1),
+        ("", "", "", 0),
+    ]
+
+
+def test_several_rules_show_their_fields_together():
+    """The first that matches is named; a rule without fields shows all."""
+    part = RoleDefined(
+        sees=(
+            Rule("no", ("run.*",)),
+            Rule("a", ("step.*",), fields=("step",)),
+            Rule("b", ("step.completed",), fields=("result.x", "step")),
+        )
+    )
+    verdict = judge(part, of("step.completed.v1"))
+    assert (verdict.rule, verdict.rules, verdict.fields) == ("a", ("a", "b"), ("step", "result.x"))
+    more = RoleDefined(sees=(*part.sees, Rule("c", roles=("writer",))))
+    assert judge(more, of("step.completed.v1")).fields is None
+    assert explain(part, of("step.completed.v1", fields=("step", "digest"))) == [
+        "seen: rule 'a' matches",
+        "rule 'no' does not match: kinds: step.completed.v1 is none of 'run.*'",
+        "rule 'b' matches, too",
+        "shown: step, result.x",
+        "not shown, since it tells of other events or fields: digest",
+    ]
+
+
+def test_what_a_newer_version_wrote_is_seen_by_who_sees_everything_alone():
+    """Nobody knows what its fields tell."""
+    newer = of("step.teleported.v1")
+    assert judge(ALL, newer).whole
+    assert not judge(MINE, newer).visible
+    assert "newer version" in explain(MINE, newer)[0]
+    masked = mask("step.completed", sees=("**",))
+    assert not judge(masked, newer).visible
+
+
+def test_a_mask_applies_where_all_its_matchers_hold():
+    """Of kinds alone, or of these kinds by some authors."""
+    masks = tuple(
+        Mask(name, ("step.completed",), ("result",), roles=roles)
+        for name, roles in [("all", None), ("mine", ("writer",)), ("other", ("reader",))]
+    )
+    rules = RoleDefined(sees=ALL.sees, masks=masks)
+    by_kind = [judge(rules, of(tag)).masks for tag in ("step.completed.v1", "step.failed.v1")]
+    assert by_kind == [masks[:2], ()]
+    assert explain(rules, of("step.completed.v1"))[-2:] == [
+        "mask 'all': drop result",
+        "mask 'mine': drop result",
+    ]
+
+
+@given(
+    st.lists(st.sampled_from([*MINE.sees, *ALL.sees, Rule("s", ("step.*",), fields=("step",))])),
+    st.sampled_from(sorted(REGISTRY)),
+    st.sampled_from(["writer", "reader", ""]),
+)
+def test_explaining_and_judging_agree(sees, tag, author):
+    """What decided is what is said; exactly the rules that lack nothing are named as matching."""
+    rules = RoleDefined(
+        sees=tuple(msgspec.structs.replace(each, name=f"r{n}") for n, each in enumerate(sees))
+    )
+    event = of(tag, role=author)
+    verdict, lines = judge(rules, event), explain(rules, event)
+    assert lines[0].startswith("seen" if verdict.visible else "not seen")
+    assert verdict.visible == bool(verdict.rule) == bool(verdict.rules)
+    assert verdict.rules == tuple(each.name for each in rules.sees if not lacks(each, event))
+    assert all(any(repr(each.name) in line for line in lines) for each in rules.sees)
+
+
+# ---------------------------------------------------------------- what it may do
+
+
+def test_a_role_may_do_what_it_is_told_and_nothing_else():
+    """Tools, kinds and keys by pattern; nothing without rules."""
+    rules = RoleDefined(
+        may=May(("search_*", "mcp.**"), ("step.*",), ("scores/*",), settle=True, query=False)
+    )
+    allowed = [
+        Action(Deed.CALL, "search_web"),
+        Action(Deed.CALL, "mcp.mail.send"),
+        Action(Deed.WRITE, "step.completed.v1"),
+        Action(Deed.PUT, "scores/a"),
+        Action(Deed.SETTLE),
+    ]
+    refused = [
+        Action(Deed.CALL, "research"),
+        Action(Deed.CALL, "mcp"),
+        Action(Deed.CALL),
+        Action(Deed.WRITE, "run.started.v1"),
+        Action(Deed.PUT, "scores/a/b"),
+        Action(Deed.PUT),
+        Action(Deed.APPROVE),
+        Action(Deed.QUERY),
+    ]
+    assert [each for each in [*allowed, *refused] if may(rules, each)] == allowed
+    assert not any(may(None, each) for each in [*allowed, *refused])
+
+
+# ---------------------------------------------------------------- files
+
+names = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1)
+patterns = names.map(lambda text: text.replace("\\", "\\\\").replace("*", "\\*"))
+many = st.none() | st.lists(patterns, min_size=1, max_size=3).map(tuple)
+roles = st.builds(
+    RoleDefined,
+    sees=st.lists(
+        st.builds(
+            Rule,
+            name=names,
+            kinds=st.sampled_from([("step.*",), ("step.completed", "run.*.v1")]),
+            roles=many,
+            agents=many,
+            labels=st.none() | st.dictionaries(names, patterns, min_size=1, max_size=2),
+            fields=st.sampled_from([None, ("result", "result.x.*")]),
+        ),
+        min_size=1,
+        max_size=3,
+        unique_by=lambda each: each.name,
+    ).map(tuple),
+    may=st.builds(May, tools=st.just(("a.*",)), approve=st.booleans(), query=st.booleans()),
+    about=strategies.text,
+)
+
+
+@given(st.dictionaries(names, roles, min_size=1, max_size=2))
+def test_a_role_written_as_toml_reads_back_the_same(told):
+    """Any name, any text; what is a default is left out."""
+    assert role_file.parse(role_file.write(told)) == told
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "it has no roles"),
+        ("x = [", "it is no TOML"),
+        ("y = 1", "it has a field 'y'; it has tables .roles.NAME. alone"),
+        ("[roles.a]\nse = 1", "role 'a': it has no field 'se'; its fields are: sees, masks, may"),
+        ("[roles.a]\nsees = 1", "sees of role 'a': it is 1"),
+        (
+            "[[roles.a.sees]]\nkind = 1",
+            "sees 1 of role 'a': it has no field 'kind'; .* name, kinds",
+        ),
+        ("[[roles.a.masks]]\nx = 1", "masks 1 of role 'a': it has no field 'x'"),
+        ("[roles.a.may]\ntool = 1", "may of role 'a': it has no field 'tool'; .* tools, kinds"),
+        ("[roles.a.may]\napprove = 1", "role 'a': Expected `bool`"),
+        ('[[roles.a.sees]]\nname = "n"\nkinds = "step.*"', "Expected `array . null`, got `str`"),
+        ('[[roles.a.sees]]\nname = "n"', "role 'a': rule 'n': it has no matcher"),
+        ("[roles.a.may]\nquery = true\n[roles.''.may]", "role name ''"),
+    ],
+)
+def test_a_file_is_read_strictly(text, said):
+    """What is not known is named, with what is."""
+    with pytest.raises((BadValue, BadName), match=said):
+        role_file.parse(text)

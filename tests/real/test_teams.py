@@ -1,0 +1,203 @@
+"""Real teams, imported: what each role may see of its run, and what an agent knew when it erred."""
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+
+from hansard.agents import views
+from hansard.agents.views import View
+from hansard.commands._open import reading
+from hansard.domain import role_file
+from hansard.domain.role_events import RoleDefined, Rule
+from tests.real import support
+from tests.real.converters import crewai, who_and_when
+
+pytestmark = pytest.mark.real
+
+MISTAKEN_LABELS = {"Algorithm-Generated/15": ("Verification_Expert", "Boggle_Board_Expert")}
+"""Where the source blames another than who said the message of that step."""
+
+
+def rules_of(role: str) -> RoleDefined:
+    """A role sees its own work, who is there, and of the others' messages what is said."""
+    return RoleDefined(
+        sees=(
+            Rule("its own work", roles=(role,)),
+            Rule("who is there", ("run.agent_joined",)),
+            Rule("what others say", ("message.added",), fields=("role", "content")),
+        ),
+    )
+
+
+def alone(role: str) -> RoleDefined:
+    """A role sees its own work alone."""
+    return RoleDefined(sees=(Rule("its own work", roles=(role,)),))
+
+
+class Team(msgspec.Struct):
+    """An imported run: its id, its source's name, its roster, and its messages in the order of the
+    log, each with its address.
+    """
+
+    run: str
+    name: str
+    roster: dict[str, str]
+    labels: dict[str, str]
+    step: int | None
+    said: list[tuple[str, str, dict[str, object]]]
+
+
+def teams(place, runs, folder, make) -> list[Team]:
+    """Roles first, then the runs: what a role could see is decided by the rules of then."""
+    roles = sorted({role for run in runs for role in run["roles"].values()})
+    file = folder / "roles.toml"
+    file.write_text(role_file.write({role: make(role) for role in roles}), encoding="utf-8")
+    source = folder / "chats.jsonl"
+    support.write(source, runs)
+    assert place.call("roles", "apply", str(file)).code == 0
+    place.imported("chat-jsonl", source, "teams", "as-recorded")
+    said: dict[str, list[tuple[str, str, dict[str, object]]]] = {}
+    for commit in place.stored():
+        for index, event in enumerate(json.loads(commit.body)["events"]):
+            if event["type"] == "message.added.v1":
+                where = f"{commit.position}.{index}"
+                said.setdefault(commit.run, []).append((commit.agent, where, event["data"]))
+    return [
+        Team(
+            life.run,
+            life.state.labels["source_run"],
+            life.state.roster,
+            life.state.labels,
+            int(life.state.scores["mistake_step"]) if life.state.scores else None,
+            said[life.run],
+        )
+        for life in place.lives()
+    ]
+
+
+def views_of(place, found: list[Team]) -> dict[tuple[str, str], View]:
+    """The view of every role of every run."""
+
+    async def work() -> dict[tuple[str, str], View]:
+        async with reading(place.options) as workspace:
+            return {
+                (team.name, role): (await views.derive(workspace.states, role, team.run)).view
+                for team in found
+                for role in sorted(set(team.roster.values()))
+            }
+
+    return asyncio.run(work())
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A workspace with the failed runs of Who&When."""
+    with support.opened(tmp_path_factory.mktemp("teams")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def failed(place, real_data, tmp_path_factory):
+    """Its 61 teams; each role sees its own work alone."""
+    runs = list(who_and_when.convert(real_data / "who-and-when" / "dev"))
+    return teams(place, runs, tmp_path_factory.mktemp("roles"), alone)
+
+
+@pytest.fixture(scope="module")
+def seen(place, failed):
+    """What each role may see of each of them."""
+    return views_of(place, failed)
+
+
+def test_each_role_sees_the_messages_of_its_agents_and_no_others(failed, seen):
+    """To the letter and in the order of the log, for every role of every run; the states and the
+    contexts that follow say the same.
+    """
+    assert len(failed) == 61
+    assert len(seen) > 150
+    for team in failed:
+        for role in set(team.roster.values()):
+            view = seen[team.name, role]
+            agents = {name for name, its in team.roster.items() if its == role}
+            own = [data["content"] for who, _, data in team.said if who in agents]
+            shown = [
+                json.loads(bytes(line.data))["content"]
+                for _, line in view.events
+                if line.type == "message.added.v1"
+            ]
+            assert shown == own, (team.name, role)
+            assert {line.agent for _, line in view.events} <= {*agents, ""}
+            assert set(view.state.agents) <= agents
+            told = [each["content"] for who in view.state.context.values() for each in who]
+            assert sorted(map(str, told)) == sorted(map(str, own))
+    numbers = [number for view in seen.values() for number, _ in view.events]
+    assert numbers == [n for view in seen.values() for n in range(1, len(view.events) + 1)]
+
+
+def test_what_the_agent_knew_that_made_the_mistake(place, failed, seen):
+    """At the annotated step: `hansard knew` names who acted, which is who is blamed but for known
+    label errors of the source; its state holds its messages up to there and none after; its view is
+    the beginning of what its role sees of the whole run.
+    """
+    differ = {}
+    for team in failed:
+        actor, address, _ = team.said[team.step]
+        told = place.call("knew", address, "--json")
+        assert told.code == 0, told.err
+        head, agent, *rest = told.lines
+        assert (head["kind"], agent["kind"]) == ("knew", "agent")
+        assert (head["agent"], head["role"]) == (actor, team.roster[actor])
+        if actor != team.labels["mistake_agent"]:
+            differ[team.name] = (actor, team.labels["mistake_agent"])
+        own = [data["content"] for who, _, data in team.said[: team.step] if who == actor]
+        assert [each["content"] for each in agent["messages"].values()] == own, team.name
+        events = [line for line in rest if line["kind"] == "event"]
+        assert len(events) == head["events"]
+        whole = seen[team.name, head["role"]].events
+        assert [line["id"] for line in events] == [line.id for _, line in whole[: len(events)]]
+        assert address not in told.out.replace(f'"address":"{address}"', "")
+    assert differ == MISTAKEN_LABELS
+
+
+def test_a_text_for_people_tells_the_same(place, failed):
+    """Who, in which role, how much it could see."""
+    team = failed[0]
+    actor, address, _ = team.said[team.step]
+    told = place.call("knew", address)
+    assert told.code == 0
+    for said in (actor, team.roster[actor], "its role could see", f"message.added.v1 at {address}"):
+        assert said in told.out
+
+
+def test_crews_see_what_their_rules_show(real_data, tmp_path_factory):
+    """The crews of crewAI, of two and three agents: each sees its own work whole and of the others
+    the messages that a rule shows, tool calls left out; nobody's steps but its own.
+    """
+    folder = real_data / "llm-cassettes"
+    runs = list(crewai.convert(folder / "dev" / "crewai-multi-role"))
+    wanted = json.loads((folder / "crewai_roles.json").read_bytes())
+    for run in runs:
+        assert sorted(run["roles"]) == wanted[f"{run['run']}.yaml"], run["run"]
+    with support.opened(tmp_path_factory.mktemp("crews")) as place:
+        found = teams(place, runs, tmp_path_factory.mktemp("crews-roles"), rules_of)
+        assert len(found) == len(runs) == 9
+        seen = views_of(place, found)
+        for team in found:
+            assert len(team.roster) in (2, 3)
+            for agent, role in team.roster.items():
+                lines = [line for _, line in seen[team.name, role].events]
+                messages = [line for line in lines if line.type == "message.added.v1"]
+                assert [
+                    (line.agent, json.loads(bytes(line.data))["content"]) for line in messages
+                ] == [(who, data["content"]) for who, _, data in team.said]
+                others = [line for line in messages if line.agent != agent]
+                assert all(
+                    json.loads(bytes(line.data)).keys() <= {"role", "content"} for line in others
+                )
+                rest = [line for line in lines if line.type.startswith(("step.", "tool."))]
+                assert {line.agent for line in rest} <= {agent}
+                _, address, _ = [each for each in team.said if each[0] == agent][-1]
+                head = place.call("knew", address, "--json").lines[0]
+                assert (head["agent"], head["role"]) == (agent, role)

@@ -1,0 +1,69 @@
+"""One broker for all tests of roles, a fresh workspace for each, and the command line."""
+
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+import hansard
+from hansard.agents.record import Record
+from hansard.bus.server import join
+from hansard.cli import main
+from tests.agents.twins import Lab
+from tests.cli.support import Call, Ran
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The data directory of a server that stays up until the last test is done."""
+    folder = tmp_path_factory.mktemp("broker")
+    with join(folder):
+        yield folder
+
+
+@pytest.fixture
+def workspace() -> str:
+    """The name of a workspace that nobody has used."""
+    return f"roles-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture(params=["sync", "async"])
+def lab(request: pytest.FixtureRequest, data_dir: Path, workspace: str) -> Lab:
+    """A fresh workspace, for each of the two clients."""
+    return Lab(request.param, data_dir, workspace)
+
+
+@pytest.fixture
+def record(data_dir: Path, workspace: str) -> Iterator[Record]:
+    """A fresh workspace, opened by the sync client."""
+    with hansard.connect(workspace, data_dir=data_dir) as opened:
+        yield opened
+
+
+@pytest.fixture
+def call(
+    data_dir: Path,
+    workspace: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Call]:
+    """Run the command line in this process: `call("roles", "show", "--json")`."""
+
+    def run(*arguments: object) -> Ran:
+        given = ["--data-dir", data_dir, "-w", workspace, *arguments]
+        monkeypatch.setattr(sys, "argv", ["hansard", *map(str, given)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main()
+        told = capsys.readouterr()
+        code = left.value.code
+        return Ran(code if isinstance(code, int) else 0, told.out, told.err)
+
+    yield run
+    structlog.reset_defaults()

@@ -1,0 +1,319 @@
+"""A log in memory of a team that hides secrets wherever a commit can carry one; its role's tables.
+
+As a program it brings up a role's tables until it is killed: python planted.py FOLDER TURNS
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hansard.bus import subjects
+from hansard.bus.check import RawMessage
+from hansard.bus.codec import encode, record
+from hansard.bus.jetstream.raw import Chunk
+from hansard.bus.log import Origin
+from hansard.domain import agent, board, role_check, run, steps
+from hansard.domain.events import Actor, Commit, Event, Recorded, Tx
+from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+from hansard.domain.role_events import How, Mask, May, RoleDefined, Rule
+from hansard.projections import generations
+from hansard.projections.place import Place
+from hansard.projections.roles.build import bring_up
+from hansard.projections.roles.place import role_place
+from hansard.projections.rows import Rows
+from hansard.projections.store import Digest, Store
+
+WORKSPACE = "lab"
+BEGAN_NS = 1_795_000_000_000_000_000
+CHUNK = 7
+
+RULES = RoleDefined(
+    sees=(
+        Rule("its own", roles=("writer",)),
+        Rule("results", ("step.completed",), roles=("reader",), fields=("step", "result.title")),
+        Rule("failures", ("step.failed",), roles=("reader",)),
+        Rule("how it goes", ("run.*",), labels={"team": "x"}),
+        Rule("findings", keys=("findings/**",)),
+        Rule("prices", ("price.stated",)),
+    ),
+    masks=(
+        Mask("contents", ("message.added",), ("content",), How.HASH),
+        Mask("reasons", ("decision.made",), ("because",), How.TRUNCATE, 4),
+        Mask("errors", ("step.failed",), ("error.message",), How.DROP),
+        Mask("costs", ("step.completed",), ("usage",), How.HASH),
+        Mask("labels", ("run.*",), ("labels.owner",), How.DROP),
+    ),
+    may=May(query=True),
+)
+role_check.check(RULES)
+
+UNHASHED = msgspec.structs.replace(RULES, masks=RULES.masks[1:3])
+"""Without what depends on a key, so that tables in two places are equal."""
+
+ALL = RoleDefined(sees=(Rule("all", ("**",)),), may=May(query=True))
+
+
+class Log:
+    """Messages in order; it is read as a workspace is."""
+
+    def __init__(self) -> None:
+        self.all: list[RawMessage] = []
+
+    def add(
+        self,
+        stream: StreamId,
+        version: int,
+        events: Iterable[Event | Recorded],
+        *,
+        actor: Actor | None = None,
+        origin: Origin | None = None,
+        name: str = "",
+        **fields: Any,
+    ) -> None:
+        """Append a commit; ids follow from its name, else from its place."""
+        name = name or f"{len(self.all) + 1}"
+        told = tuple(
+            each if isinstance(each, Recorded) else record(each, f"event {name}.{index}")
+            for index, each in enumerate(events)
+        )
+        author = stream.agent if isinstance(stream, AgentStream) else "a person"
+        commit = Commit(
+            id=f"commit {name}",
+            version=version,
+            at=datetime(2026, 1, 1, tzinfo=UTC),
+            actor=actor or Actor(author),
+            events=told,
+            **fields,
+        )
+        subject = subjects.subject(WORKSPACE, stream, version)
+        self.raw(subject, encode(stream, commit), origin)
+
+    def raw(self, subject: str, body: bytes, origin: Origin | None = None) -> None:
+        """Append whatever."""
+        number = len(self.all) + 1
+        self.all.append(RawMessage(number, BEGAN_NS + number * 10**6, subject, body, origin))
+
+    async def bounds(self) -> tuple[int, int]:
+        """The first and the newest position."""
+        return 1, len(self.all)
+
+    async def chunks(
+        self, after: int = 0, *, until: int | None = None
+    ) -> AsyncGenerator[Chunk, None]:
+        """Every message after a position."""
+        last = len(self.all) if until is None else until
+        for begin in range(after, last, CHUNK):
+            yield Chunk(self.all[begin : min(begin + CHUNK, last)], len(self.all))
+
+
+def renumbered(messages: Sequence[RawMessage]) -> Log:
+    """A log of these, by new positions, each at its old time."""
+    made = Log()
+    made.all = [
+        msgspec.structs.replace(each, position=number) for number, each in enumerate(messages, 1)
+    ]
+    return made
+
+
+def bring(
+    log: Log, home: Path, rules: RoleDefined | None, role: str = "writer", **more: Any
+) -> Place:
+    """A role's tables, brought up to a log's end."""
+    place = role_place(home, WORKSPACE, role)
+
+    async def rules_at(_position: int) -> RoleDefined | None:
+        return rules
+
+    asyncio.run(bring_up(log, place, rules_at, **more))
+    return place
+
+
+def digests(place: Place) -> dict[str, Digest]:
+    """What is published, each table in short."""
+    with generations.holding(place) as found:
+        assert found is not None
+        store = Store(found.path, read_only=True)
+        try:
+            assert (found.position, found.head) == (store.progress.position, found.position)
+            return store.digests()
+        finally:
+            store.close()
+
+
+def everything(place: Place) -> bytes:
+    """Each row of each table and view that is published, but when that was projected."""
+    with generations.holding(place) as found:
+        assert found is not None
+        store = Store(found.path, read_only=True)
+        try:
+            told: dict[str, Any] = {"position": found.position, "digest": found.digest}
+            for (name,) in store.all(
+                "SELECT table_name FROM duckdb_tables() UNION ALL "
+                "SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1"
+            ):
+                told[name] = [
+                    {k: v for k, v in row.items() if k not in {"projected_at", "delay_ms"}}
+                    for row in store.rows(f'FROM "{name}" ORDER BY ALL')
+                ]
+            layout = "SELECT row_group_id, segment_id, count FROM pragma_storage_info('events')"
+            told["layout"] = store.all(f"{layout} ORDER BY ALL")
+            told["sizes"] = store.all(
+                "SELECT table_name, estimated_size FROM duckdb_tables() ORDER BY 1"
+            )
+            return msgspec.json.encode(told, enc_hook=str)
+        finally:
+            store.close()
+
+
+def whole_tables(log: Log, path: Path) -> Store:
+    """The workspace's own tables of a log, open."""
+    store, rows = Store(path), Rows()
+    for message in log.all:
+        rows.add(message)
+    batch = rows.take()
+    if batch is not None:
+        store.write(batch, batch.position)
+    return store
+
+
+# ---------------------------------------------------------------- a team with secrets
+
+SECRETS = [
+    "event-of-others",
+    "result-beside-title",
+    "masked-content",
+    "because-beyond-cut",
+    "masked-error",
+    "name-of-agent",
+    "name-of-role",
+    "name-of-key",
+    "label-of-others",
+    "masked-label",
+    "their-correlation",
+    "their-causation",
+    "their-traceparent",
+    "on-whose-behalf",
+    "transaction-id",
+    "origin-log",
+    "blob-preview",
+    "tool-in-intent",
+    "name-of-conversation",
+    "data-of-newer-version",
+]
+"""Each stands in the workspace's log, and in nothing that the role may see."""
+
+ADA, BOB = AgentStream("r1", "writer", "ada"), AgentStream("r1", "reader", "bob")
+
+
+def secret(name: str) -> str:
+    """The text that is planted; long enough that it is found by no chance."""
+    assert name in SECRETS
+    return f"S3CRET~{name}~PLANTED"
+
+
+def raw(value: Any) -> msgspec.Raw:
+    """A payload."""
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _began(stream: AgentStream) -> agent.SessionBegan:
+    return agent.SessionBegan(
+        epoch=1, agent=stream.agent, role=stream.role, server_version="1", protocol_version="1"
+    )
+
+
+def asked(step: int, tool: str = "t", **more: Any) -> steps.StepRequested:
+    """An intent."""
+    return steps.StepRequested(
+        step=step,
+        tool=tool,
+        effects=steps.Effects.ONCE,
+        arguments=raw({"x": 1}),
+        call="c",
+        fingerprint="f",
+        **more,
+    )
+
+
+def done(step: int, result: Any, **more: Any) -> steps.StepCompleted:
+    """An outcome."""
+    return steps.StepCompleted(step=step, result=raw(result), digest="d", **more)
+
+
+def said(text: str, **more: Any) -> agent.MessageAdded:
+    """A message."""
+    return agent.MessageAdded(role="user", content=raw(text), fingerprint="f", **more)
+
+
+def planted() -> Log:
+    """The team's log."""
+    log = Log()
+    labels = {"team": "x", "owner": secret("masked-label")}
+    joined = [run.AgentJoined(agent=each.agent, role=each.role) for each in (ADA, BOB)]
+    tx = secret("transaction-id")
+    log.add(Life("r1"), 1, [run.RunStarted(workflow="papers", labels=labels), *joined])
+    log.add(ADA, 1, [_began(ADA), asked(1), asked(2)], tx=Tx(tx, 0, 2), epoch=7)
+    spy = AgentStream("r1", secret("name-of-role"), secret("name-of-agent"))
+    log.add(spy, 1, [_began(spy), said(secret("event-of-others"))], tx=Tx(tx, 1, 2))
+    log.add(BOB, 1, [_began(BOB), asked(1, secret("tool-in-intent")), asked(2)])
+    found = {"title": "shown title", "text": secret("result-beside-title")}
+    log.add(BOB, 4, [done(1, found, usage={"cost": 0.5})])
+    why = steps.Failure("Gone", secret("masked-error"))
+    log.add(BOB, 5, [steps.StepFailed(step=2, error=why, digest="d", usage={"cost": 0.5})])
+    log.add(
+        *(ADA, 4, [done(2, {"x": 1}, usage={"cost": 1.5}), said(secret("masked-content"))]),
+        causation=secret("their-causation"),
+        correlation=secret("their-correlation"),
+        traceparent=secret("their-traceparent"),
+        actor=Actor("ada", (secret("on-whose-behalf"),)),
+    )
+    chosen = agent.DecisionMade(
+        question="which?",
+        selected="a",
+        fingerprint="f",
+        because="kept" + secret("because-beyond-cut"),
+        inputs=("event 5.0", "event 3.1", "commit 7"),
+        after=(1, 2),
+    )
+    copied = Origin(secret("origin-log"), 987_654_321, "2026-01-01T00:00:00Z")
+    log.add(ADA, 6, [chosen], causation="event 7.0", origin=copied)
+    preview = {"$blob": {"sha256": "0" * 64, "size": 9, "preview": secret("blob-preview")}}
+    log.add(BOB, 6, [asked(3), done(3, preview)])
+    for key, value in (("findings/a", 1), (secret("name-of-key"), 2)):
+        put = board.ValuePut(value=raw(value), role="reader")
+        log.add(Board("r1", key), 1, [put], actor=Actor("bob"))
+    other = run.RunStarted(workflow="other", labels={"team": secret("label-of-others")})
+    log.add(Life("r2"), 1, [other])
+    talk = Lasting("conversation", secret("name-of-conversation"))
+    log.add(talk, 1, [Recorded("conversation.run_joined.v1", "e", raw({"run": "r1"}))])
+    newer = raw({"text": secret("data-of-newer-version")})
+    log.add(ADA, 7, [Recorded("step.dreamt.v9", "e9", newer), agent.AgentLeft(outcome="completed")])
+    log.raw("hansard.lab.run.r1.life.99", b"no commit")
+    log.add(Life("r1"), 4, [run.RunCompleted()])
+    return log
+
+
+def main(folder: Path, turns: int) -> None:
+    """Bring a role's tables up, again and again, each time to more."""
+    for turn in range(1, turns + 1):
+        bring(long_log(turn), folder, UNHASHED, batch_max=40)
+        print(turn, flush=True)  # noqa: T201 -- tells the test how far it is
+
+
+def long_log(turn: int) -> Log:
+    """As many runs as the turn says, and ever the same first ones."""
+    log = Log()
+    for number in range(turn * 20):
+        life, ada = Life(f"run {number}"), AgentStream(f"run {number}", "writer", "ada")
+        log.add(life, 1, [run.RunStarted(workflow="w", labels={"team": "xy"[number % 2]})])
+        log.add(ada, 1, [_began(ada), asked(1), done(1, number), said("x" * 50)])
+    return log
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

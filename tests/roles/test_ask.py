@@ -1,0 +1,174 @@
+"""`hansard sql --role`: who may ask, what is answered, and what hostile questions get."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hansard.domain import role_file
+from hansard.projections.door.errors import DoorError, TooCostly
+from hansard.projections.door.limits import Bounds
+from hansard.projections.roles.place import role_place
+from tests.conftest import ROUNDS, ROUNDS_THOROUGH
+from tests.door.conftest import Asker
+from tests.door.test_hostile import CORPUS, COSTLY_S, LEAKS, LIMITS, sql_of, state
+from tests.roles.planted import RULES, SECRETS, bring, planted, whole_tables
+from tests.roles.test_record import SECRET, team
+
+ROLES = """
+[roles.reader]
+[[roles.reader.sees]]
+name = "decisions"
+kinds = ["decision.made"]
+fields = ["question", "selected"]
+[roles.reader.may]
+query = true
+
+[roles.silent]
+[[roles.silent.sees]]
+name = "everything"
+kinds = ["**"]
+"""
+GRANTED = role_file.parse(ROLES)
+
+SAMPLE = sorted(CORPUS) if ROUNDS >= ROUNDS_THOROUGH else sorted(CORPUS)[:: len(CORPUS) // 12]
+
+
+@pytest.fixture
+def roles(call, record, tmp_path) -> str:
+    """A run, and the two roles; the run's id."""
+    path = tmp_path / "roles.toml"
+    path.write_text(ROLES)
+    assert call("roles", "apply", path).code == 0
+    return team(record)
+
+
+def test_a_role_is_answered_from_what_it_sees(call, record, roles):
+    """By its own positions, up to date, and in the words of everybody's tables."""
+    told = call("sql", "SELECT question, selected, because FROM decisions", "--role", "reader")
+    assert told.code == 0, told.err
+    assert told.out.splitlines()[1].split() == ["which?", "p1"]
+    assert told.err == "as of position 1: 1 row\n"
+    for table in ("steps", "messages", "handoffs", "usage", "runs", "problems"):
+        asked = call("sql", f"FROM {table}", "--role", "reader", "--json")
+        assert (asked.code, asked.out) == (0, ""), table
+    rows = call("sql", "FROM events", "--role", "reader", "--json")
+    assert SECRET not in rows.out
+    with record.run(run=roles, agent="a2", role="analyzer") as session:
+        session.decide("and?", selected="p2")
+    again = call("sql", "SELECT max(position) AS p, count(*) AS n FROM events", "--role", "reader")
+    assert again.out.split()[-2:] == ["2", "2"]
+    assert again.err == "as of position 2: 1 row\n"
+
+
+def test_what_others_do_is_not_told(call, record, roles):
+    """Answer and stderr are the same bytes after others did what the role may not see."""
+    asked = ("sql", "SUMMARIZE events", "--role", "reader", "--json")
+    before = call(*asked)
+    with record.run("others", agent="x", role="researcher") as session:
+        session.message("user", "unseen")
+    after = call(*asked)
+    assert (after.code, after.out, after.err) == (before.code, before.out, before.err)
+    wrong = call("sql", "FROM no_such_table", "--role", "reader")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert SECRET not in wrong.err
+
+
+def test_who_may_not_ask(call, roles, data_dir, workspace):
+    """A friend is told what to ask for; an unknown role and a withdrawn one get one answer; none of
+    them leaves a file, and of the withdrawn one nothing stays.
+    """
+    refused = call("sql", "SELECT 1", "--role", "silent")
+    assert (refused.code, refused.out) == (2, "")
+    assert "role 'silent' may not query: ask whoever keeps the roles for 'query = true'" in (
+        refused.err
+    )
+    unknown = call("sql", "SELECT 1", "--role", "nobody")
+    assert "role 'nobody' was not found" in unknown.err
+    folder = role_place(data_dir, workspace, "reader").path.parent
+    assert [path.name for path in folder.glob("*.duckdb")] == []
+    assert call("sql", "SELECT 1", "--role", "reader").code == 0
+    assert [path.name for path in folder.glob("*.duckdb")] == ["reader.duckdb"]
+    assert call("roles", "withdraw", "reader").code == 0
+    for _ in range(2):
+        gone = call("sql", "SELECT 1", "--role", "reader")
+        assert (gone.code, gone.out) == (unknown.code, unknown.out)
+        assert gone.err == unknown.err.replace("nobody", "reader")
+    left = [path for path in folder.rglob("*") if path.is_file()]
+    assert {path.suffix for path in left} <= {".lock"}
+
+
+def test_rules_of_now(call, tmp_path, roles):
+    """Other rules hold from the next question on, for all that was recorded before, too."""
+    assert call("sql", "FROM messages", "--role", "reader", "--json").lines == []
+    path = tmp_path / "roles.toml"
+    fields = 'fields = ["question", "selected"]\n'
+    path.write_text(ROLES.replace("decision.made", "message.added").replace(fields, ""))
+    assert call("roles", "apply", path).code == 0
+    told = call("sql", "SELECT agent, text FROM messages", "--role", "reader", "--json")
+    assert [line["agent"] for line in told.lines] == ["r1", "w1"]
+    assert call("sql", "FROM decisions", "--role", "reader", "--json").lines == []
+
+
+def test_a_position_of_the_workspace_is_not_for_a_role(call, roles):
+    """How far the log is, is not told."""
+    told = call("sql", "SELECT 1", "--role", "reader", "--wait-for", "999999")
+    assert (told.code, told.out) == (2, "")
+    assert "--wait-for names a position of the workspace" in told.err
+
+
+@pytest.fixture(scope="module")
+def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
+    """A door before a role's tables, with the workspace's and another role's beside them."""
+    home: Path = tmp_path_factory.mktemp("hostile")
+    (home / "projections").mkdir()
+    whole_tables(planted(), home / "projections" / "lab.duckdb").close()
+    bring(planted(), home, GRANTED["silent"], "silent")
+    made = Asker(bring(planted(), home, RULES), Bounds(workers_max=1))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_hostile_statement_is_contained(name: str, asker: Asker):
+    """As before the workspace's tables: and no answer or error holds what the role may not see."""
+    told = CORPUS[name]
+    limits = LIMITS
+    if told["outcome"] in {"stopped", "any"}:
+        limits = msgspec.structs.replace(LIMITS, wall_s=COSTLY_S)
+    sql, before = sql_of(told), state(asker.place)
+    try:
+        answer = asker.ask(sql, limits)
+    except DoorError as error:
+        came, said = ("stopped" if isinstance(error, TooCostly) else "error"), str(error)
+    else:
+        came, said = "answer", str(answer.columns) + str(list(answer.tuples()))
+    assert told["outcome"] in {came, "any"}, said[:500]
+    leaked = LEAKS.search(said.replace(sql, ""))
+    assert leaked is None or leaked[0] in sql, said[:500]
+    assert not [each for each in SECRETS if f"~{each}~" in said]
+    assert state(asker.place) == before
+    assert list(asker.ask("SELECT count(*) FROM decisions").tuples()) == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "ATTACH '../../../lab.duckdb' AS w",
+        "ATTACH '{home}/lab.duckdb' AS w (READ_ONLY)",
+        "FROM read_blob('{home}/**')",
+        "FROM glob('/**')",
+        "FROM read_text('{home}/roles/lab/writer.feed')",
+        "FROM read_blob('/../../writer.feed')",
+        "FROM '{home}/roles/lab/silent.duckdb'",
+    ],
+)
+def test_nothing_else_is_within_reach(sql: str, asker: Asker):
+    """Not the workspace's tables, not another role's, not what these are gone on from."""
+    home = asker.place.path.parents[2]
+    assert (home / "lab.duckdb").exists()
+    assert asker.place.path.with_suffix(".feed").exists()
+    with pytest.raises(DoorError) as refused:
+        asker.ask(sql.format(home=home))
+    assert not [each for each in SECRETS if f"~{each}~" in str(refused.value)]

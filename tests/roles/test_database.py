@@ -1,0 +1,421 @@
+"""A role's tables: made of what it sees alone, whatever else the log holds, whenever made."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from hansard.bus.codec import decode
+from hansard.domain import agent, run, steps, view
+from hansard.domain.errors import BadValue, Corrupt
+from hansard.domain.events import Recorded
+from hansard.domain.ids import AgentStream, Board, Lasting, Life
+from hansard.domain.role_events import How, Mask, RoleDefined, Rule
+from hansard.projections import generations
+from hansard.projections.place import Place
+from hansard.projections.roles.feed import Feed, Ids, Seen
+from hansard.projections.roles.place import forget, role_place
+from hansard.projections.store import Digest, Store
+from tests.conftest import ROUNDS
+from tests.projections.support import selected
+from tests.roles.planted import (
+    ADA,
+    ALL,
+    RULES,
+    SECRETS,
+    UNHASHED,
+    WORKSPACE,
+    Log,
+    asked,
+    bring,
+    digests,
+    done,
+    everything,
+    long_log,
+    planted,
+    raw,
+    renumbered,
+    said,
+    secret,
+    whole_tables,
+)
+
+ROOT = Path(__file__).parents[2]
+WAIT_S = 60.0
+
+
+def opened(place: Place) -> Store:
+    """What is published of a role's tables."""
+    found = generations.newest(place)
+    assert found is not None
+    return Store(found.path, read_only=True)
+
+
+def test_no_byte_tells_of_what_is_not_seen(tmp_path):
+    """Not the tables, not DuckDB's log, not what is published: while the workspace's own tables
+    hold each of the secrets.
+    """
+    log = planted()
+    whole = whole_tables(log, tmp_path / "whole.duckdb")
+    whole.checkpoint()
+    whole.close()
+    held = (tmp_path / "whole.duckdb").read_bytes()
+    assert [name for name in SECRETS if secret(name).encode() not in held] == []
+    place = bring(log, tmp_path, RULES)
+    files = [path for path in (place.path, *place.published.rglob("*")) if path.is_file()]
+    assert {path.name for path in files} >= {place.path.name, "tables.duckdb", "generation.json"}
+    files += [path for path in place.path.parent.iterdir() if path.suffix == ".wal"]
+    for path in files:
+        data = path.read_bytes()
+        found = [name for name in SECRETS if f"~{name}~".encode() in data]
+        assert (path.name, found) == (path.name, [])
+    store = opened(place)
+    assert b"shown title" in str(store.all("SELECT result FROM steps")).encode()
+    assert b"kept" in str(store.all("SELECT because FROM decisions")).encode()
+    store.close()
+
+
+def test_rows_hold_what_is_known(tmp_path):
+    """Numbers are the role's own; an outcome without its intent is a row; nothing is a problem."""
+    store = opened(bring(planted(), tmp_path, RULES))
+    assert selected(store, "problems") == []
+    told = store.all("SELECT position, type, version, agent, actor, epoch, tx FROM events")
+    assert [row[0] for row in told] == sorted(row[0] for row in told)
+    assert {row[0] for row in told} == set(range(1, 11))
+    assert ("step.completed.v1", 1, "bob", "bob") in {row[1:5] for row in told}
+    assert {row[5:] for row in told} == {(0, None)}
+    steps_of = "SELECT step, tool, status, attempts, result, inherited FROM steps WHERE agent = $1"
+    assert store.all(f"{steps_of} ORDER BY step", ["bob"]) == [
+        (1, None, "completed", 1, '{"title":"shown title"}', None),
+        (2, None, "failed", 1, None, None),
+        (3, None, "completed", 1, None, None),
+    ]
+    assert store.all(f"{steps_of} ORDER BY step", ["ada"]) == [
+        (1, "t", "requested", 1, None, False),
+        (2, "t", "completed", 1, '{"x":1}', False),
+    ]
+    [decision] = selected(store, "decisions")
+    assert (decision["inputs"], decision["after"]) == (["event 5.0", "commit 7"], [1, 2])
+    assert decision["because"] == '{"$cut":"kept"}'
+    assert store.all("SELECT causation FROM events WHERE causation IS NOT NULL") == [("event 7.0",)]
+    assert store.all("SELECT run, status, labels FROM runs") == [
+        ("r1", "completed", '{"team":"x"}')
+    ]
+    assert store.all("SELECT position, head FROM lag") == [(10, 10)]
+    store.close()
+
+
+def test_who_sees_the_whole_record_has_the_workspace_s_tables(tmp_path):
+    """Each table equal to those that everybody else asks, problems and unknown events included."""
+    log = planted()
+    whole = whole_tables(log, tmp_path / "whole.duckdb")
+    wanted = whole.digests()
+    whole.close()
+    found = digests(bring(log, tmp_path, ALL, "auditor"))
+    assert {name for name in wanted if wanted[name] != found[name]} == {"progress"}
+    assert wanted["problems"].rows == 1
+
+
+def test_what_was_served_is_seen_by_whom_a_rule_names_it_for(tmp_path):
+    """Not even by who sees all else: reading does not feed itself."""
+    log = planted()
+    before = digests(bring(log, tmp_path, ALL, "auditor"))
+    served = view.ViewServed(role="writer", at="commit 1", events=3, digest="d")
+    log.add(Board("r1", view.key_of("writer")), 1, [served])
+    assert digests(bring(log, tmp_path, ALL, "auditor")) == before
+    named = msgspec.structs.replace(ALL, sees=(*ALL.sees, Rule("views", ("view.served",))))
+    found = digests(bring(log, tmp_path, named, "auditor"))
+    assert found["events"].rows == before["events"].rows + 1
+
+
+# ---------------------------------------------------------------- what is not seen
+
+_others = st.sampled_from(["reader", "spy"])
+_step_events = st.sampled_from(
+    [
+        asked(1, "secret tool"),
+        steps.StepBlocked(step=1, rule="r", reason="x"),
+        said("secret"),
+        agent.CheckpointSaved(name="n", data=raw({"secret": 1}), fingerprint="f"),
+        Recorded("step.dreamt.v9", "unseen", raw({"a": "b"})),
+    ]
+)
+
+
+@st.composite
+def unseen(draw: st.DrawFn, number: int) -> list[tuple]:
+    """Commits that the role may not see: of others, of other kinds, and what is no commit."""
+    made = []
+    for count in range(draw(st.integers(0, 3))):
+        name = f"unseen {number}.{count}"
+        events = draw(st.lists(_step_events, min_size=1, max_size=4))
+        stream = draw(
+            st.sampled_from(
+                [
+                    AgentStream("r1", "spy", name),
+                    AgentStream("r1", "reader", name),
+                    AgentStream(f"run {name}", "reader", "bob"),
+                    Board("r1", name),
+                    Lasting("conversation", name),
+                    None,
+                ]
+            )
+        )
+        made.append((stream, events, name))
+    return made
+
+
+def mixed(seen: Log, between: list[list[tuple]]) -> Log:
+    """A log with others' commits put in between, each commit that was there at its old time."""
+    messages = []
+    for message, added in zip(seen.all, between, strict=True):
+        for stream, events, name in added:
+            extra = Log()
+            if stream is None:
+                extra.raw("hansard.lab.run.x.life.1", name.encode())
+            else:
+                extra.add(stream, 1, events, name=name)
+            messages += extra.all
+        messages.append(message)
+    return renumbered(messages)
+
+
+def made_anew(log: Log, home: Path, size: int = 10_000) -> bytes:
+    """All that a role's tables hold, made from nothing, with the key that was used before."""
+    forget(role_place(home, WORKSPACE, "writer"))
+    return everything(bring(log, home, RULES, batch_max=size))
+
+
+QUICKLY: dict[str, Any] = {
+    "suppress_health_check": list(HealthCheck),
+    "phases": (Phase.explicit, Phase.reuse, Phase.generate),
+}
+"""Each example makes tables, twice or more: a second of work, and a smaller one is no clearer."""
+
+
+def fed(log: Log) -> bytes:
+    """Every commit that the role is shown, and what its versions and steps are gone on from."""
+    feed = Feed(RULES, bytes(32), Seen(), Ids(list))
+    told = []
+    for message in log.all:
+        try:
+            stream, commit = decode(message.subject, message.body)
+        except Corrupt:
+            continue
+        shown = feed.shown(stream, commit)
+        if shown is not None:
+            told.append((message.stamp, str(stream), shown))
+    return msgspec.json.encode(told)
+
+
+@given(st.data())
+@settings(suppress_health_check=list(HealthCheck))
+def test_no_commit_depends_on_what_is_not_seen(data):
+    """Ids, versions, steps, references and data are equal byte for byte."""
+    seen = planted()
+    between = [data.draw(unseen(number)) for number in range(len(seen.all))]
+    assert fed(mixed(seen, between)) == fed(seen)
+
+
+@given(st.data())
+@settings(max_examples=max(2, min(ROUNDS // 2, 40)), **QUICKLY)
+def test_what_is_not_seen_has_no_influence(tmp_path_factory, data):
+    """Every row of every table and view, the positions, digests, and how the file is laid out are
+    equal byte for byte, whatever else the log holds in between.
+    """
+    home = tmp_path_factory.mktemp("unseen")
+    seen = planted()
+    between = [data.draw(unseen(number)) for number in range(len(seen.all))]
+    size = data.draw(st.sampled_from([3, 10_000]))
+    assert made_anew(mixed(seen, between), home, size) == made_anew(seen, home, size)
+
+
+def test_other_values_where_they_are_hidden_change_nothing(tmp_path):
+    """What masks drop and fields leave out may be anything."""
+    log = planted()
+    changed = Log()
+    changed.all = [
+        msgspec.structs.replace(each, body=each.body.replace(b"~PLANTED", b"~CHANGED AND LONGER"))
+        for each in log.all
+        if b"name-of" not in each.subject.encode() and b"masked-content" not in each.body
+    ]
+    kept = [each for each in log.all if b"name-of" not in each.subject.encode()]
+    kept = [each for each in kept if b"masked-content" not in each.body]
+    assert made_anew(renumbered(kept), tmp_path) == made_anew(renumbered(changed.all), tmp_path)
+
+
+def test_the_same_check_finds_what_is_seen(tmp_path):
+    """One more event that the role sees, and every comparison above would fail."""
+    log = planted()
+    before = made_anew(log, tmp_path)
+    log.add(ADA, 9, [said("x")])
+    assert made_anew(log, tmp_path) != before
+
+
+# ---------------------------------------------------------------- made in turns
+
+
+@given(st.lists(st.integers(1, 17), min_size=1, max_size=4), st.sampled_from([2, 5, 10_000]))
+@settings(max_examples=max(2, min(ROUNDS // 2, 30)), **QUICKLY)
+def test_in_turns_is_as_from_the_beginning(tmp_path_factory, cuts, size):
+    """Wherever the log stood when somebody asked, and wherever batches ended."""
+    home = tmp_path_factory.mktemp("turns")
+    log = planted()
+    for rules, role in ((RULES, "writer"), (ALL, "auditor")):
+        for cut in sorted(cuts):
+            part = Log()
+            part.all = log.all[:cut]
+            bring(part, home, rules, role, batch_max=size)
+        found = digests(bring(log, home, rules, role, batch_max=size))
+        forget(role_place(home, WORKSPACE, role))
+        assert found == digests(bring(log, home, rules, role))
+
+
+def test_nothing_is_written_where_nothing_new_is_seen(tmp_path):
+    """Not a byte of what is published changes, so that asking again tells of no activity."""
+    log = planted()
+    place = bring(log, tmp_path, RULES)
+    before = {path: path.read_bytes() for path in place.published.rglob("*") if path.is_file()}
+    log.add(AgentStream("r1", "spy", "s"), 1, [said("x")])
+    bring(log, tmp_path, RULES)
+    after = {path: path.read_bytes() for path in place.published.rglob("*") if path.is_file()}
+    assert after == before
+    log.add(ADA, 9, [said("x")])
+    bring(log, tmp_path, RULES)
+    assert digests(place)["messages"].rows == 2
+
+
+def test_other_rules_make_other_tables(tmp_path):
+    """From the first event on, by the rules of now; none are left of a role that is withdrawn."""
+    log = planted()
+    other = RoleDefined(sees=(Rule("own", roles=("reader",), kinds=("step.*",)),))
+    place = bring(log, tmp_path, RULES)
+    before = digests(place)
+    bring(log, tmp_path, other)
+    assert digests(place)["messages"].rows == 0
+    assert digests(place) == digests(bring(log, tmp_path / "once", other))
+    assert b"kept" not in place.path.read_bytes()
+    bring(log, tmp_path, RULES)
+    assert digests(place) == before
+    bring(log, tmp_path, None)
+    left = [path for path in place.path.parent.rglob("*") if path.is_file()]
+    assert {path.suffix for path in left} == {".lock", ".key"}
+
+
+def test_another_log_makes_other_tables(tmp_path):
+    """A log that begins anew is not gone on with."""
+    place = bring(planted(), tmp_path, RULES)
+    log = Log()
+    log.add(ADA, 1, [said("another")])
+    bring(log, tmp_path, RULES)
+    assert digests(place)["events"].rows == 1
+
+
+def test_equal_values_have_equal_hashes_and_others_none(tmp_path):
+    """The key is the role's own, is kept, and without one nothing is hashed."""
+    log = planted()
+    log.add(ADA, 9, [said(secret("masked-content")), said("other")])
+    place = bring(log, tmp_path, RULES)
+    store = opened(place)
+    first, second, third = store.all("SELECT content::VARCHAR FROM messages ORDER BY version")
+    store.close()
+    assert first == second != third
+    again = everything(place)
+    bring(log, tmp_path, ALL)
+    bring(log, tmp_path, RULES)
+    assert everything(place) == again
+    assert everything(bring(log, tmp_path / "other", RULES)) != again
+    with pytest.raises(BadValue, match="key of hashed values"):
+        Feed(RULES, None, Seen(), Ids(list))
+
+
+@pytest.mark.parametrize("fields", ["usage", "usage.cost", "result", "step", "error.type"])
+@pytest.mark.parametrize("how", [How.HASH, How.DROP])
+def test_a_masked_value_is_no_error(tmp_path, fields, how):
+    """Numbers, maps and texts may be hashes instead: rows hold what is left, no event is lost."""
+    rules = RoleDefined(
+        sees=(Rule("own", roles=("writer", "reader")),),
+        masks=(Mask("m", ("step.*", "message.*"), (fields,), how),),
+    )
+    store = opened(bring(planted(), tmp_path, rules))
+    assert selected(store, "problems") == []
+    assert store.all("SELECT count(*) FROM events WHERE known_as IS NULL") == [(0,)]
+    store.close()
+
+
+def test_a_fork_is_judged_by_what_it_took_over(tmp_path):
+    """Roster and labels as of the cut; the role's numbers of steps and versions go on."""
+    log = Log()
+    labels = {"team": "x"}
+    joined = run.AgentJoined(agent="ada", role="writer")
+    log.add(Life("r1"), 1, [run.RunStarted(workflow="w", labels=labels), joined])
+    log.add(ADA, 1, [asked(4), done(4, 1), asked(5)])
+    log.add(ADA, 4, [done(5, 1)])
+    log.add(Life("f"), 3, [run.RunForked(parent="r1", at={"life": 2, str(ADA): 3})])
+    log.add(AgentStream("f", "writer", "ada"), 4, [done(5, 2), asked(9)])
+    rules = RoleDefined(
+        sees=(
+            Rule("own", roles=("writer",), kinds=("step.*",)),
+            Rule("x", ("run.*",), labels=labels),
+        )
+    )
+    store = opened(bring(log, tmp_path, rules))
+    found = store.all("SELECT run, step, tool, status FROM steps ORDER BY ALL")
+    assert found == [
+        ("f", 2, None, "completed"),
+        ("f", 3, "t", "requested"),
+        ("r1", 1, "t", "completed"),
+        ("r1", 2, "t", "completed"),
+    ]
+    versions = store.all(
+        "SELECT stream, list(version ORDER BY version) FROM events WHERE run = 'f' "
+        "GROUP BY 1 ORDER BY 1"
+    )
+    assert versions == [(str(ADA), [4, 5]), ("life", [3])]
+    assert store.all("SELECT parent FROM runs WHERE run = 'f'") == [("r1",)]
+    store.close()
+
+
+# ---------------------------------------------------------------- killed
+
+
+@pytest.mark.long
+def test_a_kill_leaves_old_or_new_tables(tmp_path, rounds):
+    """Killed at any moment of making or going on: what is published is as of some position, whole,
+    and the next one who asks gets what follows from the log.
+    """
+    chance = random.Random(11)
+    known = {}
+    newest: dict[str, Digest] = {}
+    for turn in range(1, 7):
+        found = digests(bring(long_log(turn), tmp_path, UNHASHED))
+        known[found["progress"].sum] = newest = found
+    for number in range(rounds(3, 40)):
+        home = tmp_path / f"home {number}"
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tests.roles.planted", str(home), "6"],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+        )
+        assert child.stdout is not None
+        for _ in range(chance.randrange(1, 5)):
+            assert child.stdout.readline()
+        time.sleep(chance.random() * 0.3)
+        child.kill()
+        child.wait(WAIT_S)
+        child.stdout.close()
+        place = role_place(home, WORKSPACE, "writer")
+        if generations.newest(place) is not None:
+            stands = digests(place)
+            assert stands == known[stands["progress"].sum]
+        bring(long_log(6), home, UNHASHED)
+        assert digests(place) == newest

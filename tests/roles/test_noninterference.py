@@ -1,0 +1,270 @@
+"""What a role may not see has no influence on anything that it is shown or told.
+
+Of a generated run a second one is made by changing, leaving out and putting in what the role may
+not see. Both are valid logs; all that the role gets is equal, byte for byte.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.agents import views
+from hansard.agents.roles import happened
+from hansard.bus.codec import revive
+from hansard.bus.log import Stored
+from hansard.bus.states import fold_agent, fold_boards, fold_life
+from hansard.domain import role_check, role_file, role_state
+from hansard.domain.errors import BadValue
+from hansard.domain.ids import AgentStream, Life
+from hansard.domain.role_events import How, Mask, RoleDefined, Rule
+from hansard.domain.role_judge import judge
+from hansard.domain.role_view import served, view
+from hansard.domain.view import versions
+from tests.roles import worlds
+from tests.roles.worlds import RUN, Act, build
+
+KEY = bytes(range(32))
+EXAMPLES = role_file.parse(
+    (Path(__file__).parents[2] / "examples" / "roles.toml").read_text(encoding="utf-8")
+)
+
+
+def all_of(rules: RoleDefined, history: Sequence[Stored]) -> bytes:
+    """All that a role gets of a run: lines, numbers, what follows from them, count and digest, and
+    what it is told where a key is missing.
+    """
+    lines = list(view(rules, happened(RUN, history), KEY))
+    try:
+        list(view(rules, happened(RUN, history), b"short"))
+        error = ""
+    except BadValue as refused:
+        error = str(refused)
+    return msgspec.json.encode([lines, role_state.state(lines), served(lines), error])
+
+
+def seen_of(rules: RoleDefined, history: Sequence[Stored]) -> dict[str, bool]:
+    """Whether a role sees each event, by id."""
+    return {each.id: judge(rules, each.facts).visible for each in happened(RUN, history)}
+
+
+def data_of(history: Sequence[Stored]) -> dict[str, bytes]:
+    """Each event's data, by id."""
+    return {each.id: bytes(each.data) for each in happened(RUN, history)}
+
+
+def check_valid(history: Sequence[Stored]) -> None:
+    """Every stream has its versions and folds."""
+    versions: dict[Any, int] = {}
+    for stored in history:
+        assert stored.commit.version == versions.get(stored.stream, 0) + 1
+        versions[stored.stream] = stored.commit.last_version
+        for recorded in stored.commit.events:
+            revive(recorded)
+    fold_life(stored for stored in history if isinstance(stored.stream, Life))
+    fold_boards(history)
+    for stream in versions:
+        if isinstance(stream, AgentStream):
+            fold_agent(stored for stored in history if stored.stream == stream)
+
+
+class Looked(msgspec.Struct):
+    """A world as a log, with each event's data and whether the role sees it, by id."""
+
+    acts: list[Act]
+    seen: dict[str, bool]
+    data: dict[str, bytes]
+
+
+def looked(rules: RoleDefined, acts: list[Act]) -> Looked:
+    """Build a world and judge it."""
+    history = build(acts)
+    return Looked(acts, seen_of(rules, history), data_of(history))
+
+
+def without_trace(one: Looked, other: Looked) -> bool:
+    """Whether one world became the other by what the role may not see alone."""
+    first = [each for each in one.seen if one.seen[each]]
+    if first != [each for each in other.seen if other.seen[each]]:
+        return False
+    if len(one.acts) != len(other.acts):
+        return True  # put in or left out: the others say what they said
+    return not any(one.data[each] != other.data[each] for each in first)
+
+
+@st.composite
+def changed(draw: st.DrawFn, rules: RoleDefined, world: list[Act]) -> list[Act]:
+    """The world after some changes of which the role may see none."""
+    stands = looked(rules, world)
+    for count in range(draw(st.integers(2, 8))):
+        how = draw(st.sampled_from(["add", "remove", "one", "two", "refs"]))
+        place = draw(st.integers(0, len(world) - 1)) if world else 0
+        before, after = world[:place], world[place + 1 :]
+        if how == "add":
+            other = draw(worlds.acts(st.just(100 + count)))
+            wanted = [*before, other, *world[place:]]
+        elif how == "remove" or not world:
+            wanted = [*before, *after]
+        else:
+            other = draw(worlds.acts(st.just(0)))
+            told = msgspec.structs.replace(world[place], **{how: getattr(other, how)})
+            wanted = [*before, told, *after]
+        tried = looked(rules, wanted)
+        if without_trace(stands, tried):
+            world, stands = wanted, tried
+    return world
+
+
+# ---------------------------------------------------------------- rules
+
+_families = ["**", "step.*", "board.*", "run.*", "agent.*", "view.served", "message.added"]
+_single = ["step.completed", "step.failed", "decision.made", "board.put", "run.agent_joined"]
+_kinds = st.lists(
+    st.sampled_from([*_families, *_single]),
+    min_size=1,
+    max_size=3,
+    unique=True,
+).map(tuple)
+_matchers: dict[str, st.SearchStrategy[Any]] = {
+    "roles": st.sampled_from([("researcher",), ("analyzer", "writer"), ("*er",)]),
+    "agents": st.sampled_from([("r1",), ("r*", "a1")]),
+    "keys": st.sampled_from([("findings/**",), ("findings/a", "secret"), ("scores/*",)]),
+    "labels": st.sampled_from([{"team": "x"}, {"team": "y*"}]),
+}
+_rules = st.one_of(
+    st.fixed_dictionaries({"kinds": _kinds}, optional=_matchers),
+    st.fixed_dictionaries({"roles": _matchers["roles"]}, optional={"kinds": _kinds}),
+    st.fixed_dictionaries({"keys": _matchers["keys"]}),
+    st.fixed_dictionaries(
+        {
+            "kinds": st.just(("step.completed",)),
+            "fields": st.sampled_from([("result.title", "step"), ("usage",), ("result",)]),
+        },
+        optional={"roles": _matchers["roles"]},
+    ),
+    st.fixed_dictionaries(
+        {
+            "kinds": st.just(("decision.made",)),
+            "fields": st.sampled_from([("question", "inputs"), ("selected", "because", "after")]),
+        }
+    ),
+)
+_masks = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "kinds": st.just(("step.completed",)),
+            "fields": st.sampled_from([("result",), ("result.title",), ("result.price",)]),
+            "how": st.sampled_from([How.DROP, How.HASH]),
+        },
+        optional={"roles": _matchers["roles"]},
+    ),
+    st.just(
+        {
+            "kinds": ("decision.made",),
+            "fields": ("because",),
+            "how": How.TRUNCATE,
+            "characters": 3,
+        }
+    ),
+    st.just({"kinds": ("board.put",), "fields": ("value",), "how": How.HASH}),
+)
+
+
+@st.composite
+def roles(draw: st.DrawFn) -> RoleDefined:
+    """Rules that may be applied."""
+    sees = tuple(
+        Rule(name=f"r{n}", **each)
+        for n, each in enumerate(draw(st.lists(_rules, min_size=1, max_size=3)))
+    )
+    made = RoleDefined(sees=sees)
+    role_check.check(made)
+    for n, each in enumerate(draw(st.lists(_masks, max_size=2))):
+        masked = msgspec.structs.replace(made, masks=(*made.masks, Mask(name=f"m{n}", **each)))
+        try:
+            role_check.check(masked)
+        except BadValue:  # a mask of what no rule shows
+            continue
+        made = masked
+    return made
+
+
+# ---------------------------------------------------------------- laws
+
+
+@given(st.sampled_from(sorted(EXAMPLES)), worlds.worlds, st.data())
+def test_a_role_of_the_example_is_not_told_of_what_it_may_not_see(name, world, data):
+    """Every role of examples/roles.toml, the auditor included: what was served is not its own."""
+    after = data.draw(changed(EXAMPLES[name], world))
+    check_valid(build(after))
+    assert all_of(EXAMPLES[name], build(after)) == all_of(EXAMPLES[name], build(world))
+
+
+@given(roles(), worlds.worlds, st.data())
+def test_no_role_is_told_of_what_it_may_not_see(rules, world, data):
+    """Whatever its rules and masks are."""
+    after = data.draw(changed(rules, world))
+    check_valid(build(after))
+    assert all_of(rules, build(after)) == all_of(rules, build(world))
+
+
+def test_what_is_generated_has_something_to_tell():
+    """The laws would say little if nothing were changed, or nothing were seen: in most worlds
+    something is put in, left out or changed, and others are seen, of every kind.
+    """
+    changes: list[bool] = []
+    kinds: set[str] = set()
+    seen: set[str] = set()
+
+    @given(st.sampled_from(["researcher", "analyzer", "writer"]), worlds.worlds, st.data())
+    def look(name, world, data):
+        after = data.draw(changed(EXAMPLES[name], world))
+        one, other = ({each.number: each for each in found} for found in (world, after))
+        differ = [n for n in one.keys() | other.keys() if one.get(n) != other.get(n)]
+        changes.append(bool(differ))
+        kinds.update((other.get(n) or one[n]).kind for n in differ)
+        lines = view(EXAMPLES[name], happened(RUN, build(world)), KEY)
+        seen.update(line.type for _, line in lines)
+
+    look()
+    assert sum(changes) > len(changes) / 3
+    assert len(kinds) > len(worlds.KINDS) / 2
+    assert {"step.completed.v1", "decision.made.v1", "agent.handed_off.v1"} & seen
+
+
+def test_what_was_served_is_seen_only_where_a_rule_names_it():
+    """Not by who sees everything; where a rule names it, without what it tells of other events."""
+    world = [Act(0, "r1", "message", one="hello"), Act(1, "r1", "served")]
+    everything = RoleDefined(sees=(Rule("all", ("**",)),))
+    history = build(world)
+    lines = list(view(everything, happened(RUN, history), KEY))
+    assert len(lines) == len(seen_of(everything, history)) - 1
+    assert not any(line.type == "view.served.v1" for _, line in lines)
+    named = RoleDefined(sees=(Rule("reads", ("view.*", "message.*")),))
+    role_check.check(named)
+    [_, (_, line)] = view(named, happened(RUN, history), KEY)
+    assert json.loads(bytes(line.data)) == {"role": "researcher", "agent": "r1"}
+    both = RoleDefined(sees=(Rule("all", ("**", "view.served")),))
+    assert len(list(view(both, happened(RUN, history), KEY))) == len(lines) + 1
+
+
+@given(roles(), worlds.worlds)
+def test_the_ranges_name_what_was_shown(rules, world):
+    """The summary's ranges lead back to just the events of the view's lines, in their order."""
+    history = build(world)
+    made = views.shown("x", RUN, history, rules, "", 0, KEY)
+    event = made.event("r1")
+    named = {(stream, version) for stream, text in event.seen.items() for version in versions(text)}
+    ids = [
+        recorded.id
+        for stored in history
+        for index, recorded in enumerate(stored.commit.events)
+        if (str(stored.stream), stored.commit.version + index) in named
+    ]
+    assert ids == [line.id for _, line in made.view.events]
+    assert event.events == len(ids)
+    assert event.at == history[-1].commit.id

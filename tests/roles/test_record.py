@@ -1,0 +1,215 @@
+"""Roles on record: applied once, raced for, read at any point; what they are shown of a team."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents import roles
+from hansard.bus.codec import revive_all
+from hansard.bus.log import Append, AtPosition
+from hansard.domain import role_file
+from hansard.domain.events import Recorded
+from hansard.domain.ids import Board, Lasting
+from hansard.domain.role_events import RoleDefined, Rule
+from tests.agents.twins import Lab, twins
+from tests.faults._held import HeldLog
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "roles.toml"
+KEY = bytes(range(32))
+SECRET = "swordfish"
+
+
+def rules(*kinds: str, about: str = "") -> RoleDefined:
+    """A role that sees these kinds."""
+    return RoleDefined(sees=(Rule("r", kinds),), about=about)
+
+
+@twins
+async def test_the_same_rules_again_change_nothing(lab: Lab):
+    """Others replace them; who said so is on record; broken ones are refused before a write."""
+    async with lab.connect(redact={"key": SECRET}) as record:
+        assert await record.apply_role("writer", rules("step.*"), by="ada") is True
+        assert await record.apply_role("writer", rules("step.*")) is False
+        assert await record.apply_role("writer", rules("run.*", about=f"no {SECRET}")) is True
+        with pytest.raises(hansard.BadValue, match=r"rule 'r': 'step\.x' is no kind"):
+            await record.apply_role("writer", rules("step.x"))
+        with pytest.raises(hansard.BadName, match="role name"):
+            await record.apply_role("", rules("step.*"))
+        stored = await record.io(record.raw.workspace.log.read(Lasting("role", "writer")))
+        assert [item.commit.actor.agent for item in stored] == ["ada", "person"]
+        assert [event.tag for event in revive_all(item.commit for item in stored)] == [
+            "role.defined.v1",
+            "role.defined.v1",
+        ]
+        assert not any(SECRET.encode() in item.body for item in stored)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_who_applies_second_sees_who_was_first(data_dir, workspace, same):
+    """Both have read that there is none; the later one finds the same rules, or replaces them."""
+
+    async def race():
+        async with (
+            hansard.connect_async(workspace, data_dir=data_dir) as late,
+            hansard.connect_async(workspace, data_dir=data_dir) as early,
+        ):
+            held = HeldLog(late.workspace.log, "role.defined.v1")
+            late.workspace.log = held
+            other = rules("step.*" if same else "run.*")
+            task = asyncio.create_task(late.apply_role("writer", other))
+            await asyncio.wait_for(held.reached.wait(), 10)
+            assert await early.apply_role("writer", rules("step.*"))
+            held.release.set()
+            assert await task is not same
+            found = await roles.read(early.workspace, "writer")
+            assert (found.version, found.rules) == (1 if same else 2, other)
+
+    asyncio.run(race())
+
+
+@twins
+async def test_what_a_role_could_see_at_a_position_has_an_answer(lab: Lab):
+    """Before it was defined, under each set of rules, and after it was withdrawn."""
+    async with lab.connect() as record:
+        workspace = record.raw.workspace
+        points = [await record.io(workspace.log.head())]
+        for told in (rules("step.*"), rules("run.*")):
+            await record.apply_role("writer", told)
+            points.append(await record.io(workspace.log.head()))
+        await record.io(roles.withdraw(workspace, "writer", because="done"))
+        points.append(await record.io(workspace.log.head()))
+        found = [
+            (await record.io(roles.read(workspace, "writer", AtPosition(each)))).rules
+            for each in points
+        ]
+        assert found == [None, rules("step.*"), rules("run.*"), None]
+        with pytest.raises(hansard.Refused, match="role 'else': it is not defined"):
+            await record.io(roles.withdraw(workspace, "else"))
+
+
+# ---------------------------------------------------------------- a team
+
+
+def team(record: hansard.Record) -> str:
+    """A run of three agents, each of which hides a secret in what it does."""
+    with record.run("papers", agent="r1", role="researcher", labels={"team": "x"}) as session:
+        run: str = session.run
+
+        @session.tool(effects="pure")
+        def search_web(query: str) -> list[dict[str, object]]:
+            return [{"title": query, "reviewer": {"name": f"{SECRET} of reviewer"}}]
+
+        search_web("events")
+        session.message("user", f"{SECRET} of message")
+        session.hand_off("analyzer", paper="p1")
+    with record.run(run=run, agent="a1", role="analyzer") as session:
+
+        @session.tool(effects="pure")
+        def score(paper: str) -> str:
+            return f"{SECRET} of score: {paper}"
+
+        score("p1")
+        session.decide("which?", selected="p1", because=f"{'x' * 80}{SECRET} of reason")
+        session.hand_off("writer", paper="p1")
+    with record.run(run=run, agent="w1", role="writer") as session:
+        session.message("assistant", "report")
+    return run
+
+
+def shown(
+    record: hansard.Record, role: str, run: str, at: object = None
+) -> list[dict[str, object]]:
+    """What a role is shown, as plain values, with its numbers."""
+    lines = record._portal.run(roles.seen(record.workspace, role, run, at, KEY))
+    assert [number for number, _ in lines] == list(range(1, len(lines) + 1))
+    return [json.loads(msgspec.json.encode(line)) for _, line in lines]
+
+
+def test_each_role_of_the_example_sees_its_part_of_a_team(record):
+    """Its own work, what the others found for it, cut and hashed as told; the auditor all."""
+    for name, told in role_file.parse(EXAMPLE.read_text()).items():
+        record.apply_role(name, told)
+    run = team(record)
+    seen = {
+        role: shown(record, role, run)
+        for role in ("researcher", "analyzer", "writer", "auditor", "nobody")
+    }
+    kinds = {
+        role: [(line.get("agent"), str(line["type"]).removesuffix(".v1")) for line in lines]
+        for role, lines in seen.items()
+    }
+    assert kinds["nobody"] == []
+    assert {agent for agent, _ in kinds["writer"]} == {"r1", "a1", "w1"}
+    others = [kind for agent, kind in kinds["writer"] if agent in {"r1", "a1"}]
+    assert "decision.made" in others
+    assert not any(kind.startswith(("step.", "message.")) for kind in others)
+    assert ("r1", "step.completed") in kinds["analyzer"]
+    assert ("r1", "message.added") not in kinds["analyzer"]
+    assert all(agent == "r1" or kind.startswith("run.") for agent, kind in kinds["researcher"])
+
+    texts = {role: json.dumps(lines) for role, lines in seen.items()}
+    places = {
+        place: {role for role, text in texts.items() if f"{SECRET} of {place}" in text}
+        for place in ("reviewer", "message", "score", "reason")
+    }
+    assert places == {
+        "reviewer": {"researcher", "auditor"},
+        "message": {"researcher", "auditor"},
+        "score": {"analyzer", "auditor"},
+        "reason": {"analyzer", "auditor"},
+    }
+    assert "$hash" in texts["analyzer"]
+    history = record._portal.run(record.workspace.states.history(run))
+    assert len(seen["auditor"]) == sum(len(stored.commit.events) for stored in history)
+
+
+def test_a_view_of_the_past_is_by_the_rules_of_then(record):
+    """Before the rules changed, what was shown then; a later event changes nothing."""
+    record.apply_role("reader", rules("message.*"))
+    run = team(record)
+    before = record._portal.run(record.workspace.log.head())
+    first = shown(record, "reader", run)
+    assert {line["type"] for line in first} == {"message.added.v1"}
+    record.apply_role("reader", rules("decision.*"))
+    with record.run(run=run, agent="w2", role="writer") as session:
+        session.message("user", "more")
+    assert shown(record, "reader", run, before) == first
+    assert {line["type"] for line in shown(record, "reader", run)} == {"decision.made.v1"}
+
+
+def test_a_fork_is_one_view(record):
+    """What its parent did before the cut counts as the fork's own, steps numbered through."""
+    record.apply_role("reader", rules("step.*"))
+    run = team(record)
+    fork = record.fork(run, team="y")
+    parent, child = (shown(record, "reader", each) for each in (run, fork))
+    assert parent
+    assert [line | {"run": ""} for line in child] == [line | {"run": ""} for line in parent]
+    assert {line["run"] for line in child} == {fork}
+
+
+def test_who_wrote_to_the_board_is_told_by_the_roster(record):
+    """A key's events are seen by key and by their author's role; a name that is no agent of the
+    run has no role, whatever it calls itself.
+    """
+    run = team(record)
+    log = record.workspace.log
+    data = msgspec.Raw(b'{"call":"c","amount":1.0}')
+    for number, (actor, key) in enumerate(
+        [("a1", "scores/1"), ("r1", "scores/2"), ("analyzer", "scores/3"), ("a1", "scores-old/4")]
+    ):
+        commit = record.workspace.commit(1, actor, [])
+        event = Recorded("budget.reserved.v1", f"b{number}", data)
+        commit = msgspec.structs.replace(commit, events=(event,))
+        record._portal.run(log.append(Append(Board(run, key), commit)))
+    only = RoleDefined(sees=(Rule("r", roles=("analyzer",), keys=("scores/*",)),))
+    record.apply_role("reader", only)
+    lines = shown(record, "reader", run)
+    assert [(line["id"], line["key"], line["agent"]) for line in lines] == [
+        ("b0", "scores/1", "a1")
+    ]
+    assert lines[0]["data"] == {"amount": 1.0}

@@ -1,0 +1,432 @@
+"""What a role is shown does not depend on what it may not see: not on events, not on values."""
+
+import base64
+import hashlib
+import hmac
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.bus.codec import record
+from hansard.domain import agent, role, role_check, values
+from hansard.domain.errors import BadValue
+from hansard.domain.events import Event
+from hansard.domain.fingerprint import canonical
+from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+from hansard.domain.role_events import How, Mask, RoleDefined, Rule
+from hansard.domain.role_judge import Facts, facts, judge
+from hansard.domain.role_view import Happened, Shown, served, shown, view
+from tests.domain import strategies
+
+KEY = bytes(range(32))
+AT = datetime(2026, 11, 21, tzinfo=UTC)
+ROSTER = {"ada": "writer", "bob": "reader", "eve": "auditor"}
+LABELS = {"team": "finance"}
+
+SOME = RoleDefined(
+    sees=(
+        Rule("mine", roles=("writer",)),
+        Rule("failures", ("step.failed",), roles=("reader",), fields=("step", "error.type")),
+        Rule("decisions", ("decision.made", "agent.handed_off"), ("reader",)),
+        Rule("findings", keys=("findings/**",), labels={"team": "fin*"}),
+    ),
+    masks=(
+        Mask("results", ("step.completed", "step.failed"), ("result.a", "error"), How.DROP),
+        Mask("contents", ("message.added",), ("content",), How.HASH),
+        Mask("why", ("decision.made",), ("selected", "because"), How.TRUNCATE, 3),
+    ),
+)
+role_check.check(SOME)
+
+
+def bytes_of(lines: list[tuple[int, Shown]]) -> bytes:
+    """All that a role is shown, as bytes."""
+    return msgspec.json.encode(lines)
+
+
+def happened(
+    tag: str, data: Any, number: int = 0, stream: StreamId | None = None, **more: Any
+) -> Happened:
+    """An event, of ada's stream if nothing else is said."""
+    where = stream if stream is not None else AgentStream("r", "writer", "ada")
+    raw = data if isinstance(data, bytes) else msgspec.json.encode(data)
+    told = facts(tag, where, more.pop("actor", "ada"), ROSTER, LABELS)
+    return Happened(
+        facts=told, id=f"e{number}", commit=f"c{number}", at=AT, data=msgspec.Raw(raw), **more
+    )
+
+
+# ---------------------------------------------------------------- events
+
+_streams: list[StreamId] = [
+    *(AgentStream("r", role_, name) for name, role_ in ROSTER.items()),
+    Life("r"),
+    *(Board("r", key) for key in ("findings/a", "findings", "findings-old/a")),
+    Lasting("price", "m"),
+]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Happened]:
+    """Events of several agents that the deciders let happen, and others, in any order."""
+    told: list[tuple[StreamId, Any]] = []
+    for name, role_ in ROSTER.items():
+        for event in draw(strategies.agent_histories):
+            told.append((AgentStream("r", role_, name), event))  # noqa: PERF401 -- mypy joins types
+    lasting: list[tuple[list[Event], StreamId]] = [
+        (draw(strategies.run_histories), Life("r")),
+        (draw(strategies.budget_histories), Board("r", draw(st.sampled_from(["findings/a", "x"])))),
+        (draw(strategies.price_histories), Lasting("price", "m")),
+    ]
+    for events, stream in lasting:
+        told += [(stream, event) for event in events]
+    order = draw(st.permutations(range(len(told)))) if len(told) < 20 else range(len(told))
+    made = []
+    for number in order:
+        stream, event = told[number]
+        data = bytes(record(event, "").data)
+        actor = draw(st.sampled_from(["ada", "bob", "person"]))
+        made.append(happened(event.tag, data, number, stream, actor=actor, run="r"))
+    return made
+
+
+others = st.builds(
+    happened,
+    st.sampled_from(
+        ["step.failed.v1", "message.added.v1", "board.put.v1", "run.scored.v1", "x.v9"]
+    ),
+    st.dictionaries(strategies.text, strategies.json_values, max_size=3),
+    st.integers(1000, 9999),
+    st.sampled_from(_streams),
+    actor=st.sampled_from(["bob", "eve", "person"]),
+)
+
+
+@given(histories(), st.data())
+def test_what_is_not_seen_leaves_no_trace(events, data):
+    """Events that a role may not see are taken out, changed, and put in anywhere: every byte it
+    is shown stays, numbers and digest included.
+    """
+    before = list(view(SOME, events, KEY))
+    kept = [event for event in events if judge(SOME, event.facts).visible]
+    changed: list[Happened] = []
+    unseen = others.filter(lambda each: not judge(SOME, each.facts).visible)
+    for event in kept:
+        changed += data.draw(st.lists(unseen, max_size=2))
+        changed.append(event)
+    changed += data.draw(st.lists(unseen, max_size=2))
+    after = list(view(SOME, changed, KEY))
+    assert bytes_of(after) == bytes_of(before)
+    assert served(after) == served(before)
+    assert [number for number, _ in before] == list(range(1, len(kept) + 1))
+
+
+def test_the_generated_histories_hold_both():
+    """A law about what is not seen would say little if all or nothing were seen."""
+    seen: set[tuple[str, bool]] = set()
+
+    @given(histories())
+    def look(events):
+        seen.update((each.facts.tag, judge(SOME, each.facts).visible) for each in events)
+
+    look()
+    tags = {tag for tag, _ in seen}
+    both = {tag for tag in tags if {(tag, True), (tag, False)} <= seen}
+    assert both >= {"step.failed.v1", "decision.made.v1", "message.added.v1"}
+
+
+@given(strategies.agent_histories, st.lists(st.integers(1, 5), min_size=40, max_size=40))
+def test_how_many_steps_there_were_is_not_told(events, gaps):
+    """Had an agent made more calls in between that the role may not see, so that its steps had
+    other numbers, the role would be shown the same bytes.
+    """
+    rules = RoleDefined(
+        sees=(Rule("some", ("step.failed", "step.in_doubt", "decision.made", "message.added")),)
+    )
+    numbers = [sum(gaps[:count]) for count in range(len(gaps))]
+
+    def with_gaps(data: dict[str, Any]) -> dict[str, Any]:
+        out = dict(data)
+        for name in ("step", "parent", "reused"):
+            if isinstance(out.get(name), int):
+                out[name] = numbers[out[name]]
+        if "after" in out:
+            out["after"] = [numbers[each] for each in out["after"]]
+        return out
+
+    def told(change: Any) -> bytes:
+        return bytes_of(
+            list(
+                view(
+                    rules,
+                    [
+                        happened(each.tag, change(json.loads(bytes(record(each, "").data))), n)
+                        for n, each in enumerate(events)
+                    ],
+                )
+            )
+        )
+
+    assert told(with_gaps) == told(dict)
+
+
+def test_references_to_what_is_not_seen_are_left_out():
+    """Steps count from 1 as they come into sight; inputs and steps not seen are not named."""
+    rules = RoleDefined(sees=(Rule("r", ("step.failed", "decision.made")),))
+    failed = {"step": 17, "error": {"type": "E", "message": ""}, "digest": "d"}
+    decision = {
+        "question": "?",
+        "selected": "a",
+        "fingerprint": "f",
+        "scope": "/0.1",
+        "inputs": ["e1", "e2", "c1", "c2", "e9"],
+        "after": [16, 17, 18],
+    }
+    events = [
+        happened("step.failed.v1", failed, 1),
+        happened("step.completed.v1", {"step": 18, "result": 1, "digest": "d"}, 2),
+        happened("decision.made.v1", decision, 3),
+    ]
+    [(_, first), (number, second)] = view(rules, events)
+    assert json.loads(bytes(first.data)) == failed | {"step": 1}
+    assert number == 2
+    assert json.loads(bytes(second.data)) == {
+        "question": "?",
+        "selected": "a",
+        "inputs": ["e1", "c1"],
+        "after": [1],
+    }
+
+
+def test_who_sees_everything_sees_the_record_as_it_is():
+    """No byte is changed for a role of all kinds without masks; not of unknown or sealed data."""
+    rules = RoleDefined(sees=(Rule("all", ("**",)),))
+    raw = b'{"step": 17,"fingerprint":"f", "x":1.0e2}'
+    events = [
+        happened("step.failed.v1", raw, 1),
+        happened("x.y.v9", raw, 2),
+        happened("step.failed.v1", b'"c2VhbGVk"', 3, sealed=True),
+    ]
+    assert [bytes(line.data) for _, line in view(rules, events)] == [raw, raw, b'"c2VhbGVk"']
+    masks = (Mask("m", ("step.completed",), ("result",)),)
+    less = msgspec.structs.replace(rules, masks=masks)
+    assert [bytes(line.data) for _, line in view(less, events)] == [b'{"step":1}']
+
+
+def test_a_role_without_rules_is_shown_nothing():
+    """Whether it was never defined or withdrawn."""
+    events = [happened("step.failed.v1", {"step": 1})]
+    assert list(view(None, events)) == []
+    assert list(view(role.initial().rules, events)) == []
+    assert served(view(None, events)) == served([])
+
+
+# ---------------------------------------------------------------- values
+
+STEP = "step.completed.v1"
+
+
+def of_result(data: Any, *masks: Mask, fields: tuple[str, ...] | None = None) -> Any:
+    """What is shown of a completed step with this result."""
+    rules = RoleDefined(sees=(Rule("r", ("step.completed",), fields=fields),), masks=masks)
+    role_check.check(rules)
+    told = {"step": 1, "result": data, "digest": "d", "usage": {"output_tokens": 5}, "items": 2}
+    verdict = judge(rules, Facts(tag=STEP, stream=Life("r")))
+    return json.loads(shown(verdict, msgspec.json.encode(told), KEY))
+
+
+def hide(*paths: str, how: How = How.DROP, n: int | None = None, name: str = "m") -> Mask:
+    """A mask of a completed step."""
+    return Mask(name, ("step.completed",), paths, how, n)
+
+
+values_ = strategies.json_values
+prices = st.lists(st.fixed_dictionaries({"name": strategies.text}), min_size=1, max_size=3)
+
+
+@given(prices, st.data(), st.sampled_from(["list", "tuple", "map"]))
+def test_a_dropped_value_has_no_influence(items, data, shape):
+    """Whatever it is, and whether it is there at all, in a list, a tuple or a map."""
+
+    def with_prices(strategy: st.SearchStrategy[dict[str, Any]]) -> Any:
+        told: list[Any] = [{**item, **data.draw(strategy)} for item in items]
+        if shape == "tuple":
+            return {"items": {"$tuple": told}}
+        if shape == "map":
+            return {"items": {"$map": [[number, each] for number, each in enumerate(told)]}}
+        return {"items": told}
+
+    some = st.fixed_dictionaries({"price": values_})
+    none: st.SearchStrategy[dict[str, Any]] = st.just({})
+    path = "result.items.*.price" if shape == "map" else "result.items.price"
+    first, second, third = (of_result(with_prices(it), hide(path)) for it in (some, some, none))
+    assert first == second == third
+
+
+@given(values_, values_)
+def test_a_hashed_value_is_told_apart_and_no_more(one, other):
+    """Equal values have equal digests under one key, others do not; sizes and bare digests go."""
+    first, second = (of_result({"x": it}, hide("result.x", how=How.HASH)) for it in (one, other))
+    assert (first == second) == (canonical(one) == canonical(other))
+    made = hmac.new(KEY, canonical(one), hashlib.sha256).digest()[:18]
+    told = {"x": {"$hash": base64.urlsafe_b64encode(made).decode()}}
+    assert first == {"step": 1, "result": told}
+
+
+@given(strategies.text, strategies.text, strategies.text)
+def test_of_a_cut_text_only_what_is_left_counts(head, one, other):
+    """Neither what was cut off nor whether anything was."""
+    cut = hide("result", how=How.TRUNCATE, n=4)
+    head = f"{head}1234"[:4]
+    told = of_result(head + one, cut)
+    assert told == of_result(head + other, cut)
+    assert told == {"step": 1, "result": {"$cut": head}}
+
+
+@given(values_.filter(lambda value: not isinstance(value, str)))
+def test_what_is_no_text_cannot_be_cut(value):
+    """It is dropped."""
+    assert of_result(value, hide("result", how=How.TRUNCATE, n=4)) == {"step": 1}
+
+
+@given(strategies.python_values)
+def test_no_shape_hides_a_value_from_its_mask(around):
+    """Whatever lies beside it, a planted secret under a masked name is found in every container."""
+    secret = "swordfish"
+    inside = {"price": secret, "beside": around}
+    for held in (
+        [inside],
+        (inside, 1),
+        {"k": inside}["k"],
+        [[inside], (inside,)],
+        {"price": [secret]},
+    ):
+        plain = values.plain({"items": held})
+        for how in How:
+            mask = hide("result.items.price", how=how, n=2 if how is How.TRUNCATE else None)
+            assert secret not in json.dumps(of_result(plain, mask))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"price": "swordfish"}',
+        {"$blob": {"sha256": "swordfish", "size": 9}},
+        {"$bytes": "swordfish"},
+        ["swordfish"],
+        {"$tuple": ["swordfish"]},
+        {"$map": [[{"$tuple": [1]}, "swordfish"]]},
+        {"$append": {"to": 1, "count": 3, "digest": "swordfish", "items": ["swordfish"]}},
+        {"$unknown": "swordfish"},
+    ],
+)
+@pytest.mark.parametrize("how", list(How))
+def test_a_mask_that_cannot_go_in_masks_the_whole(value, how):
+    """A text may be JSON and a blob may hold the value: what cannot be looked into is masked."""
+    mask = hide("result.price", how=how, n=5 if how is How.TRUNCATE else None)
+    told = json.dumps(of_result(value, mask))
+    assert "sword" not in told
+
+
+def test_what_holds_nothing_masked_stays():
+    """Numbers, truth and null cannot hold a field."""
+    for value in (1, 2.5, True, None, [1, None], {"other": "x"}):
+        assert of_result(value, hide("result.price"))["result"] == value
+
+
+def test_the_strictest_mask_wins():
+    """Dropped before hashed before cut, the shorter cut; the inner before the outer."""
+    cut3, cut5 = (hide("result.x", how=How.TRUNCATE, n=n, name=f"c{n}") for n in (3, 5))
+    hashed, dropped = hide("result.x", how=How.HASH, name="h"), hide("result.x", name="d")
+    told = {"x": "abcdefg", "y": 1}
+    assert of_result(told, cut5, cut3)["result"] == {"x": {"$cut": "abc"}, "y": 1}
+    assert list(of_result(told, cut5, hashed)["result"]["x"]) == ["$hash"]
+    assert of_result(told, cut5, hashed, dropped)["result"] == {"y": 1}
+    around = hide("result", how=How.HASH, name="around")
+    one, other = (of_result({"x": x, "y": 1}, around, dropped) for x in ("a", "b"))
+    assert one == other
+    assert one != of_result({"x": "a", "y": 2}, around, dropped)
+
+
+def test_fields_show_what_is_under_them():
+    """Through lists, item by item; what has nothing of them is not there, so it is not counted."""
+    items = [{"a": {"b": 1, "c": 2}}, {"d": 3}, "text", 4, {"a": "no b"}]
+    told = of_result({"items": items, "z": 1}, fields=("result.items.a.b", "step"))
+    assert told == {"step": 1, "result": {"items": [{"a": {"b": 1}}]}}
+    assert of_result("text", fields=("result.items.a.b", "step")) == {"step": 1}
+    assert of_result({"a.b": 1, "a": {"b": 2}}, fields=("result.a\\.b",)) == {"result": {"a.b": 1}}
+    assert of_result({"xa": 1, "b": 2}, fields=("result.*a",)) == {"result": {"xa": 1}}
+
+
+def test_sizes_go_with_what_they_measure_unless_they_are_named():
+    """A role for costs sees use without the result; nobody sees a digest of what is masked."""
+    assert of_result("x", fields=("usage", "step")) == {"step": 1, "usage": {"output_tokens": 5}}
+    assert of_result("x", hide("result")) == {"step": 1}
+    assert of_result({"x": 1}, hide("result.x")) == {"step": 1, "result": {}}
+    whole = of_result("x")
+    assert (whole["digest"], whole["items"]) == ("d", 2)
+
+
+def test_what_is_shown_whole_keeps_its_bytes():
+    """Numbers are not read and written again; only a growing list's reference is taken out."""
+    rules = RoleDefined(sees=(Rule("r", ("step.*",)),))
+    told = b'{"step":1,"result":{"a":1.50,"b":1e2, "c":12345678901234567890123},"fingerprint":"f"}'
+    verdict = judge(rules, Facts(tag=STEP, stream=Life("r")))
+    assert shown(verdict, told) == told.replace(b',"fingerprint":"f"', b"")
+    grown = b'{"arguments":{"m":{"$append":{"to":9,"count":4,"digest":"d","items":[5]}}}}'
+    verdict = judge(rules, Facts(tag="step.requested.v1", stream=Life("r")))
+    assert shown(verdict, grown) == b'{"arguments":{"m":{"$append":{"items":[5]}}}}'
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b"null", b"\xff", b'{"result":'])
+def test_data_that_cannot_be_read_is_not_shown(data):
+    """Nobody can say what in it is masked."""
+    verdict = judge(SOME, Facts(tag=STEP, stream=Life("r"), role="writer"))
+    assert shown(verdict, data, KEY) == b"{}"
+
+
+def test_a_hash_needs_a_key_whatever_the_data():
+    """Before the first event, so that the error tells of none."""
+    for key, said in [(None, "none is given"), (b"short", "it has 5 bytes")]:
+        with pytest.raises(BadValue, match=said):
+            view(SOME, [], key)
+    verdict = judge(SOME, Facts(tag="message.added.v1", stream=Life("r"), role="writer"))
+    with pytest.raises(BadValue, match="none is given"):
+        shown(verdict, b"{}")
+
+
+def test_the_hash_is_of_the_key():
+    """Another key, another digest: who has not the key cannot guess."""
+    event = happened("message.added.v1", {"role": "user", "content": "yes", "fingerprint": "f"})
+    told = [bytes_of(list(view(SOME, [event], key))) for key in (KEY, KEY[::-1])]
+    assert told[0] != told[1]
+    assert agent.MessageAdded.tag == event.facts.tag
+
+
+def test_bytes_are_stable():
+    """What a role was shown once, it is shown for ever: golden lines and their digest."""
+    events = [
+        happened(STEP, {"step": 4, "result": {"a": 1, "b": 2}, "digest": "d"}, 1),
+        happened(
+            "decision.made.v1",
+            {"question": "?", "selected": "abcd", "fingerprint": "f"},
+            2,
+            AgentStream("r", "reader", "bob"),
+            run="r",
+        ),
+    ]
+    lines = list(view(SOME, events, KEY))
+    assert bytes_of(lines) == (
+        b'[[1,{"type":"step.completed.v1","id":"e1","at":"2026-11-21T00:00:00Z","role":"writer",'
+        b'"agent":"ada","data":{"step":1,"result":{"b":2}}}],[2,{"type":"decision.made.v1",'
+        b'"id":"e2","at":"2026-11-21T00:00:00Z","run":"r","role":"reader","agent":"bob","data":'
+        b'{"question":"?","selected":{"$cut":"abc"}}}]]'
+    )
+    assert served(lines) == served(iter(lines))
+    assert served(lines).events == 2
+    assert served(lines).digest == "ZrNUawROjfNf1oMVuJyxk-ps"

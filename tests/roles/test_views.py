@@ -1,0 +1,431 @@
+"""`session.view`: what a session's role may see, as a step that replays; and that it was served."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents import views
+from hansard.agents.errors import ViewDiffers
+from hansard.domain import role_file
+from hansard.domain.ids import Board
+from hansard.domain.role_events import RoleDefined, Rule
+from hansard.domain.view import SEEN_BYTES_MAX, key_of, ranges, versions
+from tests.agents.twins import Lab, twins
+from tests.audit.support import Audited
+from tests.roles.test_record import EXAMPLE, KEY, team
+
+READER = RoleDefined(
+    sees=(
+        Rule("messages", ("message.*",), roles=("writer",)),
+        Rule("joined", ("run.*",)),
+        Rule("keys", keys=("shared/*",)),
+    )
+)
+
+
+async def viewed(session, at=None, key=None):
+    """A view of either client's session."""
+    found = session.raw.view(at, key=key)
+    return await found if session.is_async else found
+
+
+def told(view) -> bytes:
+    """All of a view as bytes."""
+    return msgspec.json.encode(view)
+
+
+async def play(record, **options):
+    """Two agents: a writer who says and puts things, a reader who looks three times."""
+    found = []
+    async with record.run(run="r", agent="ada", role="writer", **options) as session:
+        await session.message("user", "hello")
+        board = session.raw.board
+        for key, value in (("shared/a", 1), ("mine", 2)):
+            done = board.put(key, value, expected="any")
+            if session.is_async:
+                await done
+    async with record.run(run="r", agent="rex", role="reader", **options) as session:
+        found.append(await viewed(session))
+        found.append(await viewed(session))
+        found.append(await viewed(session, at="ada@2"))
+    return found
+
+
+@twins
+async def test_a_view_is_what_its_role_may_see(lab: Lab):
+    """Its own numbers, the state that follows from them; each is on record once, as was served."""
+    async with lab.connect() as record:
+        await record.apply_role("reader", READER)
+        first, second, third = await play(record)
+        kinds = [line.type.removesuffix(".v1") for _, line in first.events]
+        assert kinds == [
+            "run.started",
+            "run.agent_joined",
+            "message.added",
+            "board.put",
+            "run.completed",
+            "run.agent_joined",
+        ]
+        assert [number for number, _ in first.events] == [1, 2, 3, 4, 5, 6]
+        assert (first.run, first.role) == ("r", "reader")
+        state = first.state
+        assert state.run["status"] == "completed"
+        assert {name: agent.role for name, agent in state.agents.items()} == {
+            "ada": "writer",
+            "rex": "reader",
+        }
+        assert {key: entry.value for key, entry in state.board.items()} == {"shared/a": 1}
+        assert state.context == {"ada": [{"role": "user", "content": "hello"}]}
+        assert told(second) == told(first)
+        assert len(third.events) < len(first.events)
+        stream = Board("r", key_of("reader"))
+        stored = [each for each in await record.commits("r") if each.stream == stream]
+        events = [msgspec.json.decode(each.commit.events[0].data) for each in stored]
+        assert [event["events"] for event in events] == [6, 6, len(third.events)]
+        assert [event["digest"] for event in events] == [
+            view.digest for view in (first, second, third)
+        ]
+        assert {(event["role"], event["agent"]) for event in events} == {("reader", "rex")}
+        assert "view" not in str(state.board)
+
+
+@twins
+@pytest.mark.parametrize("mode", ["strict", "offline", None])
+async def test_a_replayed_view_is_derived_again(lab: Lab, mode):
+    """Every mode gives each view as it was served, though the run and the role's rules have
+    changed since; nothing is written.
+    """
+    async with lab.connect() as record:
+        await record.apply_role("reader", READER)
+        first = [told(each) for each in await play(record)]
+        await record.apply_role("reader", RoleDefined(sees=(Rule("none", ("price.*",)),)))
+        async with record.run(run="r", agent="eve", role="writer") as session:
+            await session.message("user", "later")
+        before = await record.commits("r")
+        again = [told(each) for each in await play(record, mode=mode)]
+        assert again == first
+        after = await record.commits("r")
+        served = [each for each in after if str(each.stream) == "board/view reader"]
+        assert served == [each for each in before if str(each.stream) == "board/view reader"]
+
+
+@twins
+async def test_a_fork_gives_the_view_that_its_parent_was_served(lab: Lab):
+    """As it was, the parent's run included; the fork's next view goes on in its own stream."""
+    async with lab.connect() as record:
+        await record.apply_role("reader", READER)
+        first = (await play(record))[0]
+        fork = record.raw.fork("r")
+        fork = await fork if asyncio.iscoroutine(fork) else fork
+        async with record.run(run=fork, agent="rex", role="reader") as session:
+            assert told(await viewed(session)) == told(first)
+            for _ in range(2):
+                await viewed(session, at="ada@2" if _ else None)
+            new = await viewed(session)
+        assert {line.run for _, line in new.events} == {fork}
+        stream = Board(fork, key_of("reader"))
+        own = [each for each in await record.commits(fork) if each.stream == stream]
+        assert [each.commit.version for each in own] == [4]
+
+
+@twins
+async def test_a_view_that_is_not_what_was_served_is_an_error(lab: Lab):
+    """Another key of hashed values: both sides are told. The wrong key length: before the read."""
+    async with lab.connect() as record:
+        await record.apply_role("analyzer", role_file.parse(EXAMPLE.read_text())["analyzer"])
+
+        async def look(key, **options):
+            async with record.run(run="r", agent="a", role="analyzer", **options) as session:
+                return await viewed(session, key=key)
+
+        async with record.run(run="r", agent="res", role="researcher") as session:
+
+            @session.tool(effects="pure")
+            async def find(what: str) -> dict[str, object]:
+                return {"title": what, "reviewer": {"name": "somebody"}}
+
+            await find("x")
+        with pytest.raises(hansard.BadValue, match="key of hashed values: none is given"):
+            await look(None)
+        served = await look(KEY)
+        assert "$hash" in told(served).decode()
+        assert "somebody" not in told(served).decode()
+        assert told(await look(KEY, mode="strict")) == told(served)
+        with pytest.raises(ViewDiffers, match=r"on record are .* events with digest") as differs:
+            await look(KEY[::-1], mode="strict")
+        assert differs.value.recorded == (len(served.events), served.digest)
+        assert differs.value.now[0] == len(served.events)
+
+
+@twins
+async def test_a_role_without_rules_is_shown_nothing(lab: Lab):
+    """Which is served and on record, too, with no rules."""
+    async with lab.connect() as record, record.run(run="r", agent="a", role="nobody") as session:
+        view = await viewed(session)
+        assert (view.events, view.digest) == ([], "")
+        [one] = await record.io(views.on_record(record.raw.workspace.states, "r", "nobody"))
+        assert (one.event.rules, one.event.events, one.event.seen) == ("", 0, {})
+
+
+def test_agents_of_one_role_at_once_lose_no_view(record):
+    """Eight threads' worth of sessions race for one stream: every view is on record, once."""
+    record.apply_role("reader", READER)
+    with record.run("w", run="r", agent="ada", role="writer") as session:
+        session.message("user", "hello")
+
+    def look(number: int) -> None:
+        with record.run(run="r", agent=f"rex{number}", role="reader") as session:
+            for _ in range(5):
+                session.view()
+
+    async def race() -> None:
+        await asyncio.gather(*(asyncio.to_thread(look, number) for number in range(8)))
+
+    asyncio.run(race())
+    found = record._portal.run(views.on_record(record.workspace.states, "r", "reader"))
+    assert sorted(each.event.agent for each in found) == sorted(
+        f"rex{number}" for number in range(8) for _ in range(5)
+    )
+    assert [each.stored.commit.version for each in found] == list(range(1, 41))
+
+
+KILLED = """
+import sys
+import hansard
+with hansard.connect(sys.argv[1], data_dir=sys.argv[2]) as record:
+    with record.run(run="r", agent="rex", role="reader") as session:
+        for number in range(200):
+            session.view()
+            print(number, flush=True)
+"""
+
+
+def test_a_kill_leaves_the_outcome_and_the_summary_or_none(record, data_dir, workspace, rounds):
+    """Wherever it strikes; whoever resumes is given what was served and goes on."""
+    record.apply_role("reader", READER)
+    with record.run("w", run="r", agent="ada", role="writer") as session:
+        session.message("user", "hello")
+    for number in range(rounds(2, 20)):
+        child = subprocess.Popen(
+            [sys.executable, "-c", KILLED, workspace, data_dir],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(Path(hansard.__file__).parents[1])},
+        )
+        assert child.stdout is not None
+        for _ in range(3 + 2 * number):
+            child.stdout.readline()
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        found = record._portal.run(views.on_record(record.workspace.states, "r", "reader"))
+        state = record.state("r").agent("rex")
+        done = [step for step in state.steps.values() if step.status.value == "completed"]
+        told_of = [msgspec.json.decode(step.result)["served"] for step in done]
+        assert told_of == [each.id for each in found]
+        assert len(done) >= 3 + 2 * number
+
+
+# ---------------------------------------------------------------- what was served, in words
+
+
+def test_ranges_name_versions():
+    """There and back; too many are refused with the remedy."""
+    places = [("a", 1), ("b", 4), ("a", 2), ("a", 3), ("b", 6), ("b", 7), ("b", 9)]
+    told_of = ranges(places)
+    assert told_of == {"a": "1-3", "b": "4,6-7,9"}
+    assert [(name, n) for name in "ab" for n in versions(told_of[name])] == sorted(places)
+    assert ranges([]) == {}
+    many = SEEN_BYTES_MAX // 2
+    with pytest.raises(hansard.BadValue, match="let the role see whole streams"):
+        ranges(("a", 2 * n) for n in range(many))
+
+
+def test_a_person_looks_and_that_is_on_record(call, record):
+    """`hansard roles view` shows a role's view and says who looked, which the role is not told."""
+    call("roles", "apply", EXAMPLE)
+    run = team(record)
+    lines = call("roles", "view", "writer", run, "--by", "audrey", "--json").lines
+    head, state, *events = lines
+    assert [line["number"] for line in events] == list(range(1, head["events"] + 1))
+    assert state["agents"]["a1"]["decisions"] == 1
+    assert (
+        call("roles", "view", "writer", run, "--by", "audrey", "--json").lines[0]["digest"]
+        == (head["digest"])
+    )
+    found = record._portal.run(views.on_record(record.workspace.states, run, "writer"))
+    assert [(each.event.agent, each.stored.commit.actor.agent) for each in found] == [
+        ("", "audrey"),
+        ("", "audrey"),
+    ]
+    shown = call("roles", "view", "writer", run)
+    assert "decision.made" in shown.out
+    assert "as of position" in shown.err
+    nobody = call("roles", "view", "nobody", run)
+    assert (nobody.code, "has no rules there" in nobody.err) == (0, True)
+    assert call("roles", "view", "writer", "no-such-run").code == 2
+    hashed = call("roles", "view", "analyzer", run)
+    assert (hashed.code, "none is given" in hashed.err) == (2, True)
+
+
+def test_who_follows_a_view_is_told_of_each_change_once(data_dir, workspace):
+    """Not of what the role may not see, nor of having looked; of other rules, too."""
+
+    async def watch() -> None:
+        async with (
+            hansard.connect_async(workspace, data_dir=data_dir) as record,
+            hansard.connect_async(workspace, data_dir=data_dir) as other,
+        ):
+            await record.apply_role("reader", READER)
+            async with record.run("w", run="r", agent="ada", role="writer") as session:
+                following = views.follow(other.workspace, "reader", "r", by="audrey")
+                told_of = [await anext(following)]
+                coming = asyncio.create_task(anext(following))
+                await session.checkpoint("unseen")
+                await session.board.put("mine", 1)
+                await views.serve(record.workspace, "reader", "r", by="somebody else")
+                await asyncio.sleep(0.3)
+                assert not coming.done()
+                await session.message("user", "seen")
+                told_of.append(await asyncio.wait_for(coming, 10))
+                coming = asyncio.create_task(anext(following))
+                await record.apply_role("reader", RoleDefined(sees=READER.sees[:1]))
+                told_of.append(await asyncio.wait_for(coming, 10))
+                await following.aclose()
+            counts = [len(made.view.events) for made in told_of]
+            assert counts == [2, 3, 1]
+            found = await views.on_record(record.workspace.states, "r", "reader")
+            own = [each.event for each in found if each.stored.commit.actor.agent == "audrey"]
+            assert [each.digest for each in own] == [made.view.digest for made in told_of]
+
+    asyncio.run(watch())
+
+
+def test_a_point_of_the_past_cannot_be_followed(call, record):
+    """It does not change."""
+    found = call("roles", "view", "writer", "last", "--follow", "--at", "1")
+    assert (found.code, "the past does not change" in found.err) == (2, True)
+
+
+def test_a_hash_s_key_comes_from_a_file(call, record, tmp_path):
+    """Its bytes as they are."""
+    call("roles", "apply", EXAMPLE)
+    run = team(record)
+    path = tmp_path / "key"
+    path.write_bytes(KEY)
+    told_of = call("roles", "view", "analyzer", run, "--key", path, "--json")
+    assert "$hash" in told_of.out
+    missing = call("roles", "view", "analyzer", run, "--key", tmp_path / "none")
+    assert (missing.code, "No such file" in missing.err) == (2, True)
+
+
+@pytest.fixture
+def decided(record, data_dir, workspace, call):
+    """A run whose writer looks before and after it decides; the tables; the decision's id."""
+    call("roles", "apply", EXAMPLE)
+    run = team(record)
+    with record.run(run=run, agent="w2", role="writer") as session:
+
+        @session.tool(effects="pure")
+        def draft(text: str) -> str:
+            return text.upper()
+
+        draft("a")
+        session.view()
+        session.decide("publish?", selected="yes")
+        draft("b")
+        session.view()
+    place = Audited(data_dir, workspace)
+    decision = place.value("SELECT decision FROM decisions WHERE question = 'publish?'")
+    return place, run, decision
+
+
+def test_who_saw_an_event_and_what_a_decision_knew_are_sql(decided, record):
+    """Just what the views before it named, and what its own steps told it."""
+    place, run, decision = decided
+    rows = place.rows("FROM knew($1)", decision)
+    states = record.workspace.states
+    first, second = record._portal.run(views.on_record(states, run, "writer"))
+    shown = record._portal.run(views.again(states, first))
+    assert {row["event"] for row in rows if row["how"] == "shown"} == {
+        line.id for _, line in shown.view.events
+    }
+    own = [row["type"] for row in rows if row["how"] == "told" and row["agent"] == "w2"]
+    assert own == ["step.completed.v1", "step.completed.v1"]
+    assert all(row["view"] == first.id for row in rows if row["how"] == "shown")
+    [line] = [line for _, line in shown.view.events if line.type == "decision.made.v1"]
+    saw = place.rows("FROM who_saw($1)", line.id)
+    assert [(row["view"], row["agent"], row["rules"]) for row in saw] == [
+        (each.id, "w2", each.event.rules) for each in (first, second)
+    ]
+    assert [row["view"] for row in place.rows("FROM who_saw($1)", decision)] == [second.id]
+    assert place.rows("FROM who_saw('nothing')") == []
+    told_of = place.rows("SELECT * FROM views_served ORDER BY position")
+    assert [row["events"] for row in told_of] == [each.event.events for each in (first, second)]
+    words = place.value("SELECT any_value(words) FROM history WHERE what = 'was shown'")
+    assert words.startswith("as writer, events: ")
+
+
+def test_a_fork_knew_what_its_parent_was_shown(decided, record):
+    """Views and outcomes before the cut count; those after it do not."""
+    place, run, decision = decided
+    fork = record.fork(run, at=decision)
+    with record.run(run=fork, agent="w2", role="writer") as session:
+        session.decide("again?", selected="no")
+    later = place.value("SELECT decision FROM decisions WHERE question = 'again?'")
+    parents = {(row["event"], row["how"]) for row in place.rows("FROM knew($1)", decision)}
+    assert {(row["event"], row["how"]) for row in place.rows("FROM knew($1)", later)} == parents
+    [first, *_] = place.rows("SELECT * FROM views_served ORDER BY position")
+    event = next(iter(sorted(event for event, how in parents if how == "shown")))
+    assert first["view"] in {row["view"] for row in place.rows("FROM who_saw($1)", event)}
+
+
+def test_knew_tells_the_state_and_the_view_before_a_decision(decided, record, call):
+    """By id, by address and by a point of the run; as another role; by other rules."""
+    _, run, decision = decided
+    lines = call("knew", decision, "--json").lines
+    kinds = {
+        kind: [each for each in lines if each["kind"] == kind]
+        for kind in ("knew", "agent", "served", "state", "event")
+    }
+    [head], [agent], [served] = kinds["knew"], kinds["agent"], kinds["served"]
+    assert (head["agent"], head["role"], head["type"]) == ("w2", "writer", "decision.made.v1")
+    assert [step["tool"] for step in agent["steps"].values()] == ["draft", "view"]
+    assert agent["decisions"] == {}
+    assert len(kinds["event"]) == head["events"]
+    assert decision not in [event["id"] for event in kinds["event"]]
+    assert served["events"] <= head["events"]
+    assert call("knew", head["address"], "--json").lines == lines
+    after = call("knew", f"{run}@{int(head['position']) + 1}", "--json").lines
+    assert (after[0]["agent"], after[0]["events"]) == ("w2", head["events"] + 1)
+    other = call("knew", decision, "--role", "nobody", "--json").lines
+    assert (other[0]["role"], other[0]["events"], other[0]["rules"]) == ("nobody", 0, None)
+    none = call("knew", decision, "--rules", "0", "--json").lines
+    assert (none[0]["events"], none[0]["rules"]) == (0, None)
+    assert call("knew", decision, "--rules", "now", "--json").lines[0]["events"] == head["events"]
+    text = call("knew", decision)
+    assert "decision.made.v1 at" in text.out
+    assert "draft" in text.out
+    assert json.dumps(decision) not in text.out
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("nothing", "event 'nothing' was not found"),
+        ("1.0", "stands in no run"),
+        ("last@0", "was not found"),
+    ],
+)
+def test_what_knew_cannot_tell(decided, call, asked, said):
+    """It is told why, and what to give."""
+    found = call("knew", asked)
+    assert (found.code, found.out) == (2, "")
+    assert said in found.err

@@ -1,0 +1,52 @@
+"""What the tests of the team share."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from hansard.domain.ids import Board
+from hansard.domain.task import KEY
+from tests.agents.twins import TwinRecord, TwinSession
+
+
+class TwinTeam:
+    """A team of either client, awaited."""
+
+    def __init__(self, team: Any, *, is_async: bool) -> None:
+        self.raw = team
+        self.is_async = is_async
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.raw, name)
+        if self.is_async:
+            return found
+
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            return found(*args, **kwargs)
+
+        return awaited
+
+    @asynccontextmanager
+    async def claimed(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        """A task claimed for a block."""
+        if self.is_async:
+            async with self.raw.claimed(*args, **kwargs) as task:
+                yield task
+        else:
+            with self.raw.claimed(*args, **kwargs) as task:
+                yield task
+
+
+def team_of(session: TwinSession) -> TwinTeam:
+    """A session's team, awaited."""
+    return TwinTeam(session.raw.team, is_async=session.is_async)
+
+
+async def task_tags(record: TwinRecord, run: str) -> list[str]:
+    """The tags of what was said of a run's tasks, in order."""
+    return [
+        recorded.type
+        for stored in await record.commits(run)
+        if stored.stream == Board(run, KEY)
+        for recorded in stored.commit.events
+    ]

@@ -1,0 +1,370 @@
+"""Laws of a team's tasks: one holder, nothing before what it waits for, no circle."""
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from hansard.domain import task
+from hansard.domain.board import By
+from hansard.domain.conversation import RunJoined
+from hansard.domain.errors import BadName, BadValue, Refused
+from hansard.domain.steps import Failure
+from hansard.domain.task import (
+    ClaimLost,
+    TaskAdded,
+    TaskClaimed,
+    TaskCompleted,
+    TaskExtended,
+    TaskFailed,
+    TaskHandedOff,
+    TaskReleased,
+    TaskStatus,
+    fold,
+    initial,
+)
+from hansard.domain.task_rules import (
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    TASKS_MAX,
+    Claim,
+    Waits,
+    decide,
+    shown_status,
+    still_to_come,
+    waits,
+)
+from hansard.domain.values import dump
+
+ROLES = ("researcher", "analyzer", "writer")
+AGENTS = ("ada", "bob", "cyd")
+LEASE_MS = 1_000
+MS = 1_000_000
+
+
+def said(state, *wanted, now=0, agent="ada"):
+    """The state after commands at a log time."""
+    for each in wanted:
+        state = fold(state, decide(state, each, now), By(agent, now, "e"))
+    return state
+
+
+def claim(agent="ada", role="researcher", lease_ms=LEASE_MS):
+    """A claim."""
+    return Claim(agent=agent, role=role, lease_ms=lease_ms)
+
+
+class Team(RuleBasedStateMachine):
+    """Agents that say anything of any task at any time, beside a model of who holds what."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = initial()
+        self.events: list[tuple[task.TaskEvent, By]] = []
+        self.now = 1
+        self.holds: dict[str, tuple[str, int, int]] = {}
+        self.over: set[str] = set()
+
+    def say(self, wanted, agent):
+        """What was decided, folded."""
+        events = decide(self.state, wanted, self.now)
+        by = By(agent, self.now, "e")
+        self.events += [(event, by) for event in events]
+        self.state = fold(self.state, events, by)
+        return events
+
+    @rule(ms=st.integers(1, 2 * LEASE_MS))
+    def time_goes_on(self, ms):
+        """The log's time, which decides about leases."""
+        self.now += ms * MS
+
+    @rule(
+        role=st.sampled_from(("", *ROLES)),
+        roles=st.lists(st.sampled_from(ROLES), max_size=2),
+        data=st.data(),
+    )
+    def add(self, role, roles, data):
+        """Whatever is added waits for what is there; a circle is refused with its name."""
+        known = sorted(self.state.tasks)
+        after = data.draw(st.lists(st.sampled_from(known), max_size=2)) if known else []
+        wanted = TaskAdded(
+            task="", title="t", role=role, waits_for=tuple(after), waits_for_roles=tuple(roles)
+        )
+        try:
+            self.say(wanted, "ada")
+        except Refused as refused:
+            assert " -> " in str(refused)  # noqa: PT017 -- the rule is about the words of any refusal
+
+    @rule(agent=st.sampled_from(AGENTS), role=st.sampled_from(ROLES))
+    def claim(self, agent, role):
+        """One that is given was free, of that role, and waited for nothing."""
+        before = self.state
+        events = self.say(claim(agent, role), agent)
+        if not events:
+            return
+        [event] = events
+        assert isinstance(event, TaskClaimed)
+        held = before.tasks[event.task]
+        assert held.role in ("", role)
+        if event.task in self.holds:
+            _, number, expires = self.holds[event.task]
+            assert self.now >= expires
+            assert event.number == number + 1
+        assert event.task not in self.over
+        for name in held.added.waits_for:
+            assert before.tasks[name].status is TaskStatus.DONE
+        for waited in held.added.waits_for_roles:
+            of_role = [each for each in before.tasks.values() if each.role == waited]
+            assert of_role
+            assert all(each.status is TaskStatus.DONE for each in of_role)
+        self.holds[event.task] = (agent, event.number, self.now + LEASE_MS * MS)
+
+    @rule(
+        agent=st.sampled_from(AGENTS),
+        number=st.integers(1, 3),
+        what=st.sampled_from(("extend", "release", "complete", "fail", "hand off")),
+        role=st.sampled_from(ROLES),
+        data=st.data(),
+    )
+    def say_of_a_task(self, agent, number, what, role, data):
+        """It counts where the claim stands, and only there."""
+        if not self.state.tasks:
+            return
+        name = data.draw(st.sampled_from(sorted(self.state.tasks)))
+        wanted = {
+            "extend": TaskExtended(task=name, number=number, lease_ms=LEASE_MS),
+            "release": TaskReleased(task=name, number=number),
+            "complete": TaskCompleted(task=name, number=number),
+            "fail": TaskFailed(task=name, number=number, error=Failure("E", "e")),
+            "hand off": TaskHandedOff(task=name, number=number, role=role),
+        }[what]
+        holder = self.holds.get(name)
+        stands = bool(holder and holder[1] == number)
+        try:
+            self.say(wanted, agent)
+        except ClaimLost:
+            assert not stands
+            return
+        except Refused as refused:
+            assert what == "hand off"
+            assert " -> " in str(refused)  # noqa: PT017 -- the rule is about the words of any refusal
+            return
+        assert stands
+        assert holder
+        if what == "extend":
+            self.holds[name] = (holder[0], number, self.now + LEASE_MS * MS)
+        else:
+            del self.holds[name]
+        if what in ("complete", "fail"):
+            self.over.add(name)
+
+    @invariant()
+    def each_is_held_by_who_claimed_it_last(self):
+        """The state agrees with the model."""
+        for each in self.state.tasks.values():
+            assert each.is_over == (each.id in self.over)
+            held = self.holds.get(each.id)
+            assert (each.status is TaskStatus.CLAIMED) == (held is not None)
+            if held is not None:
+                assert (each.holder, each.number, each.expires) == held
+
+    @invariant()
+    def the_state_is_what_the_events_say(self):
+        """Folded at once or one by one."""
+        again = initial()
+        for event, by in self.events:
+            task.evolve(again, event, by)
+        assert again == self.state
+
+    @invariant()
+    def nothing_waits_for_itself(self):
+        """Whatever is not over can be done in some order, roles without a task and failures aside:
+        finishing what waits for nothing, again and again, leaves only what waits for those.
+        """
+        state = self.state
+        open_ = {each.id for each in state.tasks.values() if not each.is_over}
+        while True:
+            ready = {name for name in open_ if not _waits_within(state, name, open_)}
+            if not ready:
+                break
+            open_ -= ready
+        assert not open_
+
+
+def _waits_within(state, name, open_):
+    added = state.tasks[name].added
+    roles = {state.tasks[each].role for each in open_}
+    return any(each in open_ for each in added.waits_for) or any(
+        role in roles for role in added.waits_for_roles
+    )
+
+
+TestTeam = Team.TestCase
+
+
+@given(st.lists(st.sampled_from(ROLES), min_size=1, max_size=3), st.sampled_from(ROLES))
+def test_a_circle_over_roles_is_named(chain, last):
+    """Tasks of roles, each waiting for the next role; what closes the circle is refused, with the
+    whole circle in its words, and nothing was added.
+    """
+    state = said(initial(), TaskAdded(task="first", title="t", role=last))
+    roles = [*dict.fromkeys(chain)]
+    if last in roles:
+        roles.remove(last)
+    previous = last
+    for index, role in enumerate(roles):
+        added = TaskAdded(task=f"n{index}", title="t", role=role, waits_for_roles=(previous,))
+        state = said(state, added)
+        previous = role
+    closing = TaskAdded(task="closing", title="t", role=last, waits_for_roles=(previous,))
+    kept = copy.deepcopy(state)
+    with pytest.raises(Refused) as refused:
+        decide(state, closing, 0)
+    words = str(refused.value)
+    assert f"closing -> role {previous} -> " in words
+    assert words.count("closing -> ") == 1
+    assert "-> closing;" in words
+    assert state == kept
+
+
+def test_the_circle_of_a_task_a_role_and_a_task():
+    """`a` waits for a role, a task of that role waits for `a`."""
+    state = said(initial(), TaskAdded(task="a", title="t", waits_for_roles=("analyzer",)))
+    with pytest.raises(Refused, match="b -> a -> role analyzer -> b"):
+        decide(state, TaskAdded(task="b", title="t", role="analyzer", waits_for=("a",)), 0)
+    with pytest.raises(Refused, match="c -> role editor -> c"):
+        decide(state, TaskAdded(task="c", title="t", role="editor", waits_for_roles=("editor",)), 0)
+
+
+def test_a_hand_off_that_closes_a_circle_is_refused():
+    """A task that waited for a role, all done, cannot be handed to that role: it would be one of
+    those that it waits for. To another role it can.
+    """
+    state = said(
+        initial(),
+        TaskAdded(task="x", title="t", role="editor"),
+        claim("eve", "editor"),
+        TaskCompleted(task="x", number=1),
+        TaskAdded(task="d", title="t", role="researcher", waits_for_roles=("editor",)),
+        claim("ada", "researcher"),
+    )
+    with pytest.raises(Refused, match="d -> role editor -> d"):
+        decide(state, TaskHandedOff(task="d", number=1, role="editor"), 0)
+    handed = TaskHandedOff(task="d", number=1, role="writer", given=dump({"x": 1}))
+    state = said(state, handed)
+    assert decide(state, claim("ada", "researcher"), 0) == ()
+    state = said(state, claim("bob", "writer"), agent="bob")
+    assert (state.tasks["d"].number, bytes(state.tasks["d"].given)) == (2, b'{"x":1}')
+
+
+def test_a_lease_that_ran_out_may_be_taken_over_and_the_old_claim_says_nothing():
+    """Before its lease ends nobody else gets it, then anybody; the late one hears who has it."""
+    state = said(initial(), TaskAdded(task="a", title="t"))
+    state = said(state, claim("ada"), now=5 * MS)
+    end = (5 + LEASE_MS) * MS
+    assert decide(state, claim("bob"), end - 1) == ()
+    assert shown_status(state.tasks["a"], Waits(), end) == "expired"
+    taken = said(state, claim("bob"), now=end, agent="bob")
+    assert (taken.tasks["a"].holder, taken.tasks["a"].number) == ("bob", 2)
+    for late in (
+        TaskExtended(task="a", number=1, lease_ms=LEASE_MS),
+        TaskCompleted(task="a", number=1),
+        TaskReleased(task="a", number=1),
+    ):
+        with pytest.raises(ClaimLost, match=r"'a' is claimed by 'bob' \(claim 2\)") as lost:
+            decide(taken, late, end)
+        assert (lost.value.task, lost.value.number, lost.value.found, lost.value.holder) == (
+            "a",
+            1,
+            2,
+            "bob",
+        )
+    # Nobody took it over: the lease is over, the claim is not.
+    assert said(state, TaskCompleted(task="a", number=1), now=end * 2).tasks["a"].is_over
+
+
+def test_what_waits_for_a_failure_is_blocked_all_the_way():
+    """A task whose dependency failed is blocked, and so is what waits for that."""
+    state = said(
+        initial(),
+        TaskAdded(task="a", title="t", role="researcher"),
+        TaskAdded(task="b", title="t", role="analyzer", waits_for_roles=("researcher",)),
+        TaskAdded(task="c", title="t", role="writer", waits_for=("b",)),
+    )
+    assert [shown_status(each, waits(state)[each.id], 0) for each in state.tasks.values()] == [
+        "open",
+        "waiting",
+        "waiting",
+    ]
+    assert still_to_come(state, claim("cyd", "writer"))
+    state = said(state, claim(), TaskFailed(task="a", number=1, error=Failure("E", "e")))
+    assert waits(state) == {"b": Waits((), ("a",)), "c": Waits(("b",), ("b",))}
+    assert not still_to_come(state, claim("cyd", "writer"))
+    assert decide(state, claim("bob", "analyzer"), 0) == ()
+
+
+def test_a_role_without_a_task_is_waited_for():
+    """Agents begin in no order: a role whose first task is not there yet is not done."""
+    state = said(
+        initial(), TaskAdded(task="b", title="t", role="analyzer", waits_for_roles=("researcher",))
+    )
+    assert decide(state, claim("bob", "analyzer"), 0) == ()
+    state = said(state, TaskAdded(task="a", title="t", role="researcher"), claim())
+    assert decide(state, claim("bob", "analyzer"), 0) == ()
+    state = said(state, TaskCompleted(task="a", number=1))
+    assert decide(state, claim("bob", "analyzer"), 0) != ()
+
+
+def test_the_same_task_again_changes_nothing():
+    """A task added again in the same words is there; in other words it is refused."""
+    added = TaskAdded(task="a", title="t", what=dump({"x": 1}), role="writer")
+    state = said(initial(), added)
+    assert decide(state, added, 0) == ()
+    with pytest.raises(Refused, match="with other words"):
+        decide(state, TaskAdded(task="a", title="u", role="writer"), 0)
+    assert said(state, TaskAdded(task="", title="t")).tasks.keys() == {"a", "t2"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (TaskAdded(task="x", title=""), "1 to 1,000"),
+        (TaskAdded(task="x", title="t", role="a", agent="b"), "not both"),
+        (TaskAdded(task="x", title="t", waits_for=("a",) * 1_001), "at most 1,000"),
+        (claim(lease_ms=LEASE_MS_MIN - 1), "0.1 s to 604,800 s"),
+        (claim(lease_ms=LEASE_MS_MAX + 1), "0.1 s to 604,800 s"),
+        (TaskHandedOff(task="a", number=1), "to nobody"),
+    ],
+)
+def test_what_cannot_be_said_is_refused_with_its_bound(wanted, words):
+    """Each bound has an error with the fact and the limit."""
+    state = said(initial(), TaskAdded(task="a", title="t"), claim())
+    with pytest.raises(BadValue, match=words):
+        decide(state, wanted, 0)
+
+
+def test_a_run_has_a_most_of_tasks():
+    """One more than the most is refused."""
+    state = initial()
+    for number in range(TASKS_MAX):
+        task.evolve(state, TaskAdded(task=f"t{number}", title="t"), By())
+    with pytest.raises(BadValue, match="10,000 tasks"):
+        decide(state, TaskAdded(task="", title="t"), 0)
+
+
+def test_an_unknown_task_and_a_bad_name_are_refused():
+    """What is not there cannot be waited for, nor said anything of."""
+    with pytest.raises(Refused, match="no task 'b'"):
+        decide(initial(), TaskAdded(task="a", title="t", waits_for=("b",)), 0)
+    with pytest.raises(Refused, match="no task 'b'"):
+        decide(initial(), TaskCompleted(task="b", number=1), 0)
+    with pytest.raises(BadName):
+        decide(initial(), TaskAdded(task="a\n", title="t"), 0)
+
+
+def test_an_event_of_another_aggregate_is_refused():
+    """An event that does not belong to a team's tasks stops the fold and is named."""
+    with pytest.raises(Refused, match=r"conversation\.run_joined\.v1"):
+        fold(initial(), [RunJoined(run="r")])
