@@ -281,6 +281,7 @@ def _recorded(real_data: Path) -> str:
     return answer
 
 
+@pytest.mark.thorough
 @pytest.mark.real
 def test_a_model_writes_the_summary_where_one_is_set(told, tmp_path, real_data):
     """With OPENAI_BASE_URL a model is asked once a run, and what it said is in the reports.

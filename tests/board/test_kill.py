@@ -81,6 +81,7 @@ def test_8_processes_count_to_the_last_one(stage, tmp_path, rounds, evidence):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.timeout(1_500)
 def test_8_processes_put_by_version_and_lose_nothing(stage, tmp_path, rounds, evidence):

@@ -44,7 +44,7 @@ doubles = st.integers(0, 2**64 - 1).map(
 finite = doubles.filter(lambda value: value - value == 0)
 
 
-@settings(max_examples=2_000)
+@settings(max_examples=500)
 @given(st.one_of(finite, st.floats(allow_nan=False, allow_infinity=False)))
 def test_numbers_are_written_as_ecmascript_does(value):
     """Doubles of every bit pattern are written as the oracle writes them."""

@@ -145,7 +145,12 @@ def test_killed_from_outside_it_goes_on_and_sends_once(new_desk, answer, rounds)
 
 @pytest.mark.parametrize(
     ("begins", "ends"),
-    [(RESUMED, CONTEXT), (CONTEXT, SETTLED), (SETTLED, CONTEXT), (SETTLED, RESUMED)],
+    [
+        pytest.param(RESUMED, CONTEXT, marks=pytest.mark.thorough),
+        pytest.param(CONTEXT, SETTLED, marks=pytest.mark.thorough),
+        pytest.param(SETTLED, CONTEXT, marks=pytest.mark.thorough),
+        (SETTLED, RESUMED),
+    ],
     ids=lambda path: path.stem,
 )
 def test_a_run_of_one_step_is_finished_by_another(begins, ends, new_desk, answer):

@@ -149,7 +149,9 @@ LOOPBACK_UP = (
 """SIOCSIFFLAGS: UP and RUNNING, where there is no `ip`."""
 
 
-@pytest.mark.parametrize("dies_at", [1, 3, -1, -3])
+@pytest.mark.parametrize(
+    "dies_at", [1, *(pytest.param(at, marks=pytest.mark.thorough) for at in (3, -1, -3))]
+)
 def test_a_run_that_died_is_continued_here(production, laptop, home, tmp_path, dies_at):
     """Exported in its middle and resumed against local tools: what was recorded runs again
     nowhere, the rest runs here, in the next epoch, and the result is that of an undisturbed run. A

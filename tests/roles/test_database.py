@@ -263,6 +263,7 @@ def test_the_same_check_finds_what_is_seen(tmp_path):
 # ---------------------------------------------------------------- made in turns
 
 
+@pytest.mark.thorough
 @given(st.lists(st.integers(1, 17), min_size=1, max_size=4), st.sampled_from([2, 5, 10_000]))
 @settings(max_examples=max(2, min(ROUNDS // 2, 30)), **QUICKLY)
 def test_in_turns_is_as_from_the_beginning(tmp_path_factory, cuts, size):
