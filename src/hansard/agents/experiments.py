@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 
 from hansard.agents.failures import recordable
-from hansard.agents.workspace import RACES_MAX, Workspace
+from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive_all
-from hansard.bus.errors import Conflict
-from hansard.bus.log import Append, AtPosition, Stored, StreamAt, UpTo
+from hansard.bus.log import AtPosition, Stored, StreamAt, UpTo
 from hansard.domain import experiment as experiments
 from hansard.domain import ids, values
 from hansard.domain.errors import BadValue, Refused
@@ -140,8 +139,12 @@ async def read(
 ) -> tuple[ExperimentState, list[Stored]]:
     """An experiment at a point, and its commits. Raises BadName, UnknownEvent."""
     stored = await workspace.log.read(Lasting(KIND, ids.name(KIND, name)), up_to=up_to)
+    return _folded(stored), stored
+
+
+def _folded(stored: list[Stored]) -> ExperimentState:
     events = revive_all(item.commit for item in stored)
-    return experiments.fold(experiments.initial(), events), stored
+    return experiments.fold(experiments.initial(), events)
 
 
 async def state(workspace: Workspace, name: str) -> ExperimentState:
@@ -179,27 +182,10 @@ async def stop(
 
 
 async def _tell(workspace: Workspace, name: str, event: ExperimentEvent, by: str) -> bool:
-    stream = Lasting(KIND, ids.name(KIND, name))
-    ids.name("by", by)
-    for race in range(RACES_MAX):
-        found, _ = await read(workspace, name)
-        try:
-            news = experiments.decide(found, event)
-        except Refused as error:
-            message = f"experiment {name!r}: {error}"
-            raise Refused(message) from error
-        if not news:
-            return False
-        try:
-            await workspace.log.append(
-                Append(stream, workspace.commit(found.version + 1, by, news))
-            )
-        except Conflict:
-            if race == RACES_MAX - 1:
-                raise
-            continue
-        return True
-    return False
+    def news(stored: list[Stored]) -> Sequence[ExperimentEvent]:
+        return experiments.decide(_folded(stored), event)
+
+    return await workspace.tell_lasting(Lasting(KIND, ids.name(KIND, name)), by, news)
 
 
 # ---------------------------------------------------------------- a run's part in it

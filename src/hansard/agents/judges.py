@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.failures import recordable
-from hansard.agents.workspace import RACES_MAX, Workspace
-from hansard.bus.errors import Conflict
+from hansard.agents.workspace import Workspace
 from hansard.bus.log import Append
 from hansard.bus.states import RunView
 from hansard.domain import ids
@@ -55,20 +54,14 @@ async def score(
     if not isinstance(because, str):
         raise BadValue(BECAUSE, f"{because!r:.80}", "give a text")
     event = RunScored(metrics=_finite(metrics), by=by, because=recordable(because, scrub))
-    for race in range(RACES_MAX):
+
+    async def news() -> Append | None:
         life = await workspace.states.life(run)
         if [each for each in life.judged if each.by == by][-1:] == [event]:
-            return False
-        try:
-            await workspace.log.append(
-                Append(Life(run), workspace.commit(life.version + 1, by, [event]))
-            )
-        except Conflict:
-            if race == RACES_MAX - 1:
-                raise
-            continue
-        return True
-    return False
+            return None
+        return Append(Life(run), workspace.commit(life.version + 1, by, [event]))
+
+    return await workspace.appended(news)
 
 
 def _finite(metrics: Any) -> dict[str, float]:

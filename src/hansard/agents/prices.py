@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from hansard.agents.workspace import RACES_MAX, Workspace
+from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive_all
-from hansard.bus.errors import Conflict
-from hansard.bus.log import Append
+from hansard.bus.log import Stored
 from hansard.domain import ids
 from hansard.domain import price as prices
 from hansard.domain.errors import BadValue
@@ -34,26 +33,15 @@ async def state(
     One commit. Raises BadName, BadValue, and Conflict after 50 lost races.
     """
     stream = Lasting(KIND, ids.name("model", model))
-    ids.name("by", by)
     events = [_stated(usage, amount, terms) for usage, amount in amounts.items()]
     if not events:
         raise BadValue("prices", "none is given", "give some, such as input_tokens=2.5")
-    for race in range(RACES_MAX):
-        stored = await workspace.log.read(stream)
+
+    def news(stored: list[Stored]) -> list[PriceStated]:
         found = prices.fold(prices.initial(), revive_all(item.commit for item in stored))
-        news = [each for event in events for each in prices.decide(found, event)]
-        if not news:
-            return False
-        try:
-            await workspace.log.append(
-                Append(stream, workspace.commit(found.version + 1, by, news))
-            )
-        except Conflict:
-            if race == RACES_MAX - 1:
-                raise
-            continue
-        return True
-    return False
+        return [each for event in events for each in prices.decide(found, event)]
+
+    return await workspace.tell_lasting(stream, by, news)
 
 
 def _stated(usage: str, amount: float, terms: Terms) -> PriceStated:

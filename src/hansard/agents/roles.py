@@ -5,15 +5,14 @@ Who sees what at a point is decided by the rules as they stood at that point.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from hansard.agents.failures import recordable
-from hansard.agents.workspace import RACES_MAX, Workspace
+from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive, revive_all
-from hansard.bus.errors import Conflict
-from hansard.bus.log import Append, AtPosition, Stored, UpTo
+from hansard.bus.log import AtPosition, Stored, UpTo
 from hansard.domain import ids, role
 from hansard.domain import run as runs
 from hansard.domain.errors import Refused, UnknownEvent
@@ -33,6 +32,10 @@ async def read(workspace: Workspace, name: str, up_to: UpTo = None) -> RoleState
     Raises BadName, and UnknownEvent where a newer version wrote of it: nothing is then allowed.
     """
     stored = await workspace.log.read(Lasting(KIND, ids.name("role", name)), up_to=up_to)
+    return _folded(stored)
+
+
+def _folded(stored: Iterable[Stored]) -> RoleState:
     return role.fold(role.initial(), revive_all(item.commit for item in stored))
 
 
@@ -65,27 +68,10 @@ async def withdraw(
 
 
 async def _tell(workspace: Workspace, name: str, event: RoleEvent, by: str) -> bool:
-    stream = Lasting(KIND, ids.name("role", name))
-    ids.name("by", by)
-    for race in range(RACES_MAX):
-        found = await read(workspace, name)
-        try:
-            news = role.decide(found, event)
-        except Refused as error:
-            message = f"role {name!r}: {error}"
-            raise Refused(message) from error
-        if not news:
-            return False
-        try:
-            await workspace.log.append(
-                Append(stream, workspace.commit(found.version + 1, by, news))
-            )
-        except Conflict:
-            if race == RACES_MAX - 1:
-                raise
-            continue
-        return True
-    return False
+    def news(stored: list[Stored]) -> Sequence[RoleEvent]:
+        return role.decide(_folded(stored), event)
+
+    return await workspace.tell_lasting(Lasting(KIND, ids.name("role", name)), by, news)
 
 
 async def seen(

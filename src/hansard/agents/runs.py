@@ -8,8 +8,8 @@ from typing import Any
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
 from hansard.agents import payloads
 from hansard.agents.failures import recordable
-from hansard.agents.workspace import RACES_MAX, Workspace
-from hansard.bus.errors import Conflict, NotFound
+from hansard.agents.workspace import Workspace
+from hansard.bus.errors import NotFound
 from hansard.bus.log import Append
 from hansard.bus.states import RunView
 from hansard.domain import agent as agents
@@ -101,12 +101,13 @@ async def settle(
     because = recordable(because, scrub)
     happened = said is Verdict.HAPPENED
     packed = payloads.pack(plain, "result")
-    for race in range(RACES_MAX):
+
+    async def settled() -> Append | None:
         view = await workspace.points.view(run)
         agent, found = find_step(view, step)
         state = view.agents[agent]
         begin = Begin(agent, state.role, SERVER_VERSION, PROTOCOL_VERSION, purpose="settle")
-        settled = StepSettled(
+        event = StepSettled(
             step=found.number,
             verdict=said,
             by=by,
@@ -114,17 +115,13 @@ async def settle(
             digest=digest(canonical(plain)) if happened else "",
             because=because,
         )
-        news = agents.decide(state, Tell(settled))
+        news = agents.decide(state, Tell(event))
         if not news:
-            return
+            return None
         for blob in packed.blobs:
             await workspace.blobs.put(blob)
         events = [*agents.decide(state, begin), *news]
         commit = workspace.commit(state.version + 1, by, events, state.epoch + 1)
-        try:
-            await workspace.log.append(Append(view.stream_of(agent), commit))
-        except Conflict:
-            if race == RACES_MAX - 1:
-                raise
-            continue
-        return
+        return Append(view.stream_of(agent), commit)
+
+    await workspace.appended(settled)

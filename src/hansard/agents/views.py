@@ -13,9 +13,9 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 import msgspec
 
 from hansard.agents.roles import happened
-from hansard.agents.workspace import RACES_MAX, Workspace
+from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
-from hansard.bus.errors import Conflict, NotFound
+from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, AtPosition, Stored, UpTo
 from hansard.bus.points import Points
 from hansard.bus.states import States
@@ -221,17 +221,12 @@ async def serve(
 async def record(workspace: Workspace, made: Derived, by: str) -> None:
     """Put on record that a view was served to a person. Raises Conflict after 50 lost races."""
     stream = stream_of(made.view.run, made.view.role)
-    for race in range(RACES_MAX):
+
+    async def event() -> Append:
         version = await next_version(workspace.states, stream)
-        try:
-            await workspace.log.append(
-                Append(stream, workspace.commit(version, by, [made.event()]))
-            )
-        except Conflict:
-            if race == RACES_MAX - 1:
-                raise
-            continue
-        return
+        return Append(stream, workspace.commit(version, by, [made.event()]))
+
+    await workspace.appended(event)
 
 
 async def follow(

@@ -9,17 +9,19 @@ from hansard.bus.blobs import Blobs
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record
 from hansard.bus.errors import Conflict
-from hansard.bus.log import Append, EventLog
+from hansard.bus.log import Append, EventLog, Stored
 from hansard.bus.points import Points
 from hansard.bus.snapshots import Snapshots
 from hansard.bus.states import States, fold_life
+from hansard.domain import ids
 from hansard.domain import run as runs
+from hansard.domain.errors import Refused
 from hansard.domain.events import Actor, Commit, Event
-from hansard.domain.ids import Life
+from hansard.domain.ids import Lasting, Life
 from hansard.domain.run import RunEvent, RunState
 
 RACES_MAX = 50
-"""Most lost races over a run's life before giving up; each means that another agent got through."""
+"""Most lost races over a stream before giving up; each means that another agent got through."""
 
 
 class Workspace:
@@ -62,19 +64,52 @@ class Workspace:
 
         Raises Refused, NotFound, and Conflict after 50 lost races.
         """
-        for race in range(RACES_MAX):
+
+        async def news() -> Append | None:
             state = await self.states.life(run)
             told = decided(state, events)
-            if not told:
-                return
-            commit = self.commit(state.version + 1, agent, told)
+            return Append(Life(run), self.commit(state.version + 1, agent, told)) if told else None
+
+        await self.appended(news)
+
+    async def tell_lasting(
+        self, stream: Lasting, by: str, decide: Callable[[list[Stored]], Sequence[Event]]
+    ) -> bool:
+        """State of what outlives runs what `decide` makes of its commits; False for nothing.
+
+        Raises BadName, Refused with the stream's name, what else `decide` raises, and Conflict
+        after 50 lost races.
+        """
+        ids.name("by", by)
+
+        async def news() -> Append | None:
+            stored = await self.log.read(stream)
+            told = decide(stored)
+            version = stored[-1].commit.last_version if stored else 0
+            return Append(stream, self.commit(version + 1, by, told)) if told else None
+
+        try:
+            return await self.appended(news)
+        except Refused as error:
+            message = f"{stream.kind} {stream.id!r}: {error}"
+            raise Refused(message) from error
+
+    async def appended(self, decide: Callable[[], Awaitable[Append | None]]) -> bool:
+        """Append what `decide` makes of what it reads, anew after a lost race; False for nothing.
+
+        Raises what `decide` raises, and Conflict after 50 lost races.
+        """
+        races = 0
+        while (append := await decide()) is not None:
             try:
-                await self.log.append(Append(Life(run), commit))
+                await self.log.append(append)
             except Conflict:
-                if race == RACES_MAX - 1:
+                races += 1
+                if races == RACES_MAX:
                     raise
-                continue
-            return
+            else:
+                return True
+        return False
 
     async def runs(self) -> list[tuple[str, RunState]]:
         """Every run with its life, the newest first."""
