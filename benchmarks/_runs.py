@@ -12,10 +12,10 @@ from benchmarks import _world
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record
 from hansard.bus.log import Append
-from hansard.domain import agent, experiment, price, run, steps
+from hansard.domain import agent, board, experiment, price, run, steps, view
 from hansard.domain.conversation import RunJoined
 from hansard.domain.events import Actor, Commit, Event
-from hansard.domain.ids import AgentStream, Lasting, Life, StreamId
+from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
 
 _clock = Clock()
 USAGE = {"input_tokens": 450.0, "output_tokens": 44.0, "cost": 0.001252}
@@ -120,7 +120,7 @@ def _facts(step: int) -> list[Event]:
 
 
 def one_run(number: int, parent: str | None) -> Iterator[Append]:
-    """A run of one agent, about 80 events; every tenth is a fork of the one before."""
+    """A run of one agent, about 90 events; every tenth is a fork of the one before."""
     name = _clock.new_id()
     ada, life = AgentStream(name, "researcher", "ada"), Life(name)
     if parent is not None:
@@ -156,6 +156,16 @@ def one_run(number: int, parent: str | None) -> Iterator[Append]:
         for events in ([asked], [*_outcome(step), *_facts(step)]):
             yield appended(ada, at, *events)
             at += len(events)
+    for times in range(1, 4):
+        yield appended(
+            Board(name, f"found/{times}"), 1, board.ValuePut(value=FOUND, role="researcher")
+        )
+        yield appended(Board(name, "read"), times, board.AmountAdded(amount=1, role="researcher"))
+    seen = {str(ada): f"1-{at - 1}"}
+    told = view.ViewServed(
+        role="researcher", agent="ada", at=name, events=at - 1, seen=seen, digest="d" * 32
+    )
+    yield appended(Board(name, view.key_of("researcher")), 1, told)
     handed = agent.HandedOff(to="writer", fingerprint="h", payload=ASKED)
     yield appended(ada, at, handed, agent.AgentLeft(outcome="completed"))
     scored = run.RunScored(metrics={"reward": float(number % 2), "turns": 20.0}, by="judge")

@@ -24,7 +24,7 @@ LIMITS = Limits(wall_s=20.0, cpu_s=2, memory_mib=256, rows_max=1_000, bytes_max=
 COSTLY_S = 1.0
 """For what is stopped: whatever else is answered is answered on a machine that is busy, too."""
 
-LATE_S = 10.0
+LATE_S = 5.0
 """For a kill, and a machine that does other things."""
 
 WORKER_MIB_MAX = 1_600

@@ -8,6 +8,7 @@ from tenacity import wait_none
 
 import hansard
 from hansard.agents.errors import ToolChanged
+from hansard.domain.role_events import RoleDefined, Rule
 from tests.cli.support import make_runs
 
 
@@ -187,12 +188,14 @@ def _again(record: hansard.Record, run: str) -> None:
 
 
 def _shares(record: hansard.Record) -> None:
-    """State that two agents share, and a fork's."""
+    """State that two agents share, what one is shown of it, and a fork's."""
+    record.apply_role("taker", RoleDefined(sees=(Rule(name="what is given", keys=("k", "n")),)))
     with record.run("board", agent="a", role="giver") as giver:
         giver.board.put("k", {"x": 1}, labels={"topic": "t"}, ttl=60)
         giver.board.append("l", "x" * 70_000)
         with record.run(run=giver.run, agent="b", role="taker") as taker:
             taker.board.add("n", 2)
+            taker.view()
             with taker.board.transaction() as tx:
                 tx.put("sum", tx.get("n"))
                 tx.include("s", 1)

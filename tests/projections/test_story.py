@@ -58,11 +58,10 @@ def test_every_run_is_what_its_fold_says(record: hansard.Record, told: Told, sto
 
 
 def test_the_story_has_one_of_everything(store: Store):
-    """No table of the story stands empty, but those of experiments, prices and views."""
+    """No table of the story stands empty, but those of experiments and prices."""
     empty = [name for name in store.tables() if not store.all(f"SELECT count(*) FROM {name}")[0][0]]
     assert empty == [
         "arms", "assignments", "experiments", "metrics", "outcomes", "prices", "problems",
-        "views_served",
     ]  # fmt: skip
     statuses = store.all("SELECT DISTINCT status FROM steps ORDER BY 1")
     assert [status for (status,) in statuses] == [
