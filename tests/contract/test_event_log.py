@@ -690,6 +690,25 @@ class TestFollow:
             appended = await log.append(append(ALICE, 4))
             assert (await asyncio.wait_for(waiting, 5)).commit == appended.commit
 
+    async def test_one_stream_alone(self, log: EventLog):
+        """Following one stream gives its commits and nobody else's, new ones too."""
+        other, longer = Board("r1", "k"), Board("r1", "k2")
+        for version in range(1, 6):
+            for stream in (ALICE, other, longer):
+                await log.append(append(stream, version))
+        mine = await log.read(other)
+        last = mine[-1].position
+        assert [stored async for stored in log.follow(of=other, until=last)] == mine
+        after = mine[1].position
+        following = cast("AsyncGenerator[Stored, None]", log.follow(after, of=other))
+        async with aclosing(following):
+            assert [await anext(following) for _ in range(3)] == mine[2:]
+            waiting = asyncio.ensure_future(anext(following))
+            await log.append(append(longer, 6))
+            await log.append(append(ALICE, 6))
+            appended = await log.append(append(other, 6))
+            assert (await asyncio.wait_for(waiting, 5)).commit == appended.commit
+
     async def test_after_the_end(self, log: EventLog):
         """A position that the log does not have was read from another log, or this one lost it."""
         await fill(log, ALICE, 3)

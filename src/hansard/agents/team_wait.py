@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from hansard.agents.team_store import TeamStore
 from hansard.bus.log import EventLog, Stored
 from hansard.domain.errors import BadValue
+from hansard.domain.ids import StreamId
 from hansard.domain.task_rules import Claim, claimable, meant_for, still_to_come
 
 LOOK_S_MIN = 0.25
@@ -31,15 +32,18 @@ async def until(
     look: Callable[[], Awaitable[str | None]],
     concerns: Callable[[Stored], bool],
     timeout_s: float | None,
+    of: StreamId | None = None,
 ) -> str:
-    """Follow the log until `look` says something; it is asked now, and after what concerns it."""
+    """Follow the log, or one stream of it, until `look` says something; it is asked now, and after
+    what concerns it.
+    """
     after = await log.head()  # before the first look: what comes between the two is followed
     said = await look()
     if said is not None:
         return said
     try:
         async with asyncio.timeout(timeout_s):
-            async with contextlib.aclosing(log.follow(after)) as commits:  # type: ignore[type-var]  # the port says AsyncIterator, its adapters give generators
+            async with contextlib.aclosing(log.follow(after, of=of)) as commits:  # type: ignore[type-var]  # the port says AsyncIterator, its adapters give generators
                 async for stored in commits:
                     if concerns(stored):
                         said = await look()
@@ -65,9 +69,7 @@ async def for_claim(store: TeamStore, wanted: Claim, timeout_s: float | None) ->
 
     lease_s = await _next_lease(store, wanted)
     bounds = [each for each in (lease_s, timeout_s) if each is not None]
-    said = await until(
-        log, look, lambda stored: stored.stream == store.tasks, min(bounds) if bounds else None
-    )
+    said = await until(log, look, lambda _: True, min(bounds) if bounds else None, of=store.tasks)
     looked_at_lease = lease_s is not None and (timeout_s is None or lease_s < timeout_s)
     return READY if said == TIMEOUT and looked_at_lease else said
 

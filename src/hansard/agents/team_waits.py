@@ -92,14 +92,15 @@ class Watched:
     async def until(self, timeout_s: float | None) -> str:
         """Follow the log until it is so, or can never be so."""
         log = self._store.states.log
-        return await team_wait.until(log, self._look, self._concerns, timeout_s)
+        return await team_wait.until(log, self._look, self._concerns, timeout_s, of=self._of())
+
+    def _of(self) -> Board | None:
+        if self._position is not None:
+            return None
+        return self._store.tasks if self._key is None else self._stream(self._key)
 
     def _concerns(self, stored: Stored) -> bool:
-        if self._position is not None:
-            return stored.position >= self._position
-        if self._key is not None:
-            return stored.stream == self._stream(self._key)
-        return stored.stream == self._store.tasks
+        return self._position is None or stored.position >= self._position
 
     def _stream(self, key: str) -> Board:
         return Board(self._store.tasks.run, key)

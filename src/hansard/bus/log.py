@@ -196,10 +196,14 @@ class EventLog(Protocol):
         """The newest position; 0 for an empty log."""
         ...
 
-    def follow(self, after: int = 0, *, until: int | None = None) -> AsyncIterator[Stored]:
-        """Every commit after a position, in order, without gap or repeat, across reconnects.
+    def follow(
+        self, after: int = 0, *, until: int | None = None, of: StreamId | None = None
+    ) -> AsyncIterator[Stored]:
+        """Every commit after a position, in order, without gap or repeat, across reconnects; with
+        `of`, those of one stream alone.
 
-        Ends after `until` where given, else goes on for ever. Close it with `aclose()`. Raises
+        Ends after `until` where given, else goes on for ever; of one stream, it ends only with a
+        commit of that stream at or beyond it. Close it with `aclose()`. Raises
         Corrupt if `after` is beyond the head: what was read there is no longer in the log.
         """
         ...

@@ -105,12 +105,17 @@ class JetStreamLog:
         """The newest position; 0 for an empty log."""
         return await self._reader.head()
 
-    async def follow(self, after: int = 0, *, until: int | None = None) -> AsyncIterator[Stored]:
+    async def follow(
+        self, after: int = 0, *, until: int | None = None, of: StreamId | None = None
+    ) -> AsyncIterator[Stored]:
         """Every commit after a position. Raises Corrupt where a message cannot be decoded."""
         if until is not None and until <= after:
             return
-        everything = f"{subjects.workspace_prefix(self._workspace)}.>"
-        push = Push(self._reads, subjects.log_stream(self._workspace), everything, after)
+        if of is None:
+            wanted = f"{subjects.workspace_prefix(self._workspace)}.>"
+        else:
+            wanted = f"{subjects.prefix(self._workspace, of)}.*"
+        push = Push(self._reads, subjects.log_stream(self._workspace), wanted, after)
         chunks = push.chunks()
         try:
             async for chunk in chunks:

@@ -176,7 +176,9 @@ class RecorderLog:
         self._all()
         return self._commits[-1].position if self._commits else 0
 
-    async def follow(self, after: int = 0, *, until: int | None = None) -> AsyncIterator[Stored]:
+    async def follow(
+        self, after: int = 0, *, until: int | None = None, of: StreamId | None = None
+    ) -> AsyncIterator[Stored]:
         """Every commit after a position. Raises Corrupt for one beyond the head."""
         taken, head = 0, await self.head()
         if after > head and (until is None or until > after):
@@ -189,7 +191,8 @@ class RecorderLog:
                     return
                 if stored.position > after:
                     after = stored.position
-                    yield stored
+                    if of is None or stored.stream == of:
+                        yield stored
             await asyncio.sleep(0 if new else POLL_S)
 
     def _insert(self, appends: list[tuple[Append, bytes]]) -> list[Stored]:
