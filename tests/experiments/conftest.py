@@ -1,7 +1,7 @@
-"""One broker for all tests of experiments, a fresh workspace for each, and the command line."""
+"""The broker, the workspaces and the two clients of the agents' tests; the command line over them,
+and programs to be killed.
+"""
 
-import itertools
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,43 +9,13 @@ from pathlib import Path
 import pytest
 import structlog
 
-import hansard
-from hansard.agents.record import Record
-from hansard.bus.server import join
 from hansard.cli import main
-from tests.agents.twins import Lab
+from tests.agents.conftest import data_dir, lab, record, workspace
 from tests.cli.support import Call, Ran
 from tests.faults._broker import NatsServer
 from tests.faults.support import Stage
 
-_numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The data directory of a server that stays up until the last test is done."""
-    folder = tmp_path_factory.mktemp("broker")
-    with join(folder):
-        yield folder
-
-
-@pytest.fixture
-def workspace() -> str:
-    """The name of a workspace that nobody has used."""
-    return f"exp-{os.getpid()}-{next(_numbers)}"
-
-
-@pytest.fixture(params=["sync", "async"])
-def lab(request: pytest.FixtureRequest, data_dir: Path, workspace: str) -> Lab:
-    """A fresh workspace, for each of the two clients."""
-    return Lab(request.param, data_dir, workspace)
-
-
-@pytest.fixture
-def record(data_dir: Path, workspace: str) -> Iterator[Record]:
-    """A fresh workspace, opened by the sync client."""
-    with hansard.connect(workspace, data_dir=data_dir) as opened:
-        yield opened
+__all__ = ["call", "data_dir", "lab", "record", "server", "stage", "workspace"]
 
 
 @pytest.fixture
