@@ -39,7 +39,7 @@ def appended(stream: StreamId, version: int, *events: Event) -> Append:
         id=_clock.new_id(),
         version=version,
         at=_clock.now(),
-        actor=Actor("bench"),
+        actor=Actor("bench" if isinstance(stream, Lasting) else "ada"),
         epoch=1,
         events=told,
     )

@@ -86,7 +86,7 @@ class _Stream:
     def __init__(self, stream: StreamId, actor: str) -> None:
         self.stream = stream
         self.version = 1
-        self._actor = Actor(actor)
+        self.actor = Actor(actor)
 
     def commit(self, *events: Event) -> Append:
         """The next commit."""
@@ -96,7 +96,7 @@ class _Stream:
             id=uuid8(name),
             version=self.version,
             at=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=self.version),
-            actor=self._actor,
+            actor=self.actor,
             epoch=0 if isinstance(self.stream, Life) else 1,
             events=told,
         )
@@ -109,7 +109,12 @@ def appends(count: int, run: str = RUN) -> Iterator[Append]:
     life = _Stream(Life(run), AGENTS[0][0])
     streams = [_Stream(AgentStream(run, role, name), name) for name, role in AGENTS]
     joined = [runs.AgentJoined(agent=name, role=role) for name, role in AGENTS]
-    yield life.commit(runs.RunStarted(workflow="a long run", labels={"size": str(count)}), *joined)
+    yield life.commit(
+        runs.RunStarted(workflow="a long run", labels={"size": str(count)}), joined[0]
+    )
+    life.actor = Actor(AGENTS[1][0])
+    yield life.commit(joined[1])
+    life.actor = Actor(AGENTS[0][0])
     for stream, (name, role) in zip(streams, AGENTS, strict=True):
         yield stream.commit(
             agents.SessionBegan(

@@ -28,6 +28,7 @@ from statistics import median
 from benchmarks import _world
 from benchmarks._report import Findings, say, sized, summary
 from benchmarks._runs import appended, log_of, one_run, plans
+from benchmarks._team_mix import team_run
 from benchmarks._world import WORKSPACE
 from hansard import _connect, settings
 from hansard.bus.check import RawMessage
@@ -239,7 +240,7 @@ async def measure(found: Findings) -> None:
 
     def counted() -> Iterator[Append]:
         nonlocal events
-        for each in chain(plans(), log_of(sized(1_000_000, 8_000))):
+        for each in chain(plans(), team_run(), log_of(sized(1_000_000, 8_000))):
             events += len(each.commit.events)
             types.update(event.type for event in each.commit.events)
             yield each

@@ -81,9 +81,9 @@ class _Story:
 
     def tell(self, count: int) -> Iterator[Append]:
         """About so many events."""
-        joined = [AgentJoined(agent=name, role=role) for name, role in ROSTER.items()]
-        yield self.commit(Life(RUN), "r1", RunStarted(workflow="bench"), *joined)
-        for name, role in ROSTER.items():
+        for number, (name, role) in enumerate(ROSTER.items()):
+            started = [] if number else [RunStarted(workflow="bench")]
+            yield self.commit(Life(RUN), name, *started, AgentJoined(agent=name, role=role))
             began = SessionBegan(
                 epoch=1, agent=name, role=role, server_version="1", protocol_version="1"
             )

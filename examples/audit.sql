@@ -89,3 +89,26 @@ SELECT run, metric, fsum(amount) AS total
 FROM usage
 GROUP BY run, metric
 ORDER BY run, metric;
+
+-- Who held a task, from when to when, and how did that end? A claim whose lease ran out was taken
+-- over by another agent: what the first one did until then may have been done twice.
+SELECT run, task, number, agent, role, since, until, ended FROM task_holds ORDER BY run, position;
+
+-- Who waited for whom? Each task with what had to be done before it, how that stands, and how long
+-- the task itself then lay before somebody claimed it.
+SELECT w.run, w.task, w.kind, w.on_what, w.its_status, t.first_claimed_at - w.ended_at AS lay
+FROM task_waits AS w
+JOIN tasks AS t ON t.run = w.run AND t.task = w.task
+ORDER BY w.run, w.task, w.on_what;
+
+-- What was an agent not allowed? Calls and statements that its role refused, and access that nobody
+-- was given; none of it was done. Ask its keeper of roles whether it should be, or why it tried.
+SELECT kind, run, agent, role, what, name, rule, because FROM refusals ORDER BY position;
+
+-- What did people approve, and what did they deny? Each question with who answered and why; one that
+-- expired found nobody in time, and the call was not made.
+SELECT run, agent, tool, standing, answered_by, because, waited_ms FROM approvals ORDER BY position;
+
+-- What in the log is by somebody else than it says, or no commit at all? Nothing of that counts in
+-- any state or table; here is where it stands and why it does not fit.
+SELECT position, subject, reason FROM problems ORDER BY position;

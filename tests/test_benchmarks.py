@@ -85,7 +85,7 @@ QUICK_S_MAX = 90
 """Longest time of one quick benchmark, in seconds: some 3 on an idle machine."""
 
 
-OFTEN = {"bench_append", "bench_audit", "bench_compare", "bench_project"}
+OFTEN = {"bench_append", "bench_project"}
 """Benchmarks of what every change may slow down; the others take their turn in `make test-full`."""
 
 SELECTED = [

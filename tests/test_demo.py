@@ -198,6 +198,7 @@ def test_a_kill_inside_the_posting_is_settled_by_looking(told, tmp_path):
     assert set(_settled(facts, "post")) <= {"happened", "did_not_happen"}
 
 
+@pytest.mark.thorough
 def test_a_kill_at_the_first_call_leaves_little_to_answer(told, tmp_path):
     """Killed as the first body begins, or soon after where the machine is busy; and told as plain
     text: no colour, every scene, exit 0.

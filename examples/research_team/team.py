@@ -4,11 +4,14 @@
     python team.py WORD analyzer [NAME]       waits for the researchers, sees what they found
     python team.py WORD writer [NAME]         waits for the analyzer, sees both
 
-Start them in any order, several of a role if you like. Whoever comes first puts the tasks up; the
-same task again changes nothing. Kill one, and another of its role does its task when the lease is
-over. The papers are the chapters of the Python language reference, which every Python brings along.
+Apply the roles first: `hansard roles apply roles.toml`. Then start them in any order, several of a
+role if you like. Each role puts its tasks up; the same task again changes nothing. Kill one, and
+another of its role does its task when the lease is over. The papers are the text files of a folder
+`papers` where this is started, else the chapters of the Python language reference, which every
+Python brings along.
 """
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -50,44 +53,73 @@ def publish(word: str, text: str) -> str:
 
 
 def plan(session: hansard.Session, word: str) -> None:
-    """Put the tasks up, where they are not up yet."""
-    for title in search(word):
-        session.team.add(f"read {title}", what=title, role="researcher", task=f"read {title}")
-    session.team.add("compare", role="analyzer", waits_for_roles=["researcher"], task="compare")
-    session.team.add("report", role="writer", waits_for=["compare"], task="report")
+    """Put the tasks of the session's own role up, where they are not up yet."""
+    match session.role:
+        case "researcher":
+            for title in search(word):
+                session.team.add(f"read {title}", what=title, role="researcher", task=title)
+        case "analyzer":
+            waits = ["researcher"]
+            session.team.add("compare", role="analyzer", waits_for_roles=waits, task="compare")
+        case _:
+            waits = ["researcher", "analyzer"]
+            session.team.add("report", role="writer", waits_for_roles=waits, task="report")
 
 
 # What a task leaves behind stands under its own name: done again by another agent, it is the same.
 
 
 def research(session: hansard.Session, word: str, title: str) -> int:
-    """What a paper says of a word; how often."""
-    quotes = [sentence for sentence in read(title) if word.lower() in sentence.lower()]
+    """What a paper says of a word; how often. Whether it is of use is said for all to see."""
+    if f"use {title}?" in decisions(session):  # by another one, who was killed before it said so
+        return len(session.board.get(f"findings/{title}"))
+    sentences = read(title)
+    quotes = [sentence for sentence in sentences if word.lower() in sentence.lower()]
+    session.message("assistant", f"{title}: {len(quotes)} of {len(sentences)} sentences say it")
     session.board.put(f"findings/{title}", quotes, expected="any")
+    reason = f"it says {word} in {len(quotes)} sentences"
+    session.decide(f"use {title}?", selected="yes" if quotes else "no", because=reason)
     return len(quotes)
 
 
 def analyze(session: hansard.Session, word: str, _: Any) -> list[str]:
-    """The papers in order, from what the researchers found."""
-    order = compare(findings_of(session), word)
+    """The papers that the researchers found of use, in order."""
+    said = decisions(session)
+    findings = {
+        title: session.board.get(key)
+        for key, title in findings_of(session).items()
+        if said[f"use {title}?"]["selected"] == "yes"
+    }
+    order = compare(findings, word)
     session.board.put("analysis", order, expected="any")
+    first = order[0] if order else "nothing"
+    session.decide("begin with?", selected=first, because=f"it says most of {word}")
     return order
 
 
 def write(session: hansard.Session, word: str, _: Any) -> str:
-    """A report: the quotes of the researchers in the order of the analyzer."""
-    findings = findings_of(session)
+    """A report: the quotes of the researchers in the order of the analyzer, and why these."""
+    said = decisions(session)
     lines = [f"# What the papers say of {word}"]
     for title in session.board.get("analysis"):
-        lines += ["", f"## {title}", *(f"- {quote}" for quote in findings[title][:QUOTES_MAX])]
+        why = said[f"use {title}?"]["because"]["$cut"]
+        quotes = session.board.get(f"findings/{title}")[:QUOTES_MAX]
+        lines += ["", f"## {title}", f"Chosen because {why}.", *(f"- {each}" for each in quotes)]
     return publish(word, "\n".join(lines) + "\n")
 
 
-def findings_of(session: hansard.Session) -> dict[str, list[str]]:
-    """What the researchers found, by paper."""
+def decisions(session: hansard.Session) -> dict[str, dict[str, Any]]:
+    """What was decided, by question, as far as the session's role is shown it."""
+    shown = [event for _, event in session.view().events if event.type == "decision.made.v1"]
+    told = [json.loads(bytes(event.data)) for event in shown]
+    return {each["question"]: each for each in told}
+
+
+def findings_of(session: hansard.Session) -> dict[str, str]:
+    """The titles of the papers that were read, by the key of what was found."""
     keys = session.board.keys()
     found = [key for key in keys if key.startswith("findings/")]
-    return {key.removeprefix("findings/"): session.board.get(key) for key in found}
+    return {key: key.removeprefix("findings/") for key in found}
 
 
 WORK = {"researcher": research, "analyzer": analyze, "writer": write}
@@ -111,16 +143,22 @@ def main(word: str, role: str, name: str) -> None:
 # What stands in for a search engine, a library and a model, so that this runs anywhere.
 
 
+def papers() -> dict[str, str]:
+    """The texts by their titles."""
+    files = sorted(Path("papers").glob("*.txt"))
+    return {file.stem: file.read_text("utf-8") for file in files} or dict(chapters)
+
+
 def titles_by_count(word: str) -> list[str]:
-    """A rule: the more often a chapter has the word, the better."""
-    counts = {title: text.lower().count(word.lower()) for title, text in chapters.items()}
+    """A rule: the more often a paper has the word, the better."""
+    counts = {title: text.lower().count(word.lower()) for title, text in papers().items()}
     found = sorted((title for title in counts if counts[title]), key=lambda each: -counts[each])
     return found[:PAPERS_MAX]
 
 
 def sentences_of(title: str) -> list[str]:
     """A rule: a sentence begins with a capital letter and ends with a full stop."""
-    parts = re.split(r"(?<=\.)\s+(?=[A-Z])|\n\s*\n", chapters[title])
+    parts = re.split(r"(?<=\.)\s+(?=[A-Z])|\n\s*\n", papers()[title])
     flat = [" ".join(part.split()) for part in parts]
     return [part for part in flat if re.fullmatch(r"[A-Z].*\.", part)]
 

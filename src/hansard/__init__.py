@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from hansard.agents.experiments import Arm, plan
     from hansard.agents.gate import (
         allow,
+        ask_first,
         at_least,
         at_most,
         budget,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from hansard.domain.steps import Verdict
     from hansard.domain.task import ClaimLost
     from hansard.domain.values import Secret
+    from hansard.service.errors import AccessRefused, NotOffered, ServiceBusy, ServiceGone
 
 _HOME = {
     "hansard._connect": ("connect", "connect_async"),
@@ -95,6 +97,7 @@ _HOME = {
     "hansard.agents.experiments": ("Arm", "plan"),
     "hansard.agents.gate": (
         "allow",
+        "ask_first",
         "at_least",
         "at_most",
         "budget",
@@ -123,11 +126,13 @@ _HOME = {
     "hansard.domain.steps": ("Verdict",),
     "hansard.domain.task": ("ClaimLost",),
     "hansard.domain.values": ("Secret",),
+    "hansard.service.errors": ("AccessRefused", "NotOffered", "ServiceBusy", "ServiceGone"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "DID_NOT_HAPPEN",
+    "AccessRefused",
     "AgentError",
     "AppendUnknown",
     "Arm",
@@ -154,12 +159,15 @@ __all__ = [
     "NoScope",
     "NotDone",
     "NotFound",
+    "NotOffered",
     "Record",
     "RecordedFailure",
     "Refused",
     "ResultNotRecordable",
     "Secret",
     "SecretUnavailable",
+    "ServiceBusy",
+    "ServiceGone",
     "Session",
     "ShadowedEffect",
     "Snapshot",
@@ -172,6 +180,7 @@ __all__ = [
     "ViewDiffers",
     "__version__",
     "allow",
+    "ask_first",
     "at_least",
     "at_most",
     "budget",

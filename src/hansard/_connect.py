@@ -17,12 +17,14 @@ from hansard.agents.outcomes import Settle
 from hansard.agents.record import AsyncRecord, Defaults, Record
 from hansard.agents.secrets import Provider
 from hansard.agents.workspace import Workspace
+from hansard.bus import access
+from hansard.bus.access import Credentials
 from hansard.bus.clock import Clock
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.jetstream.durability import outside_durability
 from hansard.bus.portal import portal, refuse_in_loop
 from hansard.bus.server import Durability, Login, join
-from hansard.settings import Settings
+from hansard.settings import Settings, SettingsError
 
 
 class Broker(msgspec.Struct):
@@ -91,7 +93,11 @@ async def open_workspace(settings: Settings) -> Workspace:
     broker = await find_broker(settings)
     try:
         log = await open_log(
-            broker.runtime, settings.workspace, broker.durability, admin=broker.admin
+            broker.runtime,
+            settings.workspace,
+            broker.durability,
+            admin=broker.admin,
+            screened=True,
         )
     except BaseException:
         await broker.release()
@@ -108,7 +114,26 @@ def _workspace(log: JetStreamLog, broker: Broker) -> Workspace:
 
 
 def _settings(given: dict[str, Any]) -> Settings:
+    if given.get("credentials") is not None:
+        given = {**given, "credentials": os.fspath(given["credentials"])}
     return configuration.load(os.environ, **given)
+
+
+def _login(settings: Settings, given: Mapping[str, Any]) -> Credentials | None:
+    """The credentials of a restricted agent; None for a trusted program.
+
+    Raises BadCredentials, SettingsError where they are of another workspace than was given.
+    """
+    if settings.credentials is None:
+        return None
+    found = access.load(settings.credentials)
+    if given.get("workspace") not in (None, found.workspace):
+        message = (
+            f"workspace={given['workspace']!r} was given, but the credentials "
+            f"{settings.credentials!r} are of {found.workspace!r}: give one of the two"
+        )
+        raise SettingsError(message)
+    return found
 
 
 def _defaults(settings: Settings, given: dict[str, Any]) -> Defaults:
@@ -131,6 +156,8 @@ def connect(
     """Open a workspace's record for the sync client; use it in a `with`.
 
     The embedded broker is started, or joined, unless `nats=` or HANSARD_NATS_URL names another.
+    With `credentials=` (a file of `hansard credentials`) or HANSARD_CREDENTIALS it is the service
+    that is asked, by a restricted agent: the same API, for what its role may do.
     gate: rules every call must pass (`hansard.allow`, `deny`, `budget` or a function).
     redact: secrets to keep out of the record, by name: the text itself or a compiled pattern.
     secrets: gives them back to live calls. settle: a policy that settles doubt.
@@ -140,12 +167,15 @@ def connect(
     SettingsError.
     """
     refuse_in_loop()
-    settings = _settings(
-        {"workspace": workspace, "data_dir": data_dir, "nats_url": nats, "durability": durability}
-        | more
-    )
+    given = {"workspace": workspace, "data_dir": data_dir, "nats_url": nats}
+    settings = _settings(given | {"durability": durability} | more)
     rules = {"gate": gate, "redact": redact or {}, "secrets": secrets, "settle": settle}
     gateway = portal()
+    login = _login(settings, given)
+    if login is not None:
+        from hansard.service.client import record as restricted  # noqa: PLC0415 -- a trusted program never needs it
+
+        return restricted.connected(login, gateway, _defaults(settings, rules))
     opened = gateway.run(open_workspace(settings))
     return Record(opened, gateway, _defaults(settings, rules))
 
@@ -169,15 +199,9 @@ class connect_async:  # noqa: N801 -- used as a function: `async with hansard.co
         settle: Settle | None = None,
         **more: Any,
     ) -> None:
-        self._settings = _settings(
-            {
-                "workspace": workspace,
-                "data_dir": data_dir,
-                "nats_url": nats,
-                "durability": durability,
-            }
-            | more
-        )
+        given = {"workspace": workspace, "data_dir": data_dir, "nats_url": nats}
+        self._settings = _settings(given | {"durability": durability} | more)
+        self._login = _login(self._settings, given)
         rules = {"gate": gate, "redact": redact or {}, "secrets": secrets, "settle": settle}
         self._defaults = _defaults(self._settings, rules)
         self._record: AsyncRecord | None = None
@@ -186,6 +210,11 @@ class connect_async:  # noqa: N801 -- used as a function: `async with hansard.co
         return self._open().__await__()
 
     async def _open(self) -> AsyncRecord:
+        if self._login is not None:
+            from hansard.service.client import record as restricted  # noqa: PLC0415 -- see `connect`
+
+            self._record = await restricted.connected_async(self._login, self._defaults)
+            return self._record
         self._record = AsyncRecord(await open_workspace(self._settings), self._defaults)
         return self._record
 

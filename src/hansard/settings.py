@@ -32,7 +32,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     HANSARD_NATS_USER, _PASSWORD, _CREDS, _NKEY: how to log in there: a user, a credentials file,
     or an nkey seed file. HANSARD_NATS_CA, _CERT, _KEY: TLS files.
     HANSARD_NATS_SYSTEM_USER, _SYSTEM_PASSWORD, _SYSTEM_CREDS: a system account's login, to read
-    how durable that server is. HANSARD_RUN, HANSARD_MODE: which run to resume or replay, as set by
+    how durable that server is. HANSARD_CREDENTIALS: a file of `hansard credentials`, with which a
+    restricted agent reaches the service: it says where, in which workspace, and as whom.
+    HANSARD_RUN, HANSARD_MODE: which run to resume or replay, as set by
     `hansard run resume RUN -- COMMAND`.
     """
 
@@ -50,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     nats_system_user: str | None = None
     nats_system_password: str | None = None
     nats_system_creds: str | None = None
+    credentials: str | None = None
     run: str | None = None
     mode: str | None = None
 

@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
+import hansard
+from hansard.domain.ids import AgentStream
+from hansard.domain.role_events import May, RoleDefined, Rule
 from tests.audit.planted import plant
 from tests.audit.support import Audited
 from tests.examples.support import TRADING, new_desk
+from tests.team.forging import forged, message, publish, said
 
 TOUR = Path(__file__).parents[2] / "examples" / "audit.sql"
 
@@ -24,6 +28,32 @@ def statements() -> list[tuple[str, str]]:
     return found
 
 
+def office(place: Audited) -> None:
+    """A team of which one waits, one is refused and one asks in vain, and one forged commit."""
+    with hansard.connect(place.workspace, data_dir=place.home) as record:
+        sees = Rule(name="all", kinds=("**",))
+        record.apply_role("clerk", RoleDefined(sees=(sees,), may=May(kinds=("message.added",))))
+        asks = [hansard.ask_first(tool="post", timeout=0.2)]
+        with (
+            record.run("office", run="office-1", agent="ada", role="boss", gate=asks) as ada,
+            record.run(run="office-1", agent="cyd", role="clerk") as cyd,
+        ):
+            ada.team.add("Read", task="read")
+            ada.team.add("Write", waits_for=["read"], task="write")
+            mine = ada.team.claim()
+            assert mine is not None
+            ada.team.complete(mine)
+            ada.team.claim()
+            with pytest.raises(hansard.Blocked):
+                ada.tool(effects="once", name="post")(lambda: None)()
+            with pytest.raises(hansard.Blocked):
+                cyd.board.put("plan", 1)
+        stream = AgentStream("office-1", "clerk", "cyd")
+        version = record.state("office-1").vector[str(stream)] + 1
+        made = (stream, forged(version, said(), by="ada", epoch=1))
+        publish(place.home, message(place.workspace, version, made))
+
+
 @pytest.fixture(scope="module")
 def trade(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Audited:
     """The trading example, killed when its order was placed, settled, run to its end; and runs with
@@ -38,6 +68,7 @@ def trade(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Audited:
     desk.settle()
     done = desk.start()
     assert done.returncode == 0, done.stderr
+    office(place)
     return place
 
 

@@ -18,6 +18,7 @@ from hansard.domain.ids import Board
 
 PROGRAMS = Path(__file__).with_name("programs")
 COUNTING, MOVING = PROGRAMS / "counting.py", PROGRAMS / "moving.py"
+CROWDING = PROGRAMS / "crowding.py"
 PROCESSES = 8
 FULL = 200
 """From so many rounds on each process makes its 1,000 updates."""
@@ -199,6 +200,53 @@ def test_transfers_keep_their_sum_under_kills(stage, rounds, evidence):
         rounds=count,
         in_the_middle=in_the_middle,
         transfers=len(made),
+        lost=0,
+        doubled=0,
+    )
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_crowd_is_killed_and_loses_and_doubles_nothing(stage, rounds, evidence):
+    """Two processes of six agents each, whose writes go in common batches, are killed at random
+    moments: what an agent was told is what the log says, and nothing is there twice.
+    """
+    count, seed = rounds(3, 40), random.randrange(2**32)
+    chance = random.Random(seed)
+    agents, adds = ("l", "r"), 6 * count
+    settings = {"agents": 6, "count": adds}
+    in_the_middle = 0
+    with stage.record.run("team", run=stage.run, agent="starter"):
+        for _ in range(count):
+            began = len(stage.world.read("done"))
+            children = [stage.start(CROWDING, agent=name, **settings) for name in agents]
+            deadline = time.monotonic() + 60
+            while len(stage.world.read("done")) == began and time.monotonic() < deadline:
+                time.sleep(0.002)
+            time.sleep(chance.uniform(0, 0.5))
+            for child in chance.sample(children, len(children)):
+                child.kill()
+                in_the_middle += child.process.returncode != 0
+        last = [stage.start(CROWDING, agent=name, **settings) for name in agents]
+        reports = [child.end(WAITS_S) for child in last]
+    assert [report.error for report in reports] == ["", ""], seed
+    told = {name: totals for report in reports for name, totals in report.results.items()}
+    by = [name for name, *_ in writes_to(stage, "hits")]
+    assert Counter(by) == dict.fromkeys(told, adds), seed
+    for name, totals in told.items():
+        assert totals == [n for n, agent in enumerate(by, 1) if agent == name], (name, seed)
+    for line in stage.world.read("done"):
+        assert told[line["agent"]][line["number"]] == line["told"], seed
+    log = stage.view().boards["log"].plain
+    for name, totals in told.items():
+        logged = [tuple(each) for each in log if each[0] == name]
+        assert logged == [(name, number, total) for number, total in enumerate(totals)], seed
+    assert in_the_middle > 0, f"no kill of seed {seed} came before the end"
+    evidence.record(
+        "board.crowds_killed",
+        rounds=count,
+        in_the_middle=in_the_middle,
+        writes=2 * len(by),
         lost=0,
         doubled=0,
     )

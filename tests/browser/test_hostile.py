@@ -156,7 +156,9 @@ async def test_bytes_that_are_no_json_are_shown_as_they_stand(view: Open, pages:
     appends = []
     for owner, events in ((Life("damaged"), life), (stream, (began, *asked, *done))):
         told = tuple(record(event, uuid8(str(owner), str(i))) for i, event in enumerate(events))
-        commit = Commit(id=uuid8(str(owner)), version=1, at=at, actor=Actor("a"), events=told)
+        commit = Commit(
+            id=uuid8(str(owner)), version=1, at=at, actor=Actor("a"), epoch=1, events=told
+        )
         origin = Origin("elsewhere", 1, "2026-01-01T00:00:00.000000000Z")
         appends.append(Append(owner, commit, copied=Copied(encode(owner, commit), origin)))
     await pages.workspace.log.append_bulk(appends)

@@ -18,7 +18,9 @@ from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.server import ServerInfo, peek
 from hansard.domain.events import Actor, Commit, Event, Recorded, Tx
-from hansard.domain.ids import StreamId
+from hansard.domain.ids import AgentStream, Lasting, StreamId
+
+SOMEBODY = Actor("somebody")
 
 
 def options(home: Path) -> BrokerOptions:
@@ -57,7 +59,7 @@ def commit(version: int, *events: Event | Recorded, epoch: int = 1, **fields: An
         id=str(uuid4()),
         version=version,
         at=datetime(2026, 1, 1, tzinfo=UTC),
-        actor=Actor("somebody"),
+        actor=SOMEBODY,
         epoch=epoch,
         events=tuple(
             event if isinstance(event, Recorded) else record(event, str(uuid4()))
@@ -77,10 +79,21 @@ def plant(home: Path, workspace: str, *planted: tuple[StreamId, Commit]) -> None
     publish_raw(
         home,
         *(
-            (subjects.subject(workspace, stream, told.version), encode(stream, told))
+            (
+                subjects.subject(workspace, stream, told.version),
+                encode(stream, _written(stream, told)),
+            )
             for stream, told in planted
         ),
     )
+
+
+def _written(stream: StreamId, told: Commit) -> Commit:
+    """What nobody in particular wrote, by somebody who may: an agent, or an import for several."""
+    if told.actor != SOMEBODY or isinstance(stream, Lasting):
+        return told
+    actor = Actor(stream.agent) if isinstance(stream, AgentStream) else Actor("import", ("a",))
+    return msgspec.structs.replace(told, actor=actor)
 
 
 def delete_blobs(home: Path, workspace: str) -> None:

@@ -230,7 +230,8 @@ def test_a_reference_that_leads_nowhere_is_found(findings, planted: Planted, sai
     """Steps, growing lists, forks, causes, rosters, conversations."""
     found = findings(*planted)
     assert found
-    assert {finding["finding"] for finding in found} == {"reference"}
+    kinds = {finding["finding"] for finding in found} - {"quarantine"}  # some are not shown, too
+    assert kinds == {"reference"}
     assert any(said in finding["fact"] for finding in found)
 
 
@@ -251,7 +252,7 @@ def test_a_fenced_writer_that_got_through_is_found(findings):
     """A commit of an epoch that was over."""
     again = msgspec.structs.replace(BEGAN, epoch=2)
     found = findings((A, commit(2, again, epoch=2)), (A, commit(3, requested(1), epoch=1)))
-    assert [finding["finding"] for finding in found] == ["epoch"]
+    assert [finding["finding"] for finding in found] == ["quarantine", "epoch"]
 
 
 def test_a_commit_that_stands_twice_is_found(findings):

@@ -21,6 +21,7 @@ from hansard.bus.log import (
     AtTime,
     Copied,
     EventLog,
+    Kind,
     NothingUnder,
     Origin,
     Stored,
@@ -302,6 +303,63 @@ class TestTransactions:
         assert sum(isinstance(each, list) for each in results) == 1
         assert sum(isinstance(each, Conflict) for each in results) == 5
         assert await logs[0].head() == 2
+
+
+class TestGroups:
+    async def test_several_transactions(self, log: EventLog):
+        """They stand one after the other, each a transaction of its own; a later one goes on with
+        a stream of an earlier one.
+        """
+        groups = [
+            [append(ALICE), append(KEY)],
+            [append(OTHER), append(KEY, 2)],
+            [append(LIFE)],
+            [append(ALICE, 2), append(KEY, 3)],
+        ]
+        stored = await log.append_groups(groups)
+        assert [[each.position for each in group] for group in stored] == [
+            [1, 2],
+            [3, 4],
+            [5],
+            [6, 7],
+        ]
+        assert [[each.stream for each in group] for group in stored] == [
+            [each.stream for each in group] for group in groups
+        ]
+        places = [[each.commit.tx for each in group] for group in stored]
+        counts = [[tx.count if tx else 0 for tx in group] for group in places]
+        assert counts == [[2, 2], [2, 2], [0], [2, 2]]
+        ids = [{tx.id for tx in group if tx} for group in places]
+        assert [len(each) for each in ids] == [1, 1, 0, 1]
+        assert len(set().union(*ids)) == 3
+        assert [each.commit for each in await log.read(KEY)] == [
+            stored[index][1].commit for index in (0, 1, 3)
+        ]
+
+    async def test_all_or_none(self, log: EventLog):
+        """If one of them lost a race, nothing of any is stored, and the conflict names it."""
+        await log.append(append(KEY))
+        with pytest.raises(Conflict) as conflict:
+            await log.append_groups(
+                [[append(ALICE), append(LIFE)], [append(OTHER), append(KEY)], [append(ALICE, 2)]]
+            )
+        assert (conflict.value.stream, conflict.value.version) == (KEY, 1)
+        assert await log.head() == 1
+
+    async def test_again(self, log: EventLog):
+        """Sending them again changes nothing."""
+        groups = [[append(ALICE), append(KEY)], [append(OTHER), append(KEY, 2)]]
+        first = await log.append_groups(groups)
+        again = await log.append_groups(groups)
+        positions = [[each.position for each in group] for group in first]
+        assert [[each.position for each in group] for group in again] == positions
+        assert await log.head() == 4
+
+    async def test_a_stream_twice_in_one(self, log: EventLog):
+        """Within a transaction a stream has one commit, as ever."""
+        with pytest.raises(BadValue):
+            await log.append_groups([[append(ALICE)], [append(KEY), append(KEY, 2)]])
+        assert await log.head() == 0
 
 
 class TestBulk:
@@ -725,6 +783,36 @@ class TestFollow:
                 await asyncio.sleep(0.05)
                 await log.append(append(ALICE, stored.position // 400))
         assert positions == list(range(1, 1_201))
+
+
+class TestKinds:
+    async def test_all_streams_of_a_kind_are_read_at_once(self, log: EventLog):
+        """By position, at any point, whatever their names; no other kind's, and no run's."""
+        long = "x" * 300
+        names = ["ada", "a.b", ">", "ü", long]
+        for name in names:
+            await log.append(append(Lasting("principal", name)))
+            await log.append(append(Lasting("principals", name)))
+        await log.append(append(Lasting("price", "principal")))
+        await log.append(append(Board("principal", "plan")))
+        await log.append(append(Lasting("principal", "ada"), 2))
+        stored = await log.read_kind("principal")
+        assert [each.stream for each in stored] == [
+            Lasting("principal", name) for name in [*names, "ada"]
+        ]
+        assert await log.read_kind("principal", AtPosition(stored[1].position)) == stored[:2]
+        assert await log.read_kind("nothing") == []
+
+    async def test_following_a_kind_gives_what_comes_of_it(self, log: EventLog):
+        """What is there and what comes, of that kind alone."""
+        await log.append(append(Lasting("principal", "ada")))
+        await log.append(append(LIFE))
+        following = cast("AsyncGenerator[Stored, None]", log.follow(of=Kind("principal")))
+        async with aclosing(following) as commits, asyncio.timeout(10):
+            assert (await anext(commits)).stream == Lasting("principal", "ada")
+            await log.append(append(Lasting("role", "ada")))
+            await log.append(append(Lasting("principal", "bob")))
+            assert (await anext(commits)).stream == Lasting("principal", "bob")
 
 
 class TestCommitBytes:

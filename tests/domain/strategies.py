@@ -9,12 +9,17 @@ import msgspec
 from hypothesis import strategies as st
 
 from hansard.domain import (
+    access,
     agent,
+    approval,
     board,
     board_rules,
     budget,
     experiment,
+    label_events,
     price,
+    principal,
+    refusal,
     role,
     role_events,
     run,
@@ -139,6 +144,10 @@ _AGENT_COMMANDS: list[agent.Command] = [
     agent.Begin("ada", "reader", "1", "1"),
     agent.Begin("ada", "writer", "2", "1", conversation_id="c", turns_before=2),
     agent.Begin("ada", "writer", "2", "1", purpose="settle"),
+    *(
+        refusal.Refuse(refusal.AgentRefused(what="key", name=key, rule="role writer", because="no"))
+        for key in ("a", "b")
+    ),
     agent.Leave("completed"),
     agent.Leave("failed", _FAILURES[0]),
 ]
@@ -262,6 +271,65 @@ def task_decide(state: task.TeamState, command: task_rules.Wanted) -> Sequence[E
         raise Refused(str(lost)) from lost
 
 
+_APPROVALS: list[approval.ApprovalEvent] = [
+    *(
+        approval.ApprovalRequested(
+            approval=f"{call}{number}",
+            agent="ada",
+            role="writer",
+            step=1,
+            tool="send",
+            arguments=_RAWS[1],
+            call=call,
+            fingerprint="f",
+            rule="r",
+            timeout_ms=1_000,
+        )
+        for call in "ab"
+        for number in (1, 2)
+    ),
+    *(approval.ApprovalGranted(approval=name, by=by) for name in ("a1", "b1") for by in ("x", "y")),
+    *(approval.ApprovalDenied(approval=name, by="x") for name in ("a1", "b1")),
+    *(approval.ApprovalExpired(approval=name) for name in ("a1", "b1")),
+]
+approval_commands = st.lists(st.sampled_from(_APPROVALS), max_size=12)
+
+
+def approval_decide(
+    state: approval.ApprovalsState, wanted: approval.ApprovalEvent
+) -> Sequence[Event]:
+    """What follows from a command at log time 0."""
+    return approval.decide(state, wanted, 0)
+
+
+_TOKENS = [
+    principal.TokenIssued(token=digit * 32, digest=digit * 64, role=role, expires=expires)
+    for digit, role, expires in (("1", "writer", None), ("2", "reader", "2026-12-21T00:00:00Z"))
+]
+_PRINCIPAL_COMMANDS: list[principal.PrincipalEvent] = [
+    *(principal.PrincipalRegistered(kind=kind) for kind in principal.PrincipalKind),
+    *_TOKENS,
+    msgspec.structs.replace(_TOKENS[0], role="reader"),
+    *(
+        principal.TokenRevoked(token=digit * 32, because=why)
+        for digit in "123"
+        for why in ("", "x")
+    ),
+]
+principal_commands = st.sampled_from(_PRINCIPAL_COMMANDS)
+access_histories = st.lists(
+    st.builds(
+        access.AccessRefused,
+        principal=text,
+        role=text,
+        operation=st.sampled_from(["open", "view"]),
+        because=st.sampled_from(["expired", "revoked"]),
+        count=st.integers(1, 9),
+    ),
+    max_size=12,
+)
+
+
 def budget_decide(
     state: budget.BudgetState, command: tuple[str, str, float, float]
 ) -> Sequence[Event]:
@@ -299,17 +367,45 @@ run_histories = st.lists(run_commands, max_size=15).map(
 budget_histories = st.lists(budget_commands, max_size=12).map(
     lambda commands: happened(commands, budget.BudgetState(), budget.fold, budget_decide)
 )
-board_histories = st.lists(board_commands, max_size=12).map(
+_ONE = msgspec.Raw(b"1")
+_begun_set = [
+    board.ItemIncluded(item=_ONE, role="writer"),
+    board.ItemDiscarded(item=_ONE, role="writer"),
+]
+_board_lists = st.lists(board_commands, max_size=12)
+board_histories = (_board_lists | _board_lists.map(lambda more: [*_begun_set, *more])).map(
     lambda commands: happened(commands, board.initial(), board.fold, board_decide)
 )
+_LOWERED = label_events.LabelDeclassified(
+    to="untrusted", approver="eve", because="reviewed", before="secret untrusted"
+)
+
+
+def lowered(histories: st.SearchStrategy[list[Event]]) -> st.SearchStrategy[list[Event]]:
+    """Histories in some of which somebody lowered the label."""
+    return st.builds(
+        lambda events, place: [*events[:place], _LOWERED, *events[place:]] if place else events,
+        histories,
+        st.integers(0, 12),
+    )
+
+
 experiment_histories = st.lists(experiment_commands, max_size=6).map(
     lambda commands: happened(commands, experiment.initial(), experiment.fold, experiment.decide)
 )
 role_histories = st.lists(role_commands, max_size=8).map(
     lambda commands: happened(commands, role.initial(), role.fold, role.decide)
 )
+approval_histories = approval_commands.map(
+    lambda commands: happened(
+        [_APPROVALS[0], *commands], approval.initial(), approval.fold, approval_decide
+    )
+)
 task_histories = task_commands.map(
     lambda commands: happened(commands, task.initial(), task.fold, task_decide)
+)
+principal_histories = st.lists(principal_commands, max_size=12).map(
+    lambda commands: happened(commands, principal.initial(), principal.fold, principal.decide)
 )
 price_histories = st.lists(price_commands, max_size=10).map(
     lambda commands: happened(commands, price.initial(), price.fold, price.decide)

@@ -7,19 +7,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansard.domain import agent, board, budget, experiment, price, role, run, task
+from hansard.domain import (
+    access,
+    agent,
+    approval,
+    board,
+    budget,
+    experiment,
+    price,
+    principal,
+    role,
+    run,
+    task,
+)
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Refused
 from hansard.domain.events import REGISTRY
 from tests.domain import strategies
 
 AGGREGATES: dict[str, tuple[Any, Any, Any]] = {
-    "agent": (agent.initial, agent.fold, strategies.agent_histories),
+    "access": (access.initial, access.fold, strategies.access_histories),
+    "agent": (agent.initial, agent.fold, strategies.lowered(strategies.agent_histories)),
     "run": (run.initial, run.fold, strategies.run_histories),
-    "board": (board.initial, board.fold, strategies.board_histories),
+    "approval": (approval.initial, approval.fold, strategies.approval_histories),
+    "board": (board.initial, board.fold, strategies.lowered(strategies.board_histories)),
     "budget": (budget.BudgetState, budget.fold, strategies.budget_histories),
     "experiment": (experiment.initial, experiment.fold, strategies.experiment_histories),
     "price": (price.initial, price.fold, strategies.price_histories),
+    "principal": (principal.initial, principal.fold, strategies.principal_histories),
     "role": (role.initial, role.fold, strategies.role_histories),
     "task": (task.initial, task.fold, strategies.task_histories),
 }
@@ -55,7 +70,9 @@ def test_folding_leaves_the_given_state_as_it_is(history, data):
     assert before == kept
 
 
-@pytest.mark.parametrize("fold_of", [agent, board, run, experiment, price, role])
+@pytest.mark.parametrize(
+    "fold_of", [access, agent, approval, board, run, experiment, price, principal, role]
+)
 def test_an_event_of_another_aggregate_is_refused(fold_of):
     """An event that does not belong to a stream stops the fold and is named."""
     with pytest.raises(Refused, match=r"conversation\.run_joined\.v1"):
@@ -72,6 +89,11 @@ def test_the_generated_histories_reach_every_event_that_is_folded():
         seen.update(event.tag for events in found for event in events)
 
     look()
-    of_others = {"conversation.run_joined.v1", "mail.sent.v1", "view.served.v1"}
+    of_others = {
+        "conversation.run_joined.v1",
+        "mail.sent.v1",
+        "query.answered.v1",
+        "view.served.v1",
+    }
     folded = {tag for tag in REGISTRY if REGISTRY[tag].__module__.startswith("hansard.domain")}
     assert seen >= folded - of_others

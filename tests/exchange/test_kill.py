@@ -58,7 +58,7 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, call, file, rounds,
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     halves = 0
-    count, number = rounds(2, 20), 0
+    count, number = rounds(2, 40) // 2, 0
     while number < count or (not halves and number < count + MORE_KILLS_MAX):
         number += 1
         into = f"killed-{seed}-{number}"

@@ -5,7 +5,7 @@ import time
 import msgspec
 import pytest
 
-from hansard.domain.ids import Board
+from hansard.domain.ids import AgentStream
 from tests.faults._whole import holes, repeats, whole_log
 
 PROCESSES = 8
@@ -37,13 +37,13 @@ def test_eight_processes_append_to_one_stream(stage, server, workspace, evidence
 
     commits = whole_log(server, workspace)
     assert [stored.commit.version for stored in commits] == list(range(1, total + 1))
-    assert {stored.stream for stored in commits} == {Board("r1", "shared")}
+    assert {stored.stream for stored in commits} == {AgentStream("r1", "load", "shared")}
     assert holes(commits) == repeats(commits) == []
     written: dict[str, list[int]] = {}
     for stored in commits:
         [event] = stored.commit.events
-        number = msgspec.json.decode(event.data)["data"]
-        written.setdefault(stored.commit.actor.agent, []).append(number)
+        told = msgspec.json.decode(event.data)
+        written.setdefault(told["name"], []).append(told["data"])
     assert written == {f"writer{n}": list(range(share)) for n in range(PROCESSES)}
     orders = {report.results[way] for report in reports for way in ("reading", "following")}
     assert len(orders) == 1

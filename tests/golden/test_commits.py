@@ -11,6 +11,7 @@ import pytest
 from hansard.bus import codec, subjects
 from hansard.domain.events import Encryption, Tx
 from hansard.domain.ids import AgentStream, Board, StreamId
+from hansard.domain.label import Confidentiality, Label
 
 FOLDER = Path(__file__).parent / "commits"
 
@@ -23,6 +24,7 @@ GOLDEN: dict[str, tuple[str, StreamId]] = {
         AgentStream("r1", "researcher", "researcher_1"),
     ),
     "least.v1": ("hansard.lab.run.r1.board.plan=2Eof=20=2A.1", Board("r1", "plan.of *")),
+    "labelled.v1": ("hansard.lab.run.r1.board.plan=2Eof=20=2A.1", Board("r1", "plan.of *")),
     "imported.v1": (
         "hansard.lab.run.r1.agent.assistant.assistant.3",
         AgentStream("r1", "assistant", "assistant"),
@@ -66,6 +68,18 @@ def test_full():
     assert bytes(said.data).startswith('{"text":"naïve'.encode())
     assert b"9007199254740993" in bytes(said.data)
     assert sealed.enc == Encryption("key-7", "A256GCM")
+
+
+def test_labelled():
+    """A label says how confidential a commit is, and whether untrusted input is in it."""
+    subject, _ = GOLDEN["labelled.v1"]
+    _, commit = codec.decode(subject, (FOLDER / "labelled.v1.json").read_bytes())
+    assert commit.label == Label(Confidentiality.SECRET, untrusted=True)
+    assert codec.decode(*_least())[1].label is None
+
+
+def _least() -> tuple[str, bytes]:
+    return GOLDEN["least.v1"][0], (FOLDER / "least.v1.json").read_bytes()
 
 
 def test_least():

@@ -15,13 +15,19 @@ import pytest
 from hansard.bus import codec
 from hansard.bus.codec import record, revive
 from hansard.domain import (
+    access,
     agent,
+    approval,
     board,
     budget,
     conversation,
     experiment,
+    label_events,
     mail,
     price,
+    principal,
+    query,
+    refusal,
     role_events,
     run,
     steps,
@@ -36,13 +42,19 @@ FILES = sorted(path.name for path in FOLDER.iterdir())
 MODULES = {
     module.__name__
     for module in (
+        access,
         agent,
+        approval,
         board,
         budget,
         conversation,
         experiment,
+        label_events,
         mail,
         price,
+        refusal,
+        principal,
+        query,
         role_events,
         run,
         steps,

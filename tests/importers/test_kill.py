@@ -56,7 +56,7 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, file, undisturbed, 
     chance = random.Random(seed)
     data = file.read_bytes()
     halves = 0
-    count, number = rounds(2, 20), 0
+    count, number = rounds(2, 40) // 2, 0
     while number < count or (not halves and number < count + MORE_KILLS_MAX):
         number += 1
         into, hint = f"killed-{seed}-{number}", f"seed {seed}, round {number}"

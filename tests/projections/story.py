@@ -7,8 +7,9 @@ from typing import Any
 from tenacity import wait_none
 
 import hansard
+from hansard.agents import principals, queries
 from hansard.agents.errors import ToolChanged
-from hansard.domain.role_events import RoleDefined, Rule
+from hansard.domain.role_events import May, RoleDefined, Rule
 from tests.cli.support import make_runs
 
 
@@ -34,6 +35,7 @@ def _tell(record: hansard.Record) -> list[str]:
     record.settle(found.doubt, "sender#1", "did_not_happen", because="nothing was sent")
     _again(record, found.doubt)
     _shares(record)
+    _works_together(record)
     made = [run for run, _ in record.runs()]
     assert {*known, forked, again, deep, *open_} <= set(made)
     return made
@@ -187,9 +189,46 @@ def _again(record: hansard.Record, run: str) -> None:
         send("x@example.org")
 
 
+def _works_together(record: hansard.Record) -> None:
+    """Tasks and messages, a question nobody answers, what a role did not allow, who may log in, and
+    what was answered as a role.
+    """
+    record.apply_role("clerk", RoleDefined(may=May(kinds=("message.added",))))
+    asks = [hansard.ask_first("post", timeout=0.1)]
+    with (
+        record.run("team", agent="a", role="boss", gate=asks) as boss,
+        record.run(run=boss.run, agent="b", role="clerk") as clerk,
+    ):
+        boss.team.add("Read", task="read")
+        boss.team.add("Write", waits_for=["read"], task="write")
+        reading = boss.team.claim()
+        assert reading is not None
+        boss.team.complete(reading, 1)
+        writing = boss.team.claim()
+        assert writing is not None
+        boss.team.fail(writing, "no ink")
+        boss.team.send("please", role="clerk")
+        boss.message("user", "who knows", label="untrusted")
+        boss.message("user", "what now")
+        for refused in (
+            boss.tool(effects="once", name="post")(lambda: None),
+            lambda: clerk.board.put("k", 1),
+        ):
+            with contextlib.suppress(hansard.Blocked):
+                refused()
+    record.declassify(boss.run, agent="a", to="public", approver="eve", because="looked")
+    work, run = record.workspace, record._portal.run
+    run(principals.register(work, "ada", about="the first"))
+    token = run(principals.issue(work, "ada", "clerk", expires_s=60, by="eve"))
+    run(principals.revoke(work, "ada", token.id, because="lost"))
+    run(queries.answered(work, "clerk", "SELECT 1", head=3, position=1, rows=2, cut=True))
+
+
 def _shares(record: hansard.Record) -> None:
     """State that two agents share, what one is shown of it, and a fork's."""
-    record.apply_role("taker", RoleDefined(sees=(Rule(name="what is given", keys=("k", "n")),)))
+    sees = Rule(name="what is given", keys=("k", "m", "n", "s", "sum"))
+    may = May(kinds=("board.*",), keys=("m", "n", "s", "sum"))
+    record.apply_role("taker", RoleDefined(sees=(sees,), may=may))
     with record.run("board", agent="a", role="giver") as giver:
         giver.board.put("k", {"x": 1}, labels={"topic": "t"}, ttl=60)
         giver.board.append("l", "x" * 70_000)

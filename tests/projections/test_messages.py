@@ -11,13 +11,19 @@ from hansard.bus import codec
 from hansard.bus.codec import record
 from hansard.bus.log import Origin
 from hansard.domain import (
+    access,
     agent,
+    approval,
     board,
     budget,
     conversation,
     experiment,
+    label_events,
     mail,
     price,
+    principal,
+    query,
+    refusal,
     role_events,
     run,
     steps,
@@ -52,7 +58,9 @@ def recorded(tag: str, data: bytes, **fields: Any) -> Recorded:
 def _golden() -> list[tuple[StreamId, Recorded]]:
     """Every golden event in the stream it belongs to, those of a step after its request."""
     where: dict[str, StreamId] = {
+        access.__name__: Lasting(access.KIND, "ada"),
         agent.__name__: ADA,
+        approval.__name__: Board("r", approval.KEY),
         steps.__name__: ADA,
         task.__name__: Board("r", task.KEY),
         run.__name__: LIFE,
@@ -60,8 +68,12 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
         board.__name__: Board("r", "key"),
         conversation.__name__: Lasting(conversation.KIND, "c"),
         experiment.__name__: Lasting(experiment.KIND, "e"),
+        label_events.__name__: ADA,
         mail.__name__: Board("r", mail.KEY),
+        refusal.__name__: ADA,
         price.__name__: Lasting(price.KIND, "m"),
+        principal.__name__: Lasting(principal.KIND, "ada"),
+        query.__name__: Lasting(query.KIND, "writer"),
         role_events.__name__: Lasting(role_events.KIND, "r"),
         view.__name__: Board("r", view.key_of("writer")),
     }
@@ -107,8 +119,13 @@ TABLES = {
     "checkpoint.saved.v1": "checkpoints",
     "conversation.run_joined.v1": "conversations",
     "decision.made.v1": "decisions",
+    "mail.sent.v1": "mail",
     "message.added.v1": "messages",
     "price.stated.v1": "prices",
+    "principal.registered.v1": "principals",
+    "principal.token_issued.v1": "tokens_issued",
+    "principal.token_revoked.v1": "tokens_revoked",
+    "query.answered.v1": "queries",
     "resource.accessed.v1": "resources",
     "run.assigned.v1": "assignments",
     "run.scored.v1": "outcomes",

@@ -161,14 +161,19 @@ def _many(home: Path, workspace: str, since: int, count: int) -> None:
             step=1, tool="t", effects=steps.Effects.ONCE, arguments=RAW, call="c", fingerprint="f"
         )
         planted += [
-            (Life(name), commit(1, run.RunStarted(workflow="w"))),
+            (
+                Life(name),
+                commit(
+                    1, run.RunStarted(workflow="w"), run.AgentJoined(agent="ada", role="writer")
+                ),
+            ),
             (who, commit(1, began, asked)),
             (who, commit(3, steps.StepInDoubt(step=1, error=steps.Failure("E", "x" * number)))),
             (
                 who,
                 commit(4, steps.StepCompleted(step=1, result=RAW, digest="d", usage={"cost": 0.1})),
             ),
-            (Life(name), commit(2, run.RunCompleted())),
+            (Life(name), commit(3, run.RunCompleted())),
         ]
     plant(home, workspace, *planted)
 

@@ -13,9 +13,10 @@ from hansard.domain.errors import BadName
 from hansard.domain.ids import Life
 from hansard.projections import store as stores
 from hansard.projections.errors import Behind, Held, Newer, ProjectionError, Unusable
+from hansard.projections.migrations import Migration, migrations
 from hansard.projections.place import Hold, Place, Standing
 from hansard.projections.runner import wait_for
-from hansard.projections.store import Migration, Store, migrations
+from hansard.projections.store import Store
 from tests.projections.support import Messages, fill
 
 

@@ -55,7 +55,7 @@ role_check.check(RULES)
 UNHASHED = msgspec.structs.replace(RULES, masks=RULES.masks[1:3])
 """Without what depends on a key, so that tables in two places are equal."""
 
-ALL = RoleDefined(sees=(Rule("all", ("**",)),), may=May(query=True))
+ALL = RoleDefined(sees=(Rule("all", ("**",)),), may=May(query=True), clearance="secret")
 
 
 class Log:
@@ -63,6 +63,7 @@ class Log:
 
     def __init__(self) -> None:
         self.all: list[RawMessage] = []
+        self._epochs: dict[StreamId, int] = {}
 
     def add(
         self,
@@ -76,17 +77,23 @@ class Log:
         **fields: Any,
     ) -> None:
         """Append a commit; ids follow from its name, else from its place."""
+        events = list(events)
         name = name or f"{len(self.all) + 1}"
         told = tuple(
             each if isinstance(each, Recorded) else record(each, f"event {name}.{index}")
             for index, each in enumerate(events)
         )
-        author = stream.agent if isinstance(stream, AgentStream) else "a person"
+        writer = Actor("import", ("a person",)) if isinstance(stream, Life) else Actor("a person")
+        if isinstance(stream, AgentStream):
+            writer = Actor(stream.agent)
+            begun = [each.epoch for each in events if isinstance(each, agent.SessionBegan)]
+            fields.setdefault("epoch", begun[0] if begun else self._epochs.get(stream, 0))
+            self._epochs[stream] = fields["epoch"]
         commit = Commit(
             id=f"commit {name}",
             version=version,
             at=datetime(2026, 1, 1, tzinfo=UTC),
-            actor=actor or Actor(author),
+            actor=actor or writer,
             events=told,
             **fields,
         )
@@ -221,9 +228,9 @@ def raw(value: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def _began(stream: AgentStream) -> agent.SessionBegan:
+def _began(stream: AgentStream, epoch: int = 1) -> agent.SessionBegan:
     return agent.SessionBegan(
-        epoch=1, agent=stream.agent, role=stream.role, server_version="1", protocol_version="1"
+        epoch=epoch, agent=stream.agent, role=stream.role, server_version="1", protocol_version="1"
     )
 
 
@@ -257,8 +264,8 @@ def planted() -> Log:
     joined = [run.AgentJoined(agent=each.agent, role=each.role) for each in (ADA, BOB)]
     tx = secret("transaction-id")
     log.add(Life("r1"), 1, [run.RunStarted(workflow="papers", labels=labels), *joined])
-    log.add(ADA, 1, [_began(ADA), asked(1), asked(2)], tx=Tx(tx, 0, 2), epoch=7)
-    spy = AgentStream("r1", secret("name-of-role"), secret("name-of-agent"))
+    log.add(ADA, 1, [_began(ADA, 7), asked(1), asked(2)], tx=Tx(tx, 0, 2), epoch=7)
+    spy = AgentStream("r3", secret("name-of-role"), secret("name-of-agent"))
     log.add(spy, 1, [_began(spy), said(secret("event-of-others"))], tx=Tx(tx, 1, 2))
     log.add(BOB, 1, [_began(BOB), asked(1, secret("tool-in-intent")), asked(2)])
     found = {"title": "shown title", "text": secret("result-beside-title")}

@@ -21,6 +21,7 @@ from hansard.bus.states import fold_agent, fold_boards, fold_life
 from hansard.domain import role_check, role_file, role_state
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import AgentStream, Life
+from hansard.domain.label import LOWEST, level, parse
 from hansard.domain.role_events import How, Mask, RoleDefined, Rule
 from hansard.domain.role_judge import judge
 from hansard.domain.role_view import served, view
@@ -101,7 +102,7 @@ def changed(draw: st.DrawFn, rules: RoleDefined, world: list[Act]) -> list[Act]:
     """The world after some changes of which the role may see none."""
     stands = looked(rules, world)
     for count in range(draw(st.integers(2, 8))):
-        how = draw(st.sampled_from(["add", "remove", "one", "two", "refs"]))
+        how = draw(st.sampled_from(["add", "remove", "one", "two", "refs", "label"]))
         place = draw(st.integers(0, len(world) - 1)) if world else 0
         before, after = world[:place], world[place + 1 :]
         if how == "add":
@@ -181,7 +182,8 @@ def roles(draw: st.DrawFn) -> RoleDefined:
         Rule(name=f"r{n}", **each)
         for n, each in enumerate(draw(st.lists(_rules, min_size=1, max_size=3)))
     )
-    made = RoleDefined(sees=sees)
+    clearance = draw(st.sampled_from(["", "internal", "secret"]))
+    made = RoleDefined(sees=sees, clearance=clearance)
     role_check.check(made)
     for n, each in enumerate(draw(st.lists(_masks, max_size=2))):
         masked = msgspec.structs.replace(made, masks=(*made.masks, Mask(name=f"m{n}", **each)))
@@ -239,7 +241,7 @@ def test_what_is_generated_has_something_to_tell():
 def test_what_was_served_is_seen_only_where_a_rule_names_it():
     """Not by who sees everything; where a rule names it, without what it tells of other events."""
     world = [Act(0, "r1", "message", one="hello"), Act(1, "r1", "served")]
-    everything = RoleDefined(sees=(Rule("all", ("**",)),))
+    everything = RoleDefined(sees=(Rule("all", ("**",)),), clearance="secret")
     history = build(world)
     lines = list(view(everything, happened(RUN, history), KEY))
     assert len(lines) == len(seen_of(everything, history)) - 1
@@ -248,7 +250,7 @@ def test_what_was_served_is_seen_only_where_a_rule_names_it():
     role_check.check(named)
     [_, (_, line)] = view(named, happened(RUN, history), KEY)
     assert json.loads(bytes(line.data)) == {"role": "researcher", "agent": "r1"}
-    both = RoleDefined(sees=(Rule("all", ("**", "view.served")),))
+    both = RoleDefined(sees=(Rule("all", ("**", "view.served")),), clearance="secret")
     assert len(list(view(both, happened(RUN, history), KEY))) == len(lines) + 1
 
 
@@ -268,3 +270,14 @@ def test_the_ranges_name_what_was_shown(rules, world):
     assert ids == [line.id for _, line in made.view.events]
     assert event.events == len(ids)
     assert event.at == history[-1].commit.id
+
+
+@given(roles(), worlds.worlds)
+def test_nobody_sees_what_they_are_not_cleared_for(rules, world):
+    """Whatever their rules let them see; what is untrusted may be read by all."""
+    seen = seen_of(rules, build(world))
+    labels = {f"e-{act.number}": parse(act.label) for act in world}
+    cleared = msgspec.structs.replace(rules, clearance="secret")
+    for each, visible in seen_of(cleared, build(world)).items():
+        label = labels.get(each.rpartition("-")[0], LOWEST)
+        assert seen[each] == (visible and label.flows_to(level(rules.clearance)))

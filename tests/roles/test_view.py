@@ -205,7 +205,7 @@ def test_references_to_what_is_not_seen_are_left_out():
 
 def test_who_sees_everything_sees_the_record_as_it_is():
     """No byte is changed for a role of all kinds without masks; not of unknown or sealed data."""
-    rules = RoleDefined(sees=(Rule("all", ("**",)),))
+    rules = RoleDefined(sees=(Rule("all", ("**",)),), clearance="secret")
     raw = b'{"step": 17,"fingerprint":"f", "x":1.0e2}'
     events = [
         happened("step.failed.v1", raw, 1),

@@ -14,6 +14,7 @@ from hansard.bus.log import Stored
 from hansard.domain import agent, board, run, steps, view
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import AgentStream, Board, Life, StreamId
+from hansard.domain.label import parse
 from hansard.domain.steps import Effects, Failure
 from hansard.domain.values import dump
 from tests.domain import strategies
@@ -39,12 +40,13 @@ KINDS = (
     "append",
     "served",
 )
+LABELS = ("", "", "untrusted", "internal", "secret untrusted")
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 class Act(msgspec.Struct, frozen=True):
     """Something that an agent did; `one` and `two` are what it says, `refs` numbers of other acts
-    that it refers to.
+    that it refers to, `label` is its commit's.
     """
 
     number: int
@@ -54,6 +56,7 @@ class Act(msgspec.Struct, frozen=True):
     one: Any = None
     two: Any = None
     refs: tuple[int, ...] = ()
+    label: str = ""
 
 
 def acts(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[Act]:
@@ -75,6 +78,7 @@ def acts(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[Act]:
         one=said,
         two=said,
         refs=st.lists(st.integers(0, 15), max_size=3).map(tuple),
+        label=st.sampled_from(LABELS),
     )
 
 
@@ -93,7 +97,9 @@ class _Builder:
         self._board: dict[str, int] = {}
         self._ids: dict[int, str] = {}
 
-    def tell(self, stream: StreamId, actor: str, mark: str, events: Sequence[Event]) -> None:
+    def tell(
+        self, stream: StreamId, actor: str, mark: str, events: Sequence[Event], label: str = ""
+    ) -> None:
         """A commit; ids and time follow from the mark."""
         version = self._versions.get(stream, 0)
         self._versions[stream] = version + len(events)
@@ -103,6 +109,7 @@ class _Builder:
             version=version + 1,
             at=AT + timedelta(seconds=seconds),
             actor=Actor(actor),
+            label=parse(label).stored,
             events=tuple(record(each, f"e-{mark}-{n}") for n, each in enumerate(events)),
         )
         position = len(self.history) + 1
@@ -128,7 +135,7 @@ class _Builder:
             self._board[key] = self._board.get(key, 0) + 1
         if act.kind == "served":
             stream = Board(RUN, view.key_of(ROSTER[act.agent]))
-        self.tell(stream, act.agent, f"{act.number}", events)
+        self.tell(stream, act.agent, f"{act.number}", events, act.label)
         self._ids[act.number] = f"e-{act.number}-0"
 
     def _events(self, act: Act) -> list[Event]:

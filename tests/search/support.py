@@ -12,10 +12,12 @@ from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.domain.agent import MessageAdded, SessionBegan
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import AgentStream, Life, StreamId
-from hansard.domain.run import RunStarted
+from hansard.domain.run import AgentJoined, RunStarted
 from hansard.projections import search
 from hansard.projections.search import IndexPlace
 from tests.cli.planting import commit, options, plant
+
+ADA = AgentJoined(agent="ada", role="writer")
 
 
 def silent(_done: int, _total: int) -> None:
@@ -80,7 +82,7 @@ def say(home: Path, workspace: str, *texts: Any, run: str = "r1") -> None:
     plant(
         home,
         workspace,
-        (Life(run), commit(1, RunStarted(workflow="w"))),
+        (Life(run), commit(1, RunStarted(workflow="w"), ADA)),
         (who, commit(1, began, *said)),
     )
 
@@ -92,7 +94,7 @@ def unknown(home: Path, workspace: str, tag: str, data: bytes, run: str = "r9") 
 
 
 def grow(home: Path, workspace: str, since: int, count: int) -> None:
-    """Many runs of three events each."""
+    """Many runs of four events each."""
     planted: list[tuple[StreamId, Commit]] = []
     for number in range(since, since + count):
         run = f"run {number}"
@@ -103,7 +105,7 @@ def grow(home: Path, workspace: str, since: int, count: int) -> None:
         )
         said = MessageAdded(role="user", content=msgspec.Raw(text), fingerprint="f")
         planted += [
-            (Life(run), commit(1, RunStarted(workflow="w"))),
+            (Life(run), commit(1, RunStarted(workflow="w"), ADA)),
             (who, commit(1, began, said)),
         ]
     plant(home, workspace, *planted)

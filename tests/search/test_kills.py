@@ -67,7 +67,7 @@ def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evi
     assert rebuilt(home, workspace) == reached
     assert content(place.path) == found
     assert found["pages"] == [("ok",)]
-    assert len(found["rows"]) == reached // 2 * 3
+    assert len(found["rows"]) == reached // 2 * 4
     assert moved >= kills // 2
     evidence.record("kill.search_index", kills=kills, commits=reached, differing_rows=0)
 

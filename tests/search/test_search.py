@@ -5,16 +5,20 @@ import sqlite3
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import hansard
+from hansard.domain.agent import MessageAdded
+from hansard.domain.events import Actor
+from hansard.domain.ids import AgentStream
 from hansard.projections import search
 from hansard.projections._index import Index
 from hansard.projections.errors import Held, ProjectionError
 from hansard.projections.place import Hold
 from hansard.projections.rows import Rows
 from hansard.projections.search import IndexOfOtherLog, IndexRead, IndexUnusable, Question
-from tests.cli.planting import publish_raw, raw_log
+from tests.cli.planting import commit, plant, publish_raw, raw_log
 from tests.cli.support import Call
 from tests.search.support import (
     brought_up,
@@ -206,7 +210,7 @@ def test_it_goes_on_where_it_stood(home: Path, workspace: str):
         reached = brought_up(home, workspace)
         assert reached == (number + 1) * 2
     before = content(place.path)
-    assert len(before["rows"]) == 12
+    assert len(before["rows"]) == 16
     assert brought_up(home, workspace) == reached
     assert content(place.path) == before
     assert rebuilt(home, workspace) == reached
@@ -244,7 +248,7 @@ def test_rows_and_position_are_written_together(home: Path, workspace: str):
         index.write(batch, 2)
         assert index.progress.position == 2
     index.close()
-    assert len(content(place.path)["rows"]) == 3
+    assert len(content(place.path)["rows"]) == 4
 
 
 def test_a_reader_sees_one_moment(home: Path, workspace: str):
@@ -355,7 +359,7 @@ def test_what_a_killed_writer_left_is_worked_in_before_it_is_replaced(home: Path
     rebuilt(home, workspace)
     made_anew = content(place.path)
     assert made_anew["progress"][0][1] != "stale"
-    assert (made_anew["pages"], len(made_anew["rows"])) == ([("ok",)], 3)
+    assert (made_anew["pages"], len(made_anew["rows"])) == ([("ok",)], 4)
 
 
 def test_a_folder_that_cannot_be_made_is_told(home: Path, workspace: str, tmp_path: Path):
@@ -385,3 +389,28 @@ def test_json_is_one_object_a_line(home: Path, workspace: str, call: Call):
     say(home, workspace, "first\nsecond\r\u2028third\x85")
     told = call("second", "--json")
     assert [json.loads(line)["type"] for line in told.out.splitlines()] == ["message.added.v1"]
+
+
+def test_what_does_not_fit_its_writer_is_not_found(home: Path, workspace: str, call: Call):
+    """Nothing of a message that another wrote into an agent's stream, or in another's name, in the
+    batch in which the run begins and in a later one.
+    """
+
+    def lie(number: int) -> MessageAdded:
+        text = msgspec.Raw(msgspec.json.encode(f"a lie {number}"))
+        return MessageAdded(role="user", content=text, fingerprint="f")
+
+    say(home, workspace, "the truth", run="r1")
+    for number, (stream, actor) in enumerate(
+        [
+            (AgentStream("r1", "writer", "ada"), Actor("eve")),
+            (AgentStream("r1", "editor", "ada"), Actor("ada")),
+            (AgentStream("r1", "writer", "eve"), Actor("eve")),
+        ]
+        * 2
+    ):
+        version = 3 + number // 3 if stream.role == "writer" and stream.agent == "ada" else number
+        told = msgspec.structs.replace(commit(max(version, 1), lie(number)), actor=actor)
+        plant(home, workspace, (stream, told))
+        assert call("lie").out == ""
+    assert len(call("truth", "--json").lines) == 1

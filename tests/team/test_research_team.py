@@ -2,20 +2,26 @@
 
 import json
 import signal
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 import pytest
 
 import hansard
+from hansard.agents import views
 from hansard.bus.codec import revive
 from hansard.bus.portal import portal
 from hansard.bus.teams import tasks_of
+from hansard.domain.agent import MessageAdded
+from hansard.domain.role_events import RoleDefined, Rule
 from hansard.domain.task import TaskClaimed, TaskCompleted, TaskStatus
 from tests.examples.support import ROOT, UseCase, new_desk
+from tests.team import shown
 from tests.team.test_races import holders
 
 RUN = "team-iterator"
+ROLES = ("researcher", "analyzer", "writer")
 
 
 def reports(folder: Path):
@@ -45,11 +51,13 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def desk(data, tmp_path_factory):
-    """Makes places to run the team in: an empty folder and an empty workspace."""
+    """Makes places to run the team in: an empty folder and a workspace that has its roles."""
     (texts := tmp_path_factory.mktemp("texts") / "docs").mkdir()
 
     def make(workspace):
-        return new_desk(TEAM, tmp_path_factory.mktemp("desk"), texts, data, workspace)
+        place = new_desk(TEAM, tmp_path_factory.mktemp("desk"), texts, data, workspace)
+        place.command("hansard", "roles", "apply", "roles.toml")
+        return place
 
     return make
 
@@ -58,7 +66,7 @@ def desk(data, tmp_path_factory):
 def undisturbed(desk):
     """Where nobody is killed: the report, what the tasks came to, the researcher's places."""
     quiet = desk("quiet")
-    for role in ("researcher", "analyzer", "writer"):
+    for role in ROLES:
         done = quiet.start(role)
         assert done.returncode == 0, done.stderr
     with quiet.connect() as record:
@@ -73,51 +81,90 @@ def _results(view):
     return {name: bytes(each.result) for name, each in view.team.tasks.items()}
 
 
-def test_a_killed_agent_is_replaced_and_nothing_is_lost_or_done_twice(desk, undisturbed):
-    """The analyzer and the writer wait; the researcher is killed while it reads its second paper
-    (its work is done, and not on record); another takes its place. The report is byte for byte
-    that of a team that nobody disturbed; every task was completed once, by who then had it.
-    """
-    place = desk("killed")
-    report, results, places = undisturbed
+def _second_paper(places):
+    """Where a researcher has read its second paper, and nothing of it is on record."""
     _, second, *_ = [n for n, each in enumerate(places) if each == "return sentences_of"]
-    first = place.start("researcher", kill_at=str(second + 1))
+    return str(second + 1)
+
+
+KILLS = {"researcher": "", "analyzer": "return by_share", "writer": "return write_report"}
+"""Where each role is killed: its work is done, and not on record."""
+
+
+@pytest.mark.parametrize("killed", KILLS)
+def test_a_killed_agent_is_replaced_and_nothing_is_lost_or_done_twice(desk, undisturbed, killed):
+    """Three processes side by side, one killed in the middle of its task, another of its role in
+    its place. The report is byte for byte that of a team that nobody disturbed; every task was
+    completed once, by who then had it; every view that any of them was served is what its role
+    allowed at that position, and stays so by rules that came later.
+    """
+    place = desk(f"killed-{killed}")
+    report, results, places = undisturbed
+    others = [_popen(place, role) for role in ROLES if role != killed]
+    first = place.start(killed, kill_at=KILLS[killed] or _second_paper(places))
     assert first.returncode == -signal.SIGKILL
-    later = [_popen(place, role) for role in ("analyzer", "writer")]
-    other = place.start("researcher", "researcher_2")
+    other = place.start(killed, f"{killed}_2")
     assert other.returncode == 0, other.stderr
-    assert [process.wait(60) for process in later] == [0, 0]
+    assert [process.wait(60) for process in others] == [0, 0]
     assert _report(place) == report
     assert report.count("## ") == 5
     with place.connect() as record:
         view = record.state(RUN)
         stored = portal().run(record.workspace.log.read(tasks_of(RUN)))
-    assert _results(view) == results
-    assert {each.status for each in view.team.tasks.values()} == {TaskStatus.DONE}
-    done, takeovers = holders(stored)
-    assert takeovers == 1
-    assert done.keys() == view.team.tasks.keys()
-    assert sorted(done.values()) == [
-        "analyzer_1",
-        "researcher_1",
-        *["researcher_2"] * 4,
-        "writer_1",
-    ]
-    claims = [
-        event.task
-        for each in stored
-        for event in map(revive, each.commit.events)
-        if isinstance(event, TaskClaimed)
-    ]
-    assert len(claims) == len(done) + 1
+        assert _results(view) == results
+        assert {each.status for each in view.team.tasks.values()} == {TaskStatus.DONE}
+        done, takeovers = holders(stored)
+        assert takeovers == 1
+        assert done.keys() == view.team.tasks.keys()
+        by_role = Counter(name.rpartition("_")[0] for name in done.values())
+        assert by_role == {"researcher": 5, "analyzer": 1, "writer": 1}
+        assert f"{killed}_2" in done.values()
+        claims = [
+            event.task
+            for each in stored
+            for event in map(revive, each.commit.events)
+            if isinstance(event, TaskClaimed)
+        ]
+        assert len(claims) == len(done) + 1
+        served = shown.check(record, RUN)
+        assert served.keys() == view.agents.keys()
+        assert served[f"{killed}_2"] >= 1
+        before = _command(place, "roles", "view", killed, RUN)
+        record.apply_role(killed, RoleDefined(sees=(Rule("all", ("**",)),)))
+        after = _command(place, "roles", "view", killed, RUN)
+        assert len(after) > len(before)
+        assert shown.check(record, RUN) == served
+
+
+def test_what_is_private_is_in_no_view_of_the_others(desk):
+    """A researcher's messages are shown to no other role, at no position that a view was served."""
+    place = desk("private")
+    for role in ROLES:
+        assert place.start(role).returncode == 0
+    with place.connect() as record:
+        said = [
+            bytes(fact.fact.content).decode()
+            for fact in record.state(RUN).agents["researcher_1"].facts
+            if isinstance(fact.fact, MessageAdded)
+        ]
+        assert len(said) == 5
+        for role in ROLES:
+            lines = [
+                str(bytes(line.data), "utf-8")
+                for one in portal().run(views.on_record(record.workspace.states, RUN, role))
+                for _, line in portal().run(views.again(record.workspace.states, one)).view.events
+            ]
+            found = [text for text in said if any(text in line for line in lines)]
+            assert bool(found) == (role == "researcher"), role
 
 
 def test_the_team_as_it_stood_when_the_analyzer_finished(desk, undisturbed):
     """Put back to that moment: all papers are read, the analysis is there, the report is not even
-    begun; a moment before, the analyzer still had its task.
+    begun; a moment before, the analyzer still had its task. The writer's view of that moment has
+    the analyzer's decision, the analyzer's own view before it has not.
     """
     place = desk("again")
-    for role in ("researcher", "analyzer", "writer"):
+    for role in ROLES:
         assert place.start(role).returncode == 0
     with place.connect() as record:
         [finished] = [
@@ -128,23 +175,47 @@ def test_the_team_as_it_stood_when_the_analyzer_finished(desk, undisturbed):
         ]
         then, before = record.state(RUN, finished), record.state(RUN, finished - 2)
         now = record.state(RUN)
-    shown = [json.loads(line) for line in _command(place, "team", RUN, "--at", str(finished))]
+    listed = [json.loads(line) for line in _command(place, "team", RUN, "--at", str(finished))]
     tasks = then.team.tasks
     assert _results(now) == undisturbed[1]
     assert tasks["compare"].status is TaskStatus.DONE
     assert bytes(tasks["compare"].result) == undisturbed[1]["compare"]
-    assert tasks["report"].status is TaskStatus.OPEN
+    assert "report" not in tasks
     assert (before.team.tasks["compare"].status, before.team.tasks["compare"].holder) == (
         TaskStatus.CLAIMED,
         "analyzer_1",
     )
     assert "writer_1" not in then.agents
-    assert sorted(then.boards) == sorted(
-        ["analysis", *(f"findings/{each.removeprefix('read ')}" for each in tasks if " " in each)]
+    papers = tasks.keys() - {"compare"}
+    assert len(papers) == 5
+    assert then.boards.keys() == {"analysis", *(f"findings/{title}" for title in papers)}
+    assert {row["id"]: row["status"] for row in listed if row["kind"] == "task"} == dict.fromkeys(
+        tasks, "done"
     )
-    assert {row["id"]: row["status"] for row in shown if row["kind"] == "task"} == {
-        name: "done" if each.is_over else "open" for name, each in tasks.items()
-    }
+    lines = map(json.loads, _command(place, "run", "state", RUN, "--at", finished))
+    agents = {row["agent"] for row in lines if row.get("kind") == "agent"}
+    assert agents == {"researcher_1", "analyzer_1"}
+    assert _questions(place, finished) == {"begin with?", *(f"use {each}?" for each in papers)}
+    assert "begin with?" not in _questions(place, _begun(place, finished))
+
+
+def _questions(place, at):
+    """What was decided as the writer would have been shown it at a position."""
+    lines = map(json.loads, _command(place, "roles", "view", "writer", RUN, "--at", str(at)))
+    return {row["data"]["question"] for row in lines if row.get("type") == "decision.made.v1"}
+
+
+def _begun(place, finished):
+    """The position at which the analyzer claimed its task."""
+    with place.connect() as record:
+        stored = portal().run(record.workspace.log.read(tasks_of(RUN)))
+    [found] = [
+        each.position
+        for each in stored
+        for event in map(revive, each.commit.events)
+        if isinstance(event, TaskClaimed) and event.task == "compare" and each.position < finished
+    ]
+    return found
 
 
 def _popen(place, role):
@@ -154,11 +225,12 @@ def _popen(place, role):
 
 
 def _command(place, *words):
-    return place.command("hansard", *words, "--json").splitlines()
+    return place.command("hansard", *map(str, words), "--json").splitlines()
 
 
 def test_the_page_says_what_the_program_is_called():
     """Its README's commands name the program and the roles that it has."""
     text = (ROOT / "examples" / "research_team" / "README.md").read_text("utf-8")
-    for role in ("researcher", "analyzer", "writer"):
+    assert "hansard roles apply roles.toml" in text
+    for role in ROLES:
         assert f"python team.py iterator {role}" in text

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import assert_type
 
 import hansard
+from hansard.agents.approvals import Listed
 from hansard.agents.effects import Tool
 from hansard.bus.states import RunView
 
@@ -34,7 +35,9 @@ def items(count: int) -> Iterator[int]:
 
 def sync_side() -> None:
     """The sync twin keeps the types of what it wraps."""
-    with hansard.connect(workspace="lab", gate=[hansard.deny("rm*")]) as record:
+    with hansard.connect(
+        workspace="lab", gate=[hansard.deny("rm*"), hansard.ask_first("send_*")]
+    ) as record:
         assert_type(record, hansard.Record)
         with record.run("w", agent="a", role="r") as session:
             assert_type(session, hansard.Session)
@@ -55,6 +58,8 @@ def sync_side() -> None:
         assert_type(record.register("e", hansard.plan(arms=["a"], metrics=["m"])), bool)
         assert_type(record.score(session.run, by="judge", reward=1.0), bool)
         assert_type(record.fork(session.run), str)
+        assert_type(record.approve("a", by="eva", because="read it"), None)
+        assert_type(record.approvals(), list[Listed])
 
 
 async def async_side() -> None:

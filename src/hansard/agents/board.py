@@ -21,11 +21,13 @@ import msgspec
 
 from hansard.agents import payloads
 from hansard.agents.board_write import Ask, BoardWrite, Resolve, check_resolve, labels_given
+from hansard.agents.clearances import cleared_of, demand_cleared
 from hansard.agents.core import Core
 from hansard.agents.effects import ToolSpec
 from hansard.agents.flow import Flow, Io
 from hansard.agents.joint import JointSteps, io
 from hansard.agents.outcomes import Call
+from hansard.agents.permits import reads, writes
 from hansard.agents.scope import Scope
 from hansard.domain import values
 from hansard.domain.board import (
@@ -35,6 +37,7 @@ from hansard.domain.board import (
     ItemAppended,
     ItemDiscarded,
     ItemIncluded,
+    KeyChecked,
     KeyRemoved,
     Kind,
     ValueMerged,
@@ -121,6 +124,7 @@ class BoardFlows(JointSteps):
         call = self.core.begin(SPECS[name], given, {})
         if call.plain.get("key") != call.arguments.get("key"):
             raise BadValue("key", "it holds a secret", "leave the secret out of it")
+        call.needs = ()
         return call
 
     # ------------------------------------------------------------ reads
@@ -128,6 +132,7 @@ class BoardFlows(JointSteps):
     def entry(self, key: str) -> Flow[Entry | None]:
         """A key with all that is known of it; None where it is absent."""
         call = self.begin("get", key_name(key))
+        call.needs = (reads(key),)
         answered, told = self.core.answer(call)
         if not answered:
             told = yield from self.core.execute(call, self.plan, self._read)
@@ -164,7 +169,12 @@ class BoardFlows(JointSteps):
         return (yield from self._recorded(call, functools.partial(self._names, run)))
 
     def _names(self, run: str) -> Flow[Any]:
-        return (yield Io(functools.partial(self.core.boards.keys, run)))
+        found: dict[str, BoardState] = yield Io(
+            functools.partial(self.core.boards.states.boards, run)
+        )
+        permit = self.core.settings.permit
+        labels = {key: found[key].label for key in sorted(found) if permit.ask(reads(key)).allowed}
+        return (yield from cleared_of(self.core, labels))
 
     def nothing(self, call: Call) -> Flow[Any]:
         """Put on record that something happened that has no outcome of its own."""
@@ -176,6 +186,7 @@ class BoardFlows(JointSteps):
         if state.expires is not None:
             now = yield from self._log_time(call)
             state = yield Io(functools.partial(self.core.boards.state, stream))
+        yield from demand_cleared(self.core, call, state.label, f"key {stream.key!r:.200}")
         return told_entry(state, now)
 
     # ------------------------------------------------------------ writes
@@ -270,6 +281,8 @@ class BoardFlows(JointSteps):
         self, call: Call, asks: Sequence[Ask], blobs: list[bytes], resolve: Resolve | None = None
     ) -> Flow[dict[str, Any]]:
         """Make a write, or give what is on record of it."""
+        changes = dict.fromkeys(ask.key for ask in asks if not isinstance(ask.wanted, KeyChecked))
+        call.needs = tuple(map(writes, changes))
         answered, told = self.core.answer(call)
         if not answered:
             run = functools.partial(self._write, asks=asks, blobs=blobs, resolve=resolve)

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
+import msgspec
+
+from hansard.agents.joint_sender import JointSender, Ticket
 from hansard.bus.states import States, evolve_board
 from hansard.domain import board
 from hansard.domain.board import BoardState
@@ -19,13 +23,33 @@ from hansard.domain.ids import Board
 KEYS_MAX = 1_024
 """Most keys of which the state is kept in memory; others are read from the log again."""
 
+BACKOFF_S_MAX = 2.0
+"""Longest wait after a lost race: a few hundred atomic batches of the others. With half a second 50
+processes at one key keep each other from writing; 8 never wait that long."""
+
+BACKOFF_DOUBLED_MAX = 4
+"""How often the wait is doubled. It begins at what a batch takes, since one that loses costs the
+broker as much as one that wins: contenders that wait too little keep each other from writing.
+"""
+
+
+class _Upcoming(msgspec.Struct):
+    """A key as it will stand when what is on its way to it is acknowledged."""
+
+    state: BoardState
+    ticket: Ticket
+
 
 class Boards:
     """Reads keys, and keeps what was read."""
 
     def __init__(self, states: States) -> None:
         self.states = states
+        self.sender = JointSender()
         self._known: OrderedDict[Board, BoardState] = OrderedDict()
+        self._upcoming: dict[Board, _Upcoming] = {}
+        self._losses: dict[Board, int] = {}
+        self._calm: dict[Board, float] = {}
         self._outdated: set[Board] = set()
         self._turns: dict[Board, asyncio.Lock] = {}
         self._waiting: dict[Board, int] = {}
@@ -66,6 +90,57 @@ class Boards:
         if stream in self._known:
             self._outdated.add(stream)
 
+    # ------------------------------------------------------------ what is on its way
+
+    async def upcoming(
+        self, stream: Board, *, fresh: bool = False
+    ) -> tuple[BoardState, Ticket | None]:
+        """A key as whoever has its turn may go by: with what this process has sent and what is not
+        acknowledged yet, whose ticket is given; `fresh`: when that is over, as the log has it.
+
+        What is decided by it must be written after the ticket, or not at all.
+        """
+        found = self._upcoming.get(stream)
+        while fresh and found is not None:
+            await asyncio.wait({found.ticket.stored})
+            if self._upcoming.get(stream) is found:
+                self._arrived(stream, found)
+            found = self._upcoming.get(stream)
+        if found is not None and not found.ticket.failed:
+            return found.state, found.ticket
+        return await self.state(stream, fresh=fresh), None
+
+    def expect(self, stream: Board, state: BoardState, ticket: Ticket) -> None:
+        """Say how a key will stand when a ticket is through."""
+        found = self._upcoming[stream] = _Upcoming(state, ticket)
+        ticket.stored.add_done_callback(lambda _: self._arrived(stream, found))
+
+    def _arrived(self, stream: Board, found: _Upcoming) -> None:
+        if not found.ticket.failed:
+            self.keep(stream, found.state)
+        if self._upcoming.get(stream) is found:
+            del self._upcoming[stream]
+
+    def lost(self, stream: Board, took_s: float) -> None:
+        """A race for a key was lost to another process, after so long: read it again, and leave it
+        alone for a while.
+        """
+        self.outdate(stream)
+        losses = self._losses[stream] = self._losses.get(stream, 0) + 1
+        wait_s = min(BACKOFF_S_MAX, took_s * 2 ** min(losses - 1, BACKOFF_DOUBLED_MAX))
+        until_s = asyncio.get_running_loop().time() + random.uniform(0, wait_s)  # noqa: S311 -- not a secret
+        self._calm[stream] = max(self._calm.get(stream, 0.0), until_s)
+
+    def won(self, stream: Board) -> None:
+        """A key was written."""
+        self._losses.pop(stream, None)
+
+    async def _calmed(self, streams: Sequence[Board]) -> None:
+        until_s = max((self._calm.pop(stream, 0.0) for stream in streams), default=0.0)
+        left_s = until_s - asyncio.get_running_loop().time()
+        if left_s > 0:
+            await asyncio.sleep(left_s)
+
     async def log_time(self) -> int:
         """The log's time now: that of its newest commit, in ns since 1970."""
         log = self.states.log
@@ -81,21 +156,39 @@ class Boards:
         return sorted(await self.states.boards(run))
 
     @contextlib.asynccontextmanager
-    async def turn(self, streams: Sequence[Board]) -> AsyncGenerator[None, None]:
-        """Wait until no other session of this process writes one of the keys."""
-        async with contextlib.AsyncExitStack() as stack:
-            for stream in sorted(set(streams), key=str):  # one order: nobody waits in a circle
-                await stack.enter_async_context(self._one(stream))
-            yield
+    async def turn(self, streams: Sequence[Board]) -> AsyncGenerator[Callable[[], None], None]:
+        """Wait until no other session of this process decides on one of the keys. What it gives
+        lets the next one go on before the block is left.
+        """
+        held: list[Board] = []
 
-    @contextlib.asynccontextmanager
-    async def _one(self, stream: Board) -> AsyncGenerator[None, None]:
+        def give_back() -> None:
+            while held:
+                self._give_back(held.pop())
+
+        try:
+            for stream in sorted(set(streams), key=str):  # one order: nobody waits in a circle
+                await self._take(stream)
+                held.append(stream)
+            await self._calmed(held)
+            yield give_back
+        finally:
+            give_back()
+
+    async def _take(self, stream: Board) -> None:
         turn = self._turns.setdefault(stream, asyncio.Lock())
         self._waiting[stream] = self._waiting.get(stream, 0) + 1
         try:
-            async with turn:
-                yield
-        finally:
-            self._waiting[stream] -= 1
-            if not self._waiting[stream]:
-                del self._waiting[stream], self._turns[stream]
+            await turn.acquire()
+        except asyncio.CancelledError:
+            self._one_less(stream)
+            raise
+
+    def _give_back(self, stream: Board) -> None:
+        self._turns[stream].release()
+        self._one_less(stream)
+
+    def _one_less(self, stream: Board) -> None:
+        self._waiting[stream] -= 1
+        if not self._waiting[stream]:
+            del self._waiting[stream], self._turns[stream]

@@ -11,7 +11,9 @@ import msgspec
 
 from hansard.agents import payloads
 from hansard.agents.core import Core
+from hansard.agents.errors import Blocked
 from hansard.agents.joint import Draft, JointWrite, Outcome
+from hansard.agents.joint_sender import Ticket
 from hansard.agents.outcomes import Call
 from hansard.agents.scope import Scope, enter
 from hansard.bus.codec import record
@@ -22,6 +24,7 @@ from hansard.domain.board_rules import decide
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Recorded
 from hansard.domain.ids import Board
+from hansard.domain.label import Label, join
 from hansard.domain.steps import StepCompleted
 from hansard.domain.values import Plain
 
@@ -61,11 +64,14 @@ class BoardWrite(JointWrite):
         self, core: Core, asks: Sequence[Ask], call: Call, scope: Scope, resolve: Resolve | None
     ) -> None:
         super().__init__(core, call)
-        self._asks = [msgspec.structs.replace(ask) for ask in asks]
+        self._wanted = tuple(asks)
+        self._asks = list(asks)
         self._scope = scope
         self._resolve = resolve
         self._resolved = 0
+        self._settled_by: list[Ticket] = []
         self._drafted: dict[str, _Draft] = {}
+        self._after: list[Ticket] = []
 
     def _streams(self) -> list[Board]:
         return [self._stream(ask.key) for ask in self._asks]
@@ -73,10 +79,27 @@ class BoardWrite(JointWrite):
     def _stream(self, key: str) -> Board:
         return Board(self._agent.run, key)
 
+    def _follows(self) -> list[Ticket]:
+        return [*self._after, *self._settled_by]
+
+    def _expect(self, ticket: Ticket) -> bool:
+        """Who writes one of the keys next goes on from this, but for a key that expires: when it
+        does follows from the log's time of the commit.
+        """
+        if any(draft.state.expires is not None for draft in self._drafted.values()):
+            return False
+        for key, draft in self._drafted.items():
+            self._boards.expect(self._stream(key), draft.state, ticket)
+        return True
+
     async def _outcome(self, *, fresh: bool) -> tuple[Outcome, list[Draft]]:
         """What the write comes to now, and what it writes. Never from stale knowledge alone: a
-        refusal, or that there is nothing to do, is told only of what was just read.
+        refusal, or that there is nothing to do, is told only of what was just read. After a lost
+        race what is known is read again, once for all who wait for the key, and a resolver is asked
+        anew: what it went by may never have been stored, under a version that is now another's.
         """
+        self._asks, self._settled_by = list(self._wanted), []
+        fresh = False
         while True:
             try:
                 drafts = await self._drafts(fresh=fresh)
@@ -92,6 +115,8 @@ class BoardWrite(JointWrite):
                         continue
                     if fresh:
                         self._drafted = {}
+                        if not isinstance(unsettled, Blocked):
+                            self.shown = await self._labels()
                         return self._failed(unsettled), []
             fresh = True
 
@@ -108,17 +133,21 @@ class BoardWrite(JointWrite):
 
     async def _drafts(self, *, fresh: bool) -> dict[str, _Draft]:
         drafts: dict[str, _Draft] = {}
+        self._after = []
         for ask in self._asks:
             draft = drafts.get(ask.key)
             if draft is None:
-                state = await self._boards.state(self._stream(ask.key), fresh=fresh)
+                state, ticket = await self._boards.upcoming(self._stream(ask.key), fresh=fresh)
+                self._after += [ticket] if ticket is not None else []
                 draft = drafts[ask.key] = _Draft(state, [])
-                if fresh and state.expires is not None:
+                what = f"key {ask.key!r:.200}"
+                await self._clearances.demand(state.label, what, self._call.spec.name)
+                if (fresh or self._lost) and state.expires is not None:
                     self.now = max(self.now, await self._boards.log_time())
             for event in decide(ask.key, draft.state, ask.wanted, self.now):
                 recorded = record(event, self._clock.new_id())
                 draft.events.append((event, recorded))
-                by = By(self._agent.agent, self.now, recorded.id)
+                by = By(self._agent.agent, self.now, recorded.id, self.label)
                 draft.state = fold(draft.state, [event], by)
         _check_sizes(drafts)
         return drafts
@@ -128,11 +157,17 @@ class BoardWrite(JointWrite):
             {"key": key, "changed": len(draft.events), **told_state(draft.state)}
             for key, draft in drafts.items()
         ]
+        self.shown = join(*(_told_label(draft.state) for draft in drafts.values()))
         single = self._call.spec.name != "board.commit"
         result: dict[str, Plain] = told[0] if single else {"keys": told}
         if self._resolved:
             result["resolved"] = self._resolved
         return await self._completed(result)
+
+    async def _labels(self) -> Label:
+        """The label of what stands under all keys: what an error may tell of."""
+        states = [await self._boards.state(each, fresh=False) for each in self._streams()]
+        return join(*(state.label for state in states))
 
     # ------------------------------------------------------------ resolvers
 
@@ -145,7 +180,7 @@ class BoardWrite(JointWrite):
         """None where the resolver has said what is to be put instead; else what the write fails
         with, which may be the resolver's own error.
         """
-        put = self._asks[0].wanted if self._asks else None
+        put = self._wanted[0].wanted if self._wanted else None  # asked again, it is given the same
         if not self._settles(failed) or not isinstance(put, ValuePut):
             return failed
         self._resolved += 1
@@ -157,15 +192,17 @@ class BoardWrite(JointWrite):
 
     async def _settle(self, put: ValuePut) -> None:
         key = self._asks[0].key
-        state = await self._boards.state(self._stream(key), fresh=False)
+        state, ticket = await self._boards.upcoming(self._stream(key))
+        self._settled_by = [ticket] if ticket is not None else []
         put = msgspec.structs.replace(put, expected=state.version_at(self.now))
+        self.used = join(self.used, state.label)
         if self._resolve != "last writer":
             value = await self._chosen(put, state)
             packed = payloads.pack(value, f"key {key!r}")
             for blob in packed.blobs:
                 await self._blobs.put(blob)
             put = msgspec.structs.replace(put, value=packed.raw)
-        self._asks[0].wanted = put
+        self._asks = [Ask(key, put)]
 
     async def _chosen(self, put: ValuePut, state: BoardState) -> Plain:
         mine = await self._fetched(msgspec.json.decode(put.value))
@@ -221,6 +258,11 @@ def told_state(state: BoardState) -> dict[str, Plain]:
         case _:
             pass
     return told
+
+
+def _told_label(state: BoardState) -> Label | None:
+    """The label of what a write's outcome says of its key: none where that is its version alone."""
+    return state.label if state.kind not in (None, Kind.VALUE, Kind.UNION) else None
 
 
 def labels_given(key: object, labels: object) -> dict[str, Any]:

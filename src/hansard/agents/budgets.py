@@ -14,6 +14,7 @@ from hansard.domain import budget as budgets
 from hansard.domain.budget import BudgetState
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import Board
+from hansard.domain.label import Label
 
 CONFLICTS_MAX = 200
 """Most lost races before giving up: each one lets another agent's call through."""
@@ -23,6 +24,8 @@ class LogBudgets:
     """Reserves and corrects in the log."""
 
     def __init__(self, log: EventLog, states: States, run: str, agent: str, clock: Clock) -> None:
+        self.label: Callable[[], Label | None] = lambda: None
+        """The agent's label, when it is asked for."""
         self._log = log
         self._states = states
         self._run = run
@@ -58,6 +61,7 @@ class LogBudgets:
                 version=state.version + 1,
                 at=self._clock.now(),
                 actor=Actor(self._agent),
+                label=self.label(),
                 events=tuple(record(event, self._clock.new_id()) for event in events),
             )
             try:

@@ -6,7 +6,6 @@ that waits is a flow (see `hansard.agents.flow`).
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +18,6 @@ from hansard.agents.board_store import Boards
 from hansard.agents.doubts import Doubts
 from hansard.agents.effects import ToolSpec
 from hansard.agents.errors import (
-    Blocked,
     InDoubt,
     Miss,
     NoScope,
@@ -27,21 +25,22 @@ from hansard.agents.errors import (
     ToolChanged,
     ToolError,
 )
-from hansard.agents.failures import raised, recordable
-from hansard.agents.flow import Body, Flow, Io, Pause
+from hansard.agents.failures import raised
+from hansard.agents.flow import Body, Flow, Pause
+from hansard.agents.gating import Gated
 from hansard.agents.ledger import Ledger, Mode, is_final
 from hansard.agents.outcomes import INTERRUPTIONS, Call, Outcomes, Settings, passed
 from hansard.agents.scope import Scope, current
 from hansard.agents.secrets import reveal
 from hansard.bus.blobs import Blobs
 from hansard.domain import values
-from hansard.domain.agent import Tell
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import call_base, canonical
-from hansard.domain.steps import Effects, Status, Step, StepBlocked
+from hansard.domain.label import parse
+from hansard.domain.steps import Effects, Status, Step
 
 
-class Core:
+class Core(Gated):
     """The steps of one session."""
 
     def __init__(
@@ -52,13 +51,8 @@ class Core:
         budgets: gates.Budgets,
         boards: Boards,
     ) -> None:
-        self.ledger = ledger
-        self.settings = settings
-        self.stream = ledger.stream
-        self.outcomes = Outcomes(ledger, settings, blobs)
+        super().__init__(Outcomes(ledger, settings, blobs), budgets, boards)
         self.doubts = Doubts(self.outcomes)
-        self.boards = boards
-        self._budgets = budgets
         self._checked: set[str] = set()
         self.parent_calls: dict[str, Step] = {}
         if settings.parent is not None:
@@ -128,7 +122,7 @@ class Core:
                 self.ledger.advance(call.place.scope, step)
                 raise raised(step, call.spec)
             return False, None
-        if step.version <= self.ledger.inherited and self.settings.rules:
+        if step.version <= self.ledger.inherited and self.asks_anything:
             return False, None
         raw = bytes(step.result)
         if b'"$blob"' in raw:
@@ -145,8 +139,11 @@ class Core:
             self.settings.mode.reads_only or self.ledger.went_on(step)
         )
 
-    @staticmethod
-    def _converted(spec: ToolSpec, value: Any) -> Any:
+    def _converted(self, spec: ToolSpec, value: Any) -> Any:
+        if spec.gives:
+            declared = self.ledger.state.tools.get(spec.name)
+            if declared is None or declared.gives != spec.gives:  # not as when this was recorded
+                self.ledger.shown(parse(spec.gives))
         if spec.returns is None:
             return value
         return msgspec.convert(value, spec.returns)
@@ -198,7 +195,7 @@ class Core:
             return (yield from self._plan_new(call))
         if step.status is Status.COMPLETED:
             if step.version <= self.ledger.inherited:
-                yield from self._ask(call)
+                yield from self.ask_rules(call)
             return step
         if self.raises_again(step):
             return step
@@ -208,7 +205,7 @@ class Core:
             return step
         later = self._in_parent(step) if step.is_open else None
         if later is not None:
-            yield from self._ask(call)
+            yield from self.ask_rules(call)
             call.take_up(step)
             yield from self.doubts.adopt(call, later)
             return self.ledger.state.steps[call.number]
@@ -220,7 +217,7 @@ class Core:
             elif call.effects is Effects.ONCE:
                 settled = yield from self.doubts.settle(step)
         if settled is None and self.settings.shadows and call.has_effects:
-            yield from self._ask(call)
+            yield from self.ask_rules(call)
             yield from self.doubts.shadow(call)
             return self.ledger.state.steps[call.number]
         return settled
@@ -231,7 +228,7 @@ class Core:
         if not call.has_effects:
             return None
         if self.settings.shadows:
-            yield from self._ask(call)
+            yield from self.ask_rules(call)
             yield from self.doubts.shadow(call, old, self.parent_calls.get(call.place.call))
             return self.ledger.state.steps[call.number]
         if old is None or old.status in (Status.BLOCKED, Status.NOT_DONE):
@@ -252,6 +249,7 @@ class Core:
     def demand_writes(self, call: Call) -> None:
         """Raise Miss for a call that is not on record where the mode only reads."""
         if self.settings.mode.reads_only:
+            self.outcomes.refused_before(*(call.needs or ()))
             now = f"{call.spec.name} {call.canonical.decode()[:200]}"
             raise Miss(self.settings.mode.value, now, self.ledger.expected(call.place.scope))
 
@@ -269,60 +267,6 @@ class Core:
                 return found
         return None
 
-    # Gate
-
-    def gate(self, call: Call) -> Flow[list[gates.Budget]]:
-        """Pass the gate, or record the refusal and raise Blocked. Returns the budgets held."""
-        asked = yield from self._ask(call)
-        held: list[gates.Budget] = []
-        for rule in self.settings.rules:
-            if isinstance(rule, gates.Budget) and rule.matches(asked):
-                name = self.budget_call(call)
-                granted = yield Io(functools.partial(self._budgets.reserve, rule, name))
-                if not granted:
-                    yield from self.release(call, held)
-                    reason = f"its limit of {rule.limit:g} {rule.unit} is used up"
-                    yield from self._blocked(call, rule.name, reason)
-                held.append(rule)
-        return held
-
-    def _ask(self, call: Call) -> Flow[gates.GateCall]:
-        """Pass the rules; budgets are not counted."""
-        asked = gates.GateCall(
-            call.spec.name,
-            call.arguments,
-            self.stream.run,
-            self.stream.agent,
-            self.stream.role,
-            call.effects.value,
-        )
-        verdict = gates.ask(self.settings.rules, asked)
-        if not verdict.allowed:
-            yield from self._blocked(call, verdict.rule, verdict.reason)
-        return asked
-
-    def release(self, call: Call, held: list[gates.Budget]) -> Flow[None]:
-        """Give back what was reserved for a call that does not run after all."""
-        for budget in held:
-            name = self.budget_call(call)
-            yield Io(functools.partial(self._budgets.spend, budget, name, 0.0))
-
-    def budget_call(self, call: Call) -> str:
-        """What a budget knows this attempt of a call by: an earlier session's is another."""
-        if not call.number:
-            call.number = self.ledger.next_step()
-        return f"{self.stream.agent}#{call.number}.{call.attempt}@{self.ledger.state.epoch}"
-
-    def _blocked(self, call: Call, rule: str, reason: str) -> Flow[None]:
-        step = self.ledger.state.steps.get(call.number)
-        untouched = call.step is not None and not call.told
-        if not untouched and (step is None or not is_final(step)):
-            told = [] if call.told else [Tell((yield from self.outcomes.requested(call)))]
-            reason = recordable(reason, self.settings.scrub)
-            event = StepBlocked(step=call.number, rule=rule, reason=reason)
-            yield from self.outcomes.tell(*told, Tell(event))
-        raise Blocked(rule, reason, call.spec.name)
-
     # Run and record
 
     def _run(self, call: Call) -> Flow[Any]:
@@ -334,7 +278,7 @@ class Core:
             call.number = self.ledger.next_step()
         if again:
             yield from self.outcomes.again(call)
-        elif call.effects is not Effects.PURE:
+        elif call.effects is not Effects.PURE or call.approval is not None:
             yield from self.outcomes.intend(call)
         if spec.key_argument:
             arguments = {**arguments, spec.key_argument: call.key}
@@ -371,12 +315,6 @@ class Core:
             yield from self.release(call, held)
             raise
         return arguments
-
-    def spend(self, held: list[gates.Budget], name: str, scope: Scope) -> Flow[None]:
-        """Replace what was reserved by what was used."""
-        for budget in held:
-            amount = budget.used(scope.usage)
-            yield Io(functools.partial(self._budgets.spend, budget, name, amount))
 
     def _pause(self, call: Call, last: BaseException, wait_s: float) -> Flow[None]:
         """Wait for the next attempt; interrupted after a safe error, nothing is in doubt."""

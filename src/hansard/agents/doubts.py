@@ -12,14 +12,17 @@ import msgspec
 
 from hansard.agents import payloads
 from hansard.agents.effects import DidNotHappen, Happened
-from hansard.agents.errors import Diverged, InDoubt, ShadowedEffect
+from hansard.agents.errors import Diverged, InDoubt, NeedsSettling, ShadowedEffect
 from hansard.agents.flow import Body, Flow
 from hansard.agents.outcomes import Call, Outcomes
+from hansard.agents.permits import refused, trusts
 from hansard.agents.scope import Scope
 from hansard.agents.secrets import reveal
 from hansard.domain import values
 from hansard.domain.agent import Tell
 from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.refusal import Refuse
+from hansard.domain.role_may import Trust
 from hansard.domain.steps import (
     Failure,
     Status,
@@ -43,9 +46,9 @@ class Doubts:
 
     def diverged(self, call: Call, old: Step) -> Flow[Step | None]:
         """A call on record with an effect, after something else than before."""
-        verdict = old.verdict
-        if verdict not in (Verdict.REUSE, Verdict.RUN_AGAIN) and self.settings.settle is not None:
-            said = self.settings.settle(old)
+        verdict, why = old.verdict, ""
+        if verdict not in (Verdict.REUSE, Verdict.RUN_AGAIN):
+            said, why = yield from self._policy(old)
             if isinstance(said, Verdict) and said in (Verdict.REUSE, Verdict.RUN_AGAIN):
                 verdict = said
                 yield from self._settled(old, verdict, _named("policy", self.settings.settle))
@@ -56,7 +59,7 @@ class Doubts:
             call.key = None
             return None
         now = f"{call.spec.name} {call.canonical.decode()[:200]} after {list(call.place.after)}"
-        raise Diverged(self.stream.run, self.stream.agent, old, now)
+        raise _because(Diverged(self.stream.run, self.stream.agent, old, now), why)
 
     def _settled(self, step: Step, verdict: Verdict, by: str, result: Any = None) -> Flow[None]:
         """Put a verdict on record, the blob of a large result before it."""
@@ -74,10 +77,24 @@ class Doubts:
 
     def settle(self, step: Step) -> Flow[Step | None]:
         """A policy's word on a doubt, or the error that asks a person."""
-        said = self.settings.settle(step) if self.settings.settle is not None else None
-        return (yield from self._believe(step, said, _named("policy", self.settings.settle)))
+        said, why = yield from self._policy(step)
+        return (yield from self._believe(step, said, _named("policy", self.settings.settle), why))
 
-    def _believe(self, step: Step, said: Any, by: str) -> Flow[Step | None]:
+    def _policy(self, step: Step) -> Flow[tuple[Any, str]]:
+        """What the session's policy says of a step, if it has one; it is not asked where the role
+        may not settle, and the refusal's text is given.
+        """
+        if self.settings.settle is None:
+            return None, ""
+        told = self.settings.permit.refusal(
+            trusts(Trust.SETTLE, f"{self.stream.agent}#{step.number}")
+        )
+        if told is not None:
+            yield from self.outcomes.tell(Refuse(told))
+            return None, str(refused(told))
+        return self.settings.settle(step), ""
+
+    def _believe(self, step: Step, said: Any, by: str, why: str = "") -> Flow[Step | None]:
         match said:
             case Happened(result):
                 yield from self._settled(step, Verdict.HAPPENED, by, result)
@@ -86,7 +103,7 @@ class Doubts:
                 yield from self._settled(step, Verdict.DID_NOT_HAPPEN, by)
                 return None
             case _:
-                raise InDoubt(self.stream.run, self.stream.agent, step)
+                raise _because(InDoubt(self.stream.run, self.stream.agent, step), why)
 
     def ask_world(self, call: Call, step: Step) -> Flow[Step | None]:
         """Let a reconciling tool look; an error of its own leaves the step in doubt."""
@@ -147,6 +164,13 @@ class Doubts:
         result, took = yield Body(call.spec.shadow, (), dict(call.arguments), scope)
         call.spec = msgspec.structs.replace(call.spec, kind="shadow")
         yield from self.outcomes.completed(call, result, took, {})
+
+
+def _because(error: NeedsSettling, why: str) -> NeedsSettling:
+    """A doubt, with why the session's own policy does not settle it."""
+    if why:
+        error.args = (f"{error}\n{why}",)
+    return error
 
 
 def _named(kind: str, function: object) -> str:

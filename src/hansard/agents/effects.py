@@ -17,7 +17,7 @@ from tenacity.wait import wait_base
 
 from hansard.agents.errors import NotDone, ToolError
 from hansard.agents.scope import ambient
-from hansard.domain import ids
+from hansard.domain import ids, label
 from hansard.domain.steps import Effects
 
 P = ParamSpec("P")
@@ -31,7 +31,9 @@ DOUBTFUL: tuple[type[BaseException], ...] = (TimeoutError, ConnectionError, EOFE
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a tool declares. `wait` gives the seconds before attempt n + 1."""
+    """Everything a tool declares. `wait` gives the seconds before attempt n + 1. `gives` is the
+    label of what it tells, `takes` the highest confidentiality that it may be told of.
+    """
 
     function: Callable[..., Any]
     name: str
@@ -48,6 +50,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     shadow: Callable[..., Any] | None = None
     key_argument: str | None = None
     source: str = ""
+    gives: str = ""
+    takes: str = ""
     signature: inspect.Signature
     returns: Any = None
 
@@ -159,6 +163,9 @@ def spec(
         message = "effects='reconcile' needs the function that asks: effects=reconcile(function)"
         raise ToolError(message)
     name = ids.name("tool", options.pop("name", None) or function.__name__)
+    for field, read in (("gives", _gives), ("takes", _takes)):
+        if field in options:
+            options[field] = read(options[field], f"{field}= of {name}")
     for field in ("version", "kind"):
         if not isinstance(options.get(field, ""), str):
             message = f"{field}={options[field]!r} of {name}: give a text"
@@ -185,6 +192,17 @@ def spec(
         message = f"key_argument={declared.key_argument!r} is not a parameter of {name}"
         raise ToolError(message)
     return declared
+
+
+def _gives(text: str, where: str) -> str:
+    """A label as it is recorded: empty for public and trusted. Raises BadValue."""
+    found = label.parse(text, where)
+    return str(found) if found.stored else ""
+
+
+def _takes(text: str, where: str) -> str:
+    """A level of confidentiality as it is recorded; empty takes any. Raises BadValue."""
+    return label.level(text, where).value if text else ""
 
 
 class Tool(Generic[P, R]):
@@ -249,6 +267,8 @@ class Declare:
         raises: tuple[type[BaseException], ...] = ...,
         shadow: Callable[..., Any] | None = ...,
         key_argument: str | None = ...,
+        gives: str = ...,
+        takes: str = ...,
     ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
     def __call__(  # type: ignore[misc] # mypy does not match **options with the overload's names
         self, function: Any = None, /, *, effects: Any = "once", **options: Any
@@ -264,6 +284,9 @@ class Declare:
         raises: error classes that replay raises as they were.
         shadow: stands in for the tool in a fork. key_argument: the parameter that gets the
         idempotency key.
+        gives: the label of what it tells (`secret untrusted`), which whoever calls it has from
+        then on. takes: the highest confidentiality that it may be told of; called by an agent that
+        was shown more, it is refused.
         """
 
         def declare(inner: Callable[..., Any]) -> Tool[..., Any]:

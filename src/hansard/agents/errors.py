@@ -3,6 +3,7 @@
     AgentError
     ├── NotDone             raised by tools: the effect surely did not happen; it may be retried
     ├── Blocked             the gate refused the call; nothing ran
+    │   └── RoleRefused     the agent's role does not allow it; nothing was done
     ├── NoScope             the caller: a call from a thread or task that no scope covers
     ├── SecretUnavailable   the caller: a live call needs a secret that no provider gives
     ├── ToolError           the caller: a tool that cannot be declared so
@@ -20,7 +21,7 @@ A recorded error whose class is at hand is raised as that class.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from hansard.domain.errors import HansardError
 
@@ -46,6 +47,39 @@ class Blocked(AgentError):
         self.rule = rule
         self.reason = reason
         self.tool = tool
+
+
+class RoleRefused(Blocked):
+    """The agent's role does not allow it; nothing was done. `what` is a `tool`, a `kind` of event,
+    a `key` to write, one to `read`, a `task`, or what a role is trusted with; `name` which one;
+    `reason` says what to ask for.
+    """
+
+    what: str
+    name: str
+
+    # Not in __init__: an error that is raised again from the record is made without it.
+    def __new__(cls, what: str, name: str, rule: str, reason: str) -> Self:
+        """An error that knows what was refused."""
+        made = super().__new__(cls, what, name, rule, reason)
+        made.what, made.name, made.tool = what, name, name
+        made.rule, made.reason = rule, reason
+        return made
+
+    def __init__(self, what: str, name: str, rule: str, reason: str) -> None:
+        AgentError.__init__(self, what, name, rule, reason)
+
+    def __str__(self) -> str:
+        what = _REFUSED.get(self.what, self.what)
+        return f"{self.rule} does not allow {what} {self.name!r:.200}: {self.reason}"
+
+
+_REFUSED = {
+    "kind": "events of kind",
+    "key": "writing key",
+    "read": "reading key",
+    "task": "claiming tasks of role",
+}
 
 
 class NoScope(AgentError):

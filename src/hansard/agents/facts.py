@@ -12,9 +12,11 @@ from typing import Any, NoReturn
 import msgspec
 
 from hansard.agents import payloads
+from hansard.agents.clearances import demand_hand_off
 from hansard.agents.core import Core
 from hansard.agents.errors import Miss
 from hansard.agents.flow import Flow
+from hansard.agents.permits import states
 from hansard.agents.scope import Scope, current, enter
 from hansard.bus.codec import record
 from hansard.domain import ids, values
@@ -30,6 +32,7 @@ from hansard.domain.agent import (
 )
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import UNORDERED, canonical, digest, fact_base, fact_fingerprint
+from hansard.domain.label import parse
 
 PROGRESS = "progress:"
 """What the names of checkpoints that `resumable` makes begin with."""
@@ -71,6 +74,7 @@ class Facts:
         if size > payloads.EVENT_BYTES_MAX:
             limit = f"{payloads.EVENT_BYTES_MAX:,}"
             raise BadValue(fact.tag, f"{size:,} bytes of texts", f"keep them under {limit} in all")
+        yield from self.core.outcomes.demand(states(fact.tag))
         if self.core.settings.mode.reads_only:
             mode = self.core.settings.mode.value
             raise Miss(mode, f"{type(fact).tag} {fact.fingerprint}", "no such fact at this place")
@@ -148,7 +152,8 @@ class Facts:
     def message(
         self, role: str, content: Any, tokens: int | None, fields: dict[str, Any]
     ) -> Flow[None]:
-        """State a message. Raises BadValue."""
+        """State a message; `label` among its fields is the message's own. Raises BadValue."""
+        told = parse(fields.pop("label", ""), "message label")
         if tokens is not None and (type(tokens) is not int or abs(tokens) > values.SAFE_INT):
             raise BadValue("message tokens", f"{tokens!r:.80}", "give a whole number or None")
         plain = self._plain([role, content, tokens, fields], "message")
@@ -156,6 +161,7 @@ class Facts:
         mark, known = self._mark(scope, "message", plain)
         if known:
             return
+        self.core.ledger.shown(told.stored)
         packed = payloads.pack(plain[1], "message content")
         extra = payloads.pack(plain[3], "message fields")
         fact = MessageAdded(
@@ -193,6 +199,7 @@ class Facts:
         scope = self.core.scope("hand_off")
         mark, known = self._mark(scope, "hand_off", plain)
         if not known:
+            yield from demand_hand_off(self.core, to)
             packed = payloads.pack(plain[2], "hand-off payload")
             fact = HandedOff(
                 to=_text(plain[0], "hand-off to"),

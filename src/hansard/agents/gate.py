@@ -1,9 +1,9 @@
 """The gate: what a call must pass before it runs.
 
-Rules are asked in order; the first `allow` or `deny` that matches decides, and what no rule
-matches is allowed (end with `deny()` to turn that around). Budgets hold whatever the rules say,
-over all processes of a run and after a resume: they are counted in the log, reserved before the
-call and corrected after it.
+Rules are asked in order; the first `allow`, `deny` or `ask_first` that matches decides, and what no
+rule matches is allowed (end with `deny()` to turn that around). Budgets hold whatever the rules
+say, over all processes of a run and after a resume: they are counted in the log, reserved before
+the call and corrected after it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hansard.domain import ids
+from hansard.domain.approval import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN
 from hansard.domain.errors import BadValue
 
 Condition = Callable[[Any], bool]
@@ -37,11 +38,14 @@ class GateCall(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the rules say: the rule that decided and, where it refused, why."""
+    """What the rules say: the rule that decided and, where it refused, why; `asks` is the rule that
+    wants a person's word first.
+    """
 
     allowed: bool
     rule: str
     reason: str = ""
+    asks: AskFirst | None = None
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,23 +63,57 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     def matches(self, call: GateCall) -> bool:
         """Whether this rule is about a call."""
-        if not fnmatch.fnmatchcase(call.tool, self.tool):
-            return False
-        if not fnmatch.fnmatchcase(call.role, self.role):
-            return False
-        if not _all_hold(self.where, call.arguments):
-            return False
-        return not (self.unless and _all_hold(self.unless, call.arguments))
+        return _fits(self, call)
 
     def title(self) -> str:
         """The rule's name, or what it says."""
-        if self.name:
-            return self.name
-        parts = [self.tool]
-        parts += [f"role {self.role}"] if self.role != "*" else []
-        parts += [f"where {', '.join(sorted(self.where))}"] if self.where else []
-        parts += [f"unless {', '.join(sorted(self.unless))}"] if self.unless else []
-        return ("allow " if self.allows else "deny ") + " ".join(parts)
+        return self.name or _said("allow" if self.allows else "deny", self)
+
+
+class AskFirst(msgspec.Struct, frozen=True, kw_only=True):
+    """`ask_first(...)`: a call that it matches, as a `Rule` does, runs only once somebody granted
+    it (`hansard.domain.approval`). The call waits for the answer for `timeout` seconds.
+    """
+
+    tool: str = "*"
+    role: str = "*"
+    where: Mapping[str, Condition] = {}
+    unless: Mapping[str, Condition] = {}
+    timeout: float = 3_600.0
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises BadValue."""
+        least, most = TIMEOUT_MS_MIN / 1_000, TIMEOUT_MS_MAX / 1_000
+        if not _is_number(self.timeout) or not least <= self.timeout <= most:
+            fact = f"timeout={self.timeout!r:.40}"
+            raise BadValue("ask_first", fact, f"give {least:g} to {most:,.0f} seconds")
+
+    def matches(self, call: GateCall) -> bool:
+        """Whether this rule is about a call."""
+        return _fits(self, call)
+
+    def title(self) -> str:
+        """The rule's name, or what it says."""
+        return self.name or _said("ask first", self)
+
+
+def _fits(rule: Rule | AskFirst, call: GateCall) -> bool:
+    if not fnmatch.fnmatchcase(call.tool, rule.tool):
+        return False
+    if not fnmatch.fnmatchcase(call.role, rule.role):
+        return False
+    if not _all_hold(rule.where, call.arguments):
+        return False
+    return not (rule.unless and _all_hold(rule.unless, call.arguments))
+
+
+def _said(verb: str, rule: Rule | AskFirst) -> str:
+    parts = [verb, rule.tool]
+    parts += [f"role {rule.role}"] if rule.role != "*" else []
+    parts += [f"where {', '.join(sorted(rule.where))}"] if rule.where else []
+    parts += [f"unless {', '.join(sorted(rule.unless))}"] if rule.unless else []
+    return " ".join(parts)
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +168,7 @@ class Budgets(Protocol):
 Check = Callable[[GateCall], "str | bool | None"]
 """A rule in Python: a text refuses with that reason, False refuses, anything else passes on."""
 
-GateRule = Rule | Budget | Check
+GateRule = Rule | AskFirst | Budget | Check
 
 
 def allow(tool: str = "*", **fields: Any) -> GateRule:
@@ -141,6 +179,13 @@ def allow(tool: str = "*", **fields: Any) -> GateRule:
 def deny(tool: str = "*", **fields: Any) -> GateRule:
     """Refuse calls of a tool (a glob); see `Rule` for `role`, `where`, `unless`, `name`."""
     return Rule(allows=False, tool=tool, **fields)
+
+
+def ask_first(tool: str = "*", **fields: Any) -> GateRule:
+    """Have a person asked before calls of a tool (a glob) run; see `AskFirst` for `role`, `where`,
+    `unless`, `timeout` (seconds, an hour by default) and `name`.
+    """
+    return AskFirst(tool=tool, **fields)
 
 
 def budget(name: str, limit: float, **fields: Any) -> GateRule:
@@ -225,6 +270,10 @@ def ask(rules: Sequence[GateRule], call: GateCall) -> Verdict:
         if isinstance(rule, Rule):
             if rule.matches(call):
                 return Verdict(rule.allows, rule.title(), rule.reason or rule.title())
+            continue
+        if isinstance(rule, AskFirst):
+            if rule.matches(call):
+                return Verdict(allowed=True, rule=rule.title(), asks=rule)
             continue
         said = rule(call)
         if isinstance(said, str) or said is False:

@@ -6,9 +6,7 @@ What is shared is streams of the run's board; `board_write` and `team_write` say
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,34 +16,29 @@ import msgspec
 
 from hansard.agents import payloads
 from hansard.agents.core import Core
+from hansard.agents.errors import Blocked
 from hansard.agents.failures import failure, failure_digest
 from hansard.agents.flow import Flow, Io, Wait
+from hansard.agents.joint_sender import Ticket
 from hansard.agents.ledger import Joined
 from hansard.agents.outcomes import Call
 from hansard.agents.scope import Scope
 from hansard.bus.clock import Clock
 from hansard.bus.errors import Conflict
-from hansard.bus.log import Append, Stored
+from hansard.bus.log import Append, EventLog, Stored
 from hansard.bus.writer import Send
 from hansard.domain import values
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import Board
-from hansard.domain.steps import Status, Step, StepCompleted, StepFailed
+from hansard.domain.label import Label, join
+from hansard.domain.steps import Status, Step, StepBlocked, StepCompleted, StepFailed
 from hansard.domain.values import Plain
 
 RACES_MAX = 1_000
 """Most lost races of one write before it fails; each means that another one got through."""
 
-BACKOFF_S_MAX = 0.5
-"""Longest wait after a lost race: a few dozen atomic batches of the others."""
-
-BACKOFF_DOUBLED_MAX = 4
-"""How often the wait is doubled. It begins at what a batch takes, since one that loses costs the
-broker as much as one that wins: contenders that wait too little keep each other from writing.
-"""
-
-Outcome = StepCompleted | StepFailed
+Outcome = StepCompleted | StepFailed | StepBlocked
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -58,13 +51,20 @@ class Draft(msgspec.Struct, frozen=True):
 
 class JointWrite(ABC):
     """Decides and sends until it is through. `error` is what the write failed with, if it did;
-    `result` what it came to; `now` the newest time of the log's that is known, in ns.
+    `result` what it came to; `now` the newest time of the log's that is known, in ns. `shown` is
+    the label of what the outcome tells, `used` of what the written comes from, besides the agent's.
     """
 
     def __init__(self, core: Core, call: Call) -> None:
         self.error: Exception | None = None
         self.result: Plain = None
         self.now = 0
+        self.shown: Label | None = None
+        self.used: Label | None = None
+        self._own = core.ledger.label
+        self._ledger = core.ledger
+        self._clearances = core.clearances
+        self._lost = 0
         self._boards = core.boards
         self._blobs = core.outcomes.blobs
         self._agent = core.stream
@@ -81,38 +81,63 @@ class JointWrite(ABC):
     async def _outcome(self, *, fresh: bool) -> tuple[Outcome, list[Draft]]:
         """What the write comes to now, and what it writes; `fresh`: read anew, a race was lost."""
 
+    def _follows(self) -> Sequence[Ticket]:
+        """What is on its way and what was decided last goes by."""
+        return ()
+
+    def _expect(self, ticket: Ticket) -> bool:  # noqa: ARG002 -- most writes go by what is stored alone
+        """Whether others may decide before what is sent with this ticket is acknowledged."""
+        return False
+
     def _sent(self) -> None:  # noqa: B027 -- most writes keep nothing of what they sent
         """What was decided last is stored."""
 
     async def __call__(self, joined: Joined, send: Send) -> Stored:
         """The joint decision; see `Ledger.tell_jointly`."""
-        async with self._boards.turn(self._streams()):
-            lost: Exception = TimeoutError()
-            for race in range(RACES_MAX):
-                outcome, drafts = await self._outcome(fresh=race > 0)
-                others = [
-                    Append(draft.stream, self._commit(draft, joined))
-                    for draft in drafts
-                    if draft.events
-                ]
-                began = time.perf_counter()
-                try:
-                    stored = await send(joined.events(outcome), others)
-                except Conflict as conflict:
-                    if not isinstance(conflict.stream, Board):
-                        raise
-                    lost = conflict
-                else:
-                    self._sent()
-                    joined.outcome(outcome)
-                    return stored[0]
-                took_s = time.perf_counter() - began
-                wait_s = min(BACKOFF_S_MAX, took_s * 2 ** min(race, BACKOFF_DOUBLED_MAX))
-                await asyncio.sleep(random.uniform(0, wait_s))  # noqa: S311 -- not a secret
-            outcome = self._failed(lost)
-            [mine] = await send(joined.events(outcome))
+        lost: Exception = TimeoutError()
+        while self._lost < RACES_MAX:
+            try:
+                return await self._sent_once(joined, send)
+            except Conflict as conflict:
+                if not isinstance(conflict.stream, Board):
+                    raise
+                lost = conflict
+                self._lost += 1
+        outcome = self._failed(lost)
+        [mine] = await send(joined.events(outcome), label=joined.shown(self.used))
+        joined.outcome(outcome)
+        return mine
+
+    async def _sent_once(self, joined: Joined, send: Send) -> Stored:
+        """Decide, send, and let the next one decide as soon as it can. Raises Conflict."""
+        boards, streams = self._boards, self._streams()
+        async with boards.turn(streams) as give_back:
+            self.shown, self._own = None, self._ledger.label
+            outcome, drafts = await self._outcome(fresh=self._lost > 0)
+            label = joined.shown(join(self.used, self.shown))
+            others = [
+                Append(each.stream, self._commit(each, joined)) for each in drafts if each.events
+            ]
+            sent: list[Ticket] = []
+
+            async def through(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
+                ticket = boards.sender.put(log, appends, self._follows())
+                sent.append(ticket)
+                if self._expect(ticket):
+                    give_back()
+                return await ticket.stored
+
+            try:
+                stored = await send(joined.events(outcome), others, label, through=through)
+            except Conflict as conflict:
+                if isinstance(conflict.stream, Board) and sent and sent[0].took_s:
+                    boards.lost(conflict.stream, sent[0].took_s)
+                raise
+            for stream in streams:
+                boards.won(stream)
+            self._sent()
             joined.outcome(outcome)
-            return mine
+            return stored[0]
 
     async def _completed(self, result: Plain) -> StepCompleted:
         """The step's outcome; what is large in it is stored as a blob first."""
@@ -127,12 +152,19 @@ class JointWrite(ABC):
             duration_ms=round((time.perf_counter() - self._began) * 1_000, 3),
         )
 
-    def _failed(self, error: Exception) -> StepFailed:
+    def _failed(self, error: Exception) -> StepFailed | StepBlocked:
         self.error = error
+        if isinstance(error, Blocked):
+            return StepBlocked(step=self._call.number, rule=error.rule, reason=error.reason)
         told = failure(error, self._scrub)
         return StepFailed(
             step=self._call.number, error=told, digest=failure_digest(told), safe=True
         )
+
+    @property
+    def label(self) -> Label | None:
+        """The label of what is written."""
+        return join(self._own, self.used).stored
 
     def _commit(self, draft: Draft, joined: Joined) -> Commit:
         identity = joined.identity
@@ -143,6 +175,7 @@ class JointWrite(ABC):
             actor=identity.actor,
             correlation=identity.correlation,
             traceparent=identity.traceparent,
+            label=self.label,
             events=tuple(draft.events),
         )
 

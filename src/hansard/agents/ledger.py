@@ -20,7 +20,23 @@ from hansard.domain.agent import AgentEvent, AgentState, Command, MessageAdded
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event, Recorded
 from hansard.domain.ids import AgentStream
-from hansard.domain.steps import NULL, Status, Step, StepCompleted, StepFailed, StepRequested
+from hansard.domain.label import Label, parse, raised
+from hansard.domain.steps import (
+    NULL,
+    Status,
+    Step,
+    StepAttempted,
+    StepBlocked,
+    StepCompleted,
+    StepFailed,
+    StepInDoubt,
+    StepRequested,
+    StepSettled,
+    StepYielded,
+)
+
+TELLING = (StepAttempted, StepYielded, StepCompleted, StepFailed, StepInDoubt, StepSettled)
+"""Events that hold something of what a tool told: they get the label that it gives."""
 
 
 class Mode(StrEnum):
@@ -166,7 +182,8 @@ class Ledger:
                 done = self._pending() if events and wait else None
             finally:  # what is folded is written, whatever the next event's error
                 if events:
-                    self._post(lambda: writer.put(events, done))
+                    label = self.label.stored
+                    self._post(lambda: writer.put(events, done, label=label))
             return done
 
     def _open_writer(self) -> StreamWriter:
@@ -209,7 +226,22 @@ class Ledger:
         agent.evolve(self.state, event)
         if isinstance(event, StepRequested):
             self._index(self.state.steps[event.step])
+        elif isinstance(event, TELLING):
+            declared = self.state.tools.get(self.state.steps[event.step].tool)
+            if declared is not None and declared.gives:
+                self.shown(parse(declared.gives))
         self._follow(event)
+
+    @property
+    def label(self) -> Label:
+        """The agent's label: the join of all that it was shown."""
+        return parse(self.state.label)
+
+    def shown(self, label: Label | None) -> None:
+        """The agent is shown something with this label: what it says from here on has it, too."""
+        if label is not None:
+            with self.lock:
+                self.state.label = raised(self.state.label, label)
 
     def expected(self, scope: Scope) -> str:
         """What the record has next in a scope, for the error that shows both sides."""
@@ -218,6 +250,10 @@ class Ledger:
                 if step.scope == scope.path and step.after == scope.after:
                     return describe(step)
         return f"nothing more in scope {scope.path or 'run'!r}"
+
+
+Ended = StepCompleted | StepFailed | StepBlocked
+"""How a step ends whose outcome is found while it is written."""
 
 
 class Joined:
@@ -233,11 +269,17 @@ class Joined:
         self._version = version
         self._events = events
 
-    def events(self, outcome: StepCompleted | StepFailed) -> list[Recorded]:
+    def events(self, outcome: Ended) -> list[Recorded]:
         """What is to be sent to the agent's stream. Raises BadValue, TooLarge."""
         return [*self._events, self._writer.recorded(outcome)]
 
-    def outcome(self, outcome: StepCompleted | StepFailed) -> None:
+    def shown(self, label: Label | None) -> Label | None:
+        """The agent's label, raised by that of what the outcome tells it."""
+        with self._ledger.lock:
+            self._ledger.shown(label)
+            return self._ledger.label.stored
+
+    def outcome(self, outcome: Ended) -> None:
         """Fold the outcome, now that it is stored."""
         with self._ledger.lock:
             found = self._ledger.state.steps

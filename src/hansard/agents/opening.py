@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
-from hansard.agents import experiments
+from hansard.agents import experiments, permits
 from hansard.agents.budgets import LogBudgets
 from hansard.agents.conversations import turns
 from hansard.agents.core import Core
@@ -39,6 +39,7 @@ from hansard.domain.conversation import KIND, RunJoined
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.events import Actor
 from hansard.domain.ids import AgentStream, Lasting, Life
+from hansard.domain.label import parse
 from hansard.domain.run import (
     AgentJoined,
     ForkEffects,
@@ -53,7 +54,9 @@ from hansard.domain.run import (
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session is opened with; see `Record.run`."""
+    """What a session is opened with; see `Record.run`. `restricted`: a role that was never defined
+    may do nothing, as one that was withdrawn; else it is only a name.
+    """
 
     workflow: str | None = None
     run: str | None = None
@@ -73,6 +76,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     correlation: str | None = None
     traceparent: str | None = None
     on_behalf_of: tuple[str, ...] = ()
+    restricted: bool = False
 
     @property
     def asked(self) -> Asked:
@@ -160,7 +164,11 @@ async def open_agent(
                 raise
             continue
         break
-    return _opened(workspace, run, AgentStream(run, role, agent), options, found, post, pending)
+    permit = permits.FREE
+    if mode is None or not mode.reads_only:
+        permit = await permits.read(workspace, role, restricted=options.restricted)
+    stream = AgentStream(run, role, agent)
+    return _opened(workspace, stream, options, found, post, pending, permit)
 
 
 def _check(found: _Found, run: str, mode: Mode | None, options: Options) -> None:
@@ -218,13 +226,14 @@ async def _take_part(
     joined = AgentJoined(agent=agent, role=role)
     told.append(RunResumed(agent=agent, epoch=state.epoch) if found.state.epoch else joined)
     life = decided(found.life, told)
+    label = parse(found.state.label).stored
     mine = Append(
         AgentStream(run, role, agent),
-        workspace.commit(found.state.version + 1, agent, began, state.epoch),
+        workspace.commit(found.state.version + 1, agent, began, state.epoch, label),
     )
     if not found.state.epoch:
         mine = msgspec.structs.replace(mine, expected=NothingUnder(run, agent))
-    lives = Append(Life(run), workspace.commit(found.life.version + 1, agent, life))
+    lives = Append(Life(run), workspace.commit(found.life.version + 1, agent, life, label=label))
     if place is not None and place.condition is not None:
         lives = msgspec.structs.replace(lives, expected=place.condition)
     await workspace.log.append_all([lives, mine, *extra])
@@ -251,12 +260,12 @@ async def _join_conversation(
 
 def _opened(
     workspace: Workspace,
-    run: str,
     stream: AgentStream,
     options: Options,
     found: _Found,
     post: Callable[[Callable[[], None]], None],
     pending: Callable[[], Any],
+    permit: permits.Permit,
 ) -> Opened:
     mode = Mode(options.mode) if options.mode is not None else None
     if mode is None:
@@ -271,7 +280,14 @@ def _opened(
             options.correlation,
             options.traceparent,
         )
-        writer = StreamWriter(workspace.log, stream, found.state.version, identity, workspace.clock)
+        writer = StreamWriter(
+            workspace.log,
+            stream,
+            found.state.version,
+            identity,
+            workspace.clock,
+            parse(found.state.label).stored,
+        )
     ledger = Ledger(stream, found.state, writer, post, pending)
     ledger.inherited = found.inherited
     forked = found.life.forked
@@ -283,11 +299,13 @@ def _opened(
         settle=options.settle,
         parent=found.parent,
         shadows=forked is not None and forked.effects is ForkEffects.SHADOW,
+        permit=permit,
     )
-    budgets = LogBudgets(workspace.log, workspace.states, run, stream.agent, workspace.clock)
+    budgets = LogBudgets(workspace.log, workspace.states, stream.run, stream.agent, workspace.clock)
+    budgets.label = lambda: ledger.label.stored
     owner = next(iter(found.life.roster), stream.agent) == stream.agent
     core = Core(ledger, settings, workspace.blobs, budgets, workspace.boards)
-    return Opened(run, core, writer, owner, found.arm)
+    return Opened(stream.run, core, writer, owner, found.arm)
 
 
 async def open_agent_here(workspace: Workspace, agent: str, role: str, options: Options) -> Opened:
@@ -312,7 +330,8 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
             await (asyncio.wrap_future(done) if isinstance(done, Future) else done)
         if opened.owner:
             end = RunFailed(error=told) if told is not None else RunCompleted()
-            await workspace.tell_life(opened.run, opened.core.stream.agent, end)
+            label = opened.core.ledger.label.stored
+            await workspace.tell_life(opened.run, opened.core.stream.agent, end, label=label)
     except HansardError as failed:
         if error is None:
             raise

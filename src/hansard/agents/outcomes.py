@@ -15,6 +15,7 @@ from hansard.agents.errors import Miss, NeedsSettling, ResultNotRecordable
 from hansard.agents.failures import failure, failure_digest
 from hansard.agents.flow import Flow, Io, Wait
 from hansard.agents.ledger import Ledger, Mode, Place
+from hansard.agents.permits import FREE, Need, Permit, refused
 from hansard.agents.scope import Scope
 from hansard.agents.secrets import Provider
 from hansard.bus.blobs import Blobs
@@ -23,6 +24,7 @@ from hansard.domain import values
 from hansard.domain.agent import AgentState, Declare, Tell
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.refusal import Refuse, refusal_key
 from hansard.domain.steps import (
     Effects,
     Failure,
@@ -58,10 +60,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     settle: Settle | None = None
     parent: AgentState | None = None
     shadows: bool = False
+    permit: Permit = FREE
 
 
 class Call(msgspec.Struct):
-    """One call on its way through. `told` says whether its intent is on record."""
+    """One call on its way through. `told` says whether its intent is on record; `needs` what an
+    operation of the session itself needs, None for a tool's call; `approval` what was granted it.
+    """
 
     spec: ToolSpec
     arguments: Mapping[str, Any]
@@ -74,6 +79,8 @@ class Call(msgspec.Struct):
     key: str | None = None
     attempt: int = 1
     told: bool = False
+    needs: tuple[Need, ...] | None = None
+    approval: str | None = None
 
     @property
     def has_effects(self) -> bool:
@@ -130,7 +137,8 @@ class Outcomes:
         """Record that another attempt begins, before it does."""
         step = self.ledger.state.steps[call.number]
         why = step.error or Failure("Interrupted", "the session ended before the outcome was known")
-        event = StepAttempted(step=call.number, attempt=step.attempt, error=why)
+        news = call.approval if call.approval not in step.approvals else None
+        event = StepAttempted(step=call.number, attempt=step.attempt, error=why, approval=news)
         yield from self._before(call, Declare(self._declaration(call.spec)), Tell(event))
         call.attempt = step.attempt + 1
 
@@ -156,7 +164,12 @@ class Outcomes:
 
     def _declaration(self, spec: ToolSpec) -> ToolDeclared:
         return ToolDeclared(
-            tool=spec.name, effects=spec.effects, version=spec.version, source=spec.source
+            tool=spec.name,
+            effects=spec.effects,
+            version=spec.version,
+            source=spec.source,
+            gives=spec.gives,
+            takes=spec.takes,
         )
 
     def requested(self, call: Call) -> Flow[StepRequested]:
@@ -209,6 +222,7 @@ class Outcomes:
             key=call.key,
             unordered=place.unordered,
             kind=call.spec.kind,
+            approval=call.approval,
         )
 
     def completed(
@@ -305,6 +319,24 @@ class Outcomes:
         """Store blobs, acknowledged before the event that names them."""
         for blob in blobs:
             yield Io(functools.partial(self.blobs.put, blob))
+
+    def demand(self, *needs: Need) -> Flow[None]:
+        """Raise RoleRefused for what the role does not allow, put on record before."""
+        if self.settings.mode.reads_only:
+            self.refused_before(*needs)
+            return
+        for need in needs:
+            told = self.settings.permit.refusal(need)
+            if told is not None:
+                yield from self.tell(Refuse(told))
+                raise refused(told)
+
+    def refused_before(self, *needs: Need) -> None:
+        """Raise a refusal that is on record, where a replay comes to what was refused."""
+        for need in needs:
+            known = self.ledger.state.refused.get(refusal_key(need.what, need.name))
+            if known is not None:
+                raise refused(known.event)
 
     def tell(self, *commands: Any) -> Flow[None]:
         """Record commands' events and wait until they are acknowledged."""

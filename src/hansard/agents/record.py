@@ -12,11 +12,13 @@ from typing import Any, Self
 import msgspec
 
 from hansard.agents import experiments, judges, opening, prices, roles
+from hansard.agents.approvals import Listed, answer, listed
 from hansard.agents.conversations import Conversation, conversation
 from hansard.agents.errors import AgentError
 from hansard.agents.failures import recordable
-from hansard.agents.gate import Budget, GateRule, Rule
+from hansard.agents.gate import AskFirst, Budget, GateRule, Rule
 from hansard.agents.judges import Evaluated, Evaluation
+from hansard.agents.labels import Lowering, declassify
 from hansard.agents.ledger import Mode
 from hansard.agents.opening import Options
 from hansard.agents.outcomes import Settle
@@ -28,6 +30,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.portal import Portal
 from hansard.bus.states import RunView
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
+from hansard.domain.label import Label
 from hansard.domain.role_events import RoleDefined
 from hansard.domain.run import ForkEffects, RunState
 
@@ -55,8 +58,9 @@ def _options(defaults: Defaults, workflow: str | None, given: dict[str, Any]) ->
     }
     fields |= {key: value for key, value in given.items() if value is not None}
     for rule in fields["gate"]:
-        if not isinstance(rule, Rule | Budget) and not callable(rule):
-            message = f"gate={rule!r:.80} is no rule: give allow, deny, budget or a function"
+        if not isinstance(rule, Rule | AskFirst | Budget) and not callable(rule):
+            known = "allow, deny, ask_first, budget or a function"
+            message = f"gate={rule!r:.80} is no rule: give {known}"
             raise AgentError(message)
     try:
         return Options(workflow=workflow, **fields)
@@ -133,6 +137,20 @@ class Record:
         scrub = scrubber(self._defaults.redact)
         self._portal.run(settle(self.workspace, run, step, verdict, scrub=scrub, **fields))
 
+    def approve(self, approval: str, **fields: Any) -> None:
+        """Grant what an agent asks; see `approvals.answer` for `by`, `because` and `role`."""
+        scrub = scrubber(self._defaults.redact)
+        self._portal.run(answer(self.workspace, approval, granted=True, scrub=scrub, **fields))
+
+    def deny(self, approval: str, **fields: Any) -> None:
+        """Deny what an agent asks; see `approvals.answer` for `by`, `because` and `role`."""
+        scrub = scrubber(self._defaults.redact)
+        self._portal.run(answer(self.workspace, approval, granted=False, scrub=scrub, **fields))
+
+    def approvals(self) -> list[Listed]:
+        """What agents asked, in all runs, the oldest first."""
+        return self._portal.run(listed(self.workspace))
+
     def register(self, name: str, plan: ExperimentRegistered, *, by: str = "person") -> bool:
         """Register an experiment; False where it stands so already. See `experiments.register`."""
         scrub = scrubber(self._defaults.redact)
@@ -196,6 +214,11 @@ class Record:
         """Give a role its rules; False where it has just them. See `hansard.agents.roles`."""
         scrub = scrubber(self._defaults.redact)
         return self._portal.run(roles.apply(self.workspace, name, rules, by=by, scrub=scrub))
+
+    def declassify(self, run: str, **fields: Any) -> Label:
+        """Lower the label of an agent or a key; what it was. Fields as of `labels.Lowering`."""
+        scrub = scrubber(self._defaults.redact)
+        return self._portal.run(declassify(self.workspace, run, Lowering(**fields), scrub))
 
     def close(self) -> None:
         """Let go of the broker."""
@@ -266,6 +289,20 @@ class AsyncRecord:
         scrub = scrubber(self._defaults.redact)
         await settle(self.workspace, run, step, verdict, scrub=scrub, **fields)
 
+    async def approve(self, approval: str, **fields: Any) -> None:
+        """Grant what an agent asks; see `Record.approve`."""
+        scrub = scrubber(self._defaults.redact)
+        await answer(self.workspace, approval, granted=True, scrub=scrub, **fields)
+
+    async def deny(self, approval: str, **fields: Any) -> None:
+        """Deny what an agent asks; see `Record.deny`."""
+        scrub = scrubber(self._defaults.redact)
+        await answer(self.workspace, approval, granted=False, scrub=scrub, **fields)
+
+    async def approvals(self) -> list[Listed]:
+        """What agents asked, in all runs, the oldest first."""
+        return await listed(self.workspace)
+
     async def register(self, name: str, plan: ExperimentRegistered, *, by: str = "person") -> bool:
         """Register an experiment; False where it stands so already. See `experiments.register`."""
         scrub = scrubber(self._defaults.redact)
@@ -318,6 +355,11 @@ class AsyncRecord:
         """Give a role its rules; False where it has just them. See `hansard.agents.roles`."""
         scrub = scrubber(self._defaults.redact)
         return await roles.apply(self.workspace, name, rules, by=by, scrub=scrub)
+
+    async def declassify(self, run: str, **fields: Any) -> Label:
+        """Lower the label of an agent or a key; what it was. Fields as of `labels.Lowering`."""
+        scrub = scrubber(self._defaults.redact)
+        return await declassify(self.workspace, run, Lowering(**fields), scrub)
 
     async def close(self) -> None:
         """Let go of the broker."""

@@ -120,5 +120,5 @@ def facts_of(
     stored: Stored, recorded: Recorded, life: RunState, fields: tuple[str, ...] = ()
 ) -> Facts:
     """What an event is judged by. `life` is that of the run it is in, as of its commit."""
-    actor = stored.commit.actor.agent
-    return facts(recorded.type, stored.stream, actor, life.roster, life.labels, fields)
+    actor, label = stored.commit.actor.agent, stored.commit.label
+    return facts(recorded.type, stored.stream, actor, life.roster, life.labels, fields, label)

@@ -18,6 +18,7 @@ from hansard.domain.agent import Begin, Tell
 from hansard.domain.errors import BadName, BadValue
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import Life
+from hansard.domain.label import parse, raised
 from hansard.domain.run import ForkEffects, RunForked
 from hansard.domain.steps import NULL, Step, StepSettled, Verdict
 from hansard.domain.values import Scrub
@@ -121,7 +122,10 @@ async def settle(
         for blob in packed.blobs:
             await workspace.blobs.put(blob)
         events = [*agents.decide(state, begin), *news]
-        commit = workspace.commit(state.version + 1, by, events, state.epoch + 1)
+        declared = state.tools.get(found.tool)  # what happened is what the tool gives
+        gives = parse(declared.gives) if declared is not None and happened else None
+        label = parse(raised(state.label, gives)).stored
+        commit = workspace.commit(state.version + 1, by, events, state.epoch + 1, label)
         return Append(view.stream_of(agent), commit)
 
     await workspace.appended(settled)

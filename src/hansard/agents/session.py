@@ -36,6 +36,7 @@ from hansard.bus.portal import Portal
 from hansard.domain import ids
 from hansard.domain.agent import AgentState
 from hansard.domain.errors import BadValue
+from hansard.domain.label import Label
 
 T = TypeVar("T")
 
@@ -63,6 +64,11 @@ class _Session:
     def role(self) -> str:
         """This agent's role in the run."""
         return self.core.stream.role
+
+    @property
+    def label(self) -> Label:
+        """The join of the labels of all that this agent was shown."""
+        return self.core.ledger.label
 
     @property
     def mode(self) -> Mode:
@@ -150,7 +156,9 @@ class Session(_Session):
         self._drive(self.facts.decide(question, selected, **fields))
 
     def message(self, role: str, content: Any, *, tokens: int | None = None, **fields: Any) -> None:
-        """Add a message to the context window, in the provider's form."""
+        """Add a message to the context window, in the provider's form. label="secret untrusted"
+        says that it is more than public and trusted (`hansard.domain.label`).
+        """
         self._drive(self.facts.message(role, content, tokens, fields))
 
     def resource(self, uri: str, operation: str = "read") -> None:

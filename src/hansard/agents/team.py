@@ -14,18 +14,20 @@ import functools
 import inspect
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from hansard.agents import payloads, team_wait
+from hansard.agents.clearances import cleared_of, demand_receiver
 from hansard.agents.core import Core
 from hansard.agents.effects import ToolSpec
 from hansard.agents.failures import failure, recordable
 from hansard.agents.flow import Flow, Io, Watch
 from hansard.agents.joint import JointSteps, always, never
 from hansard.agents.outcomes import Call
+from hansard.agents.permits import claims, states
 from hansard.agents.scope import Scope
 from hansard.agents.team_store import TeamStore
 from hansard.agents.team_write import TeamWrite
@@ -34,6 +36,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects, Failure
 from hansard.domain.task import (
     TaskAdded,
+    TaskClaimed,
     TaskCompleted,
     TaskExtended,
     TaskFailed,
@@ -42,6 +45,7 @@ from hansard.domain.task import (
     TeamState,
 )
 from hansard.domain.task_rules import Claim, Wanted
+from hansard.domain.task_sight import Sight
 
 NAMES = ("task", "role", "agent", "waits_for", "waits_for_roles")
 """Arguments that others go by: a secret in one would be known by another name."""
@@ -131,6 +135,18 @@ SPECS = {
 }
 
 
+STATES = {
+    "add": TaskAdded.tag,
+    "claim": TaskClaimed.tag,
+    "extend": TaskExtended.tag,
+    "complete": TaskCompleted.tag,
+    "fail": TaskFailed.tag,
+    "release": TaskReleased.tag,
+    "hand_off": TaskHandedOff.tag,
+}
+"""The kind of event that an operation puts on record."""
+
+
 class TeamFlows(JointSteps):
     """A session's operations on its run's tasks."""
 
@@ -150,6 +166,7 @@ class TeamFlows(JointSteps):
             if call.plain.get(field) != call.arguments.get(field):
                 remedy = "leave the secret out of it"
                 raise BadValue(f"team.{name}({field})", "it holds a secret", remedy)
+        call.needs = (states(STATES[name]),) if name in STATES else ()
         return call
 
     def _write(self, call: Call, wanted: Wanted, blobs: Sequence[bytes] = ()) -> Flow[Any]:
@@ -160,6 +177,9 @@ class TeamFlows(JointSteps):
             return TeamWrite(self.core, call, self.store, wanted)
 
         def run(call: Call) -> Flow[Any]:
+            if isinstance(wanted, TaskAdded | TaskHandedOff):
+                yield from self.core.permitted(call)
+                yield from demand_receiver(self.core, call, wanted.role, wanted.agent)
             return (yield from self._jointly(call, list(blobs), make, timed))
 
         return (yield from self.ask(call, run))
@@ -210,6 +230,7 @@ class TeamFlows(JointSteps):
         until = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
             call = self._begin("claim", wanted.role, lease_s)
+            call.needs = (*(call.needs or ()), claims(wanted.role))
             known = call.step is not None
             told = yield from self._write(call, wanted)
             if told is not None:
@@ -224,8 +245,10 @@ class TeamFlows(JointSteps):
         call = self._begin("wait", wanted.role, timeout_s)
 
         def look() -> Flow[str]:
+            claim = functools.partial(self._cleared, wanted)
+            mine: Claim = yield Io(claim)
             left = None if timeout_s is None else max(0.0, until - time.monotonic())
-            work = functools.partial(team_wait.for_claim, self.store, wanted, left)
+            work = functools.partial(team_wait.for_claim, self.store, mine, left)
             found: str = yield Watch(work)
             return found
 
@@ -234,6 +257,9 @@ class TeamFlows(JointSteps):
 
         said: str = yield from self.ask(call, run)
         return said
+
+    async def _cleared(self, wanted: Claim) -> Claim:
+        return await self.core.clearances.claim(await self.store.team(), wanted)
 
     def extend(self, task: Task, lease: float | None) -> Flow[None]:
         """Have a task's lease begin anew."""
@@ -300,22 +326,34 @@ class TeamFlows(JointSteps):
         call = self._begin("tasks")
 
         def run(call: Call) -> Flow[Any]:
-            return (yield from self._recorded(call, self._list))
+            return (yield from self._recorded(call, functools.partial(self._list, call)))
 
         told = yield from self.ask(call, run)
         return [TaskEntry(**each) for each in told]
 
-    def _list(self) -> Flow[Any]:
-        now: int = yield Io(self.store.log_time)
+    def _list(self, call: Call) -> Flow[Any]:
+        sight: Sight | None = yield Io(functools.partial(self.store.sight, self.core))
+        if sight is None:
+            now: int = yield Io(self.store.log_time)
+        else:  # of its own time: what others wrote last is not for it to know
+            now = yield from self._log_time(call)
         state: TeamState = yield Io(self.store.team)
-        return told_tasks(state, now)
+        labels = {task.id: task.label for task in state.tasks.values()}
+        cleared = yield from cleared_of(self.core, labels)
+        unseen = sight.hidden(state) if sight is not None else set[str]()
+        hidden = (labels.keys() - cleared) | unseen
+        return told_tasks(state, now, hidden)
 
 
-def told_tasks(state: TeamState, now: int) -> list[dict[str, Any]]:
-    """The tasks at a log time, as plain values; what is large in them is a reference."""
+def told_tasks(state: TeamState, now: int, hidden: Collection[str] = ()) -> list[dict[str, Any]]:
+    """The tasks at a log time, as plain values; what is large in them is a reference. What is
+    hidden is not named.
+    """
     unmet = task_rules.waits(state)
     found: list[dict[str, Any]] = []
     for task in state.tasks.values():
+        if task.id in hidden:
+            continue
         waits = unmet.get(task.id, task_rules.Waits())
         held = task.held(now)
         found.append(
@@ -328,8 +366,8 @@ def told_tasks(state: TeamState, now: int) -> list[dict[str, Any]]:
                 "holder": task.holder,
                 "number": task.number,
                 "by": task.by,
-                "waits_for": list(waits.open),
-                "blocked_by": list(waits.failed),
+                "waits_for": [each for each in waits.open if each not in hidden],
+                "blocked_by": [each for each in waits.failed if each not in hidden],
                 "lease_left_s": round((task.expires - now) / 1e9, 3) if held else None,
                 "what": msgspec.json.decode(task.added.what),
                 "given": msgspec.json.decode(task.given),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from hansard.agents.board_store import Boards
 from hansard.agents.team_store import TeamStore
@@ -17,6 +18,7 @@ from hansard.bus.errors import BusError, Conflict
 from hansard.bus.log import Append
 from hansard.domain.errors import HansardError
 from hansard.domain.events import Actor, Commit
+from hansard.domain.label import Label
 from hansard.domain.task import TaskExtended, TaskStatus
 
 BEATS_A_LEASE = 3
@@ -35,6 +37,8 @@ class Heartbeat:
         self._clock = Clock()
         self._event = TaskExtended(task=task, number=number, lease_ms=lease_ms)
         self._work: asyncio.Task[None] | None = None
+        self.label: Callable[[], Label | None] = lambda: None
+        """The agent's label, when it is asked for."""
 
     async def start(self, *, at_once: bool) -> None:
         """Begin; `at_once` where the claim was made by an earlier session."""
@@ -78,6 +82,7 @@ class Heartbeat:
                 version=state.version + 1,
                 at=self._clock.now(),
                 actor=Actor(self._agent),
+                label=self.label(),
                 events=(record(self._event, self._clock.new_id()),),
             )
             await self._store.states.log.append(Append(self._store.tasks, commit))

@@ -39,6 +39,7 @@ class Claimed:
                 task.number,
                 lease_ms,
             )
+            self._beat.label = lambda: flows.core.ledger.label.stored
             yield Io(functools.partial(self._beat.start, at_once=known))
         return task
 

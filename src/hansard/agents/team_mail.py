@@ -8,19 +8,23 @@ record. A message to a role is given to every agent of it, also to one that join
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from hansard.agents import payloads
+from hansard.agents.clearances import cleared_of, demand_receiver
 from hansard.agents.core import Core
 from hansard.agents.effects import ToolSpec
 from hansard.agents.flow import Flow, Io
 from hansard.agents.joint import JointSteps, never
 from hansard.agents.outcomes import Call
+from hansard.agents.permits import states
 from hansard.agents.scope import Scope
 from hansard.agents.team_store import TeamStore
 from hansard.agents.team_write import MailWrite
+from hansard.bus.teams import Mail as Stood
 from hansard.domain import ids
 from hansard.domain.errors import BadValue
 from hansard.domain.mail import MailSent, is_for
@@ -28,7 +32,8 @@ from hansard.domain.steps import Effects, Status
 
 
 class Mail(msgspec.Struct, frozen=True):
-    """A message. `number` counts the run's messages from 1; `sender` is an agent, `role` its role;
+    """A message. `number` counts the run's messages from 1 (under a role's rules those for this
+    agent, and of `send` those that it sent); `sender` is an agent, `role` its role;
     `to_role` is empty where it was sent to this agent alone.
     """
 
@@ -79,6 +84,7 @@ class MailFlows(JointSteps):
             raise BadValue("message", fact, "give role= or agent=, one of them")
         ids.name("role or agent", role or agent)
         call = self.core.begin(SEND, (content, role or "", agent or ""), {})
+        call.needs = (states(MailSent.tag),)
         if any(call.plain[name] != call.arguments[name] for name in ("role", "agent")):
             raise BadValue("message", "its role or agent holds a secret", "leave the secret out")
         packed = payloads.pack(call.plain["content"], "message")
@@ -93,6 +99,8 @@ class MailFlows(JointSteps):
             return MailWrite(self.core, call, self._store, sent)
 
         def run(call: Call) -> Flow[Any]:
+            yield from self.core.permitted(call)
+            yield from demand_receiver(self.core, call, sent.role, sent.agent)
             return (yield from self._jointly(call, packed.blobs, make, never))
 
         told = yield from self.ask(call, run)
@@ -102,6 +110,7 @@ class MailFlows(JointSteps):
     def inbox(self) -> Flow[list[Mail]]:
         """The messages for this agent that it was not given yet."""
         call = self.core.begin(INBOX, (), {})
+        call.needs = ()
 
         def run(call: Call) -> Flow[Any]:
             return (yield from self._recorded(call, self._new))
@@ -112,30 +121,54 @@ class MailFlows(JointSteps):
     def _new(self) -> Flow[Any]:
         mails = yield Io(self._store.mails)
         stream = self.core.stream
-        recorded = yield from self._on_record()
+        recorded = yield from self._on_record(mails)
         with self.core.ledger.lock:  # two inboxes side by side share no message
             after = max(self._read, recorded)
             self._read = max(after, mails[-1].version if mails else 0)
+        mine = [
+            mail
+            for mail in mails
+            if mail.version > after and is_for(mail.sent, stream.agent, stream.role)
+        ]
+        labels = {mail.version: mail.label for mail in mine}
+        cleared = yield from cleared_of(self.core, labels)
+        numbers = self._numbers(mails)
+        up_to: dict[str, Any] = {"up_to": self._read}
+        if self.core.settings.permit.is_limited:
+            up_to = {"given": sum(version <= self._read for version in numbers)}
         return {
-            "up_to": self._read,
+            **up_to,
             "messages": [
                 {
-                    "number": mail.version,
+                    "number": numbers[mail.version],
                     "sender": mail.sender,
                     "role": mail.sent.sender_role,
                     "to_role": mail.sent.role,
                     "content": msgspec.json.decode(mail.sent.content),
                 }
-                for mail in mails
-                if mail.version > after and is_for(mail.sent, stream.agent, stream.role)
+                for mail in mine
+                if mail.version in cleared
             ],
         }
 
-    def _on_record(self) -> Flow[int]:
+    def _numbers(self, mails: Sequence[Stood]) -> dict[int, int]:
+        """The numbers of this agent's messages by their versions. Under a role's rules they count
+        its own alone: how many others there are is not for it to know.
+        """
+        stream = self.core.stream
+        mine = [mail for mail in mails if is_for(mail.sent, stream.agent, stream.role)]
+        if not self.core.settings.permit.is_limited:
+            return {mail.version: mail.version for mail in mine}
+        return {mail.version: number for number, mail in enumerate(mine, 1)}
+
+    def _on_record(self, mails: Sequence[Stood]) -> Flow[int]:
         """Up to which message inboxes of this agent that are on record have read."""
+        stream = self.core.stream
+        mine = [m.version for m in mails if is_for(m.sent, stream.agent, stream.role)]
         for step in list(self.core.ledger.state.steps.values()):
             done = step.tool == INBOX.name and step.status is Status.COMPLETED
             if done and step.number not in self._known:
                 told = yield from self.core.outcomes.fetch(payloads.unpack(step.result))
-                self._known[step.number] = told["up_to"]
+                up_to = [0, *mine][told["given"]] if "given" in told else told["up_to"]
+                self._known[step.number] = up_to
         return max(self._known.values(), default=0)

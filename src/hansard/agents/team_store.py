@@ -5,10 +5,16 @@ Everything here runs on the bus's loop.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hansard.bus.states import States
 from hansard.bus.teams import Mail, evolve_team, mail_of, mails, tasks_of
 from hansard.domain import task
 from hansard.domain.task import TeamState
+from hansard.domain.task_sight import Sight
+
+if TYPE_CHECKING:  # a session's core is not needed to read
+    from hansard.agents.core import Core
 
 
 class TeamStore:
@@ -37,6 +43,14 @@ class TeamStore:
         if self._team is None or self._team.version <= state.version:
             self._team = state
         return state
+
+    async def sight(self, core: Core) -> Sight | None:
+        """What a session's agent may know of the tasks; None for all."""
+        permit, stream = core.settings.permit, core.stream
+        if not permit.is_limited:
+            return None
+        roster = (await self.states.life(stream.run)).roster
+        return Sight(stream.agent, stream.role, permit.rules, roster)
 
     async def mails(self) -> list[Mail]:
         """All messages of the run, in order; not to be changed."""

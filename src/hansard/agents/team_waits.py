@@ -11,9 +11,10 @@ import time
 from typing import Any
 
 from hansard.agents import team_wait
-from hansard.agents.board_store import Boards
+from hansard.agents.core import Core
 from hansard.agents.flow import Flow, Watch
 from hansard.agents.outcomes import Call
+from hansard.agents.permits import reads
 from hansard.agents.team import TeamFlows, spec
 from hansard.agents.team_store import TeamStore
 from hansard.bus.log import Stored
@@ -41,6 +42,7 @@ class WaitFlows(TeamFlows):
         _check(key, task, position)
         timeout_s = team_wait.seconds("timeout", timeout)
         call = self.core.begin(SPEC, (key, task, position, timeout_s), {})
+        call.needs = () if key is None else (reads(key),)
         for name in ("key", "task"):
             if call.plain[name] != call.arguments[name]:
                 raise BadValue(name, "it holds a secret", "leave the secret out of it")
@@ -48,7 +50,7 @@ class WaitFlows(TeamFlows):
 
         def wait() -> Flow[str]:
             left = None if until is None else max(0.0, until - time.monotonic())
-            watch = Watched(self.core.boards, self.store, key, task, position)
+            watch = Watched(self.core, self.store, key, task, position)
             found: str = yield Watch(functools.partial(watch.until, left))
             return found
 
@@ -77,13 +79,14 @@ class Watched:
 
     def __init__(
         self,
-        boards: Boards,
+        core: Core,
         store: TeamStore,
         key: str | None,
         task: str | None,
         position: int | None,
     ) -> None:
-        self._boards = boards
+        self._core = core
+        self._boards = core.boards
         self._store = store
         self._key = key
         self._task = task
@@ -112,13 +115,18 @@ class Watched:
         if self._key is not None:
             state = await self._boards.state(self._stream(self._key))
             now = await self._store.log_time() if state.expires is not None else 0
+            if state.label is not None and not state.label.flows_to(
+                await self._core.clearances.mine()
+            ):
+                return None
             return None if state.absent(now) else team_wait.READY
         return await self._look_at_task(self._task or "")
 
     async def _look_at_task(self, name: str) -> str | None:
         state = await self._store.team()
         task = state.tasks.get(name)
-        if task is None:
+        sight = await self._store.sight(self._core)
+        if task is None or (sight is not None and not sight.sees(task)):
             return None
         if task.is_over:
             return team_wait.READY

@@ -11,7 +11,9 @@ from hansard.agents.joint import Draft, JointWrite, Outcome
 from hansard.agents.outcomes import Call
 from hansard.agents.team_store import TeamStore
 from hansard.bus.codec import record
+from hansard.domain import task_sight
 from hansard.domain.ids import Board
+from hansard.domain.label import Label
 from hansard.domain.mail import MailSent
 from hansard.domain.task import (
     TaskAdded,
@@ -34,6 +36,7 @@ class TeamWrite(JointWrite):
 
     def __init__(self, core: Core, call: Call, store: TeamStore, wanted: Wanted) -> None:
         super().__init__(core, call)
+        self._core = core
         self._store = store
         self._wanted = wanted
 
@@ -43,9 +46,16 @@ class TeamWrite(JointWrite):
     async def _outcome(self, *, fresh: bool) -> tuple[Outcome, list[Draft]]:
         try:
             state = await self._store.team()
+            if isinstance(self._wanted, Claim):
+                self._wanted = await self._clearances.claim(state, self._wanted)
             if fresh and isinstance(self._wanted, Claim):
                 self.now = max(self.now, await self._store.log_time())
-            events = decide(state, self._wanted, self.now)
+            sight = await self._store.sight(self._core)
+            if sight is None:
+                events = decide(state, self._wanted, self.now)
+            else:
+                events = task_sight.decide(sight, state, self._wanted, self.now)
+            self.shown = _label(state, events)
             outcome = await self._completed(_told(state, self._wanted, events))
         except Exception as error:  # noqa: BLE001 -- told as the step's outcome, and raised there
             return self._failed(error), []
@@ -69,6 +79,12 @@ def _told(state: TeamState, wanted: Wanted, events: Any) -> Plain:
             assert_never(wanted)
 
 
+def _label(state: TeamState, events: Any) -> Label | None:
+    """The label of what whoever claims a task is told."""
+    event: TaskEvent | None = events[0] if events else None
+    return state.tasks[event.task].label if isinstance(event, TaskClaimed) else None
+
+
 def told_claim(task: TaskState, number: int) -> dict[str, Plain]:
     """A task as whoever claims it is told."""
     return {
@@ -88,6 +104,7 @@ class MailWrite(JointWrite):
         super().__init__(core, call)
         self._store = store
         self._mail = sent
+        self._is_limited = core.settings.permit.is_limited
 
     def _streams(self) -> list[Board]:
         return [self._store.mail]
@@ -96,7 +113,10 @@ class MailWrite(JointWrite):
         try:
             sent = await self._store.mails()
             version = sent[-1].version if sent else 0
-            outcome = await self._completed({"number": version + 1})
+            number = version + 1
+            if self._is_limited:  # how many others sent is not for it to know
+                number = 1 + sum(mail.sender == self._agent.agent for mail in sent)
+            outcome = await self._completed({"number": number})
         except Exception as error:  # noqa: BLE001 -- told as the step's outcome, and raised there
             return self._failed(error), []
         return outcome, [

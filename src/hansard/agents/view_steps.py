@@ -56,6 +56,7 @@ class ViewFlows(JointSteps):
         core = self.core
         point = at.isoformat() if isinstance(at, datetime) else at
         call = core.begin(SPEC, (point,), {})
+        call.needs = ()
         made: list[Derived] = []
         told = yield from self.ask(call, functools.partial(self._serve, key=key, made=made))
         if made:
@@ -69,6 +70,7 @@ class ViewFlows(JointSteps):
         derive = functools.partial(views.derive, core.boards.states, role, run, at, key)
         found: Derived = yield Io(derive)
         event = found.event(core.stream.agent)
+        core.ledger.shown(found.label)
 
         def make(_: Scope) -> _Write:
             return _Write(core, call, self._stream, event, began_s)

@@ -23,6 +23,8 @@ from hansard.domain import ids, role, role_state
 from hansard.domain.board import VIEWS
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import Board, Lasting, StreamId, run_of
+from hansard.domain.label import Label, join
+from hansard.domain.quarantined import TAG as QUARANTINED
 from hansard.domain.role_events import KIND, RoleDefined, RoleWithdrawn
 from hansard.domain.role_state import Line, ShownState
 from hansard.domain.role_view import Happened, served, view
@@ -43,7 +45,7 @@ class View(msgspec.Struct, frozen=True):
 
 class Derived(msgspec.Struct, frozen=True):
     """A view, and what is put on record of it but by whom it was read. `position` is where the read
-    ended; it is this log's, and on no record.
+    ended; it is this log's, and on no record. `label` is the join of those of what is shown.
     """
 
     view: View
@@ -51,6 +53,7 @@ class Derived(msgspec.Struct, frozen=True):
     at: str
     rules: str
     places: list[tuple[str, int]]
+    label: Label | None = None
 
     def event(self, agent: str = "") -> ViewServed:
         """That it was served. Raises BadValue where it names too many events."""
@@ -92,19 +95,23 @@ def shown(
     `said_by` is the id of the event that gave it the rules.
     """
     places: list[tuple[str, int]] = []
-    here: list[tuple[str, int]] = [("", 0)]
+    here: list[tuple[tuple[str, int], Label | None]] = [(("", 0), None)]
+    labels: set[Label | None] = set()
 
     def placed() -> Iterator[Happened]:
         for place, event in zip(_places(history), happened(run, history), strict=True):
-            here[0] = place
+            here[0] = place, event.facts.label
             yield event
 
     lines: list[Line] = []
     for line in view(rules, placed(), key):  # taken one by one: a line is of the newest event
         lines.append(line)
-        places.append(here[0])
+        place, label = here[0]
+        places.append(place)
+        labels.add(label)
     found = View(run, name, lines, role_state.state(lines), served(lines).digest)
-    return Derived(found, position, history[-1].commit.id, said_by, places)
+    at, shown_label = history[-1].commit.id, join(*labels).stored
+    return Derived(found, position, at, said_by, places, shown_label)
 
 
 def _places(history: Sequence[Stored]) -> Iterator[tuple[str, int]]:
@@ -165,6 +172,7 @@ async def on_record(states: States, run: str, name: str, up_to: UpTo = None) -> 
         OnRecord(recorded.id, _served(stored.stream, revive(recorded)), stored)
         for stored in await states.commits(stream_of(run, name), up_to=up_to)
         for recorded in stored.commit.events
+        if recorded.type != QUARANTINED
     ]
 
 
@@ -224,7 +232,8 @@ async def record(workspace: Workspace, made: Derived, by: str) -> None:
 
     async def event() -> Append:
         version = await next_version(workspace.states, stream)
-        return Append(stream, workspace.commit(version, by, [made.event()]))
+        commit = workspace.commit(version, by, [made.event()], label=made.label)
+        return Append(stream, commit)
 
     await workspace.appended(event)
 

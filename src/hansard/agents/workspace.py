@@ -18,6 +18,7 @@ from hansard.domain import run as runs
 from hansard.domain.errors import Refused
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import Lasting, Life
+from hansard.domain.label import Label
 from hansard.domain.run import RunEvent, RunState
 
 RACES_MAX = 50
@@ -48,18 +49,28 @@ class Workspace:
         """Let go of the broker."""
         await self._close()
 
-    def commit(self, version: int, agent: str, events: Sequence[Event], epoch: int = 0) -> Commit:
-        """A commit of events by an agent, with ids and time."""
+    def commit(
+        self,
+        version: int,
+        agent: str,
+        events: Sequence[Event],
+        epoch: int = 0,
+        label: Label | None = None,
+    ) -> Commit:
+        """A commit of events by an agent, with ids and time; `label` is the agent's."""
         return Commit(
             id=self.clock.new_id(),
             version=version,
             at=self.clock.now(),
             actor=Actor(agent),
             epoch=epoch,
+            label=label,
             events=tuple(record(event, self.clock.new_id()) for event in events),
         )
 
-    async def tell_life(self, run: str, agent: str, *events: RunEvent) -> None:
+    async def tell_life(
+        self, run: str, agent: str, *events: RunEvent, label: Label | None = None
+    ) -> None:
         """State something of a run's life; what is so already is not stated again.
 
         Raises Refused, NotFound, and Conflict after 50 lost races.
@@ -68,7 +79,9 @@ class Workspace:
         async def news() -> Append | None:
             state = await self.states.life(run)
             told = decided(state, events)
-            return Append(Life(run), self.commit(state.version + 1, agent, told)) if told else None
+            if not told:
+                return None
+            return Append(Life(run), self.commit(state.version + 1, agent, told, label=label))
 
         await self.appended(news)
 

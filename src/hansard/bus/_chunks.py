@@ -15,12 +15,13 @@ from hansard.bus.codec import record, revive
 from hansard.domain.agent import AgentState, Noted
 from hansard.domain.events import Recorded
 from hansard.domain.fingerprint import digest
+from hansard.domain.refusal import Refusal
 from hansard.domain.steps import Failure, Step, ToolDeclared
 
 CHUNK_VERSIONS = 200
 """Versions a chunk: folding as many costs under a millisecond, fetching one as much as a commit."""
 
-_PARTS = {"tools", "steps", "facts", "known"}
+_PARTS = {"tools", "steps", "facts", "known", "refused"}
 
 
 def _layout() -> str:
@@ -51,6 +52,7 @@ class Chunk(msgspec.Struct):
     tools: list[ToolDeclared]
     steps: list[Step]
     facts: list[_Fact]
+    refused: dict[str, Refusal] = {}
 
 
 _encoder = msgspec.json.Encoder()
@@ -72,6 +74,7 @@ def make(before: AgentState, after: AgentState, position: int) -> bytes:
                 _Fact(noted.version, noted.fact.tag, record(noted.fact, "").data)
                 for noted in after.facts[len(before.facts) :]
             ],
+            after.refused,
         )
     )
 
@@ -90,6 +93,7 @@ def apply(state: AgentState, chunk: Chunk) -> AgentState:
     for name, value in chunk.plain.items():
         setattr(state, name, value)
     state.tools = {tool.tool: tool for tool in chunk.tools}
+    state.refused = dict(chunk.refused)
     for step in chunk.steps:
         state.steps[step.number] = step
     for fact in chunk.facts:

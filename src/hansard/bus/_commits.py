@@ -55,6 +55,19 @@ def transaction(appends: Sequence[Append]) -> list[Append]:
     ]
 
 
+def transactions(groups: Sequence[Sequence[Append]]) -> list[Append]:
+    """The appends of several transactions, one after the other; one commit alone has no `tx`.
+
+    Raises TooLarge (over 1,000), BadValue (one stream twice in a transaction).
+    """
+    count = sum(map(len, groups))
+    if count > TRANSACTION_COMMITS_MAX:
+        raise TooLarge("several transactions' list of commits", count, TRANSACTION_COMMITS_MAX)
+    return [
+        append for group in groups for append in (transaction(group) if len(group) > 1 else group)
+    ]
+
+
 def wholes(appends: Iterable[Append]) -> Iterator[list[Append]]:
     """What goes together: each commit alone, those of one transaction at once. Raises TooLarge."""
     whole: list[Append] = []

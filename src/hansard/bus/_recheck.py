@@ -7,9 +7,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from hansard.bus import subjects
+from hansard.bus import quarantine, subjects
 from hansard.bus._payloads import appended, arguments_in, blobs_in
+from hansard.bus._recheck_approvals import Approvals
 from hansard.bus.codec import decode, revive
+from hansard.bus.rosters import Rosters
 from hansard.domain import agent, run, steps
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Corrupt, UnknownEvent
@@ -74,6 +76,8 @@ class Recheck:
         self._orphans: set[str] = set()
         self._roles: dict[tuple[str, str], str] = {}
         self._facts: list[tuple[AgentStream, int, int]] = []
+        self._members = Rosters()
+        self._approvals = Approvals()
 
     # ------------------------------------------------------------ one message
 
@@ -86,6 +90,9 @@ class Recheck:
             self._unreadable(subject)
             return
         where = {"position": position, "run": run_of(stream), "stream": str(stream)}
+        why = self._members.misfit(stream, commit) or quarantine.foreign(stream, commit)
+        if why:
+            self._count("quarantine", f"nobody is shown it: {why}", where)
         self.commits += 1
         self.events += len(commit.events)
         self._transaction(commit, position)
@@ -195,6 +202,8 @@ class Recheck:
     def _event(
         self, stream: StreamId, event: Event, version: int, known: _Stream, where: dict[str, Any]
     ) -> None:
+        for fact in self._approvals.event(stream, event):
+            self._count("reference", f"version {version}: {fact}", where)
         match stream:
             case AgentStream():
                 for fact in self._of_agent(stream, event, version, known):

@@ -7,6 +7,7 @@
     state.json        the ServerInfo while the server answers; proves nothing without the FIFO
     credentials.json  server name, logins and last port; outlive the server
     nats.conf         the server's configuration, written at each start
+    access.*          its restricted logins: see `hansard.bus._server_access`
     server.log        what supervisor and server say; server.log.1 is the one before
     server.error      why the last supervisor gave up
     nats/             the JetStream store
@@ -119,6 +120,14 @@ class Place(msgspec.Struct, frozen=True):
         return self.root / "nats.conf"
 
     @property
+    def access(self) -> Path:
+        return self.root / "access.json"
+
+    @property
+    def access_lock(self) -> Path:
+        return self.root / "access.lock"
+
+    @property
     def log(self) -> Path:
         return self.root / "server.log"
 
@@ -193,6 +202,12 @@ class Place(msgspec.Struct, frozen=True):
 
     def write_config(self, text: bytes) -> None:
         _write(self.config, text)
+
+    def write_access(self, logins: bytes) -> None:
+        _write(self.access, logins)
+
+    def write_access_config(self, text: bytes) -> None:
+        _write(self.root / "access.conf", text)
 
     def write_error(self, text: str) -> None:
         _write(self.error, text.encode(errors="surrogateescape"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import random
@@ -9,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ RUNTIME_DENIED = tuple(
 PROBE_TIMEOUT_S = 1.0
 """For one step of a probe: the server answers at once or does not listen yet."""
 
+RELOAD_TIMEOUT_S = 10.0
+"""For a reload: it takes milliseconds, on a machine that is not overloaded."""
+
 PROBE_BYTES_MAX = 64 * 1024
 
 TERM_S = 1.2
@@ -64,11 +68,7 @@ accounts {{
   SYS {{ users: [ {{ user: {system.user}, password: {system.password} }} ] }}
   HANSARD {{
     jetstream: enabled
-    users: [
-      {{ user: {admin.user}, password: {admin.password} }}
-      {{ user: {runtime.user}, password: {runtime.password}
-         permissions: {{ publish: {{ deny: [{denied}] }} }} }}
-    ]
+    include "access.conf"
   }}
 }}
 """
@@ -84,11 +84,19 @@ def config(place: Place, credentials: Credentials, durability: Durability, port:
             store=quoted(str(place.store)),
             sync_interval=SYNC_INTERVALS[durability],
             system=_quoted_login(credentials.system),
-            admin=_quoted_login(credentials.admin),
-            runtime=_quoted_login(credentials.runtime),
-            denied=", ".join(quoted(subject) for subject in RUNTIME_DENIED),
         )
     )
+
+
+def logins(credentials: Credentials) -> list[str]:
+    """The account's own users, as entries of its configuration."""
+    admin, runtime = _quoted_login(credentials.admin), _quoted_login(credentials.runtime)
+    denied = ", ".join(quoted(subject) for subject in RUNTIME_DENIED)
+    limits = f"permissions: {{ publish: {{ deny: [{denied}] }} }}"
+    return [
+        f"{{ user: {admin.user}, password: {admin.password} }}",
+        f"{{ user: {runtime.user}, password: {runtime.password}, {limits} }}",
+    ]
 
 
 def quoted(text: str) -> str:
@@ -179,21 +187,64 @@ def probe(port: int, name: str, login: Login) -> str | None:
     The name tells it from a stranger who took the port.
     """
     try:
-        with socket.create_connection((HOST, port), PROBE_TIMEOUT_S) as connection:
-            info = _line(connection)
-            if not info.startswith(b"INFO "):
-                return None
-            said: dict[str, Any] = msgspec.json.decode(info[5:])
-            if said.get("server_name") != name or said.get("jetstream") is not True:
-                return None
-            hello = {"user": login.user, "pass": login.password, "verbose": False}
-            connection.sendall(b"CONNECT " + msgspec.json.encode(hello) + b"\r\nPING\r\n")
-            answer = _line(connection)
-            while answer.startswith(b"INFO "):
-                answer = _line(connection)
-    except (OSError, msgspec.DecodeError):
+        with _entered(port, name, login) as (_, said):
+            return str(said.get("version", "")) if said.get("jetstream") is True else None
+    except OSError:
         return None
-    return str(said.get("version", "")) if answer == b"PONG" else None
+
+
+@contextlib.contextmanager
+def asking(port: int, name: str, login: Login) -> Generator[Callable[[], None]]:
+    """A connection to the server of that name; gives what has it reload its configuration.
+
+    That returns when the server has done so. Connections of users that are still there, with what
+    they may do as before, are kept. Raises ConnectionError, TimeoutError.
+    """
+    with _entered(port, name, login) as (connection, said):
+
+        def reload() -> None:
+            connection.settimeout(RELOAD_TIMEOUT_S)
+            subject = f"$SYS.REQ.SERVER.{said['server_id']}.RELOAD"
+            connection.sendall(f"SUB here 1\r\nPUB {subject} here 0\r\n\r\n".encode())
+            told = _answer(connection, b"MSG ")
+            size = int(told.rpartition(b" ")[2])
+            if size > PROBE_BYTES_MAX:
+                raise ConnectionError(f"an answer of {size:,} bytes")
+            body = b""
+            while len(body) < size and (part := connection.recv(size - len(body))):
+                body += part
+            answer: dict[str, Any] = msgspec.json.decode(body)
+            if "error" in answer:
+                raise ConnectionError(str(answer["error"].get("description", "it refused")))
+
+        yield reload
+
+
+@contextlib.contextmanager
+def _entered(port: int, name: str, login: Login) -> Generator[tuple[socket.socket, dict[str, Any]]]:
+    """A connection as a user of the server of that name, and what it said of itself."""
+    with socket.create_connection((HOST, port), PROBE_TIMEOUT_S) as connection:
+        info = _line(connection)
+        try:
+            said = msgspec.json.decode(info.removeprefix(b"INFO "), type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise ConnectionError(f"no NATS server answers on port {port}") from error
+        if said.get("server_name") != name:
+            raise ConnectionError(f"another server answers on port {port}")
+        hello = {"user": login.user, "pass": login.password, "verbose": False}
+        connection.sendall(b"CONNECT " + msgspec.json.encode(hello) + b"\r\nPING\r\n")
+        _answer(connection, b"PONG")
+        yield connection, said
+
+
+def _answer(connection: socket.socket, word: bytes) -> bytes:
+    """The next line, but for what a server tells unasked. Raises ConnectionError for another."""
+    line = _line(connection)
+    while line.startswith((b"INFO ", b"PING")):
+        line = _line(connection)
+    if not line.startswith(word):
+        raise ConnectionError(f"the server answered {line[:200].decode(errors='replace')!r}")
+    return line
 
 
 def _line(connection: socket.socket) -> bytes:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.bus import _server_process
+from hansard.bus import _server_access, _server_process
 from hansard.bus._server_place import (
     LOCK_POLL_S,
     PRIVATE_DIR,
@@ -198,6 +198,7 @@ class Supervisor:
         self._place.write_config(
             _server_process.config(self._place, self._credentials, self._durability, port)
         )
+        _server_access.write(self._place, self._credentials)
         try:
             self._server = _server_process.launch(self._binary, self._place, self._store_lock)
         except OSError as error:

@@ -27,6 +27,7 @@ class Kind(StrEnum):
     SETTINGS = "settings"
     POSITION = "position"
     BODY = "body"
+    QUARANTINE = "quarantine"
     VERSION = "version"
     TRANSACTION = "transaction"
     EPOCH = "epoch"

@@ -11,16 +11,17 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
-from hansard.bus import _chunks, subjects
+from hansard.bus import _chunks, quarantine, subjects
 from hansard.bus._chunks import CHUNK_VERSIONS, Chunk
 from hansard.bus._commits import whole_at
 from hansard.bus.codec import revive
 from hansard.bus.log import AtPosition, EventLog, Stored
 from hansard.bus.snapshots import Snapshots
 from hansard.domain import agent as agents
-from hansard.domain.agent import AgentState
+from hansard.domain.agent import AgentState, SessionBegan
 from hansard.domain.events import Event
 from hansard.domain.ids import AgentStream
+from hansard.domain.label import Label, raised
 
 SEGMENTS_MAX = 256
 """Most segments of 200 versions kept in memory, over all streams: some 50,000 events."""
@@ -32,14 +33,14 @@ STREAMS_MAX = 1_024
 class Segment(msgspec.Struct):
     """A state at a chunk's end, and the commits after it up to the next chunk's.
 
-    `ends` are (position, version, events) of each commit; the position of one that is part of a
-    transaction is where that ends. `horizon` is the position up to which
+    `ends` are (position, version, events, label) of each commit; the position of one that is part
+    of a transaction is where that ends. `horizon` is the position up to which
     nothing of the segment is missing; a whole segment has none.
     """
 
     base: AgentState
     position: int
-    ends: list[tuple[int, int, list[Event]]]
+    ends: list[tuple[int, int, list[Event], Label | None]]
     horizon: int | None
 
 
@@ -98,6 +99,7 @@ class Histories:
         if newest > known and last is not None:
             head = max(head, whole_at(last))
             tail = await self._log.read(stream, after=known, to=newest)
+            tail = quarantine.under(self._log.workspace, stream, tail, _epoch(segment))
             grown = Segment(segment.base, segment.position, [*segment.ends, *_ends(tail)], None)
         grown.horizon = max(head, segment.horizon)
         self._segments[stream, number] = grown
@@ -109,7 +111,7 @@ class Histories:
         """
         segment = self._cached_position(stream, position)
         if segment is not None:
-            ends = (end for at, end, _ in segment.ends if at <= position)
+            ends = (end for at, end, *_ in segment.ends if at <= position)
             return max(ends, default=segment.base.version)
         last = await self._log.last(stream)
         if last is not None and whole_at(last) <= position:
@@ -123,7 +125,7 @@ class Histories:
             segment = await self._load(stream, version, None)
         if version == segment.base.version:
             return segment.position
-        found = (position for position, end, _ in segment.ends if end >= version)
+        found = (position for position, end, *_ in segment.ends if end >= version)
         return next(found, None)
 
     def _cached_version(self, stream: AgentStream, version: int) -> Segment | None:
@@ -201,6 +203,7 @@ class Histories:
             stored = await self._log.read(
                 stream, after=state.version, to=min(to, newest), up_to=AtPosition(head)
             )
+        stored = quarantine.under(self._log.workspace, stream, stored, state.epoch)
         ends = _ends(stored)
         whole = bool(ends) and ends[-1][1] >= to
         return Segment(state, start, ends, None if whole else head)
@@ -244,9 +247,22 @@ class Histories:
         return segment
 
 
-def _ends(stored: Iterable[Stored]) -> list[tuple[int, int, list[Event]]]:
+def _epoch(segment: Segment) -> int:
+    """The agent's epoch at a segment's end."""
+    began = [
+        event.epoch for end in segment.ends for event in end[2] if isinstance(event, SessionBegan)
+    ]
+    return began[-1] if began else segment.base.epoch
+
+
+def _ends(stored: Iterable[Stored]) -> list[tuple[int, int, list[Event], Label | None]]:
     return [
-        (whole_at(item), item.commit.last_version, [revive(e) for e in item.commit.events])
+        (
+            whole_at(item),
+            item.commit.last_version,
+            [revive(e) for e in item.commit.events],
+            item.commit.label,
+        )
         for item in stored
     ]
 
@@ -262,9 +278,12 @@ def _lies_in(
 
 def _fold(segment: Segment, version: int | None = None, position: int | None = None) -> AgentState:
     state = segment.base.copy()
-    for end_position, _, events in segment.ends:
+    for end_position, _, events, label in segment.ends:
         if position is not None and end_position > position:
             break
+        if version is not None and state.version >= version:
+            return state
+        state.label = raised(state.label, label)
         for event in events:
             if version is not None and state.version >= version:
                 return state

@@ -94,6 +94,12 @@ class StreamAt(msgspec.Struct, frozen=True):
 Expected = VersionFree | NothingUnder | StreamAt
 
 
+class Kind(msgspec.Struct, frozen=True):
+    """All streams of a kind that outlives runs: every role, every price."""
+
+    name: str
+
+
 class Copied(msgspec.Struct, frozen=True):
     """The exact bytes of a commit of another log, and where it stood there."""
 
@@ -144,6 +150,14 @@ class EventLog(Protocol):
         """
         ...
 
+    async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
+        """Append several transactions at once, one after the other: all of them or none (1,000
+        commits in all). Each is as `append_all` has it; one may go on with a stream of one before.
+
+        For who has many to write, as a store may take them faster. Raises as `append_all`.
+        """
+        ...
+
     async def append_bulk(self, appends: Iterable[Append]) -> int:
         """Append many commits in order, at bulk speed; returns how many were new.
 
@@ -176,6 +190,10 @@ class EventLog(Protocol):
         """The streams of a run's shared state and budgets as one consistent read, by position."""
         ...
 
+    async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
+        """All streams of a kind that outlives runs as one consistent read, by position."""
+        ...
+
     async def end(self, up_to: UpTo) -> int:
         """The position where a read up to a point ends; that of the newest commit for None."""
         ...
@@ -197,13 +215,13 @@ class EventLog(Protocol):
         ...
 
     def follow(
-        self, after: int = 0, *, until: int | None = None, of: StreamId | None = None
+        self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
     ) -> AsyncIterator[Stored]:
         """Every commit after a position, in order, without gap or repeat, across reconnects; with
-        `of`, those of one stream alone.
+        `of`, those of one stream alone, or of all streams of a kind that outlives runs.
 
-        Ends after `until` where given, else goes on for ever; of one stream, it ends only with a
-        commit of that stream at or beyond it. Close it with `aclose()`. Raises
+        Ends after `until` where given, else goes on for ever; with `of`, it ends only with such a
+        commit at or beyond it. Close it with `aclose()`. Raises
         Corrupt if `after` is beyond the head: what was read there is no longer in the log.
         """
         ...

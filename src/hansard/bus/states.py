@@ -27,6 +27,7 @@ from hansard.domain.agent import AgentState
 from hansard.domain.board import RESERVED, BoardState, By
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream, Board, Life, StreamId, in_run
+from hansard.domain.label import raised
 from hansard.domain.run import RunForked, RunState
 from hansard.domain.task import TeamState
 
@@ -306,6 +307,9 @@ def fold_agent(commits: Iterable[Stored], to: int | None = None) -> AgentState:
     """An agent's state from its stream's commits, from the first."""
     state = agents.initial()
     for stored in commits:
+        if to is not None and state.version >= to:
+            return state
+        state.label = raised(state.label, stored.commit.label)
         for recorded in stored.commit.events:
             if to is not None and state.version >= to:
                 return state
@@ -325,7 +329,7 @@ def fold_boards(commits: Iterable[Stored]) -> dict[str, BoardState]:
 def evolve_board(state: BoardState, stored: Stored) -> None:
     """Fold a commit into the state of a key, which the caller owns."""
     for recorded in stored.commit.events:
-        by = By(stored.commit.actor.agent, stored.stamp, recorded.id)
+        by = By(stored.commit.actor.agent, stored.stamp, recorded.id, stored.commit.label)
         board.evolve(state, revive(recorded), by)
 
 

@@ -22,6 +22,7 @@ _ESCAPED = re.compile(rb"[^A-Za-z0-9_-]")
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _HEX = re.compile(r"=([0-9A-F]{2})")
 _TOKEN = re.compile(r"(?:[A-Za-z0-9_-]|=[0-9A-F]{2})+|==[0-9a-f]{64}")
+_RESTRICTED_INBOX = re.compile(r"_INBOX_[0-9a-f]{32}")
 _RESERVED_KIND = "run"
 
 
@@ -109,6 +110,11 @@ def boards(workspace: str, run: str) -> str:
 def all_lives(workspace: str) -> str:
     """The filter over every commit of every run's life."""
     return f"hansard.{workspace}.run.*.life.*"
+
+
+def all_of_kind(workspace: str, kind: str) -> str:
+    """The filter over every commit of the streams of a kind that outlives runs."""
+    return f"hansard.{workspace}.{token(kind)}.>"
 
 
 def any_role(workspace: str, run: str, agent: str) -> str:
@@ -203,3 +209,25 @@ def recorder_upstream(prefix: str, application_name: str) -> str:
     of the notification.
     """
     return f"{prefix}.tracking.{_recorder_token(application_name)}"
+
+
+def requests(workspace: str, role: str, principal: str) -> str:
+    """What the subjects of a restricted principal's requests to the service begin with."""
+    return f"{all_requests(workspace)}.{token(role)}.{token(principal)}"
+
+
+def all_requests(workspace: str) -> str:
+    """What the subjects of every request to a workspace's service begin with."""
+    return f"svc.{workspace}"
+
+
+def restricted_inbox(token_id: str) -> str:
+    """The inbox of whoever holds a token, by its public id: no other login may read there, and it
+    lies outside of `_INBOX.>`, where trusted ones do.
+    """
+    return f"_INBOX_{token_id}"
+
+
+def is_inbox(text: str) -> bool:
+    """Whether that is the inbox of a restricted login."""
+    return _RESTRICTED_INBOX.fullmatch(text) is not None

@@ -12,17 +12,20 @@ from hansard.domain import task
 from hansard.domain.board import By
 from hansard.domain.errors import Refused
 from hansard.domain.ids import Board
+from hansard.domain.label import Label
 from hansard.domain.mail import KEY as MAIL_KEY
 from hansard.domain.mail import MailSent
+from hansard.domain.quarantined import Quarantined
 from hansard.domain.task import TeamState
 
 
 class Mail(msgspec.Struct, frozen=True):
-    """A message as it stands: the version of its stream, who sent it, and what."""
+    """A message as it stands: the version of its stream, who sent it, what, and its label."""
 
     version: int
     sender: str
     sent: MailSent
+    label: Label | None = None
 
 
 def tasks_of(run: str) -> Board:
@@ -47,7 +50,7 @@ def fold_team(commits: Iterable[Stored]) -> TeamState:
 def evolve_team(state: TeamState, stored: Stored) -> None:
     """Fold a commit into the tasks, which the caller owns."""
     for recorded in stored.commit.events:
-        by = By(stored.commit.actor.agent, stored.stamp, recorded.id)
+        by = By(stored.commit.actor.agent, stored.stamp, recorded.id, stored.commit.label)
         task.evolve(state, revive(recorded), by)
 
 
@@ -57,8 +60,11 @@ def mails(commits: Iterable[Stored]) -> list[Mail]:
     for stored in commits:
         for index, recorded in enumerate(stored.commit.events):
             sent = revive(recorded)
+            if isinstance(sent, Quarantined):
+                continue
             if not isinstance(sent, MailSent):
                 message = f"{recorded.type} is not an event of a team's mail"
                 raise Refused(message)
-            found.append(Mail(stored.commit.version + index, stored.commit.actor.agent, sent))
+            commit = stored.commit
+            found.append(Mail(commit.version + index, commit.actor.agent, sent, commit.label))
     return found

@@ -20,6 +20,7 @@ from hansard.bus.log import Append, EventLog, Stored
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor, Commit, Event, Recorded
 from hansard.domain.ids import StreamId
+from hansard.domain.label import Label, join
 
 MERGE_BYTES_MAX = 192 * 1024
 """Most event data merged into one commit, in bytes: under the log's 256 KiB with its envelope."""
@@ -42,14 +43,24 @@ class Pending(Protocol):
         ...
 
 
+Through = Callable[[EventLog, Sequence[Append]], Awaitable[list[Stored]]]
+"""Appends commits to several streams of a log, all or none."""
+
+
 class Send(Protocol):
     """Appends events to the writer's stream, and commits to others with them: all or none."""
 
     async def __call__(
-        self, events: Sequence[Recorded], others: Sequence[Append] = ()
+        self,
+        events: Sequence[Recorded],
+        others: Sequence[Append] = (),
+        label: Label | None = None,
+        *,
+        through: Through | None = None,
     ) -> list[Stored]:
-        """Returns the commits as stored, the writer's first. Raises Conflict where one of the
-        others lost a race: then nothing was written, and it may be called again.
+        """Returns the commits as stored, the writer's first, which has at least this label. Raises
+        Conflict where one of the others lost a race: then nothing was written, and it may be called
+        again. `through` sends what is for several streams, else the log's `append_all` does.
         """
         ...
 
@@ -66,6 +77,7 @@ class _Entry(msgspec.Struct):
     done: Pending | None
     causation: str | None
     joint: Joint | None = None
+    label: Label | None = None
 
 
 def _size(recorded: Recorded) -> int:
@@ -91,16 +103,24 @@ class StreamWriter:
 
     After an error (fenced, unknown, unreachable, or one that nobody foresaw) the writer is over:
     `lost` says why, and every later `put` fails with it, because the versions it would claim are
-    no longer its own. Whoever waits is told in every case.
+    no longer its own. Whoever waits is told in every case. `label` is that of the newest commit:
+    no commit has a lower one than those before it.
     """
 
     def __init__(
-        self, log: EventLog, stream: StreamId, version: int, identity: Identity, clock: Clock
+        self,
+        log: EventLog,
+        stream: StreamId,
+        version: int,
+        identity: Identity,
+        clock: Clock,
+        label: Label | None = None,
     ) -> None:
         self.stream = stream
         self.version = version
         self.identity = identity
         self.lost: Exception | None = None
+        self.label = label
         self._log = log
         self._clock = clock
         self._queue: deque[_Entry] = deque()
@@ -122,7 +142,11 @@ class StreamWriter:
         return made
 
     def put(
-        self, recorded: Sequence[Recorded], done: Pending | None, causation: str | None = None
+        self,
+        recorded: Sequence[Recorded],
+        done: Pending | None,
+        causation: str | None = None,
+        label: Label | None = None,
     ) -> None:
         """Queue the events of one decision; `done` gets the Stored commit or the error.
 
@@ -135,10 +159,10 @@ class StreamWriter:
         held: list[Recorded] = []
         for item in recorded:
             if held and _sum([*held, item]) > MERGE_BYTES_MAX:
-                self._queue.append(_Entry(tuple(held), _sum(held), None, causation))
+                self._queue.append(_Entry(tuple(held), _sum(held), None, causation, label=label))
                 held = []
             held.append(item)
-        self._enqueue(_Entry(tuple(held), _sum(held), done, causation))
+        self._enqueue(_Entry(tuple(held), _sum(held), done, causation, label=label))
 
     def put_jointly(self, joint: Joint, done: Pending) -> None:
         """Queue a decision over several streams; `done` gets the Stored commit or the error."""
@@ -203,15 +227,21 @@ class StreamWriter:
         if batch[0].joint is not None:
             return await batch[0].joint(self._send)
         events = tuple(recorded for entry in batch for recorded in entry.events)
-        [stored] = await self._send(events, causation=batch[0].causation)
+        label = join(*(entry.label for entry in batch)).stored
+        [stored] = await self._send(events, label=label, causation=batch[0].causation)
         return stored
 
     async def _send(
         self,
         events: Sequence[Recorded],
         others: Sequence[Append] = (),
+        label: Label | None = None,
         causation: str | None = None,
+        *,
+        through: Through | None = None,
     ) -> list[Stored]:
+        if label is not None:
+            self.label = label.join(self.label)
         commit = Commit(
             id=self._clock.new_id(),
             version=self.version + 1,
@@ -221,12 +251,15 @@ class StreamWriter:
             causation=causation,
             correlation=self.identity.correlation,
             traceparent=self.identity.traceparent,
+            label=self.label,
             events=tuple(events),
         )
         self._sending = commit.id
         mine = Append(self.stream, commit)
         try:
-            if others:
+            if others and through is not None:
+                stored = await through(self._log, [mine, *others])
+            elif others:
                 stored = await self._log.append_all([mine, *others])
             else:
                 stored = [await self._log.append(mine)]

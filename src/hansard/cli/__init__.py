@@ -15,7 +15,20 @@ from typing import Annotated, Literal
 import typer
 
 from hansard._version import __version__
-from hansard.cli import ask, audit, board, compare, experiment, find, move, roles, team, views
+from hansard.cli import (
+    approvals,
+    ask,
+    audit,
+    board,
+    compare,
+    experiment,
+    find,
+    move,
+    principals,
+    roles,
+    team,
+    views,
+)
 from hansard.cli._common import PIPE_CLOSED, Given, Json, do, options
 from hansard.cli.look import conversation_app
 from hansard.cli.run import run_app
@@ -150,6 +163,7 @@ def runs(
     do(lambda: work(options(), wanted, limit, json=json), json=json)
 
 
+approvals.register(app)
 move.register(app)
 ask.register(app)
 audit.register(app)
@@ -157,6 +171,7 @@ board.register(app)
 compare.register(app)
 experiment.register(app)
 find.register(app)
+principals.register(app)
 roles.register(app)
 team.register(app)
 views.register(app)

@@ -54,7 +54,10 @@ def sql(  # noqa: PLR0913, PLR0917 -- each is an option of the command
     memory: Annotated[
         int, typer.Option(min=64, max=65_536, metavar="MIB", help="What DuckDB may hold, in MiB.")
     ] = 512,
-    role: Annotated[str | None, typer.Option(help="Answer what this role may see.")] = None,
+    role: Annotated[
+        str | None, typer.Option(help="Answer what this role may see, and put that on record.")
+    ] = None,
+    by: Annotated[str, typer.Option(help="With --role: who asks, for the record.")] = "person",
     json: Json = False,
 ) -> None:
     """Ask the record in SQL, read-only.
@@ -79,6 +82,7 @@ def sql(  # noqa: PLR0913, PLR0917 -- each is an option of the command
         wait_for=wait_for,
         limits=limits,
         role=role,
+        by=by,
     )
     do(lambda: work(options(), told), json=json)
 

@@ -11,17 +11,21 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from hansard._connect import open_workspace
-from hansard.agents import roles
+from hansard.agents import permits, queries, refusals, roles
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
 from hansard.commands._open import Options, data_dir_of, reading_raw
+from hansard.domain import ids
 from hansard.domain.errors import CallerError
 from hansard.domain.role_events import RoleDefined
-from hansard.domain.role_judge import Action, Deed, may
+from hansard.domain.role_may import Trust, may_be_trusted
 from hansard.projections import generations
+from hansard.projections.door.answer import Answer
+from hansard.projections.door.door import Door
+from hansard.projections.door.limits import Bounds, Limits
 from hansard.projections.place import Place
 from hansard.projections.roles.build import bring_up
-from hansard.projections.roles.place import role_place
+from hansard.projections.roles.place import load, role_place
 
 
 class NotGranted(CallerError):
@@ -33,7 +37,7 @@ def _unknown(role: str) -> NotFound:
 
 
 @contextlib.asynccontextmanager
-async def role_published(options: Options, role: str) -> AsyncGenerator[Place]:
+async def role_published(options: Options, role: str, by: str) -> AsyncGenerator[Place]:
     """A role's tables, published as it sees the log now; they are not removed meanwhile.
 
     Raises NotFound (no such role, or not any more), NotGranted, BadName, ProjectionError, BusError.
@@ -46,7 +50,10 @@ async def role_published(options: Options, role: str) -> AsyncGenerator[Place]:
 
             async def rules_at(position: int) -> RoleDefined | None:
                 state = await roles.read(workspace, role, AtPosition(position))
-                if state.rules is not None and not may(state.rules, Action(Deed.QUERY)):
+                if state.rules is not None and not may_be_trusted(state.rules, Trust.QUERY).allowed:
+                    asks = permits.Permit(role, state.rules, enforced=True)
+                    told = asks.because(may_be_trusted(state.rules, Trust.QUERY))
+                    await refusals.note(workspace, by, role, Trust.QUERY.value, told)
                     raise NotGranted(
                         f"role {role!r} may not query: ask whoever keeps the roles for "
                         "'query = true' in its 'may'"
@@ -63,3 +70,33 @@ async def role_published(options: Options, role: str) -> AsyncGenerator[Place]:
             await workspace.close()
     with generations.holding(place):
         yield place
+
+
+async def ask_as(
+    options: Options, role: str, statement: str, limits: Limits, by: str = "person"
+) -> Answer:
+    """A question answered from a role's tables, and nothing else is within its reach; that it was
+    answered is on record before the answer is given. Raises as `role_published`, and DoorError.
+    """
+    ids.name("by", by)
+    async with (
+        role_published(options, role, by) as place,
+        Door(place, Bounds(workers_max=1)) as door,
+    ):
+        kept = load(place)
+        answer = await door.ask(statement, limits)
+    workspace = await open_workspace(options.settings())
+    try:
+        await queries.answered(
+            workspace,
+            role,
+            statement,
+            head=kept.position if kept is not None else 0,
+            position=answer.position,
+            rows=answer.rows,
+            cut=answer.cut is not None,
+            by=by,
+        )
+    finally:
+        await workspace.close()
+    return answer

@@ -10,6 +10,7 @@ import msgspec
 from rich.text import Text
 
 from hansard.agents.workspace import Workspace
+from hansard.bus import quarantine
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Stored
 from hansard.bus.states import RunView
@@ -126,6 +127,21 @@ def lines(view: RunView, history: list[Stored]) -> Iterator[dict[str, Any]]:
     }
     for name, state in view.agents.items():
         yield {"kind": "agent", "run": view.run, "agent": name, **_agent(state)}
+    for stored, reason in _quarantined(history):
+        yield {
+            "kind": "quarantined",
+            "run": view.run,
+            "position": stored.position,
+            "stream": str(stored.stream),
+            "version": stored.commit.version,
+            "reason": reason,
+        }
+
+
+def _quarantined(history: list[Stored]) -> list[tuple[Stored, str]]:
+    """The commits that do not fit where they stand, and why: nothing of what they say counts."""
+    found = [(stored, quarantine.reason(stored.commit)) for stored in history]
+    return [(stored, reason) for stored, reason in found if reason]
 
 
 def _agent(state: AgentState) -> dict[str, Any]:
@@ -201,6 +217,7 @@ def _print(view: RunView, history: list[Stored]) -> None:
         ("open steps", _open_steps(view)),
         ("checkpoints", _checkpoints(view)),
         ("decisions", _decisions(view)),
+        ("quarantined: written to this run, but not by whom it should be", _misfits(history)),
     ):
         if made is not None:
             _show.write("", Text(title, style="bold"), made)
@@ -290,6 +307,15 @@ def _checkpoints(view: RunView) -> Any:
         for saved in state.checkpoints.values()
     ]
     names = ("agent", "checkpoint", "data")
+    return _show.table([_show.Column(name) for name in names], rows) if rows else None
+
+
+def _misfits(history: list[Stored]) -> Any:
+    rows = [
+        [str(stored.position), str(stored.stream), str(stored.commit.version), _show.cut(reason)]
+        for stored, reason in _quarantined(history)
+    ]
+    names = ("position", "stream", "version", "why")
     return _show.table([_show.Column(name) for name in names], rows) if rows else None
 
 

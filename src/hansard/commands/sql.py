@@ -11,7 +11,7 @@ import msgspec
 from hansard.commands import _show
 from hansard.commands._answers import place_of, published
 from hansard.commands._open import Options
-from hansard.commands._role_answers import role_published
+from hansard.commands._role_answers import ask_as
 from hansard.commands._whole_file import whole
 from hansard.domain.errors import CallerError
 from hansard.projections.door.answer import Answer, as_json, jsonable
@@ -43,6 +43,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     wait_for: int | None = None
     limits: Limits = Limits()
     role: str | None = None
+    by: str = "person"
 
     @property
     def chosen(self) -> Format:
@@ -97,11 +98,7 @@ async def _as_role(options: Options, asked: Asked, role: str) -> Answer:
             "--wait-for names a position of the workspace, and a role has its own: leave it out, "
             "a role is always answered as of now"
         )
-    async with (
-        role_published(options, role) as place,
-        Door(place, Bounds(workers_max=1)) as door,
-    ):
-        return await door.ask(asked.sql, asked.limits)
+    return await ask_as(options, role, asked.sql, asked.limits, asked.by)
 
 
 def _give(answer: Answer, asked: Asked) -> None:

@@ -13,8 +13,10 @@ from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.server import peek
 from hansard.commands import _lives, _show
 from hansard.commands._open import Options, check_data_dir, data_dir_of, masked, reading
+from hansard.commands._serving import is_served
 from hansard.projections import generations
 from hansard.projections.place import Place
+from hansard.projections.store import Store
 from hansard.settings import Settings
 
 MEANING = {
@@ -58,6 +60,8 @@ async def status(options: Options, *, start: bool, json: bool) -> int:
             await raw.close()
         exists = settings.workspace in workspaces
         held = await _workspace(options, figures) if exists else None
+        if held is not None:
+            held["served"] = await is_served(broker.runtime, settings.workspace)
     finally:
         await broker.release()
     if json:
@@ -108,6 +112,7 @@ async def _workspace(options: Options, figures: list[Any]) -> dict[str, Any]:
         "runs": dict(by_status),
         "projection": _projection(options.settings(), log.last),
         "published": _published(options.settings(), log.last),
+        "quarantined": _quarantined(options.settings()),
     }
 
 
@@ -135,6 +140,18 @@ def _published(settings: Settings, head: int) -> dict[str, Any]:
         "behind": max(0, head - position),
         "delay_ms": standing.published_delay_ms if standing is not None else None,
     }
+
+
+def _quarantined(settings: Settings) -> int | None:
+    """How many messages of the log are no commits of where they stand, as far as is published."""
+    with generations.holding(Place.of(data_dir_of(settings), settings.workspace)) as stands:
+        if stands is None:
+            return None
+        store = Store(stands.path, read_only=True)
+        try:
+            return int(store.all("SELECT count(*) FROM problems")[0][0])
+        finally:
+            store.close()
 
 
 def _words(told: dict[str, Any]) -> str:
@@ -184,6 +201,8 @@ def _print(
             "published",
             _published_words(held["published"], running=held["projection"]["running"]),
         ),
+        ("service", "answers restricted agents" if held["served"] else "none: 'hansard up' is one"),
+        ("quarantined", f"{held['quarantined']:,}" if held["quarantined"] else None),
     ]
     columns = (
         _show.Column("stream", whole=True),
@@ -196,3 +215,5 @@ def _print(
         for f in held["streams"]
     ]
     _show.write(_show.pairs(rows), "", _show.table(columns, streams))
+    if held["quarantined"]:
+        _show.hint("what is quarantined counts nowhere: see 'hansard check' or the table problems")

@@ -1,4 +1,6 @@
-"""`hansard up`: hold the broker, project and show what is recorded, until told to stop."""
+"""`hansard up`: hold the broker, serve restricted agents, project and show what is recorded, until
+told to stop.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.commands import _show
 from hansard.commands._open import Options, masked
 from hansard.commands._projecting import projecting
+from hansard.commands._serving import served
 from hansard.commands.status import MEANING, broker_status
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import run_of
@@ -37,9 +40,10 @@ async def up(options: Options, after: int | None, *, json: bool) -> int:
             raw = await RawWorkspace.open(broker.runtime, settings.workspace)
             try:
                 _, head = await raw.bounds()
-                _begin(settings, broker, raw, head, json=json)
-                async with projecting(settings, broker, partial(_trouble, json=json), stop):
-                    await _follow(raw, head if after is None else after, stop, json=json)
+                async with served(options, broker, partial(_unserved, json=json)) as serves:
+                    _begin(settings, broker, raw, head, serves=serves, json=json)
+                    async with projecting(settings, broker, partial(_trouble, json=json), stop):
+                        await _follow(raw, head if after is None else after, stop, json=json)
             finally:
                 await raw.close()
         finally:
@@ -68,7 +72,8 @@ async def _follow(raw: RawWorkspace, after: int, stop: asyncio.Event, *, json: b
     async def show() -> None:
         async with contextlib.aclosing(raw.follow(after)) as messages:
             async for message in messages:
-                _commit(message, json=json)
+                # A reader that stops reading stops this thread alone: the service answers on.
+                await asyncio.to_thread(_commit, message, json=json)
 
     following = asyncio.ensure_future(show())
     stopping = asyncio.ensure_future(stop.wait())
@@ -82,12 +87,22 @@ async def _follow(raw: RawWorkspace, after: int, stop: asyncio.Event, *, json: b
             await following
 
 
-def _begin(settings: Settings, broker: Broker, raw: RawWorkspace, head: int, *, json: bool) -> None:
+def _begin(
+    settings: Settings, broker: Broker, raw: RawWorkspace, head: int, *, serves: bool, json: bool
+) -> None:
     told = broker_status(settings, broker.runtime.urls, broker.durability)
     told.version = told.version or raw.server_version
     if json:
         workspace = settings.workspace
-        _show.emit({"kind": "up", "workspace": workspace, "position": head, "broker": told})
+        _show.emit(
+            {
+                "kind": "up",
+                "workspace": workspace,
+                "position": head,
+                "broker": told,
+                "service": serves,
+            }
+        )
         sys.stdout.flush()
         return
     of = f"embedded, pid {told.pid}" if told.embedded else "outside"
@@ -98,8 +113,19 @@ def _begin(settings: Settings, broker: Broker, raw: RawWorkspace, head: int, *, 
     ]
     if told.embedded:
         lines.append(f"data        {told.data_dir}")
+    if serves:
+        lines.append("service     answers restricted agents (hansard credentials ROLE)")
     lines.append("stop it with Ctrl-C")
     _show.hint(masked("\n".join(lines)))
+
+
+def _unserved(said: str, *, json: bool) -> None:
+    """Why restricted agents are not served."""
+    if json:
+        _show.emit({"kind": "service", "fact": said})
+        sys.stdout.flush()
+    else:
+        _show.hint(said)
 
 
 def _trouble(said: str, *, json: bool) -> None:

@@ -11,9 +11,12 @@ from typing import Any, assert_never
 
 import msgspec
 
-from hansard.domain import step_rules, steps
+from hansard.domain import refusal, step_rules, steps
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
+from hansard.domain.label_events import LabelDeclassified
+from hansard.domain.quarantined import Quarantined
+from hansard.domain.refusal import AgentRefused, Refuse
 from hansard.domain.steps import (
     NULL,
     Step,
@@ -132,7 +135,15 @@ class AgentLeft(Event, frozen=True, kw_only=True):
 Fact = CheckpointSaved | MessageAdded | ResourceAccessed | DecisionMade | HandedOff
 """What an agent states once: its fingerprint says whether it is on record already."""
 
-AgentEvent = SessionBegan | ToolDeclared | steps.StepEvent | Fact | AgentLeft
+AgentEvent = (
+    SessionBegan
+    | ToolDeclared
+    | steps.StepEvent
+    | Fact
+    | AgentRefused
+    | LabelDeclassified
+    | AgentLeft
+)
 
 
 class Noted(msgspec.Struct, frozen=True):
@@ -146,7 +157,9 @@ class AgentState(msgspec.Struct, kw_only=True):
     """An agent at a version. The fold owns its state: `copy()` before changing one you were given.
 
     `call_version` is the version of the last event that began or ended a call, `parent_version`
-    the one before it: the chain of snapshots. `known` are the fingerprints of `facts`.
+    the one before it: the chain of snapshots. `known` are the fingerprints of `facts`; `refused` is
+    by what was refused (`refusal`). `label` is the text of the agent's label, empty for public
+    and trusted: its commits raise it, a declassification sets it.
     """
 
     version: int = 0
@@ -163,10 +176,12 @@ class AgentState(msgspec.Struct, kw_only=True):
     parent_version: int = 0
     call_step: int | None = None
     last_step: int = 0
+    label: str = ""
     tools: dict[str, ToolDeclared] = msgspec.field(default_factory=dict)
     steps: dict[int, Step] = msgspec.field(default_factory=dict)
     facts: list[Noted] = msgspec.field(default_factory=list)
     known: set[str] = msgspec.field(default_factory=set)
+    refused: refusal.Refused = msgspec.field(default_factory=dict)
 
     def copy(self) -> AgentState:
         """A state that can be folded on without changing this one; O(steps), shallow."""
@@ -176,6 +191,7 @@ class AgentState(msgspec.Struct, kw_only=True):
             steps=dict(self.steps),
             facts=list(self.facts),
             known=set(self.known),
+            refused=dict(self.refused),
         )
 
     @property
@@ -240,8 +256,14 @@ def evolve(state: AgentState, event: Event) -> None:
             _began(state, event)
         case ToolDeclared():
             state.tools[event.tool] = event
+        case AgentRefused():
+            refusal.fold(state.refused, event, state.epoch)
+        case LabelDeclassified():
+            state.label = event.to
         case AgentLeft():
             state.left = event.outcome
+        case Quarantined():
+            return
         case _:
             message = f"{event.tag} is not an event of an agent's stream"
             raise Refused(message)
@@ -310,7 +332,7 @@ class Leave(msgspec.Struct, frozen=True):
     error: steps.Failure | None = None
 
 
-Command = Begin | Tell | Declare | Note | Leave
+Command = Begin | Tell | Declare | Note | Refuse | Leave
 
 
 def decide(state: AgentState, command: Command) -> Sequence[AgentEvent]:
@@ -327,6 +349,8 @@ def decide(state: AgentState, command: Command) -> Sequence[AgentEvent]:
         case Declare():
             same = state.tools.get(command.event.tool) == command.event
             return () if same else (command.event,)
+        case Refuse():
+            return refusal.decide(state.refused, command, state.epoch)
         case Begin():
             return (_begin(state, command),)
         case Leave():

@@ -29,6 +29,9 @@ from hansard.domain.errors import BadName, HansardError, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import name as checked_name
+from hansard.domain.label import Label, join
+from hansard.domain.label_events import LabelDeclassified, after
+from hansard.domain.quarantined import Quarantined
 from hansard.domain.steps import NULL
 from hansard.domain.values import SAFE_INT, dump
 
@@ -151,11 +154,14 @@ BoardEvent = Write | KeyChecked
 
 
 class By(msgspec.Struct, frozen=True):
-    """What the commit around an event says: who, the log's time in ns, and the event's id."""
+    """What the commit around an event says: who, the log's time in ns, the event's id, and the
+    commit's label.
+    """
 
     author: str = ""
     stamp: int = 0
     event: str = ""
+    label: Label | None = None
 
 
 class BoardState(msgspec.Struct, kw_only=True):
@@ -163,7 +169,8 @@ class BoardState(msgspec.Struct, kw_only=True):
 
     `kind` is None where the key is absent; `changed` is its version. Only the field of the kind
     counts: `value` (value, max, min, union), `items` (list), `members` (set, in RFC 8785 form) or
-    `total`. `size` is what the fields hold in bytes. `expires` is a log time in ns.
+    `total`. `size` is what the fields hold in bytes. `expires` is a log time in ns. `label` is the
+    join of the labels of all commits that what stands follows from; None is public and trusted.
     """
 
     version: int = 0
@@ -179,6 +186,7 @@ class BoardState(msgspec.Struct, kw_only=True):
     event: str = ""
     labels: dict[str, str] = {}
     expires: int | None = None
+    label: Label | None = None
 
     def copy(self) -> BoardState:
         """A state that can be folded on without changing this one; O(items), shallow."""
@@ -292,16 +300,20 @@ def evolve(state: BoardState, event: Event, by: By) -> None:
             _begin(state, Kind.SET, anew=event.anew)
             _member(state, form(event.item), inside=isinstance(event, ItemIncluded))
         case ValueMerged():
-            after = merged(state, event, first=event.anew or state.kind != event.merge)
+            value = merged(state, event, first=event.anew or state.kind != event.merge)
             _begin(state, Kind(event.merge), anew=event.anew)
-            state.value, state.size = after, len(bytes(after))
+            state.value, state.size = value, len(bytes(value))
         case KeyRemoved():
             _clear(state)
-        case KeyChecked():
+        case KeyChecked() | Quarantined():
+            return
+        case LabelDeclassified():
+            state.label = after(event).stored
             return
         case _:
             message = f"{event.tag} is not an event of a board"
             raise Refused(message)
+    state.label = join(state.label, by.label).stored
     state.changed, state.author, state.event = state.version, by.author, by.event
     state.role = event.role
 
@@ -309,6 +321,7 @@ def evolve(state: BoardState, event: Event, by: By) -> None:
 def _clear(state: BoardState) -> None:
     state.kind, state.value, state.total, state.size = None, NULL, 0, 0
     state.items, state.members, state.labels, state.expires = [], set(), {}, None
+    state.label = None
 
 
 def _begin(state: BoardState, kind: Kind, *, anew: bool) -> None:

@@ -14,6 +14,7 @@ from typing import ClassVar, TypeVar
 import msgspec
 
 from hansard.domain.ids import StreamId
+from hansard.domain.label import Label
 
 TAG_PATTERN = r"^[a-z_]+(\.[a-z_]+)+\.v[0-9]+$"
 
@@ -88,6 +89,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     an agent's stream; 0 where a stream has no epochs. `causation` is the id of the event that
     led to this commit, `correlation` an id of the caller's, `traceparent` as in W3C Trace Context.
     `stream` is given only where a name is too long for a subject, which then carries its digest.
+    `label` is the join of all that its writer had been shown when it wrote this; None is public and
+    trusted.
     """
 
     id: str
@@ -100,6 +103,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     traceparent: str | None = None
     tx: Tx | None = None
     stream: StreamId | None = None
+    label: Label | None = None
     events: tuple[Recorded, ...]
 
     @property

@@ -18,6 +18,7 @@ from hansard.domain import ids, values
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical
+from hansard.domain.quarantined import Quarantined
 from hansard.domain.steps import NULL
 
 KIND = "experiment"
@@ -133,6 +134,8 @@ def fold(state: ExperimentState, events: Iterable[Event]) -> ExperimentState:
                 state.plan = each
             case ExperimentStopped():
                 state.stopped = each
+            case Quarantined():
+                continue
             case _:
                 message = f"{each.tag} is not an event of an experiment"
                 raise Refused(message)

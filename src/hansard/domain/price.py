@@ -15,6 +15,7 @@ import msgspec
 from hansard.domain import ids, values
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
+from hansard.domain.quarantined import Quarantined
 
 KIND = "price"
 """The kind of its stream; its id is the model."""
@@ -53,10 +54,12 @@ def fold(state: PriceState, events: Iterable[Event]) -> PriceState:
     """The state after more events; the given one is left as it is."""
     state = PriceState(state.version, dict(state.stated))
     for each in events:
-        if not isinstance(each, PriceStated):
+        if not isinstance(each, PriceStated | Quarantined):
             message = f"{each.tag} is not an event of a price"
             raise Refused(message)
         state.version += 1
+        if isinstance(each, Quarantined):
+            continue
         state.stated[each.usage, each.since] = each
     return state
 

@@ -15,6 +15,7 @@ import msgspec
 from hansard.domain import role_check, values
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event
+from hansard.domain.quarantined import Quarantined
 from hansard.domain.role_events import RoleDefined, RoleEvent, RoleWithdrawn
 
 
@@ -41,6 +42,8 @@ def fold(state: RoleState, events: Iterable[Event]) -> RoleState:
                 state.rules, state.withdrawn = each, None
             case RoleWithdrawn():
                 state.rules, state.withdrawn = None, each
+            case Quarantined():
+                continue
             case _:
                 message = f"{each.tag} is not an event of a role"
                 raise Refused(message)

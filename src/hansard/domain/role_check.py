@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from hansard.domain import ids, role_fields, role_patterns, values
+from hansard.domain import ids, label, role_fields, role_may, role_patterns, values
 from hansard.domain.errors import BadValue
 from hansard.domain.role_events import How, Mask, May, RoleDefined, Rule
 from hansard.domain.role_fields import DIGESTS, elsewhere, is_whole, kinds_of, reached
@@ -30,6 +30,7 @@ _NEAREST_MAX = 6
 def check(rules: RoleDefined) -> None:
     """Raise BadValue or BadName for rules that are broken, with the rule's name and the remedy."""
     values.plain(rules.about, "about")
+    label.level(rules.clearance)
     for kind, count in (("rules", len(rules.sees)), ("masks", len(rules.masks))):
         if count > RULES_MAX:
             raise BadValue(kind, f"{count}", f"give at most {RULES_MAX}")
@@ -45,6 +46,7 @@ def check(rules: RoleDefined) -> None:
     for mask in rules.masks:
         _check_mask(mask, rules.sees)
     _check_may(rules.may)
+    _check_written(rules)
 
 
 def _check_rule(rule: Rule) -> None:
@@ -93,8 +95,8 @@ def _check_labels(where: str, labels: dict[str, str]) -> None:
     if not 0 < len(labels) <= PATTERNS_MAX:
         remedy = f"give 1 to {PATTERNS_MAX}, or leave it out"
         raise BadValue(where, f"{len(labels)} labels", remedy)
-    for label, text in labels.items():
-        ids.name("label", label)
+    for name, text in labels.items():
+        ids.name("label", name)
         role_patterns.read(text, NONE, where)
 
 
@@ -173,3 +175,16 @@ def _check_may(may: May) -> None:
         patterns = getattr(may, name)
         if patterns:
             _check_patterns(f"{name} of may", patterns, separator)
+
+
+def _check_written(rules: RoleDefined) -> None:
+    """Refuse keys that are written but surely not seen whole: results and conflicts of a write tell
+    what stands there.
+    """
+    for text in role_may.lacking_keys(rules):
+        fact = f"{text!r:.80} is of keys that are not seen whole"
+        remedy = (
+            'add a rule of sees with these keys and nothing but kinds = ["board.*"], and no mask '
+            "that touches them"
+        )
+        raise BadValue("keys of may", fact, remedy)

@@ -73,12 +73,16 @@ class May(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @event("role.defined.v1")
 class RoleDefined(Event, frozen=True, kw_only=True):
-    """The whole set of a role's rules from here on; it replaces the one before."""
+    """The whole set of a role's rules from here on; it replaces the one before. `clearance` is the
+    highest confidentiality that it is shown anything of (`hansard.domain.label`), whatever its
+    rules say; empty is public.
+    """
 
     sees: tuple[Rule, ...] = ()
     masks: tuple[Mask, ...] = ()
     may: May = May()
     about: str = ""
+    clearance: str = ""
 
 
 @event("role.withdrawn.v1")

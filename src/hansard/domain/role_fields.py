@@ -23,6 +23,8 @@ counts of what came before. Only a role that sees the whole record is shown them
 """
 
 _ELSEWHERE: Mapping[str, frozenset[str]] = {
+    "approval.requested.v1": frozenset({"step"}),
+    "query.answered.v1": frozenset({"at", "cut", "position", "rows"}),
     "run.forked.v1": frozenset({"at"}),
     "step.requested.v1": frozenset({"key"}),
     "view.served.v1": frozenset({"at", "digest", "events", "seen"}),
@@ -44,9 +46,10 @@ SIZES: Mapping[str, Mapping[str, str]] = {
 """What tells how large another field is: hidden with it, unless a rule names it."""
 
 
-APART = frozenset({"view"})
+APART = frozenset({"access", "principal", "query", "view"})
 """Families of kinds that only a rule which names them shows, whatever else it takes in: what was
-served is no part of what is served, so that reading does not feed itself.
+served or answered is no part of what is served, so that reading does not feed itself; and who may
+log in, and who was refused, is for those alone who keep that.
 """
 
 

@@ -68,7 +68,10 @@ def rules(fields: Any, where: str = "the role") -> RoleDefined:
         made = msgspec.convert(shaped, RoleDefined)
     except msgspec.ValidationError as error:
         hows = ", ".join(how.value for how in How)
-        remedy = f"matchers, fields and tools are lists of texts, labels a table; how is {hows}"
+        remedy = (
+            "matchers, fields and tools are lists of texts, labels a table, "
+            f"about and clearance texts; how is {hows}"
+        )
         raise BadValue(where, str(error), remedy) from error
     try:
         role_check.check(made)
@@ -97,6 +100,8 @@ def _role(name: str, role: RoleDefined) -> Iterator[str]:
     yield f"[{head}]"
     if role.about:
         yield f"about = {_text(role.about)}"
+    if role.clearance:
+        yield f"clearance = {_text(role.clearance)}"
     yield ""
     for kind, parts in (("sees", role.sees), ("masks", role.masks)):
         for part in parts:

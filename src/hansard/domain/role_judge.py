@@ -2,31 +2,33 @@
 
 Rules only allow. An event that no rule matches is not seen. Where several match, what is shown is
 the fields of all of them together; every mask that matches applies, whatever rule shows the event.
-What was served to roles (`view.*`) is matched only by rules whose `kinds` name it so.
+What was served to roles (`view.*`) is matched only by rules whose `kinds` name it so. Above all
+rules stands the role's clearance: what is labelled higher is not seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import assert_never
 
 import msgspec
 
-from hansard.domain import role_patterns
+from hansard.domain.errors import BadValue
 from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+from hansard.domain.label import Confidentiality, Label, level
 from hansard.domain.role_check import SEPARATORS
 from hansard.domain.role_events import Mask, RoleDefined, Rule
 from hansard.domain.role_fields import APART, DIGESTS, SIZES, elsewhere, is_whole, known, touches
-from hansard.domain.role_patterns import DOT, NONE, REST, SLASH, any_matches, kind_matches
+from hansard.domain.role_patterns import NONE, REST, any_matches, kind_matches
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What an event is judged by; what is empty it does not have.
 
     `role` and `agent` are its author's: of an agent's stream its own, else of the agent that wrote
-    it, if the run's roster has it (a person's name is no agent's). `labels` are the run's. `fields`
-    are the keys of its data; they decide nothing, `explain` tells which are shown.
+    it, if the run's roster has it (a person's name is no agent's). `labels` are the run's, `label`
+    is its commit's. `fields` are the keys of its data; they decide nothing, `explain` tells which
+    are shown.
     """
 
     tag: str
@@ -36,6 +38,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""
     labels: Mapping[str, str] = {}
     fields: tuple[str, ...] = ()
+    label: Label | None = None
 
 
 def facts(
@@ -45,9 +48,10 @@ def facts(
     roster: Mapping[str, str],
     labels: Mapping[str, str],
     fields: tuple[str, ...] = (),
+    label: Label | None = None,
 ) -> Facts:
     """What an event is judged by, from where it stands. `roster` is agent to role; `labels` are
-    kept, not copied.
+    kept, not copied; `label` is its commit's.
     """
     role, agent, key = "", "", ""
     match stream:
@@ -58,13 +62,20 @@ def facts(
         case Life():
             pass
         case Lasting():
-            return Facts(tag=tag, stream=stream, fields=fields)
+            return Facts(tag=tag, stream=stream, fields=fields, label=label)
         case _:
             assert_never(stream)
     if not agent and actor in roster:
         role, agent = roster[actor], actor
     return Facts(
-        tag=tag, stream=stream, role=role, agent=agent, key=key, labels=labels, fields=fields
+        tag=tag,
+        stream=stream,
+        role=role,
+        agent=agent,
+        key=key,
+        labels=labels,
+        fields=fields,
+        label=label,
     )
 
 
@@ -92,7 +103,7 @@ def judge(rules: RoleDefined | None, facts: Facts) -> Verdict:
     """What a role sees of an event. A role without rules sees nothing; a kind that this version
     does not know is seen by nobody but who sees the whole record.
     """
-    if rules is None:
+    if rules is None or not cleared(rules, facts.label):
         return UNSEEN
     found = [rule for rule in rules.sees if not lacks(rule, facts)]
     names = tuple(rule.name for rule in found)
@@ -108,9 +119,26 @@ def judge(rules: RoleDefined | None, facts: Facts) -> Verdict:
     return Verdict(True, names[0], names, fields, masks, shown)  # noqa: FBT003 -- that it is visible
 
 
+def clearance(rules: RoleDefined) -> Confidentiality:
+    """A role's clearance; public for what is no level, which no check lets through."""
+    try:
+        return level(rules.clearance)
+    except BadValue:
+        return Confidentiality.PUBLIC
+
+
+def cleared(rules: RoleDefined, label: Label | None) -> bool:
+    """Whether a role's clearance lets it be told of what is labelled so."""
+    return label is None or label.flows_to(clearance(rules))
+
+
 def sees_all(rules: RoleDefined) -> bool:
-    """Whether a role sees the whole record as it is: a rule of all kinds alone, and no masks."""
-    return not rules.masks and any(
+    """Whether a role sees the whole record as it is: a rule of all kinds alone, no masks, and the
+    highest clearance.
+    """
+    if rules.masks or clearance(rules) is not Confidentiality.SECRET:
+        return False
+    return any(
         rule.kinds is not None
         and REST in rule.kinds
         and (rule.roles, rule.agents, rule.keys, rule.labels, rule.fields) == (None,) * 5
@@ -194,6 +222,12 @@ def explain(rules: RoleDefined | None, facts: Facts) -> list[str]:
 def _first(verdict: Verdict, rules: RoleDefined, facts: Facts) -> str:
     if verdict.visible:
         return f"seen: rule {verdict.rule!r} matches"
+    if facts.label is not None and not cleared(rules, facts.label):
+        wanted = facts.label.confidentiality.value
+        return (
+            f"not seen: it is labelled {str(facts.label)!r}, and the role's clearance is "
+            f'{clearance(rules).value!r}; what would let it pass: clearance = "{wanted}"'
+        )
     if facts.tag not in known() and any(not lacks(rule, facts) for rule in rules.sees):
         return (
             f"not seen: {facts.tag} was written by a newer version, and what it holds is not known"
@@ -213,40 +247,3 @@ def _of_data(verdict: Verdict, facts: Facts) -> list[str]:
         how = mask.how.value + (f" to {mask.characters}" if mask.characters is not None else "")
         lines.append(f"mask {mask.name!r}: {how} {', '.join(mask.fields)}")
     return lines
-
-
-class Deed(StrEnum):
-    """What a role may be allowed to do."""
-
-    CALL = "call"
-    WRITE = "write"
-    PUT = "put"
-    APPROVE = "approve"
-    SETTLE = "settle"
-    QUERY = "query"
-
-
-class Action(msgspec.Struct, frozen=True):
-    """A deed, and of what: a tool to call, a kind of event to write, a key to put."""
-
-    deed: Deed
-    name: str = ""
-
-
-def may(rules: RoleDefined | None, action: Action) -> bool:
-    """Whether a role may do something: no without rules."""
-    if rules is None:
-        return False
-    match action.deed:
-        case Deed.CALL:
-            return bool(action.name) and any_matches(rules.may.tools, DOT, action.name)
-        case Deed.WRITE:
-            return any(role_patterns.kind_matches(kind, action.name) for kind in rules.may.kinds)
-        case Deed.PUT:
-            return bool(action.name) and any_matches(rules.may.keys, SLASH, action.name)
-        case Deed.APPROVE:
-            return rules.may.approve
-        case Deed.SETTLE:
-            return rules.may.settle
-        case Deed.QUERY:
-            return rules.may.query

@@ -14,6 +14,7 @@ import msgspec
 
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event, event
+from hansard.domain.quarantined import Quarantined
 from hansard.domain.steps import NULL, Failure
 
 
@@ -210,6 +211,8 @@ def evolve(state: RunState, event: Event) -> None:
             state.error = event.error
         case RunCancelled():
             state.status = RunStatus.CANCELLED
+        case Quarantined():
+            return
         case _:
             message = f"{event.tag} is not an event of a run's life"
             raise Refused(message)

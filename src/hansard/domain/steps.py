@@ -47,19 +47,24 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @event("tool.declared.v1")
 class ToolDeclared(Event, frozen=True, kw_only=True):
-    """A tool as it stood when this agent first called it (again after each change)."""
+    """A tool as it stood when this agent first called it (again after each change). `gives` is the
+    label of what it tells, `takes` the highest confidentiality that it may be told of (empty: any).
+    """
 
     tool: str
     effects: Effects
     version: str = ""
     source: str = ""
+    gives: str = ""
+    takes: str = ""
 
 
 @event("step.requested.v1")
 class StepRequested(Event, frozen=True, kw_only=True):
     """The intent. `call` and `fingerprint` as in `hansard.domain.fingerprint`; `after` are the
     steps whose results its scope had seen last; `parent` the composite step around it; `key` the
-    idempotency key it is given; `call_id` what a model called it (`gen_ai.tool.call.id`).
+    idempotency key it is given; `call_id` what a model called it (`gen_ai.tool.call.id`);
+    `approval` the one that was asked for it and granted (`hansard.domain.approval`).
     """
 
     step: int
@@ -75,17 +80,21 @@ class StepRequested(Event, frozen=True, kw_only=True):
     unordered: bool = False
     kind: str = "tool"
     call_id: str | None = None
+    approval: str | None = None
 
 
 @event("step.attempted.v1")
 class StepAttempted(Event, frozen=True, kw_only=True):
-    """An attempt failed and another follows: the intent of attempt `attempt + 1`."""
+    """An attempt failed and another follows: the intent of attempt `attempt + 1`. `approval` is the
+    one that was granted for it, where the one before was used up.
+    """
 
     step: int
     attempt: int
     error: Failure
     retry_in_ms: float = 0.0
     duration_ms: float = 0.0
+    approval: str | None = None
 
 
 @event("step.yielded.v1")
@@ -180,7 +189,9 @@ class Status(StrEnum):
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A step as folded so far. Versions are those of its events in the agent's stream."""
+    """A step as folded so far. Versions are those of its events in the agent's stream. `approvals`
+    are those that its intents name, the newest last.
+    """
 
     number: int
     tool: str
@@ -212,6 +223,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     verdict: Verdict | None = None
     settled_by: str = ""
     outcome_version: int | None = None
+    approvals: tuple[str, ...] = ()
 
     @property
     def attempt(self) -> int:
@@ -241,6 +253,7 @@ def requested(event: StepRequested, version: int) -> Step:
         event.unordered,
         event.kind,
         event.call_id,
+        approvals=() if event.approval is None else (event.approval,),
     )
 
 
@@ -278,6 +291,9 @@ def evolve(step: Step, event: StepEvent, version: int) -> Step:
                 step,
                 status=Status.REQUESTED,
                 attempts=(*step.attempts, event),
+                approvals=step.approvals
+                if event.approval is None
+                else (*step.approvals, event.approval),
                 items=(),
                 closed=False,
                 error=None,

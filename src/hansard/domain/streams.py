@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from hansard.domain import (
+    access,
     agent,
+    approval,
     board,
     budget,
     conversation,
     experiment,
+    label_events,
     mail,
     price,
+    principal,
+    query,
     role_events,
     run,
     task,
@@ -28,7 +33,9 @@ _BELONGS: dict[type[StreamId], frozenset[Any]] = {
             budget.Reserved,
             budget.Spent,
             mail.MailSent,
+            label_events.LabelDeclassified,
             view.ViewServed,
+            *get_args(approval.ApprovalEvent),
             *get_args(board.BoardEvent),
             *get_args(task.TaskEvent),
         }
@@ -36,9 +43,12 @@ _BELONGS: dict[type[StreamId], frozenset[Any]] = {
 }
 
 _LASTING: dict[str, frozenset[Any]] = {
+    access.KIND: frozenset({access.AccessRefused}),
     conversation.KIND: frozenset({conversation.RunJoined}),
     experiment.KIND: frozenset(get_args(experiment.ExperimentEvent)),
     price.KIND: frozenset({price.PriceStated}),
+    principal.KIND: frozenset(get_args(principal.PrincipalEvent)),
+    query.KIND: frozenset({query.QueryAnswered}),
     role_events.KIND: frozenset(get_args(role_events.RoleEvent)),
 }
 

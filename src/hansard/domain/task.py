@@ -26,6 +26,8 @@ import msgspec
 from hansard.domain.board import By
 from hansard.domain.errors import HansardError, Refused
 from hansard.domain.events import Event, event
+from hansard.domain.label import Label, join
+from hansard.domain.quarantined import Quarantined
 from hansard.domain.steps import NULL, Failure
 
 KEY = "team tasks"
@@ -58,7 +60,9 @@ class TaskAdded(Event, frozen=True, kw_only=True):
 
 @event("task.claimed.v1")
 class TaskClaimed(Event, frozen=True, kw_only=True):
-    """An agent does the task from now on; `number` counts the task's claims from 1."""
+    """An agent does the task from now on; `number` counts the task's claims from 1. `role` is the
+    one whose work it takes on, its own unless it said otherwise.
+    """
 
     task: str
     number: int
@@ -125,7 +129,8 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     """A task as folded so far. `added` is how it was added, `by` who added it; `role` and `agent`
     are whose it is now. `holder` has claimed it (or, once it is over, had): `number` counts the
     claims. `expires` is a log time in ns; `given` and `because` are of the last hand-off or
-    release. `changed` is the stream's version of its last event.
+    release. `changed` is the stream's version of its last event. `label` is the join of the labels
+    of the commits that what it says follows from; None is public and trusted.
     """
 
     added: TaskAdded
@@ -142,6 +147,7 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     because: str = ""
     result: msgspec.Raw = NULL
     error: Failure | None = None
+    label: Label | None = None
 
     @property
     def id(self) -> str:
@@ -222,6 +228,7 @@ def evolve(state: TeamState, event: Event, by: By) -> None:
                 role=event.role,
                 agent=event.agent,
                 changed=state.version,
+                label=by.label,
             )
         case TaskClaimed():
             state.tasks[event.task] = change(
@@ -234,8 +241,14 @@ def evolve(state: TeamState, event: Event, by: By) -> None:
                 changed=state.version,
             )
         case TaskExtended() | TaskReleased() | TaskCompleted() | TaskFailed() | TaskHandedOff():
-            task = change(found(state, event.task), changed=state.version)
+            before = found(state, event.task)
+            told = join(before.label, by.label).stored
+            if isinstance(event, TaskExtended):  # it says nothing that anybody is shown
+                told = before.label
+            task = change(before, changed=state.version, label=told)
             state.tasks[event.task] = _after(task, event, by)
+        case Quarantined():
+            return
         case _:
             message = f"{event.tag} is not an event of a team's tasks"
             raise Refused(message)
@@ -274,5 +287,9 @@ def found(state: TeamState, task: str) -> TaskState:
     try:
         return state.tasks[task]
     except KeyError:
-        message = f"there is no task {task!r} in this run: add it first, or see team.tasks()"
-        raise Refused(message) from None
+        raise no_task(task) from None
+
+
+def no_task(task: str) -> Refused:
+    """That a task is not there."""
+    return Refused(f"there is no task {task!r} in this run: add it first, or see team.tasks()")

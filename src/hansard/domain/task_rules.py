@@ -12,6 +12,7 @@ import msgspec
 
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.ids import name as checked_name
+from hansard.domain.label import Confidentiality
 from hansard.domain.task import (
     ClaimLost,
     Said,
@@ -45,14 +46,29 @@ LEASE_MS_MAX = 7 * 24 * 3_600_000
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent wants a task: of its own, or of a role that it works for."""
+    """An agent wants a task: of its own, or of a role that it works for, and labelled no higher
+    than it is cleared for.
+    """
 
     agent: str
     role: str
     lease_ms: int
+    cleared: Confidentiality = Confidentiality.SECRET
 
 
 Wanted = TaskAdded | Claim | Said
+
+
+class Circle(Refused):
+    """A task would wait for itself; nothing was written. `way` is the way around, in words."""
+
+    def __init__(self, task: str, way: Sequence[str]) -> None:
+        super().__init__(
+            f"task {task!r} would wait for itself: {' -> '.join(way)}; "
+            "leave out one of these dependencies, or give the task to another role"
+        )
+        self.task = task
+        self.way = tuple(way)
 
 
 def decide(state: TeamState, wanted: Wanted, now: int) -> Sequence[TaskEvent]:
@@ -169,11 +185,7 @@ def _check_circle(state: TeamState, task: str, role: str, added: TaskAdded) -> N
     """Raise Refused where a task of a role, waiting as it does, would wait for itself."""
     circle = _circle(state, task, role, added)
     if circle:
-        message = (
-            f"task {task!r} would wait for itself: {' -> '.join(circle)}; "
-            "leave out one of these dependencies, or give the task to another role"
-        )
-        raise Refused(message)
+        raise Circle(task, circle)
 
 
 def _circle(state: TeamState, task: str, role: str, added: TaskAdded) -> list[str]:
@@ -295,7 +307,9 @@ def _dead(state: TeamState) -> set[str]:
 
 
 def meant_for(task: TaskState, wanted: Claim) -> bool:
-    """Whether a task is the claimant's, its role's, or anybody's."""
+    """Whether a task is the claimant's, its role's, or anybody's, and it may be told of it."""
+    if task.label is not None and not task.label.flows_to(wanted.cleared):
+        return False
     if task.agent:
         return task.agent == wanted.agent
     return task.role in ("", wanted.role)

@@ -7,6 +7,7 @@ killed at any point leaves a whole state, and goes on from it. Readers do not wa
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Sequence
 from operator import itemgetter
@@ -15,13 +16,17 @@ from typing import Any
 
 import msgspec
 
+from hansard.bus.quarantine import Members, inherit
+from hansard.bus.screen import FORK_DEPTH_MAX
+from hansard.domain.agent import SessionBegan
+from hansard.domain.run import AgentJoined, RunForked, RunStarted
 from hansard.projections._index_errors import BadQuery, IndexUnusable
 from hansard.projections._index_words import BEGIN, END, Snippet, quoted, raw, snippet, text_of
 from hansard.projections.errors import ProjectionError
 from hansard.projections.rows import COLUMNS, EVENT_BITS, Batch, Row, digest
 from hansard.projections.store import Progress
 
-VERSION = 1
+VERSION = 2
 """Of the file's schema. There are no migrations: the index is made anew in minutes."""
 
 BUSY_S = 10.0
@@ -46,10 +51,14 @@ CREATE VIRTUAL TABLE events USING fts5 (
     text, id UNINDEXED, type UNINDEXED, run UNINDEXED, agent UNINDEXED, role UNINDEXED,
     tokenize = "unicode61 remove_diacritics 2"
 );
+CREATE TABLE members (run TEXT NOT NULL, agent TEXT, role TEXT, epoch INTEGER, parent TEXT);
+CREATE INDEX members_of ON members (run);
 """
 _INSERT = (
     "INSERT INTO events (rowid, text, id, type, run, agent, role) VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
+_INSERT_MEMBER = "INSERT INTO members (run, agent, role, epoch, parent) VALUES (?, ?, ?, ?, ?)"
+_MEMBERS = "SELECT agent, role, epoch, parent FROM members WHERE run = ? ORDER BY rowid"
 _FIND = f"""
 SELECT rowid, id, type, run, agent, role, snippet(events, 0, ?, ?, '…', {SNIPPET_WORDS}), rank
 FROM events
@@ -64,6 +73,20 @@ _position, _event_index, _data = (
     list(COLUMNS).index(n) for n in ("position", "event_index", "data")
 )
 _told = itemgetter(*(list(COLUMNS).index(n) for n in ("id", "type", "run", "agent", "role")))
+_membership = itemgetter(*(list(COLUMNS).index(n) for n in ("known_as", "run", "lifted", "data")))
+
+
+_TELLS = frozenset({RunStarted.tag, RunForked.tag, AgentJoined.tag, SessionBegan.tag})
+"""Events that say who is in a run."""
+
+
+class _Said(msgspec.Struct):
+    """What they say of it."""
+
+    agent: str = ""
+    role: str = ""
+    epoch: int = 0
+    parent: str | None = None
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,9 +180,9 @@ class Index:
         end = Progress(batch.position, digest(batch.last))
         try:
             self._con.execute("BEGIN IMMEDIATE")
-            self._con.executemany(
-                _INSERT, (_row(row) for row in batch.rows if row[_position] > done)
-            )
+            rows = [row for row in batch.rows if row[_position] > done]
+            self._con.executemany(_INSERT, map(_row, rows))
+            self._con.executemany(_INSERT_MEMBER, filter(None, map(_member, rows)))
             self._con.execute(
                 "UPDATE progress SET position = ?, digest = ?", [end.position, end.digest]
             )
@@ -170,6 +193,13 @@ class Index:
             if self._con.in_transaction:
                 self._con.execute("ROLLBACK")
         self.progress = end
+
+    def members(self, run: str) -> Members | None:
+        """Who is in a run, a fork's parents' agents included, by what is committed: another thread
+        may write meanwhile. None where nothing is known of it.
+        """
+        with contextlib.closing(_connect(self.path, read_only=True)) as con:
+            return _members(con, run)
 
     def find(self, question: Question) -> list[Hit]:
         """What fits a question, the best first, of equals the newest. Raises BadQuery,
@@ -211,6 +241,31 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 
 def _row(row: Row) -> tuple[Any, ...]:
     return (row[_position] << EVENT_BITS | row[_event_index], text_of(row[_data]), *_told(row))
+
+
+def _member(row: Row) -> tuple[Any, ...] | None:
+    """What an event says of who is in its run; None for most."""
+    tag, run, lifted, data = _membership(row)
+    if tag not in _TELLS:
+        return None
+    said = msgspec.json.decode(lifted or data, type=_Said)
+    return run, said.agent or None, said.role, said.epoch, said.parent
+
+
+def _members(con: sqlite3.Connection, run: str, depth: int = 0) -> Members | None:
+    found = con.execute(_MEMBERS, [run]).fetchall()
+    if not found or depth > FORK_DEPTH_MAX:
+        return None
+    known = Members()
+    for agent, role, epoch, parent in found:
+        if parent:
+            inherit(known, _members(con, parent, depth + 1))
+        elif not agent:
+            known.whole = True
+        else:
+            known.roles.setdefault(agent, role)
+            known.epochs.update({agent: epoch} if epoch else {})
+    return known
 
 
 def _hit(row: Sequence[Any]) -> Hit:

@@ -30,8 +30,9 @@ from pathlib import Path
 import msgspec
 
 from hansard.projections.errors import Behind
+from hansard.projections.migrations import migrations
 from hansard.projections.place import PRIVATE_DIR, PRIVATE_FILE, Place, away, wal
-from hansard.projections.store import Progress, Store, migrations
+from hansard.projections.store import Progress, Store
 
 TABLES = "tables.duckdb"
 """The database in a generation's folder."""

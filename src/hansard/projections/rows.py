@@ -1,7 +1,8 @@
 """From messages of the log to rows: one an event, in the order of the log.
 
-What is no commit becomes a problem; an event whose data is not what its type says becomes a row
-and a problem; an event of a type that this version does not know becomes a row. Nothing stops.
+What is no commit, or does not fit where it stands (`hansard.bus.quarantine`), becomes a problem; an
+event whose data is not what its type says becomes a row and a problem; an event of a type that this
+version does not know becomes a row. Nothing stops.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from hansard.bus._commits import TRANSACTION_COMMITS_MAX
 from hansard.bus.check import RawMessage
 from hansard.bus.codec import decode, record, revive
 from hansard.bus.log import Origin
+from hansard.bus.rosters import Rosters
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import AgentStream, Lasting, StreamId, run_of
@@ -56,15 +58,18 @@ COLUMNS = {
     "known_as": "text",
     "lifted": "text",
     "lasting": "text",
+    "label": "text",
     "ordinal": "integer",
 }
 """A row's columns and their kinds (a time is in us since 1970). `known_as` is the tag as which
 tables take the event, None where they do not; `lifted` its data where an old version was lifted to
-today's; `lasting` the id of a stream that outlives runs; `ordinal` its place in the whole log.
+today's; `lasting` the id of a stream that outlives runs; `label` its commit's; `ordinal` its place
+in the whole log.
 """
 
 KNOWN_AS = list(COLUMNS).index("known_as")
 RUN = list(COLUMNS).index("run")
+LABEL = list(COLUMNS).index("label")
 SHAPE = schema(COLUMNS)
 
 CHUNK_ROWS = 4_096
@@ -104,8 +109,10 @@ class Batch(msgspec.Struct):
 class Rows:
     """Takes messages in order. What belongs to a transaction is held until it is whole."""
 
-    def __init__(self, after: int = 0) -> None:
+    def __init__(self, after: int = 0, rosters: Rosters | None = None) -> None:
+        """`rosters` says which commits do not fit; without it, all do that can be decoded."""
         self._after = after
+        self._rosters = rosters
         self._held: list[tuple[RawMessage, StreamId, Commit]] = []
         self._clear()
 
@@ -146,7 +153,7 @@ class Rows:
             self._refuse(message, reason)
             return
         if tx is None:
-            self._put(message, *decoded)
+            self._place(message, *decoded)
             return
         self._held.append((message, *decoded))
         if tx.index + 1 >= tx.count or len(self._held) >= TRANSACTION_COMMITS_MAX:
@@ -169,7 +176,15 @@ class Rows:
     def _release(self) -> None:
         held, self._held = self._held, []
         for each in held:
-            self._put(*each)
+            self._place(*each)
+
+    def _place(self, message: RawMessage, stream: StreamId, commit: Commit) -> None:
+        """Put a commit into the rows, unless it does not fit where it stands."""
+        why = self._rosters.misfit(stream, commit) if self._rosters is not None else ""
+        if why:
+            self._refuse(message, why)
+        else:
+            self._put(message, stream, commit)
 
     def _refuse(self, message: RawMessage, reason: str) -> None:
         self._last = message
@@ -190,13 +205,15 @@ class Rows:
         position, actor, logged_at = message.position, commit.actor, message.stamp // 1_000
         name, run = str(stream), run_of(stream)
         lasting = stream.id if type(stream) is Lasting else None
+        label = str(commit.label) if commit.label is not None else None
         agent_, role = (stream.agent, stream.role) if type(stream) is AgentStream else (None, None)
         written_at = _micros(commit.at)
         copied_at = _time(origin.at) if origin is not None else None
         from_log, from_position = self._copied_from(origin)
         tx = commit.tx.id if commit.tx is not None else None
-        for index, recorded in enumerate(commit.events):
-            known_as, lifted = self._known_as(message, stream, index, recorded)
+        for index, (recorded, (known_as, lifted)) in enumerate(
+            zip(commit.events, self._all_known_as(message, stream, commit), strict=True)
+        ):
             occurred_at = recorded.occurred_at
             claimed = _time(occurred_at) if occurred_at is not None else None
             self._rows.append(
@@ -228,6 +245,7 @@ class Rows:
                     known_as,
                     lifted,
                     lasting,
+                    label,
                     position << EVENT_BITS | index,
                 )
             )
@@ -237,6 +255,19 @@ class Rows:
     def _copied_from(self, origin: Origin | None) -> tuple[str | None, int | None]:
         """The log that a commit was copied from, and its position there."""
         return (origin.log, origin.position) if origin is not None else (None, None)
+
+    def _all_known_as(
+        self, message: RawMessage, stream: StreamId, commit: Commit
+    ) -> list[tuple[str | None, str | None]]:
+        """As `_known_as` for each event; where one is not what its type says, no table takes any of
+        the commit: states are folded without all of it, too.
+        """
+        before = len(self._problems)
+        found = [
+            self._known_as(message, stream, index, recorded)
+            for index, recorded in enumerate(commit.events)
+        ]
+        return found if len(self._problems) == before else [(None, None)] * len(found)
 
     def _known_as(
         self, message: RawMessage, stream: StreamId, index: int, recorded: Recorded

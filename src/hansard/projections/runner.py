@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
 from hansard.bus.jetstream.raw import Chunk
+from hansard.bus.rosters import Rosters
 from hansard.projections.errors import Behind, OtherLog
 from hansard.projections.place import Hold, Place
 from hansard.projections.publishing import LiveStore, publish_late, to_its_end
@@ -113,7 +114,7 @@ class _Flow:
         self._source = source
         self._store = store
         self._moved = moved
-        self._rows = Rows(store.progress.position)
+        self._rows = Rows(store.progress.position, Rosters(store.members))
         self._bytes = 0
         self._head = 0
         self._until = 0

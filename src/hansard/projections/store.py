@@ -7,7 +7,7 @@ killed at any point leaves a whole state, and goes on from it. TIMESTAMP columns
 from __future__ import annotations
 
 import atexit
-import re
+import threading
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -18,9 +18,12 @@ from typing import Any
 import duckdb
 import msgspec
 
+from hansard.bus.quarantine import Members
 from hansard.projections._arrow import chunk, schema, table
 from hansard.projections.errors import Newer, ProjectionError, Unusable
-from hansard.projections.rows import KNOWN_AS, RUN, SHAPE, Batch, Problem, Row, digest
+from hansard.projections.migrations import migrations
+from hansard.projections.rosters import members
+from hansard.projections.rows import KNOWN_AS, LABEL, RUN, SHAPE, Batch, Problem, Row, digest
 
 MEMORY_MAX = "1GiB"
 """What DuckDB may hold; beyond it, it writes to a temporary folder beside the file."""
@@ -43,7 +46,9 @@ FAULTS = (duckdb.DataError, duckdb.IntegrityError, duckdb.InvalidInputException)
 """What DuckDB says of values that it cannot take; all else is about the file or the machine."""
 
 _HERE = Path(__file__).parent
-_NUMBERED = re.compile(r"(?P<number>\d{4})_(?P<name>\w+)\.sql")
+LABELLED = "labelled"
+"""What fillers are about that take whatever has a label."""
+
 _PROBLEMS = schema(
     {"position": "integer", "event_index": "integer", "subject": "text", "reason": "text"}
 )
@@ -63,19 +68,6 @@ class Digest(msgspec.Struct, frozen=True):
     sum: str
 
 
-class Migration(msgspec.Struct, frozen=True):
-    """One step of the schema."""
-
-    number: int
-    name: str
-    sql: str
-
-    @property
-    def refills(self) -> bool:
-        """Whether it adds what rows written before do not have."""
-        return self.sql.startswith("-- Refill")
-
-
 class Store:
     """One workspace's tables, open for writing or only for reading. Not for two threads at once."""
 
@@ -86,6 +78,7 @@ class Store:
         self.path = path
         self._partial = partial
         self._threads = THREADS_MAX
+        self._looking = threading.Lock()
         self._con = self._connect(read_only=read_only)
         try:
             self._migrate(read_only=read_only)
@@ -176,6 +169,8 @@ class Store:
         if rows:
             self._con.register("incoming", table(chunks or [chunk(rows, SHAPE)], SHAPE))
             types = {row[KNOWN_AS] or "" for row in rows}
+            if any(row[LABEL] for row in rows):
+                types.add(LABELLED)
             if FORKED in types:
                 self._forked |= {row[RUN] for row in rows if row[KNOWN_AS] == FORKED}
             forks = not self._forked.isdisjoint(row[RUN] for row in rows)
@@ -262,10 +257,14 @@ class Store:
         """Every row of an answer. For our own SQL only: nothing bounds what it costs."""
         return self._con.execute(sql, list(given)).fetchall()
 
-    def apart(self, sql: str) -> list[tuple[Any, ...]]:
+    def apart(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """As `all`, of what is committed: another thread may write meanwhile."""
-        with self._con.cursor() as con:
-            return con.execute(sql).fetchall()
+        with self._looking, self._con.cursor() as con:
+            return con.execute(sql, list(given)).fetchall()
+
+    def members(self, run: str) -> Members | None:
+        """Who is in a run, by what is committed; None where nothing is known of it."""
+        return members(run, self.apart)
 
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
         """As `all`, each row by the names of its columns."""
@@ -309,8 +308,8 @@ class Store:
     def checkpoint(self) -> None:
         """Work DuckDB's log into the file: 40 ms and more. Raises ProjectionError."""
         try:
-            with self._con.cursor() as con:  # not to end what another thread reads meanwhile
-                con.execute("CHECKPOINT").fetchall()
+            with self._looking:  # DuckDB refuses while another thread reads
+                self._run("CHECKPOINT")
         except duckdb.Error as error:
             raise ProjectionError(f"{str(self.path)!r} cannot be written: {error}") from error
 
@@ -334,19 +333,6 @@ _COLUMNS_OF = (
     "SELECT column_name FROM duckdb_columns() WHERE table_name = $1 AND NOT internal "
     "ORDER BY column_index"
 )
-
-
-@cache
-def migrations() -> tuple[Migration, ...]:
-    """Every step of the schema, in order."""
-    found: list[Migration] = []
-    for path in sorted((_HERE / "schema").glob("*.sql")):
-        named = _NUMBERED.fullmatch(path.name)
-        if named is None or int(named["number"]) != len(found) + 1:
-            message = f"{path.name} does not follow on migration {len(found)}"
-            raise ValueError(message)
-        found.append(Migration(len(found) + 1, named["name"], path.read_text(encoding="utf-8")))
-    return tuple(found)
 
 
 class _Filler(msgspec.Struct, frozen=True):

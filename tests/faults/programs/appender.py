@@ -11,7 +11,7 @@ import msgspec
 import hansard
 from hansard.bus.log import Append, Stored
 from hansard.domain.agent import CheckpointSaved
-from hansard.domain.ids import Board
+from hansard.domain.ids import AgentStream
 from tests.faults._inside import Inside, acked, append_line, run_program
 
 PADDING = "." * 200
@@ -31,7 +31,7 @@ async def _main(inside: Inside) -> int:
         def note(stored: Stored) -> None:
             append_line(inside.job.acks, msgspec.json.encode(acked(stored)))
 
-        def next_commit(stream: Board, version: int, count: int) -> Append:
+        def next_commit(stream: AgentStream, version: int, count: int) -> Append:
             events = [
                 CheckpointSaved(
                     name=f"{count}.{part}",
@@ -40,9 +40,9 @@ async def _main(inside: Inside) -> int:
                 )
                 for part in range(1 + count % 3)
             ]
-            return Append(stream, workspace.commit(version + 1, stream.key, events))
+            return Append(stream, workspace.commit(version + 1, stream.agent, events))
 
-        async def appends(stream: Board) -> int:
+        async def appends(stream: AgentStream) -> int:
             version = count = 0
             while not told_to_stop():
                 following = next_commit(stream, version, count)
@@ -51,7 +51,7 @@ async def _main(inside: Inside) -> int:
                 count += 1
             return count
 
-        async def transacts(pair: list[Board]) -> int:
+        async def transacts(pair: list[AgentStream]) -> int:
             version = count = 0
             while not told_to_stop():
                 both = [next_commit(stream, version, count) for stream in pair]
@@ -62,9 +62,9 @@ async def _main(inside: Inside) -> int:
             return 2 * count
 
         names = [f"{settings['name']}-{number}" for number in range(settings["streams"])]
-        boards = [Board(inside.job.run, name) for name in names]
-        singles = (appends(board) for board in boards[2:])
-        return sum(await asyncio.gather(transacts(boards[:2]), *singles))
+        streams = [AgentStream(inside.job.run, "load", name) for name in names]
+        singles = (appends(stream) for stream in streams[2:])
+        return sum(await asyncio.gather(transacts(streams[:2]), *singles))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ import hansard
 from hansard.bus.errors import Conflict
 from hansard.bus.log import Append, Stored
 from hansard.domain.agent import CheckpointSaved
-from hansard.domain.ids import Board
+from hansard.domain.ids import AgentStream
 from tests.faults._inside import Inside, run_program
 
-STREAM = Board("r1", "shared")
+STREAM = AgentStream("r1", "load", "shared")
 
 
 def main(inside: Inside) -> dict[str, Any]:
@@ -32,7 +32,7 @@ async def _main(inside: Inside) -> dict[str, Any]:
                 name=name, data=msgspec.Raw(msgspec.json.encode(number)), fingerprint=""
             )
             while True:
-                commit = workspace.commit(version + 1, name, [event])
+                commit = workspace.commit(version + 1, STREAM.agent, [event])
                 try:
                     await workspace.log.append(Append(STREAM, commit))
                 except Conflict:

@@ -19,6 +19,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Origin, Stored
+from hansard.bus.quarantine import as_it_stands
 from hansard.domain import conversation, experiment
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Corrupt, RecordError
@@ -78,7 +79,8 @@ async def export(
     section.line(Header(0, FORMAT, asked, needed.carries, absent))
     commits = 0
     tx: Tx | None = None
-    async for stored in _in_order(workspace, needed, up_to):
+    async for found in _in_order(workspace, needed, up_to):
+        stored = as_it_stands(workspace.log.workspace, found)
         _check_tx(tx, stored)
         tx = stored.commit.tx
         await section.named(iter(blobs_of(stored.commit).items()))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import assert_never
 
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus._commits import enveloped, transaction, wholes
+from hansard.bus._commits import enveloped, transactions, wholes
 from hansard.bus.errors import (
     AppendUnknown,
     BrokerError,
@@ -37,6 +38,7 @@ from hansard.bus.jetstream._wire import (
     ORIGIN,
     STORE_FAILED,
     UNFINISHED,
+    Message,
     NoAnswer,
     NotSent,
     Rejected,
@@ -92,13 +94,21 @@ class _Attempts:
 class Appender:
     """Appends to one workspace's log."""
 
-    def __init__(self, workspace: str, writes: Broker, reads: Direct, committer: Committer) -> None:
+    def __init__(
+        self,
+        workspace: str,
+        writes: Broker,
+        reads: Direct,
+        committer: Committer,
+        decode: Callable[[Message], Stored],
+    ) -> None:
         self._workspace = workspace
         self._stream = subjects.log_stream(workspace)
         self._broker = writes
         self._points = Direct(writes)
         self._reads = reads
         self._committer = committer
+        self._decode = decode
 
     async def append(self, append: Append) -> Stored:
         """As the port says."""
@@ -123,7 +133,15 @@ class Appender:
         """As the port says."""
         if len(appends) < 2:  # noqa: PLR2004 -- a transaction of one is a commit
             return [await self.append(each) for each in appends]
-        entries = self._transaction(appends)
+        [stored] = await self.append_groups([appends])
+        return stored
+
+    async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
+        """As the port says: one atomic batch."""
+        stored = iter(await self._append_batch(self._batch(transactions(groups))))
+        return [list(islice(stored, len(group))) for group in groups]
+
+    async def _append_batch(self, entries: list[_Entry]) -> list[Stored]:
         attempts = _Attempts(self._broker, entries[0])
         while True:
             try:
@@ -196,7 +214,7 @@ class Appender:
             raise _refused(entry, error) from error
         message = await self._points.last(self._stream, entry.subject)
         if message is not None:
-            standing = message.commit()
+            standing = self._decode(message)
             if standing.commit.id == entry.append.commit.id:
                 return standing
             raise _conflict(entry.append, standing) from error
@@ -211,13 +229,13 @@ class Appender:
         newest = await self._points.last(self._stream, self._watched(expected))
         wanted = expected.position if isinstance(expected, StreamAt) else 0
         if (newest.position if newest else 0) != wanted:
-            winner = newest.commit() if newest else None
+            winner = self._decode(newest) if newest else None
             raise _conflict(entry.append, winner) from error
 
     # ------------------------------------------------------------ several messages
 
-    def _transaction(self, appends: Sequence[Append]) -> list[_Entry]:
-        entries = [self._entry(each) for each in transaction(appends)]
+    def _batch(self, appends: Sequence[Append]) -> list[_Entry]:
+        entries = [self._entry(each) for each in appends]
         size = sum(len(entry.body) for entry in entries)
         if size > TRANSACTION_BYTES_MAX:
             raise TooLarge("a transaction", size, TRANSACTION_BYTES_MAX)
@@ -230,7 +248,7 @@ class Appender:
     async def _found(self, entries: list[_Entry]) -> dict[str, Stored]:
         names = [entry.subject for entry in entries]
         messages = await self._reads.named(self._stream, names)
-        return {message.subject: message.commit() for message in messages}
+        return {message.subject: self._decode(message) for message in messages}
 
     async def _judge(self, entries: list[_Entry], error: Rejected) -> list[Stored] | None:
         """The same commits from an earlier attempt; None if nothing explains the rejection (yet).

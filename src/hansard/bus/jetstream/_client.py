@@ -250,14 +250,15 @@ class Broker:
             raise NoResponders(subject)
         return answer
 
-    async def listen(self, inbox: str, receiver: Receiver) -> Callable[[], Any]:
-        """Subscribe to a subject of its own; returns the coroutine function that ends it.
+    async def listen(self, inbox: str, receiver: Receiver, queue: str = "") -> Callable[[], Any]:
+        """Subscribe to a subject of its own; returns the coroutine function that ends it. Of
+        several members of a `queue`, one is given each message.
 
         For pushed messages: they carry their stream's subject, so the shared inbox cannot tell
         them apart.
         """
         nc = self._nc  # another stands there once this one was given up
-        subscription = await self._subscribe(inbox, receiver.receive)
+        subscription = await self._subscribe(inbox, receiver.receive, queue)
 
         async def stop() -> None:
             if not nc.is_closed and not subscription._closed:  # noqa: SLF001 -- no public word
@@ -268,9 +269,9 @@ class Broker:
     # ------------------------------------------------------------ connecting
 
     async def _subscribe(
-        self, subject: str, handle: Callable[[str, str, bytes, bytes], None]
+        self, subject: str, handle: Callable[[str, str, bytes, bytes], None], queue: str = ""
     ) -> Subscription:
-        return await self._nc.subscribe(subject, future=cast("Any", _Sink(handle)))
+        return await self._nc.subscribe(subject, queue, future=cast("Any", _Sink(handle)))
 
     def _dispatch(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:
         receiver = self._receivers.get(subject[len(self._inbox) :])
@@ -320,6 +321,7 @@ class Broker:
             "password": options.password,
             "user_credentials": str(options.credentials) if options.credentials else None,
             "nkeys_seed": str(options.nkey_seed) if options.nkey_seed else None,
+            "nkeys_seed_str": options.nkey,
             "inbox_prefix": options.inbox_prefix,
             "connect_timeout": max(1, int(options.connect_timeout_s)),
             "max_reconnect_attempts": -1,
@@ -363,9 +365,8 @@ class Broker:
         if isinstance(error, ssl.SSLCertVerificationError):
             return Unreachable(self.url, text)
         if "authorization" in text.lower():
-            return BrokerError(
-                f"connecting to {self.url} as {self.options.user!r}", UNAUTHORIZED, text
-            )
+            who = self.options.user or self.options.name
+            return BrokerError(f"connecting to {self.url} as {who!r}", UNAUTHORIZED, text)
         return None
 
     async def _on_disconnected(self) -> None:
@@ -378,9 +379,7 @@ class Broker:
             call()
 
     async def _on_closed(self) -> None:
-        """nats-py gives a connection up for good after some errors (a message over the server's
-        limit, a login that expired): open another.
-        """
+        """nats-py gives up for good on some errors (too large, an expired login): open another."""
         if self._closing or (self._revival is not None and not self._revival.done()):
             return
         self._up.clear()

@@ -17,6 +17,7 @@ from hansard.bus.jetstream._calls import api
 from hansard.bus.jetstream._direct import Direct
 from hansard.bus.jetstream._wire import Message, TooMany
 from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
+from hansard.bus.screen import is_stream
 from hansard.domain.ids import Life, StreamId
 
 TAIL_VERSIONS_MAX = 4_000
@@ -36,10 +37,12 @@ _SUBJECT_PAGES_MAX = 1_000
 class Reader:
     """Reads one workspace's log."""
 
-    def __init__(self, workspace: str, direct: Direct) -> None:
+    def __init__(self, workspace: str, direct: Direct, *, screened: bool = False) -> None:
+        """`screened`: with stand-ins for what does not fit, and without what is in no stream."""
         self._workspace = workspace
         self._stream = subjects.log_stream(workspace)
         self._direct = direct
+        self._screened = screened
 
     async def read(
         self, stream: StreamId, *, after: int = 0, to: int | None = None, up_to: UpTo = None
@@ -66,7 +69,7 @@ class Reader:
             except TooMany:
                 pass
             else:
-                commits = [message.commit() for message in messages]
+                commits = self._decoded(messages)
                 check_each(commits)
                 return commits if cut is None else until(commits, cut)
         if cut is None:
@@ -86,11 +89,15 @@ class Reader:
         """As the port says."""
         return await self._matching(subjects.boards(self._workspace, run), up_to)
 
+    async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
+        """As the port says."""
+        return await self._matching(subjects.all_of_kind(self._workspace, kind), up_to)
+
     async def _matching(self, pattern: str, up_to: UpTo) -> list[Stored]:
         cut = await self.cut(up_to)
         names, head = await self.names(pattern)
         messages = await self._direct.named(self._stream, names)
-        commits = [message.commit() for message in messages]
+        commits = self._decoded(messages)
         commits.sort(key=position_of)
         check_each(commits)
         return until(commits, head if cut is None else cut)
@@ -98,13 +105,13 @@ class Reader:
     async def last(self, stream: StreamId) -> Stored | None:
         """As the port says."""
         prefix = subjects.prefix(self._workspace, stream)
-        message = await self._direct.last(self._stream, f"{prefix}.*")
-        return message.commit() if message is not None else None
+        message = await self._newest(prefix)
+        return self._decode(message) if message is not None else None
 
     async def at(self, position: int) -> Stored | None:
         """The commit at a position."""
         message = await self._direct.at(self._stream, position) if position > 0 else None
-        return message.commit() if message is not None else None
+        return self._decode(message) if message is not None else None
 
     async def runs(self) -> list[str]:
         """As the port says."""
@@ -120,7 +127,7 @@ class Reader:
                 if isinstance(stream, Life):
                     runs[stream.run] = None
         for message in await self._direct.named(self._stream, digested):
-            digested_stream = message.commit().stream
+            digested_stream = self._decode(message).stream
             if isinstance(digested_stream, Life):
                 runs[digested_stream.run] = None
         return list(runs)
@@ -161,7 +168,27 @@ class Reader:
             found += page
             if not page or len(found) >= info.get("total", 0):
                 break
+        if self._screened:
+            found = [name for name in found if is_stream(name)]
         return found, head or 0
+
+    def _decode(self, message: Message) -> Stored:
+        return message.screened() if self._screened else message.commit()
+
+    def _decoded(self, messages: Iterable[Message]) -> list[Stored]:
+        if not self._screened:
+            return [message.commit() for message in messages]
+        return [message.screened() for message in messages if is_stream(message.subject)]
+
+    async def _newest(self, prefix: str) -> Message | None:
+        """The newest message of a stream."""
+        pattern = f"{prefix}.*"
+        newest = await self._direct.last(self._stream, pattern)
+        if newest is None or not self._screened or is_stream(newest.subject):
+            return newest
+        names, _ = await self.names(pattern)
+        found = await self._direct.named(self._stream, names)
+        return max(found, key=lambda message: message.position, default=None)
 
     async def _info(self, body: dict[str, Any] | None = None) -> dict[str, Any]:
         broker = self._direct.broker
@@ -176,10 +203,10 @@ class Reader:
             except TooMany:
                 pass
             else:
-                return _by_version(messages, to)
+                return _by_version(self._decoded(messages), to)
         end = to
         if end is None or end - after > TAIL_VERSIONS_MAX:
-            newest = await self._direct.last(self._stream, f"{prefix}.*")
+            newest = await self._newest(prefix)
             if newest is None:
                 return []
             end = subjects.parse(newest.subject)[1]
@@ -189,11 +216,11 @@ class Reader:
         else:
             listed = [(int(n.rpartition(".")[2]), n) for n in (await self.names(f"{prefix}.*"))[0]]
             names = [name for version, name in sorted(listed) if after < version <= end]
-        return _by_version(await self._direct.named(self._stream, names), to)
+        found = await self._direct.named(self._stream, names)
+        return _by_version(self._decoded(found), to)
 
 
-def _by_version(messages: Iterable[Message], to: int | None) -> list[Stored]:
-    commits = [message.commit() for message in messages]
+def _by_version(commits: list[Stored], to: int | None) -> list[Stored]:
     if to is not None:
         commits = [stored for stored in commits if stored.commit.version <= to]
     commits.sort(key=position_of)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from hansard.bus import quarantine, subjects
 from hansard.bus._commits import stored_from
 from hansard.bus.errors import BusError
 from hansard.bus.log import Origin, Stored
@@ -70,6 +71,17 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         if self.fault is not None:
             raise self.fault
         return stored_from(self.position, self.stamp, self.subject, self.data, self.origin)
+
+    def screened(self) -> Stored:
+        """As `commit`, with a stand-in for what does not fit (`hansard.bus.quarantine`). Raises
+        Corrupt only where the subject is no stream's.
+        """
+        if self.fault is not None:
+            stream, version = subjects.parse(self.subject)
+            other = quarantine.stand_in(self.subject, version, 1, self.stamp, self.fault.fact)
+            return Stored(self.position, self.stamp, stream, other, self.data)
+        stream, commit = quarantine.read(self.subject, self.data, self.stamp)
+        return Stored(self.position, self.stamp, stream, commit, self.data, self.origin)
 
 
 class Receiver(Protocol):

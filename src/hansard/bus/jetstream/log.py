@@ -15,11 +15,13 @@ from hansard.bus.jetstream._commit import Committer
 from hansard.bus.jetstream._direct import Direct
 from hansard.bus.jetstream._push import Push
 from hansard.bus.jetstream._read import Reader
+from hansard.bus.jetstream._wire import Message
 from hansard.bus.jetstream.blobs import JetStreamBlobs
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.snapshots import JetStreamSnapshots
-from hansard.bus.log import Append, Stored, UpTo
-from hansard.domain.ids import StreamId, workspace_name
+from hansard.bus.log import Append, Kind, Stored, UpTo
+from hansard.bus.screen import Screen, is_stream
+from hansard.domain.ids import Life, StreamId, workspace_name
 
 
 class JetStreamLog:
@@ -28,15 +30,28 @@ class JetStreamLog:
     `blobs` and `snapshots` are the workspace's. Made by `open_log`; close it with `close()`.
     """
 
-    def __init__(self, workspace: str, durability: str, writes: Broker, reads: Broker) -> None:
+    def __init__(
+        self,
+        workspace: str,
+        durability: str,
+        writes: Broker,
+        reads: Broker,
+        *,
+        screened: bool = False,
+    ) -> None:
+        """`screened`: what does not fit is replaced when it is read (`hansard.bus.quarantine`);
+        else what cannot be decoded is Corrupt, and the rest is as it stands.
+        """
         self._workspace = workspace
         self._durability = durability
         self._writes = writes
         self._reads = reads
         direct = Direct(reads)
         self._committer = Committer(writes, group=durability == "strict")
-        self._appender = Appender(workspace, writes, direct, self._committer)
-        self._reader = Reader(workspace, direct)
+        decode = Message.screened if screened else Message.commit
+        self._appender = Appender(workspace, writes, direct, self._committer, decode)
+        self._reader = Reader(workspace, direct, screened=screened)
+        self._screen = Screen(workspace, self._life) if screened else None
         self.blobs = JetStreamBlobs(workspace, writes, direct)
         self.snapshots = JetStreamSnapshots(workspace, writes, direct)
 
@@ -58,6 +73,10 @@ class JetStreamLog:
         """Append to several streams, all or none. Some 4 ms, whatever the number."""
         return await self._appender.append_all(appends)
 
+    async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
+        """As the port says."""
+        return await self._appender.append_groups(groups)
+
     async def append_bulk(self, appends: Iterable[Append]) -> int:
         """Append many commits in batches of up to 1,000, one after the other."""
         return await self._appender.append_bulk(appends)
@@ -66,19 +85,23 @@ class JetStreamLog:
         self, stream: StreamId, *, after: int = 0, to: int | None = None, up_to: UpTo = None
     ) -> list[Stored]:
         """One stream's commits. Raises Corrupt, Unreachable."""
-        return await self._reader.read(stream, after=after, to=to, up_to=up_to)
+        return await self._sifted(await self._reader.read(stream, after=after, to=to, up_to=up_to))
 
     async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
         """Several streams as one consistent read, by position."""
-        return await self._reader.read_streams(streams, up_to)
+        return await self._sifted(await self._reader.read_streams(streams, up_to))
 
     async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
         """All streams of a run as one consistent read, by position."""
-        return await self._reader.read_run(run, up_to)
+        return await self._sifted(await self._reader.read_run(run, up_to))
 
     async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
         """The streams of a run's shared state and budgets, by position."""
-        return await self._reader.read_boards(run, up_to)
+        return await self._sifted(await self._reader.read_boards(run, up_to))
+
+    async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
+        """All streams of a kind that outlives runs, by position."""
+        return await self._sifted(await self._reader.read_kind(kind, up_to))
 
     async def end(self, up_to: UpTo) -> int:
         """The position where a read up to a point ends."""
@@ -87,7 +110,8 @@ class JetStreamLog:
 
     async def last(self, stream: StreamId) -> Stored | None:
         """The newest commit of a stream."""
-        return await self._reader.last(stream)
+        last = await self._reader.last(stream)
+        return last if last is None else (await self._sifted([last]))[0]
 
     async def at(self, position: int) -> Stored:
         """The commit at a position. Raises NotFound."""
@@ -95,7 +119,7 @@ class JetStreamLog:
         if stored is None:
             head = await self.head()
             raise NotFound(f"position {position}", f"the log ends at {head}")
-        return stored
+        return (await self._sifted([stored]))[0]
 
     async def runs(self) -> list[str]:
         """The ids of all runs."""
@@ -106,13 +130,15 @@ class JetStreamLog:
         return await self._reader.head()
 
     async def follow(
-        self, after: int = 0, *, until: int | None = None, of: StreamId | None = None
+        self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
     ) -> AsyncIterator[Stored]:
         """Every commit after a position. Raises Corrupt where a message cannot be decoded."""
         if until is not None and until <= after:
             return
         if of is None:
             wanted = f"{subjects.workspace_prefix(self._workspace)}.>"
+        elif isinstance(of, Kind):
+            wanted = subjects.all_of_kind(self._workspace, of.name)
         else:
             wanted = f"{subjects.prefix(self._workspace, of)}.*"
         push = Push(self._reads, subjects.log_stream(self._workspace), wanted, after)
@@ -122,11 +148,22 @@ class JetStreamLog:
                 for message in chunk:
                     if until is not None and message.position > until:
                         return
-                    yield message.commit()
+                    if self._screen is None:
+                        yield message.commit()
+                    elif is_stream(message.subject):
+                        [stored] = await self._screen.sift([message.screened()])
+                        yield stored
                     if message.position == until:
                         return
         finally:
             await chunks.aclose()
+
+    async def _sifted(self, commits: list[Stored]) -> list[Stored]:
+        return commits if self._screen is None else await self._screen.sift(commits)
+
+    async def _life(self, run: str) -> list[Stored]:
+        """A run's own life, compared with its subjects alone."""
+        return await self._reader.read_streams([Life(run)])
 
     async def close(self) -> None:
         """Close both connections; what is on its way is then unknown to its sender."""
@@ -141,12 +178,14 @@ async def open_log(
     durability: str,
     *,
     admin: BrokerOptions | None = None,
+    screened: bool = False,
 ) -> JetStreamLog:
     """Open a workspace's log, making its streams where they are missing.
 
     `admin` may create streams; its connection is opened for that alone, where one is missing.
-    `durability` is what the opener knows of the server: `strict`, `relaxed` or `unknown`.
-    Raises Unreachable, BrokerError (refused, no rights, no JetStream), Contradiction, BadName.
+    `durability` is what the opener knows of the server: `strict`, `relaxed` or `unknown`;
+    `screened` as in JetStreamLog. Raises Unreachable, BrokerError (refused, no rights, no
+    JetStream), Contradiction, BadName.
     """
     workspace_name(workspace)
     writes = await Broker.open(named(runtime, "writes"))
@@ -161,7 +200,7 @@ async def open_log(
     except BaseException:
         await writes.close()
         raise
-    return JetStreamLog(workspace, durability, writes, reads)
+    return JetStreamLog(workspace, durability, writes, reads, screened=screened)
 
 
 def named(options: BrokerOptions, purpose: str) -> BrokerOptions:

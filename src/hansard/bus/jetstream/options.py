@@ -19,8 +19,9 @@ CONNECT_TIMEOUT_S = 10.0
 class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to reach a broker and as whom. Times in seconds.
 
-    Give `user` and `password`, or a credentials file, or an nkey seed file, or nothing. The TLS
-    files are PEM paths; `tls_ca` alone checks the server against that authority.
+    Give `user` and `password`, or a credentials file, or an nkey seed (a file, or as text in
+    `nkey`), or nothing. The TLS files are PEM paths; `tls_ca` alone checks the server against that
+    authority.
     """
 
     urls: tuple[str, ...] = ("nats://127.0.0.1:4222",)
@@ -28,6 +29,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     password: str | None = None
     credentials: Path | None = None
     nkey_seed: Path | None = None
+    nkey: str | None = None
     tls_ca: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None

@@ -11,6 +11,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from itertools import islice
 from uuid import UUID
 
 import msgspec
@@ -24,6 +25,7 @@ from hansard.bus._commits import (
     enveloped,
     stored_from,
     transaction,
+    transactions,
     until,
     wholes,
 )
@@ -32,6 +34,7 @@ from hansard.bus.log import (
     Append,
     AtPosition,
     AtTime,
+    Kind,
     NothingUnder,
     Origin,
     Stored,
@@ -40,7 +43,7 @@ from hansard.bus.log import (
     VersionFree,
 )
 from hansard.domain.errors import Corrupt
-from hansard.domain.ids import AgentStream, Board, Life, StreamId, uuid8, workspace_name
+from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId, uuid8, workspace_name
 
 TOPIC = "commit"
 PAGE_EVENTS = 1_000
@@ -108,6 +111,11 @@ class RecorderLog:
             return [await self.append(each) for each in appends]
         return self._insert([enveloped(each) for each in transaction(appends)])
 
+    async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
+        """Append several transactions, all or none. Raises Conflict, TooLarge, BadValue."""
+        stored = iter(self._insert([enveloped(each) for each in transactions(groups)]))
+        return [list(islice(stored, len(group))) for group in groups]
+
     async def append_bulk(self, appends: Iterable[Append]) -> int:
         """Append many commits in order. Raises Conflict, TooLarge."""
         new = 0
@@ -141,6 +149,10 @@ class RecorderLog:
     async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
         """The streams of a run's shared state and budgets, by position. Raises Corrupt."""
         return self._chosen(lambda stream: isinstance(stream, Board) and stream.run == run, up_to)
+
+    async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
+        """All streams of a kind that outlives runs, by position. Raises Corrupt."""
+        return self._chosen(lambda stream: _is_of(stream, Kind(kind)), up_to)
 
     async def end(self, up_to: UpTo) -> int:
         """The position where a read up to a point ends."""
@@ -177,7 +189,7 @@ class RecorderLog:
         return self._commits[-1].position if self._commits else 0
 
     async def follow(
-        self, after: int = 0, *, until: int | None = None, of: StreamId | None = None
+        self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
     ) -> AsyncIterator[Stored]:
         """Every commit after a position. Raises Corrupt for one beyond the head."""
         taken, head = 0, await self.head()
@@ -191,7 +203,7 @@ class RecorderLog:
                     return
                 if stored.position > after:
                     after = stored.position
-                    if of is None or stored.stream == of:
+                    if of is None or stored.stream == of or _is_of(stored.stream, of):
                         yield stored
             await asyncio.sleep(0 if new else POLL_S)
 
@@ -297,6 +309,10 @@ class RecorderLog:
 
     def _originator(self, stream: StreamId) -> UUID:
         return UUID(uuid8(subjects.prefix(self._workspace, stream)))
+
+
+def _is_of(stream: StreamId, of: object) -> bool:
+    return isinstance(of, Kind) and isinstance(stream, Lasting) and stream.kind == of.name
 
 
 def _origin(append: Append) -> Origin | None:

@@ -90,8 +90,13 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
-        return self._process.returncode is None
+        """Whether it still runs, as the kernel says: a loop that is busy hears of an end late."""
+        if self._process.returncode is not None:
+            return False
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except ChildProcessError:
+            return False
 
     async def kill(self) -> int:
         """End it and whatever it started; how it ended."""

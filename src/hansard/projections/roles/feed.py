@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from hansard.bus.codec import revive
+from hansard.bus.quarantine import Members
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import AgentStream, Life, StreamId, run_of
@@ -95,6 +96,7 @@ class Seen(msgspec.Struct):
 
     runs: dict[str, RunSeen] = {}
     lasting: dict[str, Versions] = {}
+    members: dict[str, Members] = {}
 
 
 class Ids:
@@ -143,7 +145,7 @@ class Feed:
         found = RunSeen() if run is None else self._run(run)
         if run is not None and type(stream) is Life:
             self._live(found, run, commit)
-        told = facts("", stream, commit.actor.agent, found.roster, found.labels)
+        told = facts("", stream, commit.actor.agent, found.roster, found.labels, label=commit.label)
         versions = found.versions if run is not None else self.seen.lasting
         labels = tuple(sorted(told.labels.items())) if self._by_labels else ()
         if self.whole:
@@ -172,6 +174,7 @@ class Feed:
             at=commit.at,
             actor=Actor(told.agent),
             causation=cause,
+            label=commit.label,
             events=tuple(kept),
         )
 
@@ -189,7 +192,7 @@ class Feed:
 
     def _seen_so(self, told: Facts, labels: tuple[object, ...], tag: str) -> Ways | None:
         """How an event is shown; None where it is not seen."""
-        known_by = (tag, told.role, told.agent, told.key, labels)
+        known_by = (tag, told.role, told.agent, told.key, told.label, labels)
         if known_by not in self._ways:
             if len(self._ways) >= VERDICTS_MAX:
                 self._ways.clear()

@@ -25,9 +25,9 @@ from hansard.domain.ids import name as checked_name
 from hansard.domain.ids import workspace_name
 from hansard.domain.role_events import How, RoleDefined
 from hansard.domain.role_view import KEY_BYTES_MIN
+from hansard.projections.migrations import migrations
 from hansard.projections.place import PRIVATE_FILE, Place
 from hansard.projections.roles.feed import Seen
-from hansard.projections.store import migrations
 
 FORMAT = "1"
 """Changes with how events are shown or what is kept, so that tables of before are made anew."""

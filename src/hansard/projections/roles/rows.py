@@ -11,6 +11,7 @@ import msgspec
 from hansard.bus.check import RawMessage
 from hansard.bus.codec import UPCASTERS
 from hansard.bus.log import Origin
+from hansard.bus.rosters import Rosters
 from hansard.domain.events import REGISTRY, Commit, Recorded
 from hansard.domain.ids import StreamId
 from hansard.domain.streams import may_hold
@@ -28,7 +29,7 @@ class RoleRows(Rows):
         """`after` is the position of the log that was taken before, `local` the role's own there;
         `batch_max` the events of a batch.
         """
-        super().__init__(after)
+        super().__init__(after, Rosters(known=feed.seen.members))
         self.local = local
         self.passed: RawMessage | None = None
         """The newest message that is whole: what was held of a transaction is asked for again."""

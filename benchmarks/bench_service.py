@@ -1,0 +1,127 @@
+"""How much longer does a call take through the service than straight to the broker?
+
+A restricted agent's call of a tool is two requests to the service (the call, and what its body came
+to), which records the intent and the outcome; a trusted agent records them itself. The same program
+with both, in turns, on a strict server, the service a process of its own (`hansard up`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from statistics import median
+
+import hansard
+from benchmarks import _world
+from benchmarks._report import Findings, say, sized, summary
+from hansard.agents.session import AsyncSession
+from hansard.commands._open import Options
+from hansard.commands.credentials import Wanted, credentials
+from hansard.domain import role_file
+
+ROLE = """
+[roles.writer]
+[[roles.writer.sees]]
+name = "all"
+kinds = ["**"]
+[roles.writer.may]
+tools = ["**"]
+kinds = ["**"]
+keys = ["**"]
+"""
+Once = Callable[[AsyncSession, int], Awaitable[object]]
+
+
+@contextlib.asynccontextmanager
+async def service(folder: Path) -> AsyncIterator[Path]:
+    """`hansard up` as a process, and credentials for it."""
+    async with hansard.connect_async("bench", data_dir=folder) as record:
+        for name, rules in role_file.parse(ROLE).items():
+            await record.apply_role(name, rules)
+    command = [sys.executable, "-m", "hansard", "up", "--json"]
+    command += ["--data-dir", str(folder), "--workspace", "bench"]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        await process.stdout.readline()
+        draining = asyncio.ensure_future(process.stdout.read())
+        place = folder / "ada.json"
+        with contextlib.redirect_stdout(io.StringIO()):
+            wanted = Wanted(role="writer", name="ada", output=place)
+            await credentials(Options(workspace="bench", data_dir=folder), wanted, json=True)
+        yield place
+        process.terminate()
+        await process.wait()
+        draining.cancel()
+    finally:
+        if process.returncode is None:
+            process.kill()
+
+
+def tools(session: AsyncSession) -> dict[str, Once]:
+    """What is timed."""
+
+    @session.tool(effects="once")
+    async def send(number: int) -> int:
+        return number
+
+    @session.tool(effects="pure")
+    async def look(number: int) -> int:
+        return number
+
+    async def message(session: AsyncSession, number: int) -> None:
+        await session.message("user", f"message {number}")
+
+    async def put(session: AsyncSession, number: int) -> None:
+        await session.board.put("key", number)
+
+    return {
+        "a tool with an effect": lambda _, number: send(number),
+        "a pure tool": lambda _, number: look(number),
+        "a message": message,
+        "a put": put,
+    }
+
+
+async def measure(found: Findings) -> None:
+    """Both ways, in turns."""
+    async with (
+        _world.world("strict") as place,
+        service(place.folder) as login,
+        hansard.connect_async("bench", data_dir=place.folder) as trusted,
+        hansard.connect_async(credentials=login) as restricted,
+        trusted.run("bench", agent="eve", role="writer") as direct,
+        restricted.run("bench") as served,
+    ):
+        sides = {"direct": (direct, tools(direct)), "served": (served, tools(served))}
+        for what in sides["direct"][1]:
+            times: dict[str, list[float]] = {"direct": [], "served": []}
+            for number in range(sized(400, 3) + 1):
+                for side, (session, named) in sides.items():
+                    began = time.perf_counter()
+                    await named[what](session, number)
+                    if number:
+                        times[side].append((time.perf_counter() - began) * 1_000)
+            for side, taken in times.items():
+                found.results[f"{what}, {side}"] = summary(taken)
+            pairs = zip(times["served"], times["direct"], strict=True)
+            found.ratios[f"{what}: served / direct"] = median(a / b for a, b in pairs)
+            say(f"{what} done")
+
+
+def main() -> int:
+    """Measure and report."""
+    found = Findings()
+    asyncio.run(measure(found))
+    found.emit(__doc__)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,286 @@
+"""Approvals at work: asked by a session before a call runs, answered by anybody else.
+
+The question stands in the log before anybody waits for its answer, so a session that is killed and
+resumed waits for the same one. What is waited for is followed in the log; when the time is up is
+decided by the log's time (`hansard.domain.approval`).
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from hansard.agents import payloads, permits, refusals, team_wait
+from hansard.agents.failures import recordable
+from hansard.agents.flow import Flow, Io, Watch
+from hansard.agents.gate import AskFirst
+from hansard.agents.outcomes import Call, Outcomes
+from hansard.agents.permits import trusts
+from hansard.agents.workspace import RACES_MAX, Workspace
+from hansard.bus.clock import Clock
+from hansard.bus.codec import record, revive
+from hansard.bus.errors import Conflict, NotFound
+from hansard.bus.log import Append, EventLog, Stored
+from hansard.bus.states import States
+from hansard.domain import approval as approvals
+from hansard.domain import ids
+from hansard.domain.approval import (
+    Answer,
+    Approval,
+    ApprovalDenied,
+    ApprovalEvent,
+    ApprovalExpired,
+    ApprovalGranted,
+    ApprovalRequested,
+    ApprovalsState,
+    Standing,
+)
+from hansard.domain.board import By
+from hansard.domain.errors import Refused
+from hansard.domain.events import Actor, Commit
+from hansard.domain.ids import Board
+from hansard.domain.label import Label
+from hansard.domain.role_may import Trust
+from hansard.domain.values import Scrub
+
+STREAMS_MAX = 500
+"""Most runs whose questions are read in one request."""
+
+PAUSE_S = 0.25
+"""Shortest wait for an answer's time to be up, in seconds: this process's clock, by which that
+moment is guessed, may be ahead of the log's, by which it is decided.
+"""
+
+
+def stream_of(run: str) -> Board:
+    """The stream of a run's approvals."""
+    return Board(run, approvals.KEY)
+
+
+class Approvals:
+    """The questions of one run, read on from what was read last. On the bus's loop."""
+
+    def __init__(self, states: States, run: str) -> None:
+        self.stream = stream_of(run)
+        self._log: EventLog = states.log
+        self._states = states
+        self._clock = Clock()
+        self._known: ApprovalsState | None = None
+        self._ahead_ns = 0
+        """How far the log's clock was ahead of this process's at the last own commit."""
+        self.label: Callable[[], Label | None] = lambda: None
+        """The label of who writes here, when it is asked for."""
+
+    async def state(self) -> ApprovalsState:
+        """They as they stand; not to be changed. A fork begins with none of its parent's."""
+        known = self._known
+        if known is None:
+            forked = await self._states.forked(self.stream.run)
+            cut = forked.at.get(str(self.stream), 0) if forked is not None else 0
+            known = approvals.initial(cut)
+        commits = await self._log.read(self.stream, after=known.version)
+        if commits:
+            known = folded(known, commits)
+        self._known = known
+        return known
+
+    async def log_time(self) -> int:
+        """The log's time now: that of its newest commit, in ns since 1970."""
+        return (await self._log.at(await self._log.head())).stamp
+
+    async def tell(self, wanted: ApprovalEvent, actor: str) -> None:
+        """State something, anew after each lost race. Raises Refused, BadValue, Conflict."""
+        for race in range(RACES_MAX):
+            state = await self.state()
+            events = approvals.decide(state, wanted, await self.log_time())
+            if not events:
+                return
+            commit = Commit(
+                id=self._clock.new_id(),
+                version=state.version + 1,
+                at=self._clock.now(),
+                actor=Actor(actor),
+                label=self.label(),
+                events=tuple(record(event, self._clock.new_id()) for event in events),
+            )
+            try:
+                await self._log.append(Append(self.stream, commit))
+            except Conflict:
+                if race == RACES_MAX - 1:
+                    raise
+            else:
+                self._ahead_ns = await self.log_time() - time.time_ns()
+                return
+
+    async def ask(self, wanted: ApprovalRequested, usable: Callable[[str], bool]) -> Approval:
+        """The question about a call that still counts, asked now if there is none."""
+        found = await self._asked(wanted, usable)
+        if found is None:
+            await self.tell(wanted, wanted.agent)
+            found = await self._asked(wanted, usable)
+        if found is None:  # what was asked long ago and had its answer a moment ago
+            message = f"approval of {wanted.tool}: it was asked and answered meanwhile: try again"
+            raise Refused(message)
+        return found
+
+    async def _asked(
+        self, wanted: ApprovalRequested, usable: Callable[[str], bool]
+    ) -> Approval | None:
+        same = approvals.same_call(
+            await self.state(), wanted.agent, wanted.call, wanted.fingerprint
+        )
+        now = await self.log_time()
+        counts = [
+            each for each in same if each.standing(now) is not Standing.EXPIRED and usable(each.id)
+        ]
+        return counts[-1] if counts else None
+
+    async def wait(self, approval: str) -> Approval:
+        """Follow the log until a question is answered, or its time seems to be up."""
+
+        async def look() -> str | None:
+            stands = approvals.find(await self.state(), approval).given
+            return None if stands is Standing.PENDING else team_wait.READY
+
+        found = approvals.find(await self.state(), approval)
+        left_s = max(PAUSE_S, (found.expires - time.time_ns() - self._ahead_ns) / 1e9)
+        await team_wait.until(self._log, look, lambda stored: stored.stream == self.stream, left_s)
+        return approvals.find(await self.state(), approval)
+
+    async def expire(self, approval: str, actor: str) -> Approval:
+        """Say that nobody answered in time; where an answer came after all, that stands."""
+        await self.tell(ApprovalExpired(approval=approval), actor)
+        return approvals.find(await self.state(), approval)
+
+
+class Asking:
+    """A session's questions."""
+
+    def __init__(self, outcomes: Outcomes, states: States) -> None:
+        self._outcomes = outcomes
+        self._store = Approvals(states, outcomes.stream.run)
+        self._store.label = lambda: outcomes.ledger.label.stored
+        self._clock = Clock()
+
+    def obtain(self, call: Call, rule: AskFirst) -> Flow[Approval]:
+        """Ask about a call, and wait for the answer. A grant goes with the call's intent; another
+        attempt of the same call goes by the same grant.
+        """
+        step = call.step
+        if call.number:
+            step = self._outcomes.ledger.state.steps.get(call.number)
+        usable = functools.partial(approvals.usable, step)
+        blobs, wanted = self._question(call, rule)
+        yield from self._outcomes.put(blobs)
+        found: Approval = yield Io(functools.partial(self._store.ask, wanted, usable))
+        while found.given is Standing.PENDING:
+            found = yield Watch(functools.partial(self._store.wait, found.id))
+            if found.given is Standing.PENDING:
+                actor = self._outcomes.stream.agent
+                found = yield Io(functools.partial(self._store.expire, found.id, actor))
+        if found.given is Standing.GRANTED:
+            call.approval = found.id
+        return found
+
+    def _question(self, call: Call, rule: AskFirst) -> tuple[list[bytes], ApprovalRequested]:
+        if not call.number:
+            call.number = self._outcomes.ledger.next_step()
+        packed = payloads.pack_arguments(call.plain)
+        stream = self._outcomes.stream
+        return packed.blobs, ApprovalRequested(
+            approval=self._clock.new_id(),
+            agent=stream.agent,
+            role=stream.role,
+            step=call.number,
+            tool=call.spec.name,
+            arguments=packed.raw,
+            call=call.place.call,
+            fingerprint=call.place.fingerprint,
+            rule=recordable(rule.title(), self._outcomes.settings.scrub),
+            timeout_ms=round(rule.timeout * 1_000),
+        )
+
+
+def refusal(found: Approval) -> str:
+    """Why a call that was asked about does not run."""
+    if found.given is Standing.DENIED:
+        why = f": {found.because}" if found.because else ""
+        return f"{found.by!r} denied it (approval {found.id}){why}"
+    waited_s = found.asked.timeout_ms / 1_000
+    return f"nobody answered within {waited_s:,g} s (approval {found.id}); it is asked anew"
+
+
+def folded(state: ApprovalsState, commits: Iterable[Stored]) -> ApprovalsState:
+    """The questions after more commits of their stream."""
+    state = state.copy()
+    for stored in commits:
+        for recorded in stored.commit.events:
+            by = By(stored.commit.actor.agent, stored.stamp, recorded.id)
+            approvals.evolve(state, revive(recorded), by)
+    return state
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A question of a workspace: of which run, and where it stands at the log's time now."""
+
+    run: str
+    approval: Approval
+    standing: Standing
+
+
+async def listed(workspace: Workspace, runs: Iterable[str] | None = None) -> list[Listed]:
+    """The questions of all runs, or of some, the oldest first."""
+    wanted = sorted(await workspace.log.runs() if runs is None else runs)
+    head = await workspace.log.head()
+    now = (await workspace.log.at(head)).stamp if head else 0
+    found: list[Listed] = []
+    for begin in range(0, len(wanted), STREAMS_MAX):
+        streams = [stream_of(run) for run in wanted[begin : begin + STREAMS_MAX]]
+        commits: dict[str, list[Stored]] = {}
+        for stored in await workspace.log.read_streams(streams):
+            if isinstance(stored.stream, Board):
+                commits.setdefault(stored.stream.run, []).append(stored)
+        for run, own in commits.items():
+            state = folded(approvals.initial(), own)
+            found += [Listed(run, each, each.standing(now)) for each in state.requests.values()]
+    return sorted(found, key=lambda each: (each.approval.asked_at, each.run))
+
+
+async def answer(
+    workspace: Workspace,
+    approval: str,
+    *,
+    granted: bool,
+    by: str = "person",
+    because: str = "",
+    role: str | None = None,
+    scrub: Scrub | None = None,
+) -> Approval:
+    """Grant or deny what an agent asks; the question as it then stands.
+
+    by: who says so, not the agent that asked. Where it is another agent of the run, or `role` is
+    given and defined, that role must have `approve`; that it has not is on record.
+    Raises Refused (it is answered already, or its time is up), NotFound, RoleRefused, BadName.
+    """
+    ids.name("by", by)
+    because = recordable(because, scrub)
+    found = next((each for each in await listed(workspace) if each.approval.id == approval), None)
+    if found is None:
+        raise NotFound(f"approval {approval!r:.80}", "see 'hansard approvals'")
+    life = await workspace.states.life(found.run)
+    role = role if role is not None else life.roster.get(by)
+    if role is not None and by != found.approval.asked.agent:
+        permit = await permits.read(workspace, role)
+        await refusals.demand(workspace, permit, trusts(Trust.APPROVE, approval), by)
+    kind: type[Answer] = ApprovalGranted if granted else ApprovalDenied
+    store = Approvals(workspace.states, found.run)
+    await store.tell(kind(approval=approval, by=by, because=because), by)
+    stands = approvals.find(await store.state(), approval)
+    given = Standing.GRANTED if granted else Standing.DENIED
+    if stands.given is not given:  # it was stored after its time
+        message = f"approval {approval} is {stands.standing(await store.log_time()).value} already"
+        raise Refused(message)
+    return stands

@@ -1,0 +1,91 @@
+"""Declassification: lowering the label of an agent or of a key, on record with who answers for it.
+
+Whoever runs this process may do it, in a name; who acts in a role that is defined needs one that
+may approve. What was recorded before keeps its label.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
+from hansard.agents import permits
+from hansard.agents.failures import recordable
+from hansard.agents.workspace import Workspace
+from hansard.bus.errors import NotFound
+from hansard.bus.log import Append
+from hansard.domain import agent as agents
+from hansard.domain import ids, label_events
+from hansard.domain.agent import Begin
+from hansard.domain.board import key_name
+from hansard.domain.errors import BadValue
+from hansard.domain.ids import Board
+from hansard.domain.label import LOWEST, Label, parse
+from hansard.domain.role_may import Trust
+from hansard.domain.values import Scrub
+
+
+class Lowering(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose label is lowered, of an agent or of a key; to what, such as `untrusted`, or to public
+    and trusted; who answers for it and why; and the role that the approver acts in, if any.
+    """
+
+    agent: str | None = None
+    key: str | None = None
+    to: str = ""
+    approver: str
+    because: str
+    role: str | None = None
+
+
+async def declassify(
+    workspace: Workspace, run: str, asked: Lowering, scrub: Scrub | None = None
+) -> Label:
+    """Lower the label of an agent or a key; what it was.
+
+    An agent's takes its next epoch, so that a session still at work is fenced: what that was shown
+    it may not have said yet. Raises Refused where it would not lower the label, RoleRefused where
+    the role may not approve, NotFound, BadName, BadValue, and Conflict after 50 lost races.
+    """
+    if (asked.agent is None) == (asked.key is None):
+        fact = f"agent={asked.agent!r:.80}, key={asked.key!r:.80}"
+        raise BadValue("declassify", fact, "give an agent or a key, one of them")
+    approver = ids.name("approver", asked.approver)
+    target = parse(asked.to, "to")
+    if not recordable(asked.because, None).strip():
+        raise BadValue("because", "it is empty", "say why it may be lowered")
+    because = recordable(asked.because, scrub)
+    if asked.role is not None:
+        permit = await permits.read(workspace, asked.role)
+        permit.demand(permits.trusts(Trust.APPROVE, "declassify"))
+    before = LOWEST
+
+    async def of_agent() -> Append:
+        nonlocal before
+        view = await workspace.points.view(run)
+        state = view.agent(str(asked.agent))
+        before = parse(state.label)
+        event = label_events.decide(before, target, approver, because)
+        begin = Begin(
+            state.agent, state.role, SERVER_VERSION, PROTOCOL_VERSION, purpose="declassify"
+        )
+        events = [*agents.decide(state, begin), event]
+        commit = workspace.commit(
+            state.version + 1, approver, events, state.epoch + 1, target.stored
+        )
+        return Append(view.stream_of(state.agent), commit)
+
+    async def of_key() -> Append:
+        nonlocal before
+        stream = Board(run, key_name(asked.key))
+        state = await workspace.boards.state(stream)
+        if not state.version:
+            remedy = f"see 'hansard board {run}'"
+            raise NotFound(f"key {asked.key!r:.200} of run {run}", remedy)
+        before = state.label or LOWEST
+        event = label_events.decide(before, target, approver, because)
+        commit = workspace.commit(state.version + 1, approver, [event], label=target.stored)
+        return Append(stream, commit)
+
+    await workspace.appended(of_key if asked.agent is None else of_agent)
+    return before

@@ -1,0 +1,182 @@
+"""Principals on record: registered, issued tokens, revoked. See `hansard.agents.gatekeeper`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from hansard.agents import roles, tokens
+from hansard.agents.failures import recordable
+from hansard.agents.tokens import Issued
+from hansard.agents.workspace import Workspace
+from hansard.bus import subjects
+from hansard.bus.access import BrokerUser
+from hansard.bus.codec import revive_all
+from hansard.bus.log import Stored
+from hansard.domain import access, ids, principal
+from hansard.domain.errors import BadName, BadValue, Refused
+from hansard.domain.events import Event
+from hansard.domain.ids import Lasting
+from hansard.domain.principal import (
+    KIND,
+    PrincipalEvent,
+    PrincipalKind,
+    PrincipalRegistered,
+    PrincipalState,
+    TokenIssued,
+    TokenRevoked,
+)
+from hansard.domain.values import Scrub
+
+EXPIRES_S_MAX = 10 * 366 * 24 * 3_600.0
+"""Longest life of a token that has an end, in seconds: ten years."""
+
+
+async def read(workspace: Workspace, name: str) -> PrincipalState:
+    """A principal as it is now; one that is not registered has no kind. Raises BadName."""
+    return _folded(await workspace.log.read(Lasting(KIND, ids.name("principal", name))))
+
+
+async def known(workspace: Workspace) -> dict[str, PrincipalState]:
+    """Every principal by name, in the order in which they came."""
+    return {
+        name: _folded(stored)
+        for name, stored in _by_name(await workspace.log.read_kind(KIND)).items()
+    }
+
+
+def _by_name(commits: Iterable[Stored]) -> dict[str, list[Stored]]:
+    found: dict[str, list[Stored]] = {}
+    for stored in commits:
+        if isinstance(stored.stream, Lasting):
+            found.setdefault(stored.stream.id, []).append(stored)
+    return found
+
+
+def _folded(stored: Iterable[Stored]) -> PrincipalState:
+    return principal.fold(principal.initial(), revive_all(item.commit for item in stored))
+
+
+async def register(
+    workspace: Workspace,
+    name: str,
+    kind: PrincipalKind = PrincipalKind.AGENT,
+    *,
+    about: str = "",
+    by: str = "person",
+    scrub: Scrub | None = None,
+) -> bool:
+    """Make a principal known; False where it is so already. Raises Refused, BadName."""
+    addressable("principal", name)
+    if name == access.STRANGER or tokens.is_id(name):
+        raise BadName("principal", name, "take another, this one stands for something else")
+    return await _tell(workspace, name, PrincipalRegistered(kind=kind, about=about), by, scrub)
+
+
+def addressable(kind: str, name: str) -> str:
+    """A name that a subject carries as it is: who asks is known by the subject. Raises BadName."""
+    if subjects.token(ids.name(kind, name)).startswith("=="):
+        raise BadName(kind, name[:40] + "...", "it is too long for a subject, take a shorter one")
+    return name
+
+
+async def issue(
+    workspace: Workspace,
+    name: str,
+    role: str,
+    *,
+    expires_s: float | None = None,
+    nkey: str = "",
+    by: str = "person",
+    token: Issued | None = None,
+) -> Issued:
+    """Issue a principal a token of a role; its text is returned, and is on record nowhere.
+
+    expires_s: its life from now, in seconds; None: it ends when it is revoked. nkey: the public key
+    of its holder's broker login. token: one of `tokens.new_token`, issued at most once; where that
+    has happened already, this changes nothing. Raises Refused, BadName, BadValue.
+    """
+    addressable("role", role)
+    given = token if token is not None else tokens.new_token()
+    state = await read(workspace, name)
+    if given.id in state.tokens and state.tokens[given.id].issued.digest == given.digest:
+        return given
+    await usable_role(workspace, role)
+    event = TokenIssued(
+        token=given.id,
+        digest=given.digest,
+        role=role,
+        expires=_ends(workspace.clock.now(), expires_s),
+        nkey=nkey,
+    )
+    await _tell(workspace, name, event, by)
+    return given
+
+
+async def usable_role(workspace: Workspace, role: str) -> None:
+    """Raises Refused for a role without rules: whoever had it could do nothing; and BadName."""
+    if (await roles.read(workspace, role)).rules is None:
+        message = (
+            f"role {role!r} has no rules: apply some first ('hansard roles apply FILE.toml'), "
+            "without them it sees nothing and may do nothing"
+        )
+        raise Refused(message)
+
+
+def _ends(now: datetime, expires_s: float | None) -> str | None:
+    if expires_s is None:
+        return None
+    if type(expires_s) not in (int, float) or not 0 < expires_s <= EXPIRES_S_MAX:
+        remedy = f"give seconds, more than 0 and at most {EXPIRES_S_MAX:,.0f}, or None"
+        raise BadValue("expires_s", f"{expires_s!r:.40}", remedy)
+    ends = now.astimezone(UTC) + timedelta(seconds=expires_s)
+    return ends.isoformat().replace("+00:00", "Z")
+
+
+async def revoke(
+    workspace: Workspace,
+    name: str,
+    token_id: str,
+    *,
+    because: str = "",
+    by: str = "person",
+    scrub: Scrub | None = None,
+) -> bool:
+    """Make a token worth nothing; False where it is so already. Raises Refused, BadName."""
+    return await _tell(workspace, name, TokenRevoked(token=token_id, because=because), by, scrub)
+
+
+async def _tell(
+    workspace: Workspace, name: str, event: PrincipalEvent, by: str, scrub: Scrub | None = None
+) -> bool:
+    match event:
+        case PrincipalRegistered():
+            event = msgspec.structs.replace(event, about=recordable(event.about, scrub))
+        case TokenRevoked():
+            event = msgspec.structs.replace(event, because=recordable(event.because, scrub))
+        case TokenIssued():
+            pass
+
+    def news(stored: list[Stored]) -> Sequence[Event]:
+        return principal.decide(_folded(stored), event)
+
+    return await workspace.tell_lasting(Lasting(KIND, ids.name("principal", name)), by, news)
+
+
+async def broker_users(workspace: Workspace) -> list[BrokerUser]:
+    """Whom the broker is to let in: the holders of tokens that are valid now."""
+    now = workspace.clock.now()
+    return [
+        BrokerUser(
+            nkey=token.issued.nkey,
+            workspace=workspace.log.workspace,
+            role=token.issued.role,
+            principal=name,
+            inbox=subjects.restricted_inbox(token.issued.token),
+        )
+        for name, state in (await known(workspace)).items()
+        for token in state.tokens.values()
+        if token.issued.nkey and token.is_valid(now)
+    ]

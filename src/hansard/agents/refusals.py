@@ -1,0 +1,36 @@
+"""Refusals of what is done outside of a session, on record: answering approvals, querying.
+
+They stand with the principal's refused access, or with that of strangers; an agent's own session
+has its refusals in its stream (`hansard.agents.permits`).
+"""
+
+from __future__ import annotations
+
+from hansard.agents.permits import Need, Permit, refused
+from hansard.agents.workspace import Workspace
+from hansard.bus.log import Append
+from hansard.domain import access, principal
+from hansard.domain.access import AccessRefused
+from hansard.domain.ids import Lasting
+
+
+async def demand(workspace: Workspace, permit: Permit, need: Need, by: str) -> None:
+    """Raise RoleRefused where a role does not allow what somebody wants, put on record before."""
+    told = permit.refusal(need)
+    if told is not None:
+        await note(workspace, by, permit.role, told.what, told.because)
+        raise refused(told)
+
+
+async def note(workspace: Workspace, by: str, role: str, operation: str, because: str) -> None:
+    """Put on record that somebody was refused something. Raises Conflict after 50 lost races."""
+    known = await workspace.log.last(Lasting(principal.KIND, by)) is not None
+    stream = Lasting(access.KIND, by if known else access.STRANGER)
+    said = AccessRefused(principal=by, role=role, operation=operation, because=because)
+
+    async def news() -> Append:
+        last = await workspace.log.last(stream)
+        version = last.commit.last_version if last is not None else 0
+        return Append(stream, workspace.commit(version + 1, by, [said]))
+
+    await workspace.appended(news)

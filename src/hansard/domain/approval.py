@@ -1,0 +1,269 @@
+"""Approvals: a person's word on a call, asked before it runs. One aggregate a run.
+
+Names, events, state, evolve, decide. The events are the storage format: a tag never changes its
+meaning, a field is only added with a default.
+
+All approvals of a run are one stream, so that one verdict is given of each, whoever else decides at
+the same time. A question asked at log time T for L is over at every point whose log time is T + L
+or later: a verdict that was stored then or later is none. No process's own clock counts.
+
+That a grant is used is no event of its own: the intent of the call names it (`StepRequested`). It
+is good for that agent's call alone, told by call key and fingerprint, until the call has had, or
+may have had, an effect (`usable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import assert_never
+
+import msgspec
+
+from hansard.domain import ids, values
+from hansard.domain.board import By
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.events import Event, event
+from hansard.domain.quarantined import Quarantined
+from hansard.domain.steps import Status, Step
+
+KEY = "team approvals"
+"""The key of the run's board that approvals are kept under; no agent may write it as a key."""
+
+REQUESTS_MAX = 10_000
+"""Most questions of a run: every reader takes all of them."""
+
+TIMEOUT_MS_MIN = 100
+"""Shortest time for an answer: far more than a commit takes on a local disk."""
+
+TIMEOUT_MS_MAX = 365 * 24 * 3_600_000
+"""Longest time for an answer: a year."""
+
+
+@event("approval.requested.v1")
+class ApprovalRequested(Event, frozen=True, kw_only=True):
+    """An agent asks whether a call may run. `arguments` are the call's, as JSON in the form of
+    `hansard.domain.values` (large ones blob references); `call` and `fingerprint` say which call;
+    `rule` is the gate's rule that wants it asked; `timeout_ms` how long it waits for an answer.
+    """
+
+    approval: str
+    agent: str
+    role: str
+    step: int
+    tool: str
+    arguments: msgspec.Raw
+    call: str
+    fingerprint: str
+    rule: str
+    timeout_ms: int
+
+
+@event("approval.granted.v1")
+class ApprovalGranted(Event, frozen=True, kw_only=True):
+    """Somebody lets the call run, once."""
+
+    approval: str
+    by: str
+    because: str = ""
+
+
+@event("approval.denied.v1")
+class ApprovalDenied(Event, frozen=True, kw_only=True):
+    """Somebody refuses the call."""
+
+    approval: str
+    by: str
+    because: str = ""
+
+
+@event("approval.expired.v1")
+class ApprovalExpired(Event, frozen=True, kw_only=True):
+    """Nobody answered in time; who asked waits no longer."""
+
+    approval: str
+
+
+Answer = ApprovalGranted | ApprovalDenied
+ApprovalEvent = ApprovalRequested | ApprovalGranted | ApprovalDenied | ApprovalExpired
+
+
+class Standing(StrEnum):
+    """Where a question stands."""
+
+    PENDING = "pending"
+    GRANTED = "granted"
+    DENIED = "denied"
+    EXPIRED = "expired"
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """A question as folded so far. `asked_at`, `answered_at` and `expires` are log times in ns;
+    `by` answered it, `because` is why.
+    """
+
+    asked: ApprovalRequested
+    asked_at: int
+    answered_at: int | None = None
+    given: Standing = Standing.PENDING
+    by: str = ""
+    because: str = ""
+
+    @property
+    def id(self) -> str:
+        """What it is known by."""
+        return self.asked.approval
+
+    @property
+    def expires(self) -> int:
+        """The log time from which on no answer counts, in ns."""
+        return self.asked_at + self.asked.timeout_ms * 1_000_000
+
+    def standing(self, now: int) -> Standing:
+        """Where it stands at a log time in ns."""
+        if self.given is Standing.PENDING and now >= self.expires:
+            return Standing.EXPIRED
+        return self.given
+
+
+class ApprovalsState(msgspec.Struct, kw_only=True):
+    """The questions of a run by id, in the order they were asked."""
+
+    version: int = 0
+    requests: dict[str, Approval] = msgspec.field(default_factory=dict)
+
+    def copy(self) -> ApprovalsState:
+        """A state that can be folded on without changing this one; O(requests), shallow."""
+        return ApprovalsState(version=self.version, requests=dict(self.requests))
+
+
+def initial(version: int = 0) -> ApprovalsState:
+    """The state before the first event; in a fork that follows its parent's `version`. Nothing of
+    the parent's is taken over: its grants were given for its calls.
+    """
+    return ApprovalsState(version=version)
+
+
+def fold(state: ApprovalsState, events: Iterable[Event], by: By = By()) -> ApprovalsState:  # noqa: B008 -- By is frozen
+    """The state after more events of one commit; the given one is left as it is."""
+    state = state.copy()
+    for each in events:
+        evolve(state, each, by)
+    return state
+
+
+def evolve(state: ApprovalsState, event: Event, by: By) -> None:
+    """Fold one event, stored at log time `by.stamp`, into a state that the caller owns."""
+    state.version += 1
+    match event:
+        case ApprovalRequested():
+            state.requests[event.approval] = Approval(asked=event, asked_at=by.stamp)
+        case ApprovalGranted():
+            _answered(state, event, Standing.GRANTED, by)
+        case ApprovalDenied():
+            _answered(state, event, Standing.DENIED, by)
+        case ApprovalExpired():
+            found = state.requests.get(event.approval)
+            if found is not None and found.standing(by.stamp) is Standing.EXPIRED:
+                over = msgspec.structs.replace(found, given=Standing.EXPIRED, answered_at=by.stamp)
+                state.requests[event.approval] = over
+        case Quarantined():
+            return
+        case _:
+            message = f"{event.tag} is not an event of a run's approvals"
+            raise Refused(message)
+
+
+def _answered(state: ApprovalsState, event: Answer, given: Standing, by: By) -> None:
+    """Take an answer that came while the question stood, from somebody else than who asked; any
+    other one does not count, whoever wrote it.
+    """
+    found = state.requests.get(event.approval)
+    if found is None or found.asked.agent in (event.by, by.author):
+        return
+    if found.standing(by.stamp) is Standing.PENDING:
+        state.requests[event.approval] = msgspec.structs.replace(
+            found, given=given, answered_at=by.stamp, by=event.by, because=event.because
+        )
+
+
+def find(state: ApprovalsState, approval: str) -> Approval:
+    """A question by id. Raises Refused."""
+    try:
+        return state.requests[approval]
+    except KeyError:
+        message = f"there is no approval {approval!r} in this run: see 'hansard approvals'"
+        raise Refused(message) from None
+
+
+def decide(state: ApprovalsState, wanted: ApprovalEvent, now: int) -> Sequence[ApprovalEvent]:
+    """The events that a command leads to at a log time in ns; none where it is so already, or where
+    the same question stands. Raises Refused, BadName, BadValue.
+    """
+    match wanted:
+        case ApprovalRequested():
+            return _request(state, wanted, now)
+        case ApprovalGranted() | ApprovalDenied():
+            return _answer(state, wanted, now)
+        case ApprovalExpired():
+            stands = find(state, wanted.approval).given is Standing.PENDING
+            return (wanted,) if stands else ()
+        case _:
+            assert_never(wanted)
+
+
+def _request(state: ApprovalsState, wanted: ApprovalRequested, now: int) -> Sequence[ApprovalEvent]:
+    if not TIMEOUT_MS_MIN <= wanted.timeout_ms <= TIMEOUT_MS_MAX:
+        remedy = f"give {TIMEOUT_MS_MIN / 1_000:g} s to {TIMEOUT_MS_MAX / 1_000:,.0f} s"
+        raise BadValue("timeout of an approval", f"{wanted.timeout_ms / 1_000:g} s", remedy)
+    if len(state.requests) >= REQUESTS_MAX:
+        fact = f"the run has asked for {REQUESTS_MAX:,}"
+        raise BadValue("approvals", fact, "begin another run, or allow what need not be asked")
+    if wanted.approval in state.requests:
+        return ()
+    same = same_call(state, wanted.agent, wanted.call, wanted.fingerprint)
+    pending = any(each.standing(now) is Standing.PENDING for each in same)
+    return () if pending else (wanted,)
+
+
+def _answer(state: ApprovalsState, wanted: Answer, now: int) -> Sequence[ApprovalEvent]:
+    ids.name("by", wanted.by)
+    values.plain(wanted.because, "because")
+    found = find(state, wanted.approval)
+    if wanted.by == found.asked.agent:
+        message = (
+            f"approval {found.id} was asked for by agent {wanted.by!r}, who may not answer it: "
+            "let somebody else"
+        )
+        raise Refused(message)
+    given = Standing.GRANTED if isinstance(wanted, ApprovalGranted) else Standing.DENIED
+    stands = found.standing(now)
+    if stands is Standing.PENDING:
+        return (wanted,)
+    if stands is given and (found.by, found.because) == (wanted.by, wanted.because):
+        return ()
+    by = f" by {found.by!r}" if found.by else ""
+    message = f"approval {found.id} is {stands.value}{by} already: it is answered once"
+    raise Refused(message)
+
+
+def same_call(state: ApprovalsState, agent: str, call: str, fingerprint: str) -> list[Approval]:
+    """The questions about one call of an agent, in the order they were asked."""
+    return [
+        each
+        for each in state.requests.values()
+        if (each.asked.agent, each.asked.call, each.asked.fingerprint) == (agent, call, fingerprint)
+    ]
+
+
+def usable(step: Step | None, approval: str) -> bool:
+    """Whether a grant may still let a call run, whose step this is (None: it has none yet).
+
+    The intent of an attempt uses it; it is used up when the call has had its effect, or may have
+    had it. One that surely had none, or was interrupted, may try again under the same grant.
+    """
+    if step is None or approval not in step.approvals:
+        return True
+    if approval != step.approvals[-1] or step.status in (Status.COMPLETED, Status.IN_DOUBT):
+        return False
+    return step.status is not Status.FAILED or step.safe

@@ -1,0 +1,204 @@
+"""A principal: an agent, a person or a service that may log in. One stream each; it outlives runs.
+
+Its tokens are on record as digests only: who holds a token's secret can prove it, and nobody who
+reads the record can. A token is of one role, may expire, and may be revoked for good.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import assert_never
+
+import msgspec
+
+from hansard.domain import ids, values
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.events import Event, event
+from hansard.domain.quarantined import Quarantined
+
+KIND = "principal"
+"""The kind of its stream; its id is the principal's name."""
+
+TOKENS_MAX = 10_000
+"""Most tokens that one principal is ever issued: its stream is read as a whole."""
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_NKEY = re.compile(r"U[A-Z2-7]{55}")
+_NKEY_USER = 20 << 3
+
+
+class PrincipalKind(StrEnum):
+    """What a principal is."""
+
+    AGENT = "agent"
+    PERSON = "person"
+    SERVICE = "service"
+
+
+@event("principal.registered.v1")
+class PrincipalRegistered(Event, frozen=True, kw_only=True):
+    """The principal exists from here on; what it is never changes."""
+
+    kind: PrincipalKind
+    about: str = ""
+
+
+@event("principal.token_issued.v1")
+class TokenIssued(Event, frozen=True, kw_only=True):
+    """Whoever shows the secret whose SHA-256 is `digest` (hex) may act in `role`.
+
+    `token` is its public id (32 hex digits). `expires` is RFC 3339 in UTC; None: it does not.
+    `nkey` is the public key by which the broker knows the holder; empty where it does not.
+    """
+
+    token: str
+    digest: str
+    role: str
+    expires: str | None = None
+    nkey: str = ""
+
+
+@event("principal.token_revoked.v1")
+class TokenRevoked(Event, frozen=True, kw_only=True):
+    """The token is worth nothing from here on."""
+
+    token: str
+    because: str = ""
+
+
+PrincipalEvent = PrincipalRegistered | TokenIssued | TokenRevoked
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A token as the record knows it. `revoked` says that it is, `because` why."""
+
+    issued: TokenIssued
+    revoked: bool = False
+    because: str = ""
+
+    def is_valid(self, now: datetime) -> bool:
+        """Whether it is neither revoked nor expired."""
+        ends = expiry(self.issued)
+        return not self.revoked and (ends is None or now < ends)
+
+
+class PrincipalState(msgspec.Struct):
+    """A principal at a version; `kind` is None before it is registered. Tokens by their id."""
+
+    version: int = 0
+    kind: PrincipalKind | None = None
+    about: str = ""
+    tokens: dict[str, Token] = msgspec.field(default_factory=dict)
+
+
+def initial() -> PrincipalState:
+    """The state before the first event."""
+    return PrincipalState()
+
+
+def fold(state: PrincipalState, events: Iterable[Event]) -> PrincipalState:
+    """The state after more events; the given one is left as it is."""
+    state = msgspec.structs.replace(state, tokens=dict(state.tokens))
+    for each in events:
+        state.version += 1
+        match each:
+            case PrincipalRegistered():
+                state.kind, state.about = each.kind, each.about
+            case TokenIssued():
+                state.tokens[each.token] = Token(each)
+            case TokenRevoked():
+                found = state.tokens.get(each.token)
+                if found is None:
+                    message = f"token {each.token!r:.80} is revoked, but was never issued"
+                    raise Refused(message)
+                state.tokens[each.token] = Token(found.issued, revoked=True, because=each.because)
+            case Quarantined():
+                continue
+            case _:
+                message = f"{each.tag} is not an event of a principal"
+                raise Refused(message)
+    return state
+
+
+def decide(state: PrincipalState, event: PrincipalEvent) -> Sequence[PrincipalEvent]:
+    """The events that stating one leads to; none where it is so already.
+
+    Raises Refused, BadValue, BadName.
+    """
+    match event:
+        case PrincipalRegistered():
+            values.plain(event.about, "about")
+            if state.kind is None:
+                return (event,)
+            if state.kind is not event.kind:
+                message = (
+                    f"it is registered as {state.kind.value!r}, which never changes, "
+                    f"not as {event.kind.value!r}: give another name"
+                )
+                raise Refused(message)
+            return ()
+        case TokenIssued():
+            return _issue(state, event)
+        case TokenRevoked():
+            values.plain(event.because, "because")
+            found = state.tokens.get(event.token)
+            if found is None:
+                message = f"it has no token {event.token!r:.80}: see 'hansard principals'"
+                raise Refused(message)
+            return () if found.revoked else (event,)
+        case _:
+            assert_never(event)
+
+
+def _issue(state: PrincipalState, event: TokenIssued) -> Sequence[PrincipalEvent]:
+    ids.name("role", event.role)
+    if not _ID.fullmatch(event.token):
+        raise BadValue("token", f"{event.token!r:.80} is no token id", "give 32 hex digits")
+    if not _DIGEST.fullmatch(event.digest):
+        raise BadValue("digest", f"{event.digest!r:.80} is no SHA-256", "give 64 hex digits")
+    if event.nkey and not is_public_key(event.nkey):
+        raise BadValue("nkey", f"{event.nkey!r:.80} is no public user key", "give one, U...")
+    expiry(event)
+    if state.kind is None:
+        message = "it is not registered: register it before it is issued a token"
+        raise Refused(message)
+    found = state.tokens.get(event.token)
+    if found is not None:
+        if found.issued == event:
+            return ()
+        message = f"token {event.token} is issued already, with other terms: take another id"
+        raise Refused(message)
+    if len(state.tokens) >= TOKENS_MAX:
+        message = f"it was issued {TOKENS_MAX:,} tokens, the most there are: take another name"
+        raise Refused(message)
+    return (event,)
+
+
+def is_public_key(text: str) -> bool:
+    """Whether that is the public key of a user in the form of NATS (nkeys): base32 of a prefix
+    byte, 32 bytes of Ed25519 and a CRC-16, low byte first.
+    """
+    if not _NKEY.fullmatch(text):
+        return False
+    raw = base64.b32decode(text)
+    return raw[0] == _NKEY_USER and binascii.crc_hqx(raw[:-2], 0) == raw[-2] | raw[-1] << 8
+
+
+def expiry(event: TokenIssued) -> datetime | None:
+    """When a token ends, in UTC; None: never. Raises BadValue for what is no time in UTC."""
+    if event.expires is None:
+        return None
+    remedy = "give a time in UTC, such as 2026-12-21T00:00:00Z"
+    try:
+        ends = datetime.fromisoformat(event.expires)
+    except ValueError:
+        raise BadValue("expires", f"{event.expires!r:.80} is no time", remedy) from None
+    if ends.utcoffset() != timedelta(0):
+        raise BadValue("expires", f"{event.expires!r:.80} is not in UTC", remedy)
+    return ends

@@ -1,0 +1,38 @@
+"""The steps of the tables' schema: the numbered files of `schema/`, in order."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+_HERE = Path(__file__).parent
+_NUMBERED = re.compile(r"(?P<number>\d{4})_(?P<name>\w+)\.sql")
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """One step of the schema."""
+
+    number: int
+    name: str
+    sql: str
+
+    @property
+    def refills(self) -> bool:
+        """Whether it adds what rows written before do not have."""
+        return self.sql.startswith("-- Refill")
+
+
+@cache
+def migrations() -> tuple[Migration, ...]:
+    """Every step of the schema, in order."""
+    found: list[Migration] = []
+    for path in sorted((_HERE / "schema").glob("*.sql")):
+        named = _NUMBERED.fullmatch(path.name)
+        if named is None or int(named["number"]) != len(found) + 1:
+            message = f"{path.name} does not follow on migration {len(found)}"
+            raise ValueError(message)
+        found.append(Migration(len(found) + 1, named["name"], path.read_text(encoding="utf-8")))
+    return tuple(found)

@@ -1,0 +1,95 @@
+"""The session's core at the client: where its calls stand. What they come to, the service knows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from hansard.agents import gate
+from hansard.agents.core import Core
+from hansard.agents.ledger import Mode
+from hansard.agents.scope import Scope
+from hansard.agents.secrets import Provider
+from hansard.domain.ids import AgentStream
+from hansard.domain.values import Scrub
+from hansard.service.client.link import SessionLink
+from hansard.service.wire import Began, Joined
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What the session was given, and keeps to itself."""
+
+    mode: Mode
+    rules: Sequence[gate.GateRule] = ()
+    scrub: Scrub | None = None
+    secrets: Provider | None = None
+
+
+class RemoteScope(Scope):
+    """A chain of calls, of which the service keeps what came of them: it is told of its children.
+
+    Both sides know a scope by its path.
+    """
+
+    __slots__ = ()
+
+    def item(self, name: str) -> Scope:
+        """A child scope of a given name that begins now."""
+        apart = self.open > 0
+        self.session.note(Began(self.path, name, apart))
+        return self.child(f"{self.path}/{name}", apart=apart)
+
+    def child(self, path: str, *, apart: bool = False) -> RemoteScope:
+        """A child scope that the service knows already."""
+        made = RemoteScope(self.session, path, "", (), self.step)
+        made.nests = self.nests
+        made.apart = apart
+        made.usage = self.usage
+        return made
+
+    def join(self, children: list[Scope]) -> None:
+        """Go on after child scopes."""
+        if children:
+            self.session.note(Joined(self.path, tuple(child.path for child in children)))
+
+
+class RemoteLedger:
+    """Which calls are open at the client."""
+
+    def __init__(self, note: Callable[[Began | Joined], None]) -> None:
+        self.note = note
+        self.lock = threading.RLock()
+        self.root = RemoteScope(self, "", "", (), None)
+        self.busy = 0
+        self.client: Any = None
+
+    def enter_call(self, scope: Scope) -> bool:
+        """A call of this scope is open from here on; whether another one is."""
+        with self.lock:
+            busy = scope.open > 0
+            scope.open += 1
+            self.busy += 1
+            return busy
+
+    def leave_call(self, scope: Scope) -> None:
+        """A call of this scope is over."""
+        with self.lock:
+            scope.open -= 1
+            self.busy -= 1
+
+
+class RemoteCore:
+    """What a session's twins ask for, and how to ask the service."""
+
+    def __init__(self, link: SessionLink, stream: AgentStream, settings: Given) -> None:
+        self.link = link
+        self.stream = stream
+        self.settings = settings
+        self.ledger = RemoteLedger(link.note)
+
+    def scope(self, tool: str) -> Scope:
+        """The scope a call made here stands in. Raises NoScope, ToolError."""
+        return Core.scope(cast("Core", self), tool)  # it looks at the ledger alone

@@ -1,0 +1,223 @@
+"""A restricted agent's connection to the service, and the part of it that is one session."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from hansard.bus.access import Credentials
+from hansard.bus.errors import BrokerError, TooLarge
+from hansard.bus.jetstream.requests import NoAnswer, NoResponders, Requests
+from hansard.domain.errors import BadValue, HansardError
+from hansard.service import faults, wire
+from hansard.service.errors import AccessRefused, ServiceGone
+from hansard.service.wire import Answer, Began, Denied, Failed, Joined, Opened, Request, Value
+
+ANSWER_S_MAX = 60.0
+"""How long a request outside of a session may take, in seconds: a view reads a whole run."""
+
+FOR_EVER_S = 366 * 24 * 3_600.0
+"""A session's request waits as long as the session lives: what it asks for may take a day."""
+
+NO_SERVICE = "no service runs for this workspace"
+
+
+class Link:
+    """One login: its connection, and who it is. On the bus's loop."""
+
+    def __init__(self, credentials: Credentials, requests: Requests) -> None:
+        self.credentials = credentials
+        self.requests = requests
+
+    @classmethod
+    async def open(cls, credentials: Credentials) -> Link:
+        """Connect. Raises Unreachable, AccessRefused (the broker does not know the login)."""
+        try:
+            return cls(credentials, await Requests.open(credentials.options()))
+        except BrokerError as error:
+            raise AccessRefused from error
+
+    async def close(self) -> None:
+        """Let go of the broker."""
+        await self.requests.close()
+
+    async def outside(self, verb: str, data: Any) -> Answer:
+        """Ask what any service of the workspace may answer. Raises AccessRefused, ServiceGone,
+        TooLarge, and what the service raised.
+        """
+        mine = self.credentials
+        subject = wire.opening(mine.workspace, mine.role, mine.principal, verb)
+        request = Request(token=mine.token, nonce=uuid4().hex, data=msgspec.Raw(wire.encode(data)))
+        try:
+            payload = await self.requests.ask(subject, wire.encode(request), ANSWER_S_MAX)
+        except (NoAnswer, NoResponders, BrokerError, TooLarge) as error:
+            raise refused(error) from error
+        return told(payload)
+
+    async def open_session(self, asked: wire.Open) -> SessionLink:
+        """Open a session. Raises as `outside`."""
+        answer = await self.outside("open", asked)
+        if not isinstance(answer, Opened):
+            raise _misunderstood(answer)
+        session = SessionLink(self, answer)
+        session.begin_beating()
+        return session
+
+
+class SessionLink:
+    """One session's requests. All but `note` on the bus's loop."""
+
+    def __init__(self, link: Link, opened: Opened) -> None:
+        self.opened = opened
+        self.lost: BaseException | None = None
+        self._link = link
+        self._numbers = 0
+        self._notes: deque[Began | Joined] = deque()
+        self._lock = threading.Lock()
+        self._waiting: set[asyncio.Task[bytes]] = set()
+        self._beating: asyncio.Task[None] | None = None
+
+    def note(self, what: Began | Joined) -> None:
+        """Have the next request tell what became of a scope. From any thread."""
+        with self._lock:
+            self._notes.append(what)
+
+    async def ask(
+        self,
+        verb: str,
+        data: Any,
+        *,
+        scope: str = "",
+        busy: bool = False,
+        turn: int = 0,
+        began: list[int] | None = None,
+    ) -> Answer:
+        """Send a request, and wait for its answer for as long as the session lives.
+
+        began: is given the request's number before it is sent. Raises AccessRefused, ServiceGone,
+        TooLarge (nothing was sent).
+        """
+        if self.lost is not None:
+            raise self.lost
+        with self._lock:  # the numbers go up in the order of sending, and so do the notes
+            self._numbers += 1
+            notes = tuple(self._notes)
+            self._notes.clear()
+            number = self._numbers
+        if began is not None:
+            began.append(number)
+        request = Request(
+            token=self._link.credentials.token,
+            session=self.opened.session,
+            n=number,
+            turn=turn,
+            scope=scope,
+            busy=busy,
+            scopes=notes,
+            data=msgspec.Raw(wire.encode(data)),
+        )
+        try:
+            return told(await self._sent(verb, wire.encode(request), FOR_EVER_S))
+        except TooLarge:
+            with self._lock:
+                self._notes.extendleft(reversed(notes))
+            raise
+        except (NoAnswer, NoResponders, BrokerError, AccessRefused) as error:
+            self.lose(refused(error))
+            raise self.lost from error  # type: ignore[misc] # `lose` has set it
+
+    async def _sent(self, verb: str, payload: bytes, timeout_s: float) -> bytes:
+        mine = self._link.credentials
+        subject = wire.within(mine.workspace, mine.role, mine.principal, self.opened.instance, verb)
+        work = self._link.requests.ask(subject, payload, timeout_s)
+        task = asyncio.get_running_loop().create_task(work)
+        self._waiting.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.lost is not None:
+                raise self.lost from None
+            raise
+        finally:
+            self._waiting.discard(task)
+
+    def lose(self, why: BaseException) -> None:
+        """The session is over: whoever waits is told so."""
+        if self.lost is None:
+            self.lost = why
+        for task in list(self._waiting):
+            task.cancel()
+        if self._beating is not None and self._beating is not asyncio.current_task():
+            self._beating.cancel()
+
+    # ------------------------------------------------------------ signs of life
+
+    def begin_beating(self) -> None:
+        """Show the service, and be shown, that the other is there."""
+        self._beating = asyncio.get_running_loop().create_task(self._beat())
+
+    async def end(self) -> None:
+        """The session has ended in order."""
+        self.lose(BadValue("session", "it has ended", "open another"))
+        if self._beating is not None:
+            await asyncio.wait({self._beating})
+
+    async def _beat(self) -> None:
+        heard = time.monotonic()
+        request = Request(token=self._link.credentials.token, session=self.opened.session)
+        payload = wire.encode(request)
+        while self.lost is None:
+            await asyncio.sleep(wire.BEAT_S)
+            try:
+                answer = told(await self._sent("beat", payload, wire.QUIET_S_MAX / 2))
+            except NoResponders:
+                self.lose(ServiceGone("it has ended"))
+            except (NoAnswer, BrokerError) as error:
+                if time.monotonic() - heard > wire.QUIET_S_MAX:
+                    self.lose(ServiceGone(str(error)))
+            except HansardError as error:  # no access any more, or the session has ended meanwhile
+                self.lose(error)
+            else:
+                heard = time.monotonic()
+                if isinstance(answer, Failed):
+                    self.lose(faults.ours(answer.fault))
+
+
+def told(payload: bytes) -> Answer:
+    """An answer. Raises AccessRefused, BadValue for what is none."""
+    answer = wire.answer(payload)
+    if isinstance(answer, Denied):
+        raise AccessRefused
+    return answer
+
+
+def refused(error: BaseException) -> BaseException:
+    """What an error of the connection is to whoever asked."""
+    if isinstance(error, NoResponders):
+        return ServiceGone(NO_SERVICE)
+    if isinstance(error, BrokerError):
+        return AccessRefused()
+    return ServiceGone(str(error)) if isinstance(error, NoAnswer) else error
+
+
+def value_of(answer: Answer) -> msgspec.Raw:
+    """An answer's value. Raises what the service raised."""
+    match answer:
+        case Value():
+            return answer.value
+        case Failed():
+            raise faults.ours(answer.fault)
+        case _:
+            raise _misunderstood(answer)
+
+
+def _misunderstood(answer: Answer) -> BaseException:
+    if isinstance(answer, Failed):
+        return faults.ours(answer.fault)
+    return BadValue("the service's answer", f"a {type(answer).__name__}", "use one version")

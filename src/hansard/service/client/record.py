@@ -1,0 +1,308 @@
+"""The record as a restricted agent has it: sync and async. Made by `hansard.connect`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, NoReturn, Self
+
+import msgspec
+
+from hansard.agents.failures import recordable
+from hansard.agents.gate import AskFirst, Budget, GateRule, Rule
+from hansard.agents.ledger import Mode
+from hansard.agents.record import AsyncRecord, Defaults, Record
+from hansard.agents.scope import enter, leave
+from hansard.agents.secrets import scrubber
+from hansard.agents.session import AsyncSession, Session
+from hansard.agents.views import View
+from hansard.bus.access import Credentials
+from hansard.bus.portal import Portal
+from hansard.domain import values
+from hansard.domain.errors import HansardError
+from hansard.domain.ids import AgentStream
+from hansard.domain.values import Scrub
+from hansard.service import faults, shapes, wire
+from hansard.service.client.core import Given, RemoteCore
+from hansard.service.client.link import Link, SessionLink, value_of
+from hansard.service.client.session import AsyncRemoteSession, RemoteSession
+from hansard.service.errors import NotOffered
+
+TAKEN = frozenset(
+    {"run", "mode", "gate", "redact", "secrets", "labels", "program", "correlation", "traceparent"}
+)
+"""The options of a run that a restricted agent has."""
+
+TRUSTED = "ask a trusted program, or whoever runs the workspace"
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A session that is to be opened: what the service is asked, and what stays here."""
+
+    asked: wire.Open
+    given: Given
+
+
+def wanted(
+    link: Link,
+    defaults: Defaults,
+    workflow: str | None,
+    agent: str | None,
+    role: str | None,
+    options: Mapping[str, Any],
+) -> Wanted:
+    """What to open. Raises NotOffered, BadName, BadValue."""
+    mine = link.credentials
+    if role not in (None, mine.role):
+        raise NotOffered(f"role={role!r:.80}", f"these credentials are of role {mine.role!r}")
+    if agent not in (None, mine.principal):
+        raise NotOffered(f"agent={agent!r:.80}", f"take part as {mine.principal!r}")
+    for name, value in options.items():
+        if name not in TAKEN and value not in (None, (), {}):
+            raise NotOffered(f"record.run({name}=)", TRUSTED)
+    if defaults.settle is not None:
+        raise NotOffered("settle=", "have a person settle it: hansard run settle")
+    taken = {name: value for name, value in options.items() if value is not None}
+    rules: Sequence[GateRule] = taken.get("gate", defaults.gate)
+    for rule in rules:
+        if isinstance(rule, Budget) or not (isinstance(rule, Rule | AskFirst) or callable(rule)):
+            what = f"gate={type(rule).__name__}"
+            raise NotOffered(what, "give allow, deny, ask_first or a function")
+    mode = taken.get("mode", defaults.mode)
+    scrub = scrubber(taken.get("redact", defaults.redact))
+    name = PurePath(sys.argv[0]).name if sys.argv else ""
+    asked = wire.Open(
+        workflow=workflow,
+        run=taken.get("run", defaults.run),
+        agent=mine.principal,
+        mode=Mode(mode).value if mode is not None else None,
+        labels=dict(taken.get("labels", {})),
+        program=recordable(taken.get("program", name), scrub),
+        correlation=taken.get("correlation"),
+        traceparent=taken.get("traceparent"),
+    )
+    given = Given(
+        mode=Mode.LIVE, rules=rules, scrub=scrub, secrets=taken.get("secrets", defaults.secrets)
+    )
+    return Wanted(asked, given)
+
+
+async def opened(link: Link, what: Wanted) -> RemoteCore:
+    """Open it. Raises AccessRefused, ServiceGone, ServiceBusy, Refused."""
+    session = await link.open_session(what.asked)
+    given = msgspec.structs.replace(what.given, mode=Mode(session.opened.mode))
+    mine = link.credentials
+    stream = AgentStream(session.opened.run, mine.role, mine.principal)
+    return RemoteCore(session, stream, given)
+
+
+async def closed(core: RemoteCore, error: BaseException | None) -> None:
+    """End a session in order. With an error it never raises one of its own: it adds a note."""
+    link: SessionLink = core.link
+    if error is not None and link.lost is not None:
+        return
+    fault = faults.of_program(error, None, core.settings.scrub) if error is not None else None
+    try:
+        answer = await link.ask("close", wire.Left(fault=fault))
+        notes = wire.load(value_of(answer)) or ()
+    except HansardError as failed:
+        if error is None:
+            raise
+        error.add_note(f"the end of the session could not be recorded: {failed}")
+    else:
+        for note in notes:
+            if error is not None and note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
+    finally:
+        await link.end()
+
+
+async def view(link: Link, run: str, at: str | None, key: bytes | None) -> View:
+    """A run as the role sees it. Raises NotFound, NotOffered."""
+    if at is not None and not isinstance(at, str):
+        raise NotOffered(f"view(at={at!r:.40})", "give the id of an event that it was shown")
+    asked = wire.Ask(run=run, at=at, key=key.hex() if key is not None else None)
+    raw = value_of(await link.outside("view", asked))
+    found: View = shapes.shape("views.view")[1](raw)
+    return found
+
+
+async def sql(link: Link, statement: str) -> Any:
+    """The answer of the role's own database. Raises RoleRefused, NotOffered."""
+    return wire.load(value_of(await link.outside("sql", wire.Ask(statement=statement))))
+
+
+async def say(link: Link, verb: str, asked: wire.Ask) -> None:
+    """Grant, deny or settle. Raises RoleRefused, NotFound, Refused."""
+    value_of(await link.outside(verb, asked))
+
+
+def _settling(
+    run: str, step: str, verdict: str, result: Any, because: str, scrub: Scrub | None
+) -> wire.Ask:
+    plain = values.plain(result, "result", scrub)
+    because = recordable(because, scrub)
+    return wire.Ask(run=run, step=step, verdict=verdict, result=values.dump(plain), because=because)
+
+
+class _Trusted:
+    """What only a trusted program has: other people's states, and what is said of all runs."""
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise NotOffered(f"record.{name}", TRUSTED)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _NOT_OFFERED:
+            object.__getattribute__(self, "_refuse")(name)
+        return object.__getattribute__(self, name)
+
+
+_OFFERED = {"run", "close", "view", "sql", "approve", "deny", "settle"}
+_NOT_OFFERED = {
+    name
+    for name in {*vars(Record), *vars(AsyncRecord), "workspace"}
+    if not name.startswith("_") and name not in _OFFERED
+}
+
+
+class RestrictedRecord(_Trusted, Record):
+    """A workspace's record for the sync client of a restricted agent."""
+
+    def __init__(self, link: Link, portal: Portal, defaults: Defaults) -> None:
+        self._link = link
+        self._portal = portal
+        self._defaults = defaults
+
+    @contextlib.contextmanager
+    def run(
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str | None = None,
+        role: str | None = None,
+        **options: Any,
+    ) -> Generator[Session, None, None]:
+        """Begin a run, or with `run=ID` join or resume one, as the agent of this principal's name.
+
+        options: run, mode, gate (without budgets), redact, secrets, labels. What is redacted never
+        leaves this process. Raises NotOffered, AccessRefused, ServiceGone, ServiceBusy.
+        """
+        what = wanted(self._link, self._defaults, workflow, agent, role, options)
+        core = self._portal.run(opened(self._link, what))
+        session = RemoteSession(core, self._portal)
+        token = enter(core.ledger.root)
+        try:
+            yield session
+        except BaseException as error:
+            self._portal.run(closed(core, error))
+            raise
+        else:
+            self._portal.run(closed(core, None))
+        finally:
+            leave(token)
+
+    def view(self, run: str, at: str | None = None, *, key: bytes | None = None) -> View:
+        """A run as the role sees it: now, or at an event that it was shown."""
+        return self._portal.run(view(self._link, run, at, key))
+
+    def sql(self, statement: str) -> Any:
+        """The answer of the role's own database, where the role may query."""
+        return self._portal.run(sql(self._link, statement))
+
+    def approve(self, approval: str, *, because: str = "") -> None:  # type: ignore[override] # it says so itself
+        """Grant what an agent asks, where the role may and is shown the question."""
+        self._portal.run(say(self._link, "approve", wire.Ask(approval=approval, because=because)))
+
+    def deny(self, approval: str, *, because: str = "") -> None:  # type: ignore[override] # see above
+        """Deny what an agent asks, where the role may and is shown the question."""
+        self._portal.run(say(self._link, "deny", wire.Ask(approval=approval, because=because)))
+
+    def settle(  # type: ignore[override] # see above
+        self, run: str, step: str, verdict: str, *, result: Any = None, because: str = ""
+    ) -> None:
+        """Say what is true of a step in doubt, where the role may and is shown the step."""
+        scrub = scrubber(self._defaults.redact)
+        asked = _settling(run, step, verdict, result, because, scrub)
+        self._portal.run(say(self._link, "settle", asked))
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        self._portal.run(self._link.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+
+class AsyncRestrictedRecord(_Trusted, AsyncRecord):
+    """A workspace's record for the async client of a restricted agent."""
+
+    def __init__(self, link: Link, defaults: Defaults) -> None:
+        self._link = link
+        self._defaults = defaults
+
+    @contextlib.asynccontextmanager
+    async def run(
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str | None = None,
+        role: str | None = None,
+        **options: Any,
+    ) -> AsyncGenerator[AsyncSession, None]:
+        """Begin a run, or join or resume one; see `RestrictedRecord.run`."""
+        what = wanted(self._link, self._defaults, workflow, agent, role, options)
+        core = await opened(self._link, what)
+        session = AsyncRemoteSession(core)
+        token = enter(core.ledger.root)
+        try:
+            yield session
+        except BaseException as error:
+            await closed(core, error)
+            raise
+        else:
+            await closed(core, None)
+        finally:
+            leave(token)
+
+    async def view(self, run: str, at: str | None = None, *, key: bytes | None = None) -> View:
+        """A run as the role sees it: now, or at an event that it was shown."""
+        return await view(self._link, run, at, key)
+
+    async def sql(self, statement: str) -> Any:
+        """The answer of the role's own database, where the role may query."""
+        return await sql(self._link, statement)
+
+    async def approve(self, approval: str, *, because: str = "") -> None:  # type: ignore[override] # it says so itself
+        """Grant what an agent asks, where the role may and is shown the question."""
+        await say(self._link, "approve", wire.Ask(approval=approval, because=because))
+
+    async def deny(self, approval: str, *, because: str = "") -> None:  # type: ignore[override] # see above
+        """Deny what an agent asks, where the role may and is shown the question."""
+        await say(self._link, "deny", wire.Ask(approval=approval, because=because))
+
+    async def settle(  # type: ignore[override] # see above
+        self, run: str, step: str, verdict: str, *, result: Any = None, because: str = ""
+    ) -> None:
+        """Say what is true of a step in doubt, where the role may and is shown the step."""
+        scrub = scrubber(self._defaults.redact)
+        asked = _settling(run, step, verdict, result, because, scrub)
+        await say(self._link, "settle", asked)
+
+    async def close(self) -> None:
+        """Let go of the broker."""
+        await self._link.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+
+def connected(login: Credentials, portal: Portal, defaults: Defaults) -> RestrictedRecord:
+    """The record of a restricted agent. Raises Unreachable, AccessRefused."""
+    return RestrictedRecord(portal.run(Link.open(login)), portal, defaults)
+
+
+async def connected_async(login: Credentials, defaults: Defaults) -> AsyncRestrictedRecord:
+    """The record of a restricted agent, async. Raises Unreachable, AccessRefused."""
+    return AsyncRestrictedRecord(await Link.open(login), defaults)

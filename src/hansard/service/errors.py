@@ -1,0 +1,69 @@
+"""What can go wrong between a restricted agent and the service, told apart by who must act.
+
+    CallerError
+    └── NotOffered          the caller: what only a trusted program may do
+    BusError
+    ├── AccessRefused       the caller: the service does not know these credentials (any more)
+    ├── ServiceBusy         the caller: more at once than a principal may have
+    ├── ServiceGone         the world: no answer; what was asked may have happened
+    └── ServiceFailed       the world: the service met an error that is not for the client's eyes
+
+Those of the bus leave a step as it is: nothing is recorded of them, the run stops here.
+"""
+
+from __future__ import annotations
+
+from hansard.bus.errors import BusError
+from hansard.domain.errors import CallerError
+
+
+class NotOffered(CallerError):
+    """What only a trusted program may do; nothing was asked."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what} is not offered to a restricted agent: {remedy}")
+        self.what = what
+
+
+class AccessRefused(BusError):
+    """The service does not know these credentials for what was asked; nothing was done."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the service refused these credentials: they may have expired or been revoked; "
+            "ask who gave them for new ones (hansard credentials ROLE)"
+        )
+
+
+class ServiceBusy(BusError):
+    """A principal has as much under way as it may; nothing was done."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(
+            f"this principal has {limit:,} {what} open, the most it may: "
+            "wait for some to end, or end them"
+        )
+        self.limit = limit
+
+
+class ServiceGone(BusError):
+    """The service does not answer: what was asked may have happened. The session is over.
+
+    The record knows what did: open the run again (`run=ID`), and it is resumed.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the service did not answer ({why}): what was asked may have happened or not; "
+            "see that 'hansard up' runs, then resume the run"
+        )
+
+
+class ServiceFailed(BusError):
+    """The service met an error of its own; what was asked may have happened."""
+
+    def __init__(self, kind: str = "an error") -> None:
+        super().__init__(
+            f"the service met {kind} of its own: what it was is in its log, for who runs "
+            "'hansard up'; resume the run when it is mended"
+        )

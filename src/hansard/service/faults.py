@@ -1,0 +1,270 @@
+"""Errors over the wire, both ways: a program's own, and ours.
+
+An error of a program crosses as what is recorded of it, with what its tool says of the effect; the
+service raises one of the same name. An error of ours crosses by its class, and is raised as that
+class, unless its text may tell of what the role does not see: then as `ServiceFailed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import re
+import sys
+from typing import Any
+
+import msgspec
+
+from hansard.agents.effects import DOUBTFUL, ToolSpec
+from hansard.agents.errors import AgentError, NotDone, RecordedFailure
+from hansard.agents.failures import MESSAGE_LENGTH_MAX, failure
+from hansard.agents.outcomes import UNTOUCHED
+from hansard.bus.errors import AppendUnknown, Conflict, Fenced, NotFound, TooLarge
+from hansard.domain import values
+from hansard.domain.board import BoardConflict
+from hansard.domain.errors import BadValue, CallerError, HansardError, Refused
+from hansard.domain.ids import StreamId
+from hansard.domain.steps import Effects, Failure, Status, Step
+from hansard.domain.task import ClaimLost
+from hansard.domain.values import Scrub
+from hansard.projections.door.errors import DoorError
+from hansard.service import wire
+from hansard.service.errors import ServiceBusy, ServiceFailed, ServiceGone
+from hansard.service.wire import Fault
+
+TEXT_LENGTH_MAX = 200_000
+"""Most characters of an error's text that cross: far more than are recorded."""
+
+NAME_LENGTH_MAX = 200
+_KNOWN = "hansard_known"
+_NOT_SAID = "could not be recorded"
+_RECORDED = re.compile(r"recorded at step (\d+) \(")
+_TYPED: dict[str, Any] = {"step": Step, "stream": StreamId}
+"""Attributes of our errors that are no plain values."""
+
+_TOLD = (
+    AgentError,
+    CallerError,
+    BoardConflict,
+    ClaimLost,
+    DoorError,
+    AppendUnknown,
+    Conflict,
+    Fenced,
+    NotFound,
+    ServiceBusy,
+    ServiceGone,
+    TooLarge,
+)
+"""Ours that cross as they are: what they say is of the agent's own doing, or judged by its role."""
+
+
+class ClientGone(BaseException):
+    """A client went away while it ran something: whether it ran to its end is not known."""
+
+
+class _Plain(Exception):
+    pass
+
+
+class Doubtful(Exception):
+    """What leaves open whether a tool's effect happened."""
+
+
+class _Safe(NotDone):
+    pass
+
+
+class _Untouched(Refused):
+    pass
+
+
+class _Lost(ClaimLost):
+    pass
+
+
+class _Interrupt(BaseException):
+    pass
+
+
+_BASES: dict[str, type[BaseException]] = {
+    "plain": _Plain,
+    "safe": _Safe,
+    "doubtful": Doubtful,
+    "untouched": _Untouched,
+    "lost": _Lost,
+    "interrupt": _Interrupt,
+}
+
+
+# ------------------------------------------------------------ the client's, to the service
+
+
+def of_program(error: BaseException, spec: ToolSpec | None, scrub: Scrub | None) -> Fault:
+    """What the service is told of an error that a program raised."""
+    told = failure(error, scrub)
+    message = told.message
+    if len(message) > MESSAGE_LENGTH_MAX:  # cut once, by the service, as a trusted session cuts it
+        whole = str(error)[:TEXT_LENGTH_MAX]
+        scrubbed = scrub(whole) if scrub is not None else whole
+        message = scrubbed if isinstance(scrubbed, str) else message
+        message = message.encode(errors="backslashreplace").decode()
+    return Fault(
+        category=_category(error, spec),
+        type=told.type[:NAME_LENGTH_MAX],
+        module=told.module[:NAME_LENGTH_MAX],
+        message=message,
+        arguments=told.arguments,
+        known=getattr(error, _KNOWN, 0),
+    )
+
+
+def _category(error: BaseException, spec: ToolSpec | None) -> str:
+    if isinstance(error, UNTOUCHED):
+        return "untouched"
+    if isinstance(error, ClaimLost):
+        return "lost"
+    if spec is not None and spec.is_safe(error):
+        return "safe"
+    if not isinstance(error, Exception):
+        return "interrupt"
+    doubtful = (*DOUBTFUL, *spec.doubtful_errors) if spec is not None else DOUBTFUL
+    return "doubtful" if isinstance(error, doubtful) else "plain"
+
+
+def rebuilt(fault: Fault) -> BaseException:
+    """A program's error for the service's session: recorded, it is what the program raised.
+
+    Raises BadValue.
+    """
+    base = _BASES.get(fault.category)
+    given = wire.load(fault.arguments)
+    names_fit = all(
+        0 < len(name) <= NAME_LENGTH_MAX and "\0" not in name for name in (fault.type, fault.module)
+    )
+    if base is None or type(given) is not list or not names_fit:
+        raise BadValue("error", f"a {fault.category!r:.40} of {fault.type!r:.40}", "give an error")
+    about = {
+        "__module__": sys.intern(fault.module),  # left out of the record where it is the default
+        "__qualname__": fault.type,
+        "__str__": lambda _: fault.message,
+    }
+    cls: Any = type(fault.type, (base,), about)
+    error: BaseException = cls.__new__(cls)
+    error.args = tuple(given)
+    return error
+
+
+# ------------------------------------------------------------ the service's, to the client
+
+
+def of_service(error: BaseException, steps: dict[int, Step]) -> Fault:
+    """What a client is told of an error that its operation raised. `steps` are its agent's."""
+    notes = notes_of(error)
+    if isinstance(error, asyncio.CancelledError):
+        return Fault(category="cancelled")
+    recorded = _recorded(error, notes, steps)
+    if recorded is not None:
+        return recorded
+    if isinstance(error, Conflict):
+        error = Conflict(error.stream, error.version, None)  # the winner may be anybody's
+    if not isinstance(error, _TOLD):
+        kind = "an error" if isinstance(error, HansardError) else "a fault"
+        error = ServiceFailed(kind)
+    kind_ = type(error)
+    return Fault(
+        category="ours",
+        type=kind_.__qualname__,
+        module=kind_.__module__,
+        message=str(error),
+        arguments=_arguments(error),
+        attributes=_attributes(error),
+        notes=notes,
+    )
+
+
+def notes_of(error: BaseException | None) -> tuple[str, ...]:
+    """What was added to an error, without the words of an error that may not be told."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    return tuple(
+        f"{before}{_NOT_SAID}" if found else note
+        for note in notes
+        for before, found, _ in [note.partition(_NOT_SAID)]
+    )
+
+
+def _recorded(error: BaseException, notes: tuple[str, ...], steps: dict[int, Step]) -> Fault | None:
+    """An error of a program that stands in the record: its class is for the client to find."""
+    if isinstance(error, HansardError) and not isinstance(error, RecordedFailure):
+        return None
+    for note in reversed(notes):
+        found = _RECORDED.match(note)
+        step = steps.get(int(found.group(1))) if found else None
+        if step is not None and step.error is not None:
+            return Fault(
+                category="recorded",
+                type=step.error.type,
+                module=step.error.module,
+                message=step.error.message,
+                arguments=step.error.arguments,
+                attributes={"step": values.dump([step.number, step.tool])},
+            )
+    return None
+
+
+def _arguments(error: BaseException) -> msgspec.Raw:
+    try:
+        return wire.dump(list(error.args), "error")
+    except BadValue:
+        return values.dump([str(error)])
+
+
+def _attributes(error: BaseException) -> dict[str, msgspec.Raw]:
+    told: dict[str, msgspec.Raw] = {}
+    for name, value in vars(error).items():
+        if name in ("winner", _KNOWN) or name.startswith("__"):
+            continue
+        try:
+            raw = wire.encode(value) if name in _TYPED else bytes(wire.dump(value, name))
+        except (BadValue, TypeError):
+            continue
+        told[name] = msgspec.Raw(raw)
+    return told
+
+
+def ours(fault: Fault) -> BaseException:
+    """An error of ours for the client's program. Raises BadValue for what is none."""
+    if fault.category == "cancelled":
+        return asyncio.CancelledError()
+    cls: Any = None
+    if fault.module.partition(".")[0] == "hansard":
+        cls = getattr(importlib.import_module(fault.module), fault.type, None)
+    if not (isinstance(cls, type) and issubclass(cls, HansardError)):
+        raise BadValue("the service's answer", f"error {fault.type!r:.80}", "use one version")
+    # Not by its constructor: what is recorded of an error is what makes it again.
+    error: BaseException = cls.__new__(cls, *wire.load(fault.arguments))
+    for name, raw in fault.attributes.items():
+        if name in _TYPED:
+            setattr(error, name, msgspec.json.decode(raw, type=_TYPED[name]))
+        else:
+            setattr(error, name, wire.load(raw))
+    for note in fault.notes:
+        error.add_note(note)
+    setattr(error, _KNOWN, fault.known)
+    return error
+
+
+def recorded_step(fault: Fault, spec: ToolSpec | None) -> Step:
+    """A failed step as far as raising its error again needs it."""
+    number, tool = wire.load(fault.attributes["step"])
+    return Step(
+        number=number,
+        tool=tool,
+        effects=spec.effects if spec is not None else Effects.ONCE,
+        arguments=wire.EMPTY,
+        call="",
+        fingerprint="",
+        version=0,
+        status=Status.FAILED,
+        error=Failure(fault.type, fault.message, fault.arguments, fault.module),
+    )

@@ -1,0 +1,395 @@
+"""A restricted agent's session as the service hosts it: an ordinary one, over the real log.
+
+All that the session checks and records holds here unchanged; this only finds the scope that a
+request stands in, runs it as a turn, and keeps what is open between requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from contextvars import Context
+from typing import Any
+
+import msgspec
+
+from hansard.agents import opening
+from hansard.agents.opening import Opened
+from hansard.agents.scope import Scope, current, enter
+from hansard.agents.session import AsyncSession
+from hansard.agents.workspace import Workspace
+from hansard.bus.errors import AppendUnknown, BusError
+from hansard.domain.errors import BadValue, HansardError
+from hansard.service import faults, operations, proxies, wire
+from hansard.service.errors import ServiceBusy, ServiceGone
+from hansard.service.faults import ClientGone
+from hansard.service.loops import Loop
+from hansard.service.proxies import Lent, Proxy, Said
+from hansard.service.shapes import shape
+from hansard.service.turns import Turn, value
+from hansard.service.wire import Answer, Began, Call, Came, Do, Failed, Joined, Left, Next, Request
+
+SCOPES_MAX = 100_000
+"""Most scopes of one session that are open at a time."""
+
+FAULTS_MAX = 256
+"""So many of the errors told last are known again when a program lets them through."""
+
+TURNS_MAX = 1_000
+"""Most operations of one session that are under way at a time, those that wait for the client, too.
+"""
+
+OVER = "this session has ended"
+
+OPEN_MAX = 10_000
+"""Most blocks, streams and loops of one session that are open at a time."""
+
+
+class Stream(msgspec.Struct):
+    """A streamed call: its items, and the tool that gives them."""
+
+    call: Call
+    items: AsyncIterator[Any]
+    proxy: Proxy
+
+
+class Block(msgspec.Struct):
+    """A `with` block: a transaction or a claim. `inside` is what it gave."""
+
+    manager: AbstractAsyncContextManager[Any]
+    inside: Any
+
+
+class Hosted:
+    """One hosted session. On the service's loop."""
+
+    def __init__(self, workspace: Workspace, opened: Opened, said: Said, lent: Lent) -> None:
+        self.opened = opened
+        self.session = AsyncSession(opened.core, opened.run, opened.arm)
+        self.heard = time.monotonic()
+        """When the client was last heard of."""
+        self.rules_version = 0
+        """Of the role's rules when it was opened."""
+        self.over = False
+        self._workspace = workspace
+        self._said = said
+        self._lent = lent
+        self._ledger = opened.core.ledger
+        self._scopes: dict[str, Scope] = {"": self._ledger.root}
+        self.turns: dict[int, Turn] = {}
+        self._open: dict[int, Loop | Stream | Block] = {}
+        self._known: OrderedDict[int, BaseException] = OrderedDict()
+        self._claims: operations.Claims = set()
+        self._number = 0
+        self._taken = 0
+        self._missing: set[int] = set()
+
+    # ------------------------------------------------------------ requests
+
+    def takes(self, number: int) -> bool:
+        """Whether a request's number is news: each is taken once, whoever sends it again."""
+        if number > self._taken:
+            if number - self._taken > OPEN_MAX:
+                return False
+            self._missing.update(range(self._taken + 1, number))
+            self._taken = number
+            return len(self._missing) <= OPEN_MAX
+        if number in self._missing:
+            self._missing.discard(number)
+            return True
+        return False
+
+    def note(self, scopes: tuple[Began | Joined, ...]) -> None:
+        """Take note of what became of the client's scopes. Raises BadValue."""
+        for each in scopes:
+            parent = self._scope(each.parent)
+            match each:
+                case Began():
+                    if len(self._scopes) >= SCOPES_MAX:
+                        raise BadValue("scopes", f"over {SCOPES_MAX:,} are open", "join some")
+                    held = each.apart and not parent.open
+                    parent.open += held
+                    child = parent.item(each.name)
+                    parent.open -= held
+                    self._scopes[child.path] = child
+                case Joined():
+                    parent.join([self._scope(path) for path in each.children])
+                    for path in each.children:
+                        self._scopes.pop(path, None)
+
+    def _scope(self, path: str) -> Scope:
+        scope = self._scopes.get(path)
+        if scope is None:
+            raise BadValue("scope", f"{path!r:.80} is none that is open", "use the client")
+        return scope
+
+    def begin(self, verb: str, request: Request) -> Turn:
+        """Begin an operation. Raises BadValue, ServiceBusy."""
+        if len(self.turns) >= TURNS_MAX:
+            raise ServiceBusy("operations", TURNS_MAX)
+        scope = self._scope(request.scope)
+        work = self._work(verb, request)
+        turn = Turn(request.n)
+        self.turns[request.n] = turn
+
+        async def run() -> None:
+            enter(scope)
+            # The other call may be over here, but not for the client: what counts is what it knew.
+            held = request.busy and not scope.open
+            scope.open += held
+            try:
+                turn.last(await work(turn))
+            except BaseException as error:  # noqa: BLE001 -- told to the client, whatever it is
+                turn.last(self.failed(turn, error))
+            finally:
+                scope.open -= held
+                for path in turn.scopes:
+                    self._scopes.pop(path, None)
+
+        turn.task = asyncio.get_running_loop().create_task(run(), context=Context())
+        return turn
+
+    def failed(self, turn: Turn, error: BaseException) -> Failed:
+        """An error as a last word."""
+        if turn.is_own(error):
+            return Failed(wire.Fault(), own=True)
+        if self.over and isinstance(error, asyncio.CancelledError):
+            error = ServiceGone(OVER)
+        fault = faults.of_service(error, self._ledger.state.steps)
+        if fault.category == "ours":
+            self._number += 1
+            self._known[self._number] = error
+            if len(self._known) > FAULTS_MAX:
+                self._known.popitem(last=False)
+            fault = msgspec.structs.replace(fault, known=self._number)
+            operations.log_unexpected(error, fault)
+        return Failed(fault)
+
+    def _work(self, verb: str, request: Request) -> Callable[[Turn], Awaitable[Answer]]:
+        match verb:
+            case "do":
+                return self._do(wire.read(request.data, Do))
+            case "call":
+                return self._call(wire.read(request.data, Call))
+            case "stream":
+                return self._stream(wire.read(request.data, Call))
+            case "next":
+                return self._next(wire.read(request.data, Next).stream)
+            case "shut":
+                return self._shut(wire.read(request.data, Next).stream)
+            case "enter":
+                return self._enter(wire.read(request.data, Do))
+            case "exit":
+                return self._exit(wire.read(request.data, Left))
+            case _:
+                raise BadValue("request", f"{verb!r:.40} is none", "use the client of this version")
+
+    def came(self, turn: Turn, came: Came) -> bool:
+        """What the client's run came to; an error that the service told is the same one again."""
+        known = self._known.get(came.fault.known) if came.fault is not None else None
+        return turn.raised(known) if known is not None else turn.done(came)
+
+    # ------------------------------------------------------------ tools
+
+    def _given(self, call: Call) -> None:
+        """Have this context know what the client's rules and secrets are for a call."""
+        self._said.of_call(call.verdict)
+        self._lent.of_call(call.secrets)
+
+    def _proxy(self, turn: Turn, call: Call) -> Proxy:
+        self._given(call)
+        return Proxy(turn, call, self._here, self._reported)
+
+    def _reported(self, usage: dict[str, float]) -> None:
+        self.session.usage(**usage)
+
+    def _here(self, turn: Turn) -> Scope | None:
+        """The scope that is current, known to the client by its path for the rest of the turn."""
+        scope = current(self._ledger)
+        if scope is not None and scope.path not in self._scopes:
+            self._scopes[scope.path] = scope
+            turn.scopes.add(scope.path)
+        return scope
+
+    def _call(self, call: Call) -> Callable[[Turn], Awaitable[Answer]]:
+        async def work(turn: Turn) -> Answer:
+            spec = self._proxy(turn, call).spec()
+            turn.warning = operations.changed(self.session, spec)
+            found = await self.session.call(spec, (), wire.load(call.arguments))
+            return value(turn, found)
+
+        return work
+
+    def _stream(self, call: Call) -> Callable[[Turn], Awaitable[Answer]]:
+        async def work(turn: Turn) -> Answer:
+            proxy = self._proxy(turn, call)
+            spec = proxy.spec(streams=True)
+            turn.warning = operations.changed(self.session, spec)
+            items = self.session.call(spec, (), wire.load(call.arguments))
+            stream = Stream(call, items, proxy)
+            self._keep(turn.number, stream)
+            found = await self._item(turn, stream)
+            if found.end:
+                self._open.pop(turn.number, None)
+            return msgspec.structs.replace(found, context=turn.number)
+
+        return work
+
+    def _next(self, number: int) -> Callable[[Turn], Awaitable[Answer]]:
+        stream: Stream = self._opened(number, Stream)
+
+        async def work(turn: Turn) -> Answer:
+            self._given(stream.call)  # the tool may begin again
+            return await self._item(turn, stream)
+
+        return work
+
+    @staticmethod
+    async def _item(turn: Turn, stream: Stream) -> wire.Value:
+        stream.proxy.turn = turn
+        try:
+            found = await anext(stream.items)
+        except StopAsyncIteration:
+            return wire.Value(end=True)
+        return value(turn, found)
+
+    def _shut(self, number: int) -> Callable[[Turn], Awaitable[Answer]]:
+        stream = self._opened(number, Stream)
+
+        async def work(turn: Turn) -> Answer:
+            stream.proxy.turn = turn
+            self._open.pop(number, None)
+            items: Any = stream.items
+            await items.aclose()
+            return wire.Value(end=True)
+
+        return work
+
+    # ------------------------------------------------------------ operations and blocks
+
+    def _do(self, asked: Do) -> Callable[[Turn], Awaitable[Answer]]:
+        if asked.name.startswith("loop."):
+            return self._loop(asked)
+
+        async def work(turn: Turn) -> Answer:
+            args, kwargs = operations.given(asked)
+            target: Any = self.session
+            if asked.context:
+                target = self._opened(asked.context, Block).inside
+            for index, name in asked.functions.items():
+                args[index] = proxies.resolving(turn, name)
+            found = await operations.run(target, asked.name, args, kwargs, self._claims)
+            return wire.Value(shape(asked.name)[0](found))
+
+        return work
+
+    def _enter(self, asked: Do) -> Callable[[Turn], Awaitable[Answer]]:
+        async def work(turn: Turn) -> Answer:
+            args, kwargs = operations.given(asked)
+            manager = operations.block(self.session, asked.name, args, kwargs)
+            inside = await manager.__aenter__()
+            operations.note(self._claims, inside)
+            self._keep(turn.number, Block(manager, inside))
+            told = inside if asked.name == "team.claimed" else None
+            return wire.Value(shape(asked.name)[0](told), context=turn.number)
+
+        return work
+
+    def _exit(self, left: Left) -> Callable[[Turn], Awaitable[Answer]]:
+        block = self._opened(left.context, Block)
+
+        async def work(turn: Turn) -> Answer:
+            del turn
+            self._open.pop(left.context, None)
+            error = self.error(left)
+            if error is None and hasattr(block.inside, "result"):
+                block.inside.result = wire.load(left.result)
+            if error is None:
+                await block.manager.__aexit__(None, None, None)
+                return wire.Value()
+            try:
+                await block.manager.__aexit__(type(error), error, None)
+            except BaseException as raised:
+                if raised is not error:
+                    raise
+            return wire.Value(wire.dump(list(faults.notes_of(error))))
+
+        return work
+
+    def error(self, left: Left) -> BaseException | None:
+        """The error by which a block is left: the one that the service told, or one like it."""
+        if left.fault is None:
+            return None
+        known = self._known.get(left.fault.known)
+        return known if known is not None else faults.rebuilt(left.fault)
+
+    def _loop(self, asked: Do) -> Callable[[Turn], Awaitable[Answer]]:
+        async def work(turn: Turn) -> Answer:
+            args, _ = operations.given(asked)
+            if asked.name != "loop.begin":
+                loop: Loop = self._opened(asked.context, Loop)
+                if asked.name == "loop.leave":
+                    self._open.pop(asked.context, None)
+                return await loop.step(asked.name, args, self._scopes)
+            self._keep(turn.number, await Loop.begin(self.session, args))
+            return wire.Value(context=turn.number)
+
+        return work
+
+    def _keep(self, number: int, what: Loop | Stream | Block) -> None:
+        if len(self._open) >= OPEN_MAX:
+            raise BadValue("session", f"{OPEN_MAX:,} blocks and streams are open", "end some")
+        self._open[number] = what
+
+    def _opened(self, number: int, kind: type[Any]) -> Any:
+        found = self._open.get(number)
+        if not isinstance(found, kind):
+            raise BadValue("request", f"{number} is no open {kind.__name__.lower()}", "open one")
+        return found
+
+    # ------------------------------------------------------------ its end
+
+    async def close(self, left: Left) -> None:
+        """The client leaves in order. Raises what stands in the way."""
+        self.over = True
+        await self._cut()
+        await opening.close_agent(self._workspace, self.opened, self.error(left))
+        self._lose()
+
+    async def abandon(self) -> None:
+        """The client is gone: what it was running is in doubt, and the session does not leave. As
+        a killed process, it says nothing more; its next session takes the next epoch.
+        """
+        if self.over:
+            return
+        self.over = True
+        await self._cut()
+        self._lose()
+        gone = AppendUnknown(self.opened.core.stream, 0, "", 0.0)
+        for block in [each for each in self._open.values() if isinstance(each, Block)]:
+            with contextlib.suppress(HansardError, ClientGone):  # it only stops its heartbeat
+                await block.manager.__aexit__(type(gone), gone, None)
+        self._open.clear()
+
+    async def _cut(self) -> None:
+        """End every turn."""
+        ends: set[asyncio.Task[Any]] = set()
+        for turn in list(self.turns.values()):
+            if turn.task is not None and not turn.task.done():
+                ends.add(turn.task)
+                if not turn.gone():
+                    turn.task.cancel()
+        if ends:
+            _, late = await asyncio.wait(ends, timeout=operations.GRACE_S)
+            for task in late:
+                task.cancel()
+
+    def _lose(self) -> None:
+        """Have nothing more recorded by this session, whatever is still closed or collected."""
+        writer = self.opened.writer
+        if writer is not None and writer.lost is None:
+            writer.lost = BusError(OVER)

@@ -1,0 +1,66 @@
+"""What operations give back, over the wire and back: our own records, which no value can say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from hansard.agents.board import Entry
+from hansard.agents.team import Task, TaskEntry
+from hansard.agents.team_mail import Mail
+from hansard.agents.views import View
+from hansard.domain.board import Kind
+from hansard.service import wire
+
+_json = msgspec.json
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    return {
+        name: value.value if isinstance(value, Kind) else value
+        for name, value in msgspec.structs.asdict(record).items()
+    }
+
+
+def _record(given: Any) -> msgspec.Raw:
+    return wire.dump(None if given is None else _fields(given))
+
+
+def _records(given: Any) -> msgspec.Raw:
+    return wire.dump([_fields(each) for each in given])
+
+
+def _entry(raw: msgspec.Raw) -> Entry | None:
+    told: dict[str, Any] | None = wire.load(raw)
+    if told is None:
+        return None
+    told["kind"] = Kind(told["kind"])
+    return Entry(**told)
+
+
+def _task(raw: msgspec.Raw) -> Task | None:
+    told = wire.load(raw)
+    return None if told is None else Task(**told)
+
+
+Shape = tuple[Callable[[Any], msgspec.Raw], Callable[[msgspec.Raw], Any]]
+
+PLAIN: Shape = (wire.dump, wire.load)
+SHAPES: dict[str, Shape] = {
+    "board.entry": (_record, _entry),
+    "team.claim": (lambda found: _record(found[0]), lambda raw: (_task(raw), False)),
+    "team.claimed": (_record, _task),
+    "team.tasks": (_records, lambda raw: [TaskEntry(**each) for each in wire.load(raw)]),
+    "mail.inbox": (_records, lambda raw: [Mail(**each) for each in wire.load(raw)]),
+    "views.view": (
+        lambda given: msgspec.Raw(wire.encode(given)),
+        lambda raw: _json.decode(raw, type=View),
+    ),
+}
+
+
+def shape(name: str) -> Shape:
+    """How the result of an operation goes there and comes back."""
+    return SHAPES.get(name, PLAIN)

@@ -1,0 +1,16 @@
+"""The lab: made once for the tests that only attack it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.access.support import Lab
+
+
+@pytest.fixture(scope="package")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A server with secrets and a restricted login."""
+    folder = tmp_path_factory.mktemp("lab")
+    made = Lab(folder / "data", folder / "files")
+    yield made
+    made.lease.close()

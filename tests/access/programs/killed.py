@@ -1,0 +1,61 @@
+"""`hansard credentials` that kills itself at a point: killed.py POINT ARGUMENTS...
+
+The commands are untouched: a function of theirs is wrapped, and the process is gone with SIGKILL
+before it is called, or after it has returned.
+"""
+
+import functools
+import inspect
+import os
+import signal
+import sys
+from typing import Any
+
+import hansard.agents.principals
+import hansard.bus._server_access
+import hansard.bus._server_place
+import hansard.commands._credentials_file
+import hansard.commands.credentials
+from hansard.cli import main
+
+POINTS: dict[str, tuple[Any, str]] = {
+    "draft": (hansard.commands._credentials_file.Draft, "write"),
+    "register": (hansard.agents.principals, "register"),
+    "issue": (hansard.agents.principals, "issue"),
+    "access": (hansard.bus._server_place.Place, "write_access"),
+    "config": (hansard.bus._server_place.Place, "write_access_config"),
+    "reload": (hansard.bus._server_access, "_have_reloaded"),
+    "finish": (hansard.commands._credentials_file.Draft, "finish"),
+    "tell": (hansard.commands.credentials, "_tell"),
+}
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _wrap(place: Any, name: str, when: str) -> None:
+    inner = getattr(place, name)
+
+    @functools.wraps(inner)
+    def plain(*args: Any, **more: Any) -> Any:
+        if when == "before":
+            _die()
+        inner(*args, **more)
+        return _die()
+
+    @functools.wraps(inner)
+    async def waited(*args: Any, **more: Any) -> Any:
+        if when == "before":
+            _die()
+        await inner(*args, **more)
+        return _die()
+
+    setattr(place, name, waited if inspect.iscoroutinefunction(inner) else plain)
+
+
+if __name__ == "__main__":
+    at, _, point = sys.argv[1].partition(" ")
+    _wrap(*POINTS[point], at)
+    sys.argv = ["hansard", *sys.argv[2:]]
+    main()

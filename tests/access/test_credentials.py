@@ -1,0 +1,443 @@
+"""`hansard credentials` and `hansard principals`: one private file, whole or not at all."""
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import shlex
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents import tokens
+from hansard.agents.gatekeeper import AccessDenied, Gatekeeper
+from hansard.bus import access
+from hansard.bus.access import BadCredentials, Credentials
+from hansard.bus.errors import NotFound
+from hansard.bus.server import Lease, join
+from hansard.commands._access import telling
+from hansard.commands._open import Options
+from hansard.commands.credentials import Wanted, seconds
+from hansard.commands.credentials import credentials as make
+from hansard.commands.principals import principals as listing
+from hansard.commands.principals import revoke
+from hansard.commands.roles import apply, withdraw
+from hansard.domain.errors import BadValue, HansardError
+from tests.access.programs.killed import POINTS
+from tests.access.support import ROLES, Held, eventually, let_in
+
+PROGRAM = Path(__file__).parent / "programs" / "killed.py"
+HANSARD = [sys.executable, "-m", "hansard"]
+
+
+class Desk:
+    """A folder with a workspace in it, and the command line there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data_dir = folder / "data"
+        self.file = folder / "ada.json"
+        (folder / "roles.toml").write_text(ROLES)
+        self.lease: Lease = join(self.data_dir)
+        self.work(apply, folder / "roles.toml", "person")
+
+    def run(self, command: list[str], line: str) -> subprocess.CompletedProcess[str]:
+        """Run a program with arguments, in the folder."""
+        given = ["--workspace", "lab", "--data-dir", str(self.data_dir)]
+        return subprocess.run(
+            [*command, *shlex.split(line), *given],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    def call(self, line: str) -> list[dict[str, Any]]:
+        """A command that succeeds: the objects it prints."""
+        done = self.run(HANSARD, f"{line} --json")
+        assert done.returncode == 0, done.stderr
+        return [json.loads(each) for each in done.stdout.splitlines()]
+
+    def refused(self, role: str = "writer", name: str = "ada", **more: Any) -> str:
+        """What `make` says where it does not."""
+        with pytest.raises(HansardError) as caught:
+            self.make(role, name, **more)
+        return str(caught.value)
+
+    def work(self, command: Callable[..., Any], *given: Any, **more: Any) -> list[dict[str, Any]]:
+        """What a command does, without the start of a process: the objects it prints."""
+
+        def do() -> str:
+            with contextlib.redirect_stdout(io.StringIO()) as told:
+                options = Options(workspace="lab", data_dir=self.data_dir)
+                assert asyncio.run(command(options, *given, json=True, **more)) == 0
+            return told.getvalue()
+
+        with ThreadPoolExecutor(1) as thread:  # it has a loop of its own
+            return [json.loads(each) for each in thread.submit(do).result().splitlines()]
+
+    def make(self, role: str = "writer", name: str = "ada", **more: Any) -> dict[str, Any]:
+        """`hansard credentials ROLE --name NAME --output NAME.json`."""
+        place = self.folder / more.pop("output", f"{name}.json")
+        (made,) = self.work(make, Wanted(role=role, name=name, output=place, **more))
+        return made
+
+    def listed(self) -> list[dict[str, Any]]:
+        """`hansard principals`."""
+        return self.work(listing)
+
+    def revoke(self, which: str) -> list[dict[str, Any]]:
+        """`hansard principals revoke WHICH --because lost`."""
+        return self.work(revoke, which, "lost", "person")
+
+    def opens(self, found: Credentials) -> bool:
+        """Whether the broker lets the holder in."""
+        return let_in(found)
+
+    async def admits(self, found: Credentials) -> bool:
+        """Whether the service would."""
+        async with (
+            hansard.connect_async("lab", data_dir=self.data_dir) as record,
+            await Gatekeeper.open(record.workspace) as keeper,
+        ):
+            try:
+                return keeper.check(found.token, found.principal, found.role) is not None
+            except AccessDenied:
+                return False
+
+    def valid(self) -> list[str]:
+        """The ids of the tokens that are valid."""
+        return [each["token"] for each in self.listed() if each["standing"] == "valid"]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    """A desk, with a server that runs."""
+    made = Desk(tmp_path)
+    yield made
+    made.lease.close()
+
+
+MAKE = "credentials writer --name ada --output ada.json"
+
+
+async def test_the_file_lets_its_holder_in_and_is_private(desk: Desk):
+    """It names who, in which role and where; broker and gatekeeper let its holder in."""
+    made = desk.make()
+    assert made["new"]
+    found = access.load(desk.file)
+    assert (found.workspace, found.role, found.principal) == ("lab", "writer", "ada")
+    assert (found.url, found.inbox) == (desk.lease.info.url, f"_INBOX_{made['token']}")
+    assert stat.S_IMODE(desk.file.stat().st_mode) == 0o600
+    assert desk.opens(found)
+    assert await desk.admits(found)
+    assert [path.name for path in desk.folder.glob(".*")] == []
+
+
+async def test_again_changes_nothing(desk: Desk):
+    """What is there and valid stays, byte for byte."""
+    first = desk.make()
+    before = desk.file.read_bytes()
+    again = desk.make()
+    assert (first["new"], again["new"]) == (True, False)
+    assert first["token"] == again["token"]
+    assert desk.file.read_bytes() == before
+    assert desk.valid() == [first["token"]]
+
+
+async def test_what_is_printed_holds_no_secret(desk: Desk):
+    """Nor does what `principals` prints, nor the server's log."""
+    done = desk.run(HANSARD, MAKE)
+    found = access.load(desk.file)
+    told = done.stdout + done.stderr + desk.run(HANSARD, "principals --json").stdout
+    told += (desk.data_dir / "server.log").read_text()
+    shown = desk.run(HANSARD, "principals").stdout.split()
+    assert shown[:2] == ["principal", "kind"]
+    assert {"ada", "agent", "writer", "valid"} <= set(shown)
+    assert found.token not in told
+    assert found.nkey_seed not in told
+    for path in desk.data_dir.rglob("*"):
+        if path.is_file():
+            raw = path.read_bytes()
+            assert found.token[-52:].encode() not in raw, path
+            assert found.nkey_seed.encode() not in raw, path
+    hidden = repr(found) + str(list(found.__rich_repr__())) + repr(found.options())
+    assert found.token not in hidden
+    assert found.nkey_seed not in hidden
+
+
+@pytest.mark.parametrize("which", ["ada", "token"])
+async def test_a_revoked_login_is_put_out_and_stays_out(desk: Desk, which: str):
+    """Its connection ends; the broker does not let it in again; other connections stay."""
+    made = desk.make()
+    desk.make(name="bob")
+    found, bob = access.load(desk.file), access.load(desk.folder / "bob.json")
+    name = made["token"] if which == "token" else which
+    with Held(found) as connection, Held(bob) as other:
+        assert connection.is_in()
+        assert other.is_in()
+        (done,) = desk.revoke(name)
+        assert done == {"principal": "ada", "token": made["token"], "revoked": True}
+        assert not connection.is_in()
+        assert other.is_in()
+    assert not desk.opens(found)
+    assert not await desk.admits(found)
+    (again,) = desk.revoke(name)
+    assert not again["revoked"]
+    with pytest.raises(NotFound, match="'nobody'"):
+        desk.revoke("nobody")
+    told = {each["principal"]: each for each in desk.listed()}
+    assert (told["ada"]["standing"], told["ada"]["because"]) == ("revoked", "lost")
+    assert told["bob"]["standing"] == "valid"
+
+
+async def test_new_ones_take_the_place_of_what_is_no_longer_valid(desk: Desk):
+    """After a revocation the same command makes others, in the same file."""
+    first = desk.make()
+    desk.revoke("ada")
+    second = desk.make()
+    assert second["new"]
+    assert first["token"] != second["token"]
+    found = access.load(desk.file)
+    assert desk.opens(found)
+    assert await desk.admits(found)
+
+
+async def test_expired_ones_open_nothing_and_are_replaced(desk: Desk):
+    """The list says so; the same command makes new ones."""
+    desk.make(expires="1s")
+    found = access.load(desk.file)
+    await asyncio.sleep(1.1)
+    (told,) = desk.listed()
+    assert told["standing"] == "expired"
+    assert not await desk.admits(found)
+    made = desk.make(expires="never")
+    assert (made["new"], made["expires"]) == (True, None)
+    assert not desk.opens(found)
+
+
+async def test_who_has_expired_is_put_out_while_a_service_runs(desk: Desk):
+    """No event and no command: the broker is told by whoever keeps it up to the record."""
+    desk.make(expires="1s")
+    desk.make(name="bob")
+    found, bob = access.load(desk.file), access.load(desk.folder / "bob.json")
+    settings = Options(workspace="lab", data_dir=desk.data_dir).settings()
+    with Held(found) as connection, Held(bob) as other:
+        assert connection.is_in()
+        async with (
+            hansard.connect_async("lab", data_dir=desk.data_dir) as record,
+            telling(settings, record.workspace, look_s=0.1),
+        ):
+            await eventually(lambda: not connection.is_in())
+            os.kill(desk.lease.info.server_pid, signal.SIGKILL)  # it goes on when that is back
+            await asyncio.to_thread(desk.make, "writer", "kim")
+            await asyncio.to_thread(desk.revoke, "bob")
+        assert not desk.opens(found)
+        assert not desk.opens(bob)
+        assert not other.is_in()
+
+
+KILLS = [f"{when} {point}" for point in POINTS for when in ("before", "after")]
+
+
+@pytest.mark.parametrize("kill", KILLS)
+async def test_a_kill_leaves_nothing_usable_or_all_of_it_and_again_mends(desk: Desk, kill: str):
+    """Killed at any point, no file is half a login; the same command then finishes it, and no
+    token is left that nobody holds.
+    """
+    done = desk.run([sys.executable, str(PROGRAM), kill], MAKE)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    if desk.file.exists():
+        found = access.load(desk.file)
+        assert desk.opens(found)
+        assert await desk.admits(found)
+    made = desk.make()
+    found = access.load(desk.file)
+    assert tokens.parsed(found.token) is not None
+    assert desk.valid() == [made["token"]]
+    assert found.inbox == f"_INBOX_{made['token']}"
+    assert desk.opens(found)
+    assert await desk.admits(found)
+    assert [path.name for path in desk.folder.glob(".*")] == []
+    assert len([each for each in desk.listed() if each["principal"] == "ada"]) == 1
+
+
+@pytest.mark.parametrize("kill", ["before access", "after access", "after config"])
+async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, kill: str):
+    """The service refuses the token from the moment it is on record; the broker follows."""
+    desk.make()
+    found = access.load(desk.file)
+    done = desk.run([sys.executable, str(PROGRAM), kill], "principals revoke ada")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not await desk.admits(found)
+    desk.revoke("ada")
+    assert not desk.opens(found)
+
+
+async def test_what_a_kill_left_for_another_is_revoked(desk: Desk):
+    """A begun file of another role is not gone on with, and its token is worth nothing."""
+    killed = desk.run([sys.executable, str(PROGRAM), "before finish"], MAKE)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = desk.valid()
+    made = desk.make("writers")
+    assert left != made["token"]
+    assert desk.valid() == [made["token"]]
+    assert desk.opens(access.load(desk.file))
+
+
+async def test_many_at_once_are_all_let_in(desk: Desk):
+    """Processes that add logins at the same time do not lose each other's."""
+    names = [f"agent {number}" for number in range(6)]
+    lines = [
+        f"credentials writer --name '{name}' --output {number}.json"
+        for number, name in enumerate(names)
+    ]
+    await asyncio.gather(*(asyncio.to_thread(desk.call, line) for line in lines))
+    found = [access.load(desk.folder / f"{number}.json") for number in range(6)]
+    assert [each.principal for each in found] == names
+    assert [desk.opens(each) for each in found] == [True] * 6
+    assert len({each.inbox for each in found}) == 6
+
+
+async def test_the_same_at_once_is_one_login(desk: Desk):
+    """Two processes that make the same file: one of them is told to wait, or finds it there."""
+    done = await asyncio.gather(
+        *(asyncio.to_thread(desk.run, HANSARD, f"{MAKE} --json") for _ in range(3))
+    )
+    good = [each for each in done if each.returncode == 0]
+    assert good
+    assert all("another process is making" in each.stderr for each in done if each not in good)
+    assert len(desk.valid()) == 1
+    assert {json.loads(each.stdout)["token"] for each in good} == {*desk.valid()}
+
+
+def test_a_role_without_rules_gets_no_credentials(desk: Desk):
+    """Nor does a name that is none; nothing is left behind."""
+    assert "'ghost' has no rules" in desk.refused("ghost")
+    assert "too long for a subject" in desk.refused(name="x" * 200, output="x.json")
+    assert "12h, 30d, 8w" in desk.refused(expires="soon")
+    desk.work(withdraw, "writer", "", "person")
+    done = desk.run(HANSARD, MAKE)
+    assert done.returncode == 2
+    assert "error: role 'writer' has no rules" in done.stderr
+    assert desk.listed() == []
+    assert sorted(path.name for path in desk.folder.iterdir()) == ["data", "roles.toml"]
+
+
+def test_what_stands_in_the_way_is_left_alone(desk: Desk):
+    """Another principal's file, a file of something else, a folder: nothing is overwritten."""
+    desk.make()
+    before = desk.file.read_bytes()
+    assert "credentials of principal 'ada'" in desk.refused(name="bob", output="ada.json")
+    assert "role 'writer'" in desk.refused("writers")
+    assert desk.file.read_bytes() == before
+    notes = desk.folder / "notes.json"
+    notes.write_text('{"mine": true}')
+    notes.chmod(0o600)
+    assert "no whole file of credentials" in desk.refused(output="notes.json")
+    assert notes.read_text() == '{"mine": true}'
+    for place in ("data", "none/x.json", os.devnull):
+        assert "cannot be written" in desk.refused(output=place)
+    assert Path(os.devnull).is_char_device()
+    assert [path.name for path in desk.folder.glob(".*")] == []
+    assert {each["principal"] for each in desk.listed()} == {"ada"}
+
+
+def test_a_link_leads_to_the_file_and_stays(desk: Desk):
+    """What is behind it is written; nothing is written where a planted hidden link leads."""
+    (desk.folder / "link.json").symlink_to("real.json")
+    desk.make(output="link.json")
+    assert (desk.folder / "link.json").is_symlink()
+    assert access.load(desk.folder / "real.json").principal == "ada"
+    victim = desk.folder / "victim"
+    victim.write_text("mine")
+    (desk.folder / ".bob.json.part").symlink_to(victim)
+    assert "cannot be written" in desk.refused(name="bob")
+    os.link(victim, desk.folder / ".eve.json.part")
+    assert "was put there by another" in desk.refused(name="eve")
+    os.mkfifo(desk.folder / ".kim.json.part")
+    assert "was put there by another" in desk.refused(name="kim")
+    assert victim.read_text() == "mine"
+
+
+GOOD = Credentials(
+    url="nats://127.0.0.1:4222",
+    workspace="lab",
+    role="writer",
+    principal="ada",
+    token=tokens.new_token().token,
+    nkey_seed=access.new_seed(),
+    inbox="_INBOX_" + "a" * 32,
+)
+
+
+def _file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
+    path = folder / "c.json"
+    path.write_bytes(content)
+    path.chmod(mode)
+    return path
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path: Path):
+    """`load` is the inverse of `encode`."""
+    assert access.load(_file(tmp_path, access.encode(GOOD))) == GOOD
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666, 0o644])
+def test_a_file_that_others_can_read_is_not_used(tmp_path: Path, mode: int):
+    """Its secrets may be known: the error says what to do."""
+    with pytest.raises(BadCredentials, match=r"others may read or write them.*revoke them"):
+        access.load(_file(tmp_path, access.encode(GOOD), mode))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        access.encode(GOOD)[:-9],
+        access.encode(msgspec.structs.replace(GOOD, inbox=">")),
+        access.encode(msgspec.structs.replace(GOOD, workspace="lab.>")),
+        access.encode(msgspec.structs.replace(GOOD, nkey_seed="SUAnonsense")),
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"token":' + b"9" * 70_000,
+    ],
+)
+def test_a_file_that_is_not_whole_is_refused_without_its_words(tmp_path: Path, content: bytes):
+    """What cannot be used is said, and nothing of what stands there."""
+    with pytest.raises(BadCredentials, match="hansard credentials") as caught:
+        access.load(_file(tmp_path, content))
+    told = str(caught.value)
+    assert GOOD.token not in told
+    assert GOOD.nkey_seed not in told
+    with pytest.raises(BadCredentials, match="No such file"):
+        access.load(tmp_path / "none.json")
+
+
+def test_lives_are_said_as_people_say_them():
+    """A number and a unit, or never."""
+    told = {text: seconds(text) for text in ("90s", "45m", "12h", "30d", "8w", "never")}
+    assert told == {
+        "90s": 90.0,
+        "45m": 2_700.0,
+        "12h": 43_200.0,
+        "30d": 2_592_000.0,
+        "8w": 4_838_400.0,
+        "never": None,
+    }
+    for text in ("", "0d", "-1d", "1y", "1.5h", "30", "d", "٣d", "9" * 12 + "d"):
+        with pytest.raises(BadValue, match="expires"):
+            seconds(text)

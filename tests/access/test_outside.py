@@ -1,0 +1,128 @@
+"""A broker that somebody else runs: the printed line is what its configuration needs."""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.agents.gatekeeper import Gatekeeper
+from hansard.bus import access
+from hansard.bus.errors import BrokerError
+from hansard.bus.jetstream._client import Broker
+from hansard.bus.server import find_binary
+from hansard.commands._open import Options
+from hansard.commands.credentials import Wanted
+from hansard.commands.credentials import credentials as make
+from hansard.commands.principals import revoke
+from hansard.domain import role_file
+from tests.access.support import ROLES, Lab, credentials, eventually, let_in
+
+CONFIG = Path(__file__).parents[2] / "deploy" / "nats.conf"
+START_S_MAX = 15.0
+
+
+class Theirs:
+    """The broker of compose.yaml, with a configuration that can be edited."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config = folder / "nats.conf"
+        self.config.write_text(CONFIG.read_text())
+        with socket.socket() as probe, socket.socket() as other:
+            probe.bind(("127.0.0.1", 0))
+            other.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+            ports = {"PORT": self.port, "HTTP_PORT": other.getsockname()[1]}
+        env = {f"HANSARD_NATS_{name}": str(port) for name, port in ports.items()}
+        env |= {"HANSARD_NATS_STORE": str(folder / "store")}
+        env |= {f"HANSARD_{who}_PASSWORD": '"pass-word"' for who in ("ADMIN", "RUNTIME", "SYSTEM")}
+        command: list[str | Path] = [find_binary(), "-c", self.config, "-a", "127.0.0.1"]
+        command += ["-l", folder / "log"]
+        self.process = subprocess.Popen(command, env=os.environ | env)
+        self.wait()
+
+    def wait(self) -> None:
+        """Until it listens."""
+        until = time.monotonic() + START_S_MAX
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+                return
+            time.sleep(0.02)
+        pytest.fail("the server did not start")
+
+    def add(self, entry: str) -> None:
+        """Put a line into the users of the account, and have the server reload."""
+        self.config.write_text(self.config.read_text().replace("users: [", f"users: [\n{entry}", 1))
+        self.process.send_signal(signal.SIGHUP)
+
+    @property
+    def url(self) -> str:
+        """With the runtime's login."""
+        return f"nats://runtime:pass-word@127.0.0.1:{self.port}"
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Iterator[Theirs]:
+    """It runs."""
+    made = Theirs(tmp_path)
+    yield made
+    made.process.terminate()
+    made.process.wait()
+
+
+async def test_the_printed_line_lets_the_holder_in(theirs: Theirs, tmp_path: Path):
+    """Nobody is let in before; the file has no other login's password in it."""
+    async with hansard.connect_async("lab", nats=theirs.url) as record:
+        for name, rules in role_file.parse(ROLES).items():
+            await record.apply_role(name, rules)
+        options = Options(workspace="lab", nats_url=theirs.url, data_dir=tmp_path / "unused")
+        place = tmp_path / "ada.json"
+        told = io.StringIO()
+        with contextlib.redirect_stdout(told):
+            wanted = Wanted(role="writer", name="ada {x} # y", output=place)
+            assert await make(options, wanted, json=True) == 0
+        made = json.loads(told.getvalue())
+        found = access.load(place)
+        assert "pass-word" not in place.read_text()
+        assert found.url == f"nats://127.0.0.1:{theirs.port}"
+        assert not let_in(found)
+        theirs.add(made["broker_entry"])
+        await eventually(lambda: let_in(found), START_S_MAX)
+        async with await Gatekeeper.open(record.workspace) as keeper:
+            assert keeper.check(found.token, "ada {x} # y", "writer").token_id == made["token"]
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert await revoke(options, made["token"], "", "person", json=False) == 0
+        assert not (tmp_path / "unused").exists()
+
+
+async def test_our_own_client_logs_in_with_the_file(lab: Lab):
+    """`Credentials.options` is all it takes; what they do not allow is an error at once."""
+    broker = await Broker.open(lab.ada.options())
+    try:
+        with pytest.raises(BrokerError, match="permissions violation"):
+            await broker.request("$JS.API.INFO")
+        assert lab.ada.token not in repr(broker.options)
+        assert lab.ada.nkey_seed not in repr(broker.options)
+    finally:
+        await broker.close()
+
+
+async def test_our_own_client_says_at_once_that_it_is_not_let_in(lab: Lab):
+    """A revoked login is the caller's to mend: no retry, no long wait."""
+    gone = await credentials(lab.data_dir, lab.folder, "gone")
+    options = Options(workspace="lab", data_dir=lab.data_dir)
+    with contextlib.redirect_stdout(io.StringIO()):
+        await revoke(options, "gone", "", "person", json=True)
+    begin = time.monotonic()
+    with pytest.raises(BrokerError, match=r"(?i)auth") as refused:
+        await Broker.open(gone.options())
+    assert time.monotonic() - begin < 5
+    assert gone.nkey_seed not in str(refused.value)

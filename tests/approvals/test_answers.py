@@ -1,0 +1,222 @@
+"""Answers: who may give one, when it counts, and what becomes of whoever waits."""
+
+import asyncio
+import functools
+import threading
+import time
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents import team_wait
+from hansard.agents.approvals import stream_of
+from hansard.domain import access, role_file
+from hansard.domain.approval import Standing
+from hansard.domain.ids import Lasting
+from tests.agents.twins import Lab, TwinSession, twins
+from tests.approvals.support import ASK, sender
+
+
+async def _asked(record: hansard.AsyncRecord) -> str | None:
+    return "asked" if await record.approvals() else None
+
+
+def test_a_wait_that_is_cancelled_leaves_the_question(data_dir, workspace):
+    """Nothing runs; the resumed call waits for the answer to the same question."""
+    sent: list[str] = []
+
+    async def main() -> None:
+        async with hansard.connect_async(workspace, data_dir=data_dir, gate=ASK) as record:
+            for left in (True, False):
+                async with record.run("w", run="r", agent="ada", role="writer") as session:
+                    send = sender(TwinSession(session, is_async=True), sent)
+                    call = asyncio.create_task(send("bob"))
+                    await team_wait.until(
+                        record.workspace.log,
+                        functools.partial(_asked, record),
+                        lambda stored: stored.stream == stream_of("r"),
+                        20,
+                    )
+                    if left:
+                        call.cancel()
+                        with pytest.raises(asyncio.CancelledError):
+                            await call
+                    else:
+                        [each] = await record.approvals()
+                        await record.approve(each.approval.id, by="eva")
+                        assert await call == "sent to bob"
+
+    asyncio.run(main())
+    assert sent == ["bob"]
+
+
+def test_a_grant_and_a_denial_at_once_are_one_verdict(record, data_dir, workspace):
+    """Of many who answer at the same time one is heard; the others are told who was."""
+    stopped: list[str] = []
+
+    def ask() -> None:
+        try:
+            with record.run("w", run="r", agent="ada", role="writer", gate=ASK) as session:
+                sender(TwinSession(session, is_async=False), stopped).raw("bob")
+        except hansard.Blocked as error:
+            stopped.append(str(error))
+
+    agent = threading.Thread(target=ask)
+    agent.start()
+    deadline = time.monotonic() + 20
+    while not (found := record.approvals()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    [question] = found
+    told: list[str] = []
+    go = threading.Barrier(6)
+
+    def answer(number: int) -> None:
+        with hansard.connect(workspace, data_dir=data_dir) as mine:
+            go.wait()
+            try:
+                deed = mine.approve if number % 2 else mine.deny
+                deed(question.approval.id, by=f"p{number}")
+                told.append("heard")
+            except hansard.Refused as error:
+                told.append(str(error))
+
+    people = [threading.Thread(target=answer, args=(number,)) for number in range(6)]
+    for each in people:
+        each.start()
+    for each in (*people, agent):
+        each.join()
+    assert told.count("heard") == 1
+    assert all("already: it is answered once" in each for each in told if each != "heard")
+    [question] = record.approvals()
+    assert question.approval.by
+    granted = question.standing is Standing.GRANTED
+    assert stopped == (["bob"] if granted else [each for each in stopped if "denied it" in each])
+    stored = record._portal.run(record.workspace.log.read(stream_of("r")))
+    assert sum(len(each.commit.events) for each in stored) == 2
+
+
+ROLES = {
+    "chief": "[roles.chief.may]\napprove = true\n",
+    "clerk": "[roles.clerk.may]\nquery = true\n",
+}
+
+
+@twins
+async def test_who_may_answer(lab: Lab):
+    """Not the agent that asks; another agent, or a principal in a role, where that may approve."""
+    sent: list[str] = []
+    async with lab.connect() as record:
+        for role, text in ROLES.items():
+            await record.apply_role(role, role_file.parse(text)[role])
+        async with (
+            record.run(run="r", gate=ASK),
+            record.run(run="r", agent="cleo", role="clerk"),
+            record.run(run="r", agent="chris", role="chief"),
+        ):
+            pass
+        async with record.run(run="r", gate=ASK) as session:
+
+            def answers() -> None:
+                with hansard.connect(lab.workspace, data_dir=lab.data_dir) as other:
+                    deadline = time.monotonic() + 20
+                    while not (found := other.approvals()):
+                        assert time.monotonic() < deadline
+                        time.sleep(0.01)
+                    [question] = found
+                    name = question.approval.id
+                    for by, role in (("cleo", None), ("eva", "clerk")):
+                        with pytest.raises(hansard.Blocked) as refused:
+                            other.approve(name, by=by, role=role)
+                        told.append(str(refused.value))
+                    with pytest.raises(hansard.Refused, match="may not answer it"):
+                        other.approve(name, by="ada")
+                    other.approve(name, by="chris")
+
+            told: list[str] = []
+            thread = threading.Thread(target=answers)
+            thread.start()
+            await sender(session, sent)("bob")
+            thread.join()
+        assert sent == ["bob"]
+        assert len(told) == 2
+        assert all("ask for: approve = true in [roles.clerk.may]" in each for each in told)
+        strangers = Lasting(access.KIND, access.STRANGER)
+        on_record = [
+            msgspec.json.decode(each.data)
+            for stored in await record.io(record.raw.workspace.log.read(strangers))
+            for each in stored.commit.events
+        ]
+        assert [(each["principal"], each["role"], each["operation"]) for each in on_record] == [
+            ("cleo", "clerk", "approve"),
+            ("eva", "clerk", "approve"),
+        ]
+
+
+def test_what_is_not_there_cannot_be_answered(record):
+    """The error says where to look."""
+    with pytest.raises(hansard.NotFound, match="hansard approvals"):
+        record.approve("01a1", by="eva")
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "1", 1e9])
+def test_a_rule_s_time_is_checked(timeout):
+    """What is no time to wait is refused where the rule is made."""
+    with pytest.raises(hansard.BadValue, match="ask_first: timeout"):
+        hansard.ask_first(timeout=timeout)
+
+
+def test_a_clock_that_is_wrong_ends_no_question_early(record, monkeypatch):
+    """An hour ahead of the log's clock, a process waits as long as the log says, and says once that
+    nobody answered.
+    """
+    hour = 3_600 * 1_000_000_000
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + hour)
+    gate = (hansard.ask_first("send_*", timeout=1.5),)
+    began = time.monotonic()
+    with (
+        record.run("w", run="r", agent="ada", role="writer", gate=gate) as session,
+        pytest.raises(hansard.Blocked, match="nobody answered"),
+    ):
+        sender(TwinSession(session, is_async=False), []).raw("bob")
+    assert time.monotonic() - began >= 1.5
+    stored = record._portal.run(record.workspace.log.read(stream_of("r")))
+    assert [each.type for item in stored for each in item.commit.events] == [
+        "approval.requested.v1",
+        "approval.expired.v1",
+    ]
+
+
+def test_of_two_sessions_of_one_agent_that_wait_one_acts(data_dir, workspace):
+    """The older one is told of the grant, too, and is fenced at its intent: nothing of it runs."""
+    sent: list[str] = []
+    place = {"run": "r", "agent": "ada", "role": "writer"}
+
+    async def older(record: hansard.AsyncRecord) -> None:
+        async with record.run("w", **place) as session:
+            await sender(TwinSession(session, is_async=True), sent)("x")
+
+    async def newer(record: hansard.AsyncRecord) -> str:
+        async with record.run("w", **place) as session:
+            call = asyncio.create_task(sender(TwinSession(session, is_async=True), sent)("x"))
+            await asyncio.sleep(0.3)
+            [question] = await record.approvals()
+            await record.approve(question.approval.id, by="eva")
+            return str(await call)
+
+    async def main() -> None:
+        async with (
+            hansard.connect_async(workspace, data_dir=data_dir, gate=ASK) as one,
+            hansard.connect_async(workspace, data_dir=data_dir, gate=ASK) as two,
+        ):
+            waits = asyncio.create_task(older(one))
+            asked = functools.partial(_asked, two)
+            await team_wait.until(two.workspace.log, asked, lambda _: True, 20)
+            assert await newer(two) == "sent to x"
+            with pytest.raises(hansard.Fenced):
+                await waits
+
+    asyncio.run(main())
+    assert sent == ["x"]

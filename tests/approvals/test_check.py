@@ -1,0 +1,80 @@
+"""`hansard check`: an intent goes by a grant of its own call, given before, and by no other's."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from hansard.bus._recheck_approvals import Approvals
+from hansard.bus.log import Append
+from hansard.domain.approval import ApprovalGranted, ApprovalRequested
+from hansard.domain.events import Event
+from hansard.domain.ids import AgentStream, Board, StreamId
+from hansard.domain.steps import Effects, Failure, StepAttempted, StepRequested
+from tests.approvals.test_rules import asks
+
+ADA, BOB = AgentStream("r", "writer", "ada"), AgentStream("r", "writer", "bob")
+TEAM = Board("r", "team approvals")
+GRANT = ApprovalGranted(approval="a", by="eva")
+
+
+def intent(step: int = 1, approval: str | None = "a", **more: Any) -> StepRequested:
+    """An intent that names an approval."""
+    fields = {"call": "c", "fingerprint": "f", **more}
+    return StepRequested(
+        step=step,
+        tool="send",
+        effects=Effects.ONCE,
+        arguments=msgspec.Raw(b"{}"),
+        approval=approval,
+        **fields,
+    )
+
+
+def facts(*events: tuple[StreamId, Event]) -> list[str]:
+    """What is wrong with events in the order they stand in."""
+    checked = Approvals()
+    return [fact for stream, event in events for fact in checked.event(stream, event)]
+
+
+ASKED: list[tuple[StreamId, ApprovalRequested | ApprovalGranted]] = [(TEAM, asks()), (TEAM, GRANT)]
+AGAIN = StepAttempted(step=1, attempt=1, error=Failure("E", "e"), approval="b")
+WRONG = [
+    ([(ADA, intent())], "which nobody asked for"),
+    ([(TEAM, asks()), (ADA, intent())], "which nobody granted before"),
+    ([*ASKED, (BOB, intent())], "asked for by 'ada' for another call"),
+    ([*ASKED, (ADA, intent(fingerprint="g"))], "for another call"),
+    ([*ASKED, (ADA, intent()), (ADA, intent(2))], "which step 1 of 'ada' went by already"),
+    ([*ASKED, (ADA, intent()), (ADA, AGAIN)], "approval b, which nobody asked for"),
+    ([*ASKED, (AgentStream("other", "writer", "ada"), intent())], "which nobody asked for"),
+]
+
+
+@pytest.mark.parametrize(("events", "fact"), WRONG)
+def test_an_approval_that_was_not_granted_for_a_call_is_found(events, fact):
+    """Never asked, never granted, another's, used before."""
+    [told] = facts(*events)
+    assert fact in told
+
+
+def test_what_was_asked_and_granted_is_sound():
+    """Also where an attempt goes by the next grant, and where nobody had to be asked."""
+    second = [(TEAM, asks("b")), (TEAM, ApprovalGranted(approval="b", by="eva"))]
+    assert facts(*ASKED, (ADA, intent()), *second, (ADA, AGAIN)) == []
+    assert facts((ADA, intent(approval=None))) == []
+
+
+def test_a_real_run_is_sound(record, call: Callable[..., Any]):
+    """Of the check as people run it; and one forged intent is found by it."""
+    with record.run("w", run="r", agent="ada", role="writer") as session:
+        session.message("user", "x")
+    assert call("check", "--json").code == 0
+    workspace = record.workspace
+    stream = AgentStream("r", "writer", "ada")
+    last = record._portal.run(workspace.log.last(stream)).commit.last_version
+    commit = workspace.commit(last + 1, "ada", [intent()], 1)
+    record._portal.run(workspace.log.append(Append(stream, commit)))
+    found = call("check", "--json")
+    assert found.code == 1
+    assert "step 1 goes by approval a, which nobody asked for" in found.out

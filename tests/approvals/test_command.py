@@ -1,0 +1,88 @@
+"""`hansard approvals`: what waits is listed, answered by its id or the beginning of it."""
+
+import threading
+import time
+
+import msgspec
+import pytest
+
+import hansard
+
+ASK = (hansard.ask_first("send_*", timeout=20),)
+
+
+@pytest.fixture
+def waiting(record):
+    """An agent that waits for an answer; what it came to, once it has one."""
+    told: list[str] = []
+
+    def ask() -> None:
+        with record.run("w", run="r", agent="ada", role="writer", gate=ASK) as session:
+
+            @session.tool
+            def send_mail(to: str, text: str) -> str:
+                return f"sent to {to}"
+
+            try:
+                told.append(send_mail("bob", "\x1b[31mred"))
+            except hansard.Blocked as error:
+                told.append(str(error))
+
+    agent = threading.Thread(target=ask)
+    agent.start()
+    deadline = time.monotonic() + 20
+    while not record.approvals():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    yield told, agent
+    agent.join()
+
+
+def test_what_waits_is_listed_and_granted(call, record, waiting):
+    """People see who asks for what until when, and no control character of it; programs get one
+    object a question. A prefix of the id is enough.
+    """
+    told, agent = waiting
+    [question] = record.approvals()
+    name = question.approval.id
+    shown = call("approvals")
+    assert shown.code == 0
+    assert all(part in shown.out for part in (name, "pending", "ada", "send_mail", "bob"))
+    assert "\x1b" not in shown.out
+    [line] = [msgspec.json.decode(each) for each in call("approvals", "--json").out.splitlines()]
+    assert (line["approval"], line["standing"], line["run"]) == (name, "pending", "r")
+    assert line["arguments"]["to"] == "bob"
+    granted = call("approvals", "grant", name[:30], "--because", "read it", "--by", "eva")
+    assert granted.code == 0
+    assert "is granted: send_mail of ada in run r" in granted.out
+    agent.join()
+    assert told == ["sent to bob"]
+    assert "nothing waits for an answer" in call("approvals").out
+    every = call("approvals", "--all").out
+    assert all(part in every for part in ("granted", "eva", "read it"))
+
+
+def test_what_waits_is_denied(call, record, waiting):
+    """The agent is told why; a second answer is refused with who gave the first."""
+    told, agent = waiting
+    [question] = record.approvals()
+    name = question.approval.id
+    denied = call("approvals", "deny", name, "--because", "too early", "--by", "eva", "--json")
+    line = msgspec.json.decode(denied.out)
+    assert (line["standing"], line["by"], line["because"]) == ("denied", "eva", "too early")
+    agent.join()
+    assert "'eva' denied it" in told[0]
+    assert told[0].count("too early") == 1
+    again = call("approvals", "grant", name)
+    assert again.code == 2
+    assert "is denied by 'eva' already" in again.err
+
+
+@pytest.mark.parametrize("name", ["nothing", ""])
+def test_an_id_that_is_none(call, record, name):
+    """Says where to look."""
+    with record.run("w", run="r"):
+        pass
+    said = call("approvals", "grant", name)
+    assert said.code == 2
+    assert "hansard approvals --all" in said.err

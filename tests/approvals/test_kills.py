@@ -1,0 +1,95 @@
+"""An agent that asks is killed at each point: nobody is asked twice, one grant is one effect."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from hansard.agents.approvals import Listed
+from hansard.domain.approval import Standing
+
+SENDER = Path(__file__).with_name("programs") / "sender.py"
+
+BEFORE = [("before", "approval.requested.v1"), ("after", "approval.requested.v1")]
+AFTER = [
+    ("before", "step.requested.v1"),
+    ("after", "step.requested.v1"),
+    ("before", "step.completed.v1"),
+    ("after", "step.completed.v1"),
+]
+
+
+def asked(stage) -> list[Listed]:
+    """The questions of the stage's run."""
+    return [each for each in stage.record.approvals() if each.run == stage.run]
+
+
+def asks(stage) -> str:
+    """The id of the one question that waits, as soon as it is there."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        found = [each for each in asked(stage) if each.standing is Standing.PENDING]
+        if found:
+            [each] = found
+            return each.approval.id
+        time.sleep(0.01)
+    pytest.fail("nobody asks")
+
+
+@pytest.mark.parametrize("effects", ["once", "idempotent"])
+@pytest.mark.parametrize(("when", "tag"), BEFORE)
+def test_killed_before_the_answer_it_waits_for_the_same_question(stage, effects, when, tag):
+    """Killed before or after it asked, or while it waits: what is asked is asked once, and one
+    answer lets the resumed call run.
+    """
+    child = stage.start(SENDER, when=when, tag=tag, effects=effects)
+    child.reach()
+    child.kill()
+    assert len(asked(stage)) == (when == "after")
+    waiting = stage.start(SENDER, effects=effects)
+    first = asks(stage)
+    waiting.kill()
+    again = stage.start(SENDER, effects=effects)
+    time.sleep(0.3)
+    assert asks(stage) == first
+    assert stage.world.read() == []
+    stage.record.approve(first, by="eva")
+    report = again.end()
+    assert (report.error, report.results) == ("", ["sent to bob"])
+    [question] = asked(stage)
+    assert question.standing is Standing.GRANTED
+    assert len(stage.world.read()) == 1
+    [step] = stage.view().agents["ada"].steps.values()
+    assert step.approvals == (first,)
+
+
+@pytest.mark.parametrize("effects", ["once", "idempotent"])
+@pytest.mark.parametrize(("when", "tag"), AFTER)
+def test_killed_after_the_grant_it_has_one_effect(stage, effects, when, tag):
+    """Before the intent, after it, after the effect, after its outcome: resumed, the grant is still
+    there if its effect surely was not, nobody is asked again, and the world has one effect of it.
+    """
+    child = stage.start(SENDER, when=when, tag=tag, effects=effects)
+    approval = asks(stage)
+    stage.record.approve(approval, by="eva", because="read it")
+    child.reach()
+    child.kill()
+    report = stage.start(SENDER, effects=effects).end()
+    doubtful = (when, tag) in AFTER[1:3] and effects == "once"
+    assert report.error == ("InDoubt" if doubtful else "")
+    if doubtful:
+        happened = bool(stage.world.read())
+        verdict = {"verdict": "happened", "result": "sent to bob"}
+        stage.record.settle(
+            stage.run,
+            f"ada#{report.step}",
+            **(verdict if happened else {"verdict": "did_not_happen"}),
+        )
+        report = stage.start(SENDER, effects=effects).end()
+    assert (report.error, report.results) == ("", ["sent to bob"])
+    assert len(asked(stage)) == 1
+    lines = stage.world.read()
+    assert len({line["key"] for line in lines}) == 1
+    assert len(lines) == 1 or effects == "idempotent"
+    [step] = stage.view().agents["ada"].steps.values()
+    assert step.approvals == (approval,)

@@ -1,0 +1,174 @@
+"""The rules of approvals: one answer a question, in its time, and a grant for one call alone."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.domain import approval as approvals
+from hansard.domain import steps
+from hansard.domain.approval import (
+    ApprovalDenied,
+    ApprovalExpired,
+    ApprovalGranted,
+    ApprovalRequested,
+    ApprovalsState,
+    Standing,
+)
+from hansard.domain.board import By
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.steps import Effects, Failure, Verdict
+from tests.domain import strategies
+
+SECOND = 1_000_000_000
+
+
+def asks(name: str = "a", timeout_ms: int = 1_000, **more: str) -> ApprovalRequested:
+    """A question."""
+    fields = {"agent": "ada", "call": "c", "fingerprint": "f", **more}
+    return ApprovalRequested(
+        approval=name,
+        role="writer",
+        step=1,
+        tool="send",
+        arguments=msgspec.Raw(b"{}"),
+        rule="r",
+        timeout_ms=timeout_ms,
+        **fields,
+    )
+
+
+def asked(*events: tuple[int, approvals.ApprovalEvent]) -> ApprovalsState:
+    """The state after events that were stored at some seconds."""
+    state = approvals.initial()
+    for at, event in events:
+        state = approvals.fold(state, [event], By("x", at * SECOND))
+    return state
+
+
+GRANT, DENY = ApprovalGranted(approval="a", by="eva"), ApprovalDenied(approval="a", by="max")
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from([GRANT, DENY, ApprovalExpired(approval="a")]))
+    )
+)
+def test_the_first_answer_in_time_stands(answers):
+    """Whatever comes after it, and whatever comes at the end of its time or later, changes nothing:
+    by the log's times alone.
+    """
+    in_order = sorted(answers, key=lambda each: each[0])
+    state = asked((0, asks(timeout_ms=2_000)), *in_order)
+    found = state.requests["a"]
+    in_time = [event for at, event in in_order if at < 2 and event in (GRANT, DENY)]
+    if in_time:
+        wanted = Standing.GRANTED if in_time[0] == GRANT else Standing.DENIED
+        assert (found.given, found.by) == (wanted, in_time[0].by)
+    else:
+        over = any(at >= 2 and isinstance(event, ApprovalExpired) for at, event in in_order)
+        assert found.given is (Standing.EXPIRED if over else Standing.PENDING)
+        assert found.standing(2 * SECOND - 1) is found.given
+        assert found.standing(2 * SECOND) is Standing.EXPIRED
+
+
+@given(strategies.approval_histories, st.sampled_from([GRANT, DENY, asks()]), st.integers(0, 2))
+def test_what_is_said_twice_is_said_once(events, wanted, at):
+    """A command right after itself leads to nothing more."""
+    state = approvals.fold(approvals.initial(), events)
+    now = at * SECOND
+    try:
+        first = approvals.decide(state, wanted, now)
+    except Refused:
+        return
+    after = approvals.fold(state, first, By("x", now))
+    assert approvals.decide(after, wanted, now) == ()
+
+
+def test_an_answer_is_given_once():
+    """By whoever was first: the other one is told who that was."""
+    state = asked((0, asks()), (0, GRANT))
+    assert approvals.decide(state, GRANT, 0) == ()
+    with pytest.raises(Refused, match="a is granted by 'eva' already: it is answered once"):
+        approvals.decide(state, DENY, 0)
+
+
+def test_a_late_answer_and_one_by_the_asker_are_refused():
+    """The log's time decides; nobody lets oneself."""
+    state = asked((0, asks()))
+    with pytest.raises(Refused, match="is expired already"):
+        approvals.decide(state, GRANT, SECOND)
+    with pytest.raises(Refused, match="asked for by agent 'ada', who may not answer it"):
+        approvals.decide(state, ApprovalGranted(approval="a", by="ada"), 0)
+    with pytest.raises(Refused, match="there is no approval 'b'"):
+        approvals.decide(state, ApprovalGranted(approval="b", by="eva"), 0)
+
+
+@pytest.mark.parametrize(("by", "author"), [("ada", "x"), ("eva", "ada")])
+def test_an_answer_by_the_asker_does_not_count(by, author):
+    """Neither in its own name nor written by it in another's, however it came into the log."""
+    state = asked((0, asks()))
+    forged = ApprovalGranted(approval="a", by=by)
+    after = approvals.fold(state, [forged], By(author, 0))
+    assert after.requests["a"].given is Standing.PENDING
+    honest = approvals.fold(after, [GRANT], By("eva", 0))
+    assert honest.requests["a"].given is Standing.GRANTED
+
+
+def test_a_question_that_stands_is_not_asked_again():
+    """The same call of the same agent waits for the same answer; any other asks for itself."""
+    state = asked((0, asks()))
+    assert approvals.decide(state, asks("b"), 0) == ()
+    for other in (asks("b", agent="bob"), asks("b", call="d"), asks("b", fingerprint="g")):
+        assert len(approvals.decide(state, other, 0)) == 1
+    assert len(approvals.decide(state, asks("b"), SECOND)) == 1
+    assert len(approvals.decide(asked((0, asks()), (0, DENY)), asks("b"), 0)) == 1
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 99, 365 * 24 * 3_600_000 + 1])
+def test_a_time_to_answer_has_bounds(timeout_ms):
+    """What is too short for an answer, or for ever, is refused."""
+    with pytest.raises(BadValue, match="timeout of an approval"):
+        approvals.decide(approvals.initial(), asks(timeout_ms=timeout_ms), 0)
+
+
+FAILURE = Failure("E", "e")
+ENDS: list[tuple[list[steps.StepEvent], bool]] = [
+    ([], True),
+    ([steps.StepCompleted(step=1, result=steps.NULL, digest="")], False),
+    ([steps.StepFailed(step=1, error=FAILURE, digest="", safe=True)], True),
+    ([steps.StepFailed(step=1, error=FAILURE, digest="")], False),
+    ([steps.StepInDoubt(step=1, error=FAILURE)], False),
+    (
+        [
+            steps.StepInDoubt(step=1, error=FAILURE),
+            steps.StepSettled(step=1, verdict=Verdict.DID_NOT_HAPPEN, by="eva"),
+        ],
+        True,
+    ),
+    ([steps.StepSettled(step=1, verdict=Verdict.HAPPENED, by="eva")], False),
+    ([steps.StepAttempted(step=1, attempt=1, error=FAILURE)], True),
+    ([steps.StepAttempted(step=1, attempt=1, error=FAILURE, approval="b")], False),
+]
+
+
+@pytest.mark.parametrize(("events", "usable"), ENDS)
+def test_a_grant_is_used_up_by_what_may_have_been_its_effect(events, usable):
+    """One that surely had none, or whose end is not known yet, may go on under it; so may whatever
+    has not named it.
+    """
+    request = steps.StepRequested(
+        step=1,
+        tool="send",
+        effects=Effects.IDEMPOTENT,
+        arguments=msgspec.Raw(b"{}"),
+        call="c",
+        fingerprint="f",
+        approval="a",
+    )
+    step = steps.requested(request, 1)
+    for version, event in enumerate(events, 2):
+        step = steps.evolve(step, event, version)
+    assert approvals.usable(step, "a") is usable
+    assert approvals.usable(step, "never named")
+    assert approvals.usable(None, "a")

@@ -1,0 +1,237 @@
+"""A call that must be asked about runs once somebody granted it, and never else."""
+
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents import approvals as store
+from hansard.domain.approval import Standing
+from tests.agents.twins import Lab, TwinRecord, twins
+from tests.approvals.support import ASK, person, sender
+
+SOON = (hansard.ask_first("send_*", timeout=0.3, name="soon"),)
+
+
+async def questions(record: TwinRecord) -> list[Any]:
+    """What was asked, as data, in order."""
+    found: list[Any] = await record.io(store.listed(record.raw.workspace))
+    return found
+
+
+@twins
+async def test_a_granted_call_runs_and_its_intent_names_the_grant(lab: Lab):
+    """The question says which call it is; the answer, who gave it and why."""
+    sent: list[str] = []
+    async with lab.connect() as record:
+        async with record.run(run="r", gate=ASK) as session:
+            with person(lab, True):
+                assert await sender(session, sent)("bob") == "sent to bob"
+        assert sent == ["bob"]
+        [listed] = await questions(record)
+        question = listed.approval
+        assert (question.given, question.by, question.because) == ("granted", "eva", "because")
+        assert (question.asked.agent, question.asked.tool) == ("ada", "send_mail")
+        assert msgspec.json.decode(question.asked.arguments) == {"to": "bob"}
+        [step] = await record.steps("r")
+        assert (step.approvals, step.call) == ((question.id,), question.asked.call)
+
+
+@twins
+async def test_a_denied_call_is_blocked_and_stays_so(lab: Lab):
+    """The reason reaches the agent; the same call resumed is not asked about again, another is."""
+    sent: list[str] = []
+    async with lab.connect() as record:
+        for _ in range(2):
+            async with record.run(run="r", gate=ASK) as session:
+                answers = [] if await questions(record) else [False]
+                blocked = pytest.raises(hansard.Blocked, match=r"'eva' denied it .*: because")
+                with person(lab, *answers), blocked:
+                    await sender(session, sent)("bob")
+        async with record.run(run="r", gate=ASK) as session:
+            with pytest.raises(hansard.Blocked, match="denied"):
+                await sender(session, sent)("bob")
+            with person(lab, True):
+                await sender(session, sent)("cyd")
+        assert sent == ["cyd"]
+        assert [each.standing for each in await questions(record)] == ["denied", "granted"]
+        first, _ = await record.steps("r")
+        assert (first.status, first.rule) == ("blocked", "ask first send_*")
+
+
+@twins
+async def test_nobody_answers_in_time(lab: Lab):
+    """The call is blocked when the log says that the time is up; resumed, it is asked about anew;
+    an answer that comes late is refused.
+    """
+    sent: list[str] = []
+    async with lab.connect() as record:
+        async with record.run(run="r", gate=SOON) as session:
+            began = time.monotonic()
+            with pytest.raises(hansard.Blocked, match=r"'soon' .*nobody answered within 0.3 s"):
+                await sender(session, sent)("bob")
+            assert time.monotonic() - began >= 0.3
+        [first] = await questions(record)
+        assert first.standing is Standing.EXPIRED
+        assert first.approval.answered_at >= first.approval.expires
+        with pytest.raises(hansard.Refused, match="is expired already: it is answered once"):
+            await record.approve(first.approval.id, by="eva")
+        async with record.run(run="r", gate=ASK) as session:
+            with person(lab, True):
+                await sender(session, sent)("bob")
+        assert sent == ["bob"]
+        assert [each.standing for each in await questions(record)] == ["expired", "granted"]
+
+
+@twins
+async def test_a_retry_keeps_the_grant_and_a_failure_uses_it_up(lab: Lab):
+    """`NotDone` says that nothing happened: tried again, in the same session or resumed, under the
+    same grant. What failed and may have happened is asked about anew.
+    """
+    ran: list[int] = []
+
+    async def story(record: TwinRecord, error: type[Exception] | None, attempts: int = 1) -> None:
+        async with record.run(run="r", gate=ASK) as session:
+
+            @session.tool(effects="idempotent", attempts=attempts)
+            async def send_mail(to: str) -> str:
+                ran.append(1)
+                if error is not None and (attempts == 1 or len(ran) == 1):
+                    raise error
+                return to
+
+            await send_mail("bob")
+
+    async with lab.connect() as record:
+        with person(lab, True), pytest.raises(hansard.NotDone):
+            await story(record, hansard.NotDone)
+        with pytest.raises(hansard.NotDone):
+            await story(record, hansard.NotDone)
+        assert len(await questions(record)) == 1
+        with pytest.raises(ValueError, match=r"^$"):
+            await story(record, ValueError)
+        assert (len(ran), len(await questions(record))) == (3, 1)
+        with person(lab, True):
+            await story(record, None)
+        first, second = await questions(record)
+        [step] = await record.steps("r")
+        assert step.approvals == (first.approval.id, second.approval.id)
+        ran.clear()
+    async with lab.connect() as record, record.run(run="r2", gate=ASK) as session:
+        with person(lab, True):
+
+            @session.tool(attempts=3, safe_errors=(KeyError,))
+            async def send_mail(to: str) -> str:
+                ran.append(1)
+                if len(ran) < 3:
+                    raise KeyError(to)
+                return to
+
+            assert await send_mail("bob") == "bob"
+        assert (len(ran), len(await questions(record))) == (3, 3)
+
+
+@twins
+async def test_an_edited_earlier_step_asks_anew(lab: Lab):
+    """A grant is for the call after what came before it; after something else it is another."""
+    sent: list[str] = []
+
+    async def story(record: TwinRecord, text: str) -> None:
+        async with record.run(run="r", gate=ASK) as session:
+
+            @session.tool(effects="pure")
+            async def read(name: str) -> str:
+                return text
+
+            await read(text)
+            await sender(session, sent, effects="idempotent")("bob")
+
+    async with lab.connect() as record:
+        with person(lab, False), pytest.raises(hansard.Blocked):
+            await story(record, "one")
+        with person(lab, True):
+            await story(record, "two")
+        assert sent == ["bob"]
+        first, second = await questions(record)
+        assert first.approval.asked.call == second.approval.asked.call
+        assert first.approval.asked.fingerprint != second.approval.asked.fingerprint
+
+
+@twins
+async def test_a_grant_is_of_no_use_to_another_agent_or_run(lab: Lab):
+    """The same call of another agent, or of a fork, is asked about by itself."""
+    sent: list[str] = []
+    async with lab.connect() as record:
+        async with record.run(run="r", gate=ASK) as session:
+            head = await record.io(record.raw.workspace.log.head())
+            with person(lab, True):
+                await sender(session, sent)("bob")
+        async with record.run(run="r", gate=ASK, agent="cyd") as session:
+            with person(lab, False), pytest.raises(hansard.Blocked):
+                await sender(session, sent)("bob")
+        child = await record.fork("r", at=head + 2, effects="live")
+        async with record.run(run=child, gate=ASK) as session:
+            with person(lab, False), pytest.raises(hansard.Blocked):
+                await sender(session, sent)("bob")
+        assert sent == ["bob"]
+        found = await questions(record)
+        assert [each.run for each in found] == ["r", "r", child]
+
+
+@twins
+async def test_a_replay_asks_nobody(lab: Lab):
+    """What is on record is answered from there: strict, offline and resumed."""
+    sent: list[str] = []
+    async with lab.connect() as record:
+        async with record.run(run="r", gate=ASK) as session:
+            with person(lab, True, False):
+                await sender(session, sent)("bob")
+                with pytest.raises(hansard.Blocked):
+                    await sender(session, sent)("cyd")
+        before = await record.commits("r")
+        for mode in ("strict", "offline"):
+            async with record.run(run="r", gate=ASK, mode=mode) as session:
+                assert await sender(session, sent)("bob") == "sent to bob"
+                with pytest.raises(hansard.Blocked, match="denied"):
+                    await sender(session, sent)("cyd")
+        assert await record.commits("r") == before
+        assert sent == ["bob"]
+
+
+@twins
+async def test_rules_are_asked_in_order(lab: Lab):
+    """What is allowed before is not asked, what is denied before is not either; `where` narrows."""
+    sent: list[str] = []
+    small = hansard.ask_first("send_*", where={"to": hansard.one_of("boss")}, timeout=20)
+    gate = (hansard.deny("send_*", where={"to": hansard.one_of("all")}), small, hansard.allow())
+    async with lab.connect() as record:
+        async with record.run(run="r", gate=gate) as session:
+            send = sender(session, sent)
+            await send("bob")
+            with pytest.raises(hansard.Blocked, match="deny send"):
+                await send("all")
+            with person(lab, True) as eva:
+                await send("boss")
+        assert sent == ["bob", "boss"]
+        assert [each.approval.asked.rule for each in eva.seen] == ["ask first send_* where to"]
+
+
+@twins
+async def test_writes_to_shared_state_can_be_asked_about(lab: Lab):
+    """They are steps like any other; pure ones, too: their intent names the grant."""
+    gate = (hansard.ask_first("board.put", timeout=20), hansard.ask_first("look", timeout=20))
+    async with lab.connect() as record, record.run(run="r", gate=gate) as session:
+
+        @session.tool(effects="pure")
+        async def look(at: str) -> str:
+            return at
+
+        with person(lab, True, True):
+            await look("there")
+            put = session.raw.board.put("k", 1)
+            assert (await put if session.is_async else put) == 1
+        steps = await record.steps("r")
+        asked = [each.approval.id for each in await questions(record)]
+        assert [step.approvals for step in steps] == [(each,) for each in asked]

@@ -1,0 +1,155 @@
+"""Whatever order things happen in: a write that went by another stands behind it, or is no more."""
+
+import asyncio
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.agents.board_store import Boards
+from hansard.bus.clock import Clock
+from hansard.bus.codec import record, revive
+from hansard.bus.errors import AppendUnknown, Conflict
+from hansard.bus.log import Append
+from hansard.bus.recorder._log import RecorderLog
+from hansard.bus.states import States
+from hansard.domain.board import AmountAdded, By, fold
+from hansard.domain.events import Actor, Commit
+from hansard.domain.ids import AgentStream, Board
+
+KEYS = ("x", "y", "z")
+CLOCK = Clock()
+PAUSES = st.integers(0, 4)
+WRITES = st.lists(
+    st.tuples(st.sampled_from(KEYS), st.booleans(), PAUSES, PAUSES), min_size=1, max_size=12
+)
+"""Key, whether another process writes it, how long before it begins, how long it makes up its mind.
+"""
+
+
+def amount(agent: str) -> int:
+    """What an agent adds: each another amount, so that a total tells whose are in it."""
+    return 2 ** int(agent[1:])
+
+
+def commit(agent: str, version: int) -> Commit:
+    """A commit of one addition."""
+    event = record(AmountAdded(amount=amount(agent), role="r"), CLOCK.new_id())
+    actor = Actor(agent)
+    return Commit(id=CLOCK.new_id(), version=version, at=CLOCK.now(), actor=actor, events=(event,))
+
+
+async def pause(turns: int) -> None:
+    """Let others go on, so many times."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+class Slow:
+    """The log, each answer of which takes a while; some answers of batches do not come."""
+
+    def __init__(self, log: RecorderLog, takes: int, silent: set[int]) -> None:
+        self._log = log
+        self._takes = takes
+        self._silent = silent
+        self.batches = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def append_all(self, appends: Any) -> Any:
+        """One transaction."""
+        await pause(self._takes)
+        return await self._log.append_all(appends)
+
+    async def append_groups(self, groups: Any) -> Any:
+        """Several of them."""
+        self.batches += 1
+        await pause(self._takes)
+        stored = await self._log.append_groups(groups)
+        if self.batches in self._silent:
+            raise AppendUnknown(groups[0][0].stream, 1, "", 0.0)
+        return stored
+
+
+async def own(boards: Boards, log: Any, name: str, key: str, thinks: int) -> tuple[str, int] | None:
+    """One more, as a session's write makes it; its total, or None where no answer came."""
+    stream, mine = Board("r", key), AgentStream("r", "r", name)
+    while True:
+        async with boards.turn([stream]) as give_back:
+            state, before = await boards.upcoming(stream)
+            await pause(thinks)
+            made = commit(name, state.version + 1)
+            after = fold(state, map(revive, made.events), By(name, 0, made.events[0].id))
+            appends = [Append(mine, commit(name, 1)), Append(stream, made)]
+            ticket = boards.sender.put(log, appends, [before] if before is not None else [])
+            boards.expect(stream, after, ticket)
+            give_back()
+        try:
+            await ticket.stored
+        except Conflict:
+            boards.outdate(stream)
+        except AppendUnknown:
+            boards.outdate(stream)
+            return None
+        else:
+            return key, after.total
+
+
+async def foreign(log: RecorderLog, name: str, key: str) -> None:
+    """One more by another process."""
+    stream = Board("r", key)
+    while True:
+        last = await log.last(stream)
+        try:
+            await log.append(Append(stream, commit(name, last.commit.version + 1 if last else 1)))
+        except Conflict:
+            continue
+        return
+
+
+@given(WRITES, st.integers(0, 4), st.sets(st.integers(1, 3)))
+def test_what_is_told_is_what_stands(
+    writes: list[tuple[str, bool, int, int]], takes: int, silent: set[int]
+) -> None:
+    """Own writes and those of another process, in any order, with answers that do not come: each
+    total that was told is that of the writes up to it in its key's stream; nothing is there twice.
+    """
+
+    async def main() -> None:
+        plain = RecorderLog("w")
+        log: Any = Slow(plain, takes, silent)
+        boards = Boards(States(log))
+
+        async def one(number: int) -> tuple[str, int] | None:
+            key, is_foreign, begins, thinks = writes[number]
+            await pause(begins)
+            if is_foreign:
+                await foreign(plain, f"f{number}", key)
+                return None
+            return await own(boards, log, f"a{number}", key, thinks)
+
+        told = await asyncio.wait_for(asyncio.gather(*map(one, range(len(writes)))), 30)
+        stands: dict[str, list[str]] = {}
+        for key in KEYS:
+            commits = await plain.read(Board("r", key))
+            assert [each.commit.version for each in commits] == list(range(1, len(commits) + 1))
+            stands[key] = [each.commit.actor.agent for each in commits]
+        every = sorted(name for names in stands.values() for name in names)
+        assert len(every) == len(set(every))
+        for number, (key, is_foreign, *_) in enumerate(writes):
+            name = f"{'f' if is_foreign else 'a'}{number}"
+            answer = told[number]
+            if is_foreign:
+                assert name in stands[key]
+            elif answer is not None:
+                before = stands[key][: stands[key].index(name) + 1]
+                assert answer == (key, sum(map(amount, before)))
+            else:  # no answer came: it stands with its agent's own commit, or neither does
+                mine = await plain.read(AgentStream("r", "r", name))
+                assert bool(mine) == (name in stands[key])
+        for key in KEYS:
+            state, ticket = await boards.upcoming(Board("r", key), fresh=True)
+            assert (state.total, ticket) == (sum(map(amount, stands[key])), None)
+
+    asyncio.run(main())

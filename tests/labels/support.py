@@ -1,0 +1,69 @@
+"""What the tests of labels ask of a run: what each commit was labelled, and what was refused."""
+
+from typing import Any
+
+from hansard.agents.record import Record
+from hansard.bus.log import Stored
+from hansard.domain import role_file
+
+ROLES = """
+[roles.researcher]
+clearance = "secret"
+[[roles.researcher.sees]]
+name = "all"
+kinds = ["**"]
+[roles.researcher.may]
+tools = ["**"]
+kinds = ["**"]
+keys = ["**"]
+
+[roles.clerk]
+[[roles.clerk.sees]]
+name = "all"
+kinds = ["**"]
+[roles.clerk.may]
+tools = ["**"]
+kinds = ["**"]
+keys = ["**"]
+
+[roles.lead]
+clearance = "secret"
+[[roles.lead.sees]]
+name = "all"
+kinds = ["**"]
+[roles.lead.may]
+approve = true
+"""
+"""A researcher and a lead who are cleared for all, a clerk who is cleared for what is public."""
+
+
+def apply_roles(record: Record) -> None:
+    """Give the workspace its roles."""
+    for name, rules in role_file.parse(ROLES).items():
+        record.apply_role(name, rules)
+
+
+def history(record: Record, run: str) -> list[Stored]:
+    """All commits of a run, in the log's order."""
+    found: list[Stored] = record._portal.run(record.workspace.states.history(run))
+    return found
+
+
+def label_of(record: Record, run: str, tag: str, agent: str = "") -> list[str]:
+    """The labels of the commits that hold events of a type, by an agent if one is named."""
+    return [
+        str(stored.commit.label or "")
+        for stored in history(record, run)
+        if any(each.type == tag for each in stored.commit.events)
+        and agent in ("", stored.commit.actor.agent)
+    ]
+
+
+def read_secret(session: Any, text: str = "the plan", **options: Any) -> Any:
+    """Have a session read something secret and untrusted."""
+
+    @session.tool(effects="pure", name="read", gives="untrusted secret", **options)
+    def read(about: str) -> dict[str, str]:
+        return {"about": about, "text": text}
+
+    return read("plans")

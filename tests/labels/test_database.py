@@ -1,0 +1,99 @@
+"""A role's tables hold nothing of what it is not cleared for, whatever its rules let it see; and
+what that is has no influence on what it is told.
+"""
+
+import pytest
+
+from hansard.domain import role_file
+from hansard.projections.roles.place import role_place
+from tests.labels.support import read_secret
+
+PLANTED = "PLANTED-7f3a9c"
+ROLES = """
+[roles.reader]
+clearance = "internal"
+[[roles.reader.sees]]
+name = "all"
+kinds = ["**"]
+[roles.reader.may]
+query = true
+
+[roles.cleared]
+clearance = "secret"
+[[roles.cleared.sees]]
+name = "all"
+kinds = ["**"]
+[roles.cleared.may]
+query = true
+"""
+TABLES = ("events", "steps", "board_writes", "tasks")
+
+
+@pytest.fixture
+def world(record):
+    """What an agent says in the open, then under `internal`, then what it was shown a secret of."""
+
+    def make(run: str, *, secrets: bool) -> None:
+        with (
+            record.run("w", run=run, agent="ada", role="researcher") as ada,
+            record.run("w", run=run, agent="bob", role="analyzer") as bob,
+        ):
+            bob.message("user", "in the open")
+            ada.message("user", "for us", label="internal")
+            ada.decide("first?", selected="yes")
+            if secrets:
+                read_secret(ada, PLANTED)
+                ada.board.put(f"k {PLANTED}", PLANTED)
+                ada.decide(f"{PLANTED}?", selected=PLANTED)
+                ada.team.add(PLANTED)
+                ada.team.send(PLANTED, agent="bob")
+                ada.message("assistant", PLANTED)
+            bob.decide("last?", selected="no")
+
+    for name, rules in role_file.parse(ROLES).items():
+        record.apply_role(name, rules)
+    return make
+
+
+def test_no_byte_of_a_roles_tables_has_what_is_labelled_higher(world, call, data_dir, workspace):
+    """Neither what is answered; the role that is cleared for it has it."""
+    world("r", secrets=True)
+    answers = {
+        role: [call("sql", f"FROM {table}", "--role", role, "--json").out for table in TABLES]
+        for role in ("reader", "cleared")
+    }
+    assert PLANTED not in str(answers["reader"])
+    assert PLANTED in str(answers["cleared"])
+    assert "first?" in str(answers["reader"])
+    place = role_place(data_dir, workspace, "reader")
+    files = [path for path in place.path.parent.rglob("*") if "reader" in str(path)]
+    found = [path.read_bytes() for path in files if path.is_file()]
+    assert found
+    assert not any(PLANTED.encode() in data for data in found)
+    asked = call("sql", "SELECT DISTINCT confidentiality FROM labels", "--role", "reader", "--json")
+    assert asked.lines == [{"confidentiality": "internal"}]
+
+
+def test_what_is_labelled_higher_counts_for_nothing(world, call):
+    """Two runs that differ in what is secret alone are told alike: numbers, gaps and all."""
+    world("plain", secrets=False)
+    world("full", secrets=True)
+
+    def told(run: str) -> list[list[dict]]:
+        found = []
+        for table, order in (("events", "version"), ("messages", "version"), ("decisions", "ALL")):
+            sql = f"FROM {table} WHERE run = '{run}' AND agent = 'bob' ORDER BY {order}"
+            asked = call("sql", sql, "--role", "reader", "--json")
+            assert asked.code == 0, asked.err
+            found.append([{k: v for k, v in each.items() if not _moves(k)} for each in asked.lines])
+        return found
+
+    plain, full = told("plain"), told("full")
+    assert plain == full
+    assert [each["question"] for each in full[2]] == ["last?"]
+    assert [each["version"] for each in full[0]] == list(range(1, len(full[0]) + 1))
+
+
+def _moves(column: str) -> bool:
+    """Whether a column is a time, an id or a position, which differ from run to run."""
+    return column.endswith(("_at", "id", "decision", "position", "run"))

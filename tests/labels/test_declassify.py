@@ -1,0 +1,137 @@
+"""A label is lowered by somebody who answers for it, and by nothing else."""
+
+import pytest
+
+import hansard
+from hansard.agents.errors import RoleRefused
+from hansard.bus.errors import NotFound
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.label import parse
+from tests.labels.support import apply_roles, history, label_of, read_secret
+
+WHY = {"approver": "eve", "because": "it was published"}
+
+
+@pytest.fixture
+def shown(record):
+    """A run in which an agent was shown a secret, and wrote of it."""
+    with record.run("w", run="r", agent="ada", role="researcher") as ada:
+        read_secret(ada)
+        ada.board.put("k", "plan")
+    return record
+
+
+def test_an_agent_is_lowered(shown):
+    """From then on it writes under the label it was given; what it wrote before keeps its own."""
+    assert str(shown.declassify("r", agent="ada", to="untrusted", **WHY)) == "secret untrusted"
+    with shown.run("w", run="r", agent="ada", role="researcher") as ada:
+        assert str(ada.label) == "untrusted"
+        ada.decide("so?", selected="yes")
+    assert label_of(shown, "r", "decision.made.v1") == ["untrusted"]
+    assert label_of(shown, "r", "board.put.v1") == ["secret untrusted"]
+    [stored] = [
+        stored
+        for stored in history(shown, "r")
+        if stored.commit.events[-1].type == "label.declassified.v1"
+    ]
+    assert stored.commit.actor.agent == "eve"
+    assert bytes(stored.commit.events[-1].data) == (
+        b'{"to":"untrusted","approver":"eve","because":"it was published",'
+        b'"before":"secret untrusted"}'
+    )
+
+
+def test_a_key_is_lowered(shown):
+    """For who reads it next; a put goes by the same version as before."""
+    with shown.run("w", run="r", agent="bob", role="analyzer") as bob:
+        assert str(shown.declassify("r", key="k", to="public", **WHY)) == "secret untrusted"
+        assert bob.board.get("k") == "plan"
+        assert str(bob.label) == "public"
+        assert bob.board.entry("k").version == 1
+        bob.board.put("k", "mine", expected=1)
+    with shown.run("w", run="r", agent="ada", role="researcher") as ada:
+        ada.board.put("k", "plan again", expected="any")
+    assert shown.state("r").boards["k"].label == parse("secret untrusted")
+
+
+def test_a_session_at_work_is_fenced(shown):
+    """What it was shown it may not have said yet: it must begin anew to go on."""
+
+    def work():
+        with shown.run(run="r", agent="ada", role="researcher") as ada:
+            shown.declassify("r", agent="ada", **WHY)
+            ada.decide("so?", selected="yes")
+
+    with pytest.raises(hansard.Fenced):
+        work()
+
+
+def test_a_call_that_was_refused_goes_through_afterwards(shown):
+    """The tool's own bound is asked again."""
+    for refused in (True, False):
+        with shown.run(run="r", agent="ada", role="researcher") as ada:
+
+            @ada.tool(effects="once", takes="public")
+            def post(text):
+                return text
+
+            if refused:
+                with pytest.raises(hansard.Blocked):
+                    post("plan")
+            else:
+                assert post("plan") == "plan"
+        if refused:
+            shown.declassify("r", agent="ada", to="public", **WHY)
+
+
+def test_after_a_declassification_labels_rise_again(shown):
+    """It is for what was shown up to then."""
+    shown.declassify("r", agent="ada", **WHY)
+    with shown.run(run="r", agent="ada", role="researcher") as ada:
+        assert ada.label == parse("")
+        read_secret(ada)  # on record: it was shown that before
+        ada.message("user", "news", label="internal")
+        assert str(ada.label) == "internal"
+    assert shown.state("r").agents["ada"].label == "internal"
+    child = shown.fork("r")
+    assert shown.state(child).agents["ada"].label == "internal"
+
+
+@pytest.mark.parametrize("to", ["secret untrusted", "secret untrusted ", "internal"])
+def test_what_would_not_lower_is_refused(shown, to):
+    """Nothing is written of it."""
+    if to == "internal":
+        shown.declassify("r", agent="ada", to="public untrusted", **WHY)
+    count = len(history(shown, "r"))
+    with pytest.raises(Refused, match="would not lower"):
+        shown.declassify("r", agent="ada", to=to, **WHY)
+    assert len(history(shown, "r")) == count
+
+
+def test_who_acts_in_a_role_needs_one_that_may_approve(shown):
+    """Deny by default: a role that is not trusted with it, and what it lacks."""
+    apply_roles(shown)
+    with pytest.raises(RoleRefused, match=r"approve = true in \[roles.clerk.may\]"):
+        shown.declassify("r", agent="ada", role="clerk", **WHY)
+    shown.declassify("r", agent="ada", role="lead", **WHY)
+    assert shown.state("r").agents["ada"].label == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({}, BadValue),
+        ({"agent": "ada", "key": "k"}, BadValue),
+        ({"agent": "ada", "to": "lower"}, BadValue),
+        ({"agent": "ada", "because": " "}, BadValue),
+        ({"agent": "nobody"}, NotFound),
+        ({"key": "nothing"}, NotFound),
+        ({"key": "team tasks"}, hansard.HansardError),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused(shown, given, error):
+    """With the remedy; nothing is written."""
+    count = len(history(shown, "r"))
+    with pytest.raises(error):
+        shown.declassify("r", **{**WHY, **given})
+    assert len(history(shown, "r")) == count

@@ -1,0 +1,63 @@
+"""A process that is killed leaves no commit that is labelled lower than what it had been shown."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hansard.domain.label import LOWEST
+from tests.conftest import ROUNDS
+from tests.labels.support import history
+
+PROGRAM = """
+import sys
+import hansard
+
+with hansard.connect(sys.argv[1], data_dir=sys.argv[2]) as record:
+    with record.run("w", run="r", agent="ada", role="researcher") as ada:
+        @ada.tool(effects="pure", gives="secret")
+        def read(n):
+            return n
+        @ada.tool(effects="once")
+        def note(n):
+            return n
+        print("ready", flush=True)
+        for n in range(100_000):
+            if n == 3:
+                read(n)
+            ada.board.append("found", n)
+            note(n)
+            ada.board.add("count", n)
+            ada.decide(f"{n}?", selected="yes")
+"""
+
+
+@pytest.mark.parametrize("round_", range(min(ROUNDS, 3)))
+def test_after_a_kill_no_commit_is_labelled_too_low(record, data_dir, workspace, round_):
+    """Killed twice at any moment; the one that goes on writes under what the first was shown."""
+    rng = random.Random(round_)
+    for _ in range(2):
+        with subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, workspace, str(data_dir)], stdout=subprocess.PIPE
+        ) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+            time.sleep(rng.uniform(0.02, 0.4))
+            os.kill(child.pid, signal.SIGKILL)
+    shown = LOWEST
+    secrets = 0
+    for stored in history(record, "r"):
+        label = stored.commit.label or LOWEST
+        if stored.commit.actor.agent == "ada":
+            assert label == shown.join(label), stored
+            shown = label
+            secrets += label != LOWEST
+    assert secrets > 0
+    assert record.state("r").agents["ada"].label == "secret"
+    with record.run("w", run="r", agent="bob", role="analyzer") as bob:
+        bob.board.get("count")
+        assert str(bob.label) == "secret"

@@ -1,0 +1,89 @@
+"""Labels are a lattice: joining them loses nothing, and what may be told of one may be told of all
+below it.
+"""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.domain import role_file
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.label import LOWEST, Confidentiality, Label, join, level, parse, raised, text
+from hansard.domain.label_events import after, decide
+
+labels = st.builds(Label, st.sampled_from(Confidentiality), st.booleans())
+levels = st.sampled_from(Confidentiality)
+
+
+@given(labels, labels, labels)
+def test_joining_is_associative_commutative_and_idempotent(a, b, c):
+    """So it does not matter in which order an agent was shown things, nor how often."""
+    assert a.join(b).join(c) == a.join(b.join(c)) == join(c, b, a)
+    assert a.join(b) == b.join(a)
+    assert a.join(a) == a
+    assert a.join(None) == a.join(LOWEST) == a
+
+
+@given(labels, labels, levels)
+def test_who_may_be_told_of_a_join_may_be_told_of_each_part(a, b, clearance):
+    """And the other way round: a join is no higher than it must be."""
+    both = a.flows_to(clearance) and b.flows_to(clearance)
+    assert a.join(b).flows_to(clearance) == both
+    assert join(a, b).untrusted == (a.untrusted or b.untrusted)
+
+
+@given(labels)
+def test_a_label_is_read_back_from_its_text(label):
+    """From its words in either order, from what states keep, and from what is on record."""
+    words = str(label).split()
+    assert parse(str(label)) == parse(" ".join(reversed(words))) == label
+    assert parse(text(label)) == label
+    assert (label.stored is None) == (text(label) == "") == (label == LOWEST)
+    assert msgspec.json.decode(msgspec.json.encode(label), type=Label) == label
+
+
+@given(labels, labels)
+def test_what_states_keep_is_raised(kept, more):
+    """As the labels themselves are joined."""
+    assert raised(text(kept), more) == text(kept.join(more))
+    assert raised(text(kept), None) == text(kept)
+
+
+@given(labels, labels)
+def test_a_declassification_lowers_or_is_refused(before, to):
+    """It takes away confidentiality or distrust, and adds none."""
+    lowers = to != before and join(to, before) == before
+    if lowers:
+        event = decide(before, to, "eve", "reviewed")
+        assert (after(event), parse(event.before)) == (to, before)
+    else:
+        with pytest.raises(Refused, match="would not lower"):
+            decide(before, to, "eve", "reviewed")
+
+
+@pytest.mark.parametrize("wrong", ["secretly", "secret public", "untrusted untrusted", "top", 7])
+def test_what_is_no_label_is_refused(wrong):
+    """With the words that there are."""
+    with pytest.raises(BadValue, match="give one of public, internal, confidential, secret"):
+        parse(wrong)
+
+
+def test_what_is_no_clearance_is_refused():
+    """Nothing is public; distrust is no level."""
+    assert level("") is Confidentiality.PUBLIC
+    assert level("secret") is Confidentiality.SECRET
+    with pytest.raises(BadValue, match="clearance: 'untrusted'"):
+        level("untrusted")
+
+
+def test_a_role_is_cleared_in_its_file():
+    """Written and read back; what is no level is refused when it is applied."""
+    text_of = (
+        '[roles.clerk]\nclearance = "{}"\n[[roles.clerk.sees]]\nname = "all"\nkinds = ["**"]\n'
+    )
+    roles = role_file.parse(text_of.format("confidential"))
+    assert roles["clerk"].clearance == "confidential"
+    assert role_file.parse(role_file.write(roles)) == roles
+    with pytest.raises(BadValue, match=r"role 'clerk': clearance: 'high'; give one of public"):
+        role_file.parse(text_of.format("high"))

@@ -1,0 +1,189 @@
+"""What an agent was shown goes to nobody who is not cleared for it: the refusal is on record, and
+nothing else is.
+"""
+
+import pytest
+
+import hansard
+from hansard.domain.steps import Status
+from tests.labels.support import apply_roles, history, label_of, read_secret
+
+
+@pytest.fixture
+def pair(record):
+    """A researcher who was shown a secret, and a clerk."""
+    apply_roles(record)
+    with (
+        record.run("w", run="r", agent="ada", role="researcher") as ada,
+        record.run("w", run="r", agent="cyd", role="clerk") as cyd,
+    ):
+        yield ada, cyd
+
+
+def blocked(record, agent: str) -> list[tuple[str, str]]:
+    """The tools of an agent's blocked steps, with the rules."""
+    steps = record.state("r").agents[agent].steps.values()
+    return [(step.tool, step.rule) for step in steps if step.status is Status.BLOCKED]
+
+
+def test_a_tool_takes_so_much_and_no_more(record, pair):
+    """Called before it is shown a secret, and refused after; asked again when that is lowered."""
+    ada, _ = pair
+    sent = []
+
+    @ada.tool(effects="once", takes="internal")
+    def post(text):
+        sent.append(text)
+
+    post("hello")
+    read_secret(ada)
+    with pytest.raises(hansard.Blocked, match="post takes 'internal' at most; ask for a declass"):
+        post("the plan")
+    assert sent == ["hello"]
+    assert blocked(record, "ada") == [("post", "label")]
+
+
+def test_a_tool_that_says_nothing_takes_all(pair):
+    """And distrust stops no call: it is for a gate to say."""
+    ada, _ = pair
+    read_secret(ada)
+
+    @ada.tool(effects="once")
+    def post(text):
+        return text
+
+    assert post("the plan") == "the plan"
+
+
+SENDS = {
+    "a message to a role": lambda s: s.team.send("plan", role="clerk"),
+    "a message to an agent": lambda s: s.team.send("plan", agent="cyd"),
+    "a task for a role": lambda s: s.team.add("plan", role="clerk"),
+    "a task for an agent": lambda s: s.team.add("plan", agent="cyd"),
+}
+
+
+@pytest.mark.parametrize("what", SENDS)
+def test_nothing_is_sent_to_who_is_not_cleared(record, pair, what):
+    """By name or by role; to those who are it is, and before the secret it was."""
+    ada, _ = pair
+    SENDS[what](ada)
+    count = len(history(record, "r"))
+    read_secret(ada)
+    with pytest.raises(hansard.Blocked, match="role 'clerk' is cleared for 'public' alone"):
+        SENDS[what](ada)
+    tags = [each.type for stored in history(record, "r")[count:] for each in stored.commit.events]
+    assert not {"mail.sent.v1", "task.added.v1"} & set(tags)
+    assert [rule for _, rule in blocked(record, "ada")] == ["label"]
+    ada.team.send("plan", role="researcher")
+    ada.team.add("plan", role="lead")
+
+
+def test_a_hand_off_is_refused(record, pair):
+    """Of a task, and as such; the second is no call, and on record all the same."""
+    ada, _ = pair
+    ada.team.add("report", role="researcher")
+    task = ada.team.claim()
+    read_secret(ada)
+    with pytest.raises(hansard.Blocked, match="clerk"):
+        ada.team.hand_off(task, role="clerk", with_="the plan")
+    for to in ("clerk", "cyd"):
+        with pytest.raises(hansard.Blocked, match=r'clearance = "secret" in \[roles.clerk\]'):
+            ada.hand_off(to, plan="the plan")
+    ada.hand_off("lead", plan="the plan")
+    assert label_of(record, "r", "agent.refused.v1") == ["secret untrusted"] * 2
+    assert len(label_of(record, "r", "agent.handed_off.v1")) == 1
+    refused = record.state("r").agents["ada"].refused
+    assert {each.event.rule for each in refused.values()} == {"label"}
+
+
+def test_who_is_not_cleared_reads_nothing_of_it(record, pair):
+    """Neither keys nor tasks nor messages that were sent to somebody whose role is not known yet;
+    what it is refused has shown it nothing.
+    """
+    ada, cyd = pair
+    ada.board.put("open", 1)
+    ada.team.add("clear")
+    read_secret(ada)
+    ada.board.put("k", "plan")
+    ada.board.add("n", 5)
+    ada.team.add("secret one")
+    ada.team.send("plan", agent="eve")
+    for read in (
+        lambda: cyd.board.get("k"),
+        lambda: cyd.board.put("k", 1),
+        lambda: cyd.board.put("k", 1, resolve="last writer"),
+        lambda: cyd.board.put("k", 1, expected="any"),
+        lambda: cyd.board.add("n", 1),
+        lambda: cyd.board.remove("k"),
+    ):
+        with pytest.raises(hansard.Blocked, match="labelled higher than role 'clerk'") as refused:
+            read()
+        assert "plan" not in str(refused.value)
+    assert cyd.board.keys() == ["open"]
+    assert [task.title for task in cyd.team.tasks()] == ["clear"]
+    assert cyd.team.claim().title == "clear"
+    assert cyd.team.claim() is None
+    assert cyd.team.claim(timeout=0.3) is None
+    with record.run("w", run="r", agent="eve", role="clerk") as eve:
+        assert eve.team.inbox() == []
+        assert eve.board.get("open") == 1
+    assert {rule for _, rule in blocked(record, "cyd")} == {"label"}
+    assert str(cyd.label) == "public"
+    assert ada.board.get("n") == 5
+
+
+def test_a_transaction_of_a_key_that_is_too_high_writes_nothing(record, pair):
+    """Not to the other keys either."""
+    ada, cyd = pair
+    read_secret(ada)
+    ada.board.put("k", "plan")
+
+    def work():
+        with cyd.board.transaction() as tx:
+            tx.put("mine", 1)
+            tx.append("k", 2)
+
+    with pytest.raises(hansard.Blocked):
+        work()
+    assert ada.board.keys() == ["k"]
+
+
+def test_a_role_that_was_never_defined_is_a_name(record):
+    """Whoever runs without roles is told all, with its label."""
+    with (
+        record.run("w", run="r", agent="ada", role="researcher") as ada,
+        record.run("w", run="r", agent="bob", role="analyzer") as bob,
+    ):
+        read_secret(ada)
+        ada.team.send("plan", role="analyzer")
+        assert [mail.content for mail in bob.team.inbox()] == ["plan"]
+
+
+def test_a_refused_call_runs_when_the_role_is_cleared(record, pair):
+    """By the rules as they stand then; a withdrawn role is cleared for nothing."""
+    ada, cyd = pair
+    read_secret(ada)
+    ada.board.put("k", "plan")
+    with pytest.raises(hansard.Blocked):
+        cyd.board.get("k")
+    clerk = record._portal.run(hansard.agents.roles.read(record.workspace, "clerk")).rules
+    record.apply_role("clerk", type(clerk)(sees=clerk.sees, may=clerk.may, clearance="secret"))
+    assert cyd.board.get("k") == "plan"
+    assert str(cyd.label) == "secret untrusted"
+
+
+def test_explain_says_that_the_clearance_decided(record, pair, call):
+    """And what would let the event pass; a role cleared for it sees it by its rules."""
+    ada, _ = pair
+    read_secret(ada)
+    ada.decide("so?", selected="yes")
+    [event] = [
+        f"{stored.position}.0"
+        for stored in history(record, "r")
+        if stored.commit.events[0].type == "decision.made.v1"
+    ]
+    told = call("roles", "explain", "clerk", event)
+    assert "not seen: it is labelled 'secret untrusted'" in told.out
+    assert 'clearance = "secret"' in told.out
+    assert "seen: rule 'all' matches" in call("roles", "explain", "lead", event).out

@@ -1,0 +1,148 @@
+"""Which decisions rest on untrusted input, and on what, is a question in SQL."""
+
+import pytest
+
+from tests.labels.support import apply_roles, history, read_secret
+
+WHY = {"approver": "eve", "because": "checked by hand"}
+
+
+@pytest.fixture
+def rows(call):
+    """Ask in SQL; the rows by their columns."""
+
+    def ask(sql: str) -> list[dict]:
+        told = call("sql", sql, "--json")
+        assert told.code == 0, told.err
+        return told.lines
+
+    return ask
+
+
+@pytest.fixture
+def team(record):
+    """Ada reads an untrusted page, bob what she wrote, cyd what he wrote; dan reads neither."""
+    with (
+        record.run("w", run="r", agent="ada", role="researcher") as ada,
+        record.run("w", run="r", agent="bob", role="analyzer") as bob,
+        record.run("w", run="r", agent="cyd", role="writer") as cyd,
+        record.run("w", run="r", agent="dan", role="writer") as dan,
+    ):
+        ada.board.put("title", "plans")
+        ada.decide("read?", selected="yes")
+        dan.message("user", "an aside", label="untrusted")
+        dan.board.put("aside", 1)
+        read_secret(ada)
+        ada.board.put("found", "a plan")
+        assert bob.board.get("title") == "plans"
+        bob.decide("begin?", selected="yes")
+        bob.board.get("found")
+        bob.decide("compare?", selected="yes")
+        bob.team.send("look", agent="cyd")
+        cyd.team.inbox()
+        cyd.decide("write?", selected="yes")
+    return record
+
+
+def test_a_decision_names_its_sources(team, rows):
+    """However many agents are in between; one that rests on none is not among them."""
+    found = rows("SELECT * FROM tainted_decisions ORDER BY position")
+    assert [(row["question"], row["agent"]) for row in found] == [
+        ("compare?", "bob"),
+        ("write?", "cyd"),
+    ]
+    assert {tuple(row["sources"]) for row in found} == {("read (ada#2)",)}
+    assert {row["confidentiality"] for row in found} == {"secret"}
+    assert not any(row["is_declassified"] for row in found)
+    [source] = rows("SELECT DISTINCT source FROM untrusted_sources")
+    [told] = [
+        each.id
+        for stored in history(team, "r")
+        for each in stored.commit.events
+        if each.type == "step.completed.v1"
+        and stored.commit.label
+        and b"plan" in bytes(each.data)
+        and stored.commit.actor.agent == "ada"
+        and b"about" in bytes(each.data)
+    ]
+    assert source["source"] == told
+
+
+def test_the_tables_say_what_the_log_says(team, rows):
+    """One row an event with a label, and what tools declared."""
+    wanted = {
+        each.id: str(stored.commit.label)
+        for stored in history(team, "r")
+        for each in stored.commit.events
+        if stored.commit.label is not None
+    }
+    found = rows("SELECT event, confidentiality, untrusted FROM labels")
+    told = {
+        row["event"]: f"{row['confidentiality']}{' untrusted' if row['untrusted'] else ''}"
+        for row in found
+    }
+    assert told.keys() == wanted.keys()
+    assert {each.replace("public untrusted", "untrusted") for each in told.values()} == set(
+        wanted.values()
+    )
+    [tool] = rows("SELECT gives, takes FROM tools WHERE tool = 'read'")
+    assert tool == {"gives": "secret untrusted", "takes": None}
+
+
+def test_a_declassified_decision_says_so(team, rows):
+    """What it rests on, and who answers for it; one after new untrusted input is tainted again."""
+    team.declassify("r", agent="bob", to="", **WHY)
+    with team.run(run="r", agent="bob", role="analyzer") as bob:
+        bob.decide("again?", selected="yes")
+        bob.message("user", "now this", label="untrusted")
+        bob.decide("and now?", selected="no")
+    found = {row["question"]: row for row in rows("SELECT * FROM tainted_decisions")}
+    again, now = found["again?"], found["and now?"]
+    assert (again["is_declassified"], again["approver"], again["because"]) == (
+        True,
+        "eve",
+        "checked by hand",
+    )
+    assert again["sources"] == ["read (ada#2)"]
+    assert (now["is_declassified"], now["approver"]) == (False, None)
+    assert now["sources"] == ["message to bob"]
+    [row] = rows("SELECT * EXCLUDE (event, position, version, happened_at) FROM declassifications")
+    assert row == {
+        "run": "r",
+        "agent": "bob",
+        "key": None,
+        "lowered_to": "",
+        "lowered_from": "secret untrusted",
+        "approver": "eve",
+        "because": "checked by hand",
+    }
+
+
+def test_a_fork_rests_on_what_its_parent_was_told(team, rows):
+    """Up to the cut; a tool of its own counts beside it."""
+    child = team.fork("r")
+    with team.run(run=child, agent="bob", role="analyzer") as bob:
+        bob.decide("and in the fork?", selected="yes")
+    [row] = rows(f"SELECT sources FROM tainted_decisions WHERE run = '{child}'")
+    assert row["sources"] == ["read (ada#2)"]
+
+
+def test_over_tasks_and_views(record, rows):
+    """Each way on which something untrusted reaches an agent leads back to where it came from."""
+    apply_roles(record)
+    with (
+        record.run("w", run="r", agent="ada", role="researcher") as ada,
+        record.run("w", run="r", agent="bob", role="researcher") as bob,
+        record.run("w", run="r", agent="cyd", role="researcher") as cyd,
+    ):
+        ada.team.add("clear", agent="cyd")
+        read_secret(ada)
+        ada.team.add("compare", agent="bob")
+        bob.team.claim()
+        bob.decide("claimed?", selected="yes")
+        cyd.team.claim()
+        cyd.decide("clear?", selected="yes")
+        cyd.view()
+        cyd.decide("viewed?", selected="yes")
+    found = {row["question"]: row["sources"] for row in rows("FROM tainted_decisions")}
+    assert found == {"claimed?": ["read (ada#2)"], "viewed?": ["read (ada#2)"]}

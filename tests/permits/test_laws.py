@@ -1,0 +1,159 @@
+"""Whatever the rules and whatever a session tries: what the rules refuse is not on record."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+import hansard
+from hansard.domain import role_may
+from hansard.domain.ids import AgentStream, Board, Lasting
+from hansard.domain.role_events import KIND, Mask, May, RoleDefined, RoleWithdrawn, Rule
+
+TOOLS, KEYS = ("search", "search.web", "send"), ("k", "k/a", "k/a/b", "other")
+_numbers = itertools.count(1)
+
+
+def some(pool: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
+    """A few of some patterns, or none."""
+    return st.lists(st.sampled_from(pool), max_size=3, unique=True).map(tuple)
+
+
+key_patterns = some(("k", "k/*", "k/**", "other", "**"))
+kind_patterns = some(("message.added", "decision.*", "task.*", "task.claimed", "mail.**", "**"))
+may = st.builds(
+    May,
+    tools=some(("search", "search.*", "s*", "**")),
+    kinds=kind_patterns,
+    keys=key_patterns,
+)
+sees = st.builds(
+    Rule,
+    st.uuids().map(str),
+    kinds=st.sampled_from([None, ("board.*",), ("**",), ("board.put",)]),
+    keys=st.none() | key_patterns.filter(bool),
+    roles=st.sampled_from([None, None, ("role*",)]),
+    fields=st.sampled_from([None, None, ("value",)]),
+)
+masks = st.builds(
+    Mask,
+    st.uuids().map(str),
+    kinds=st.sampled_from([("board.put",), ("message.added",)]),
+    fields=st.just(("value",)),
+    keys=st.none() | st.just(("other",)),
+)
+rules_given = st.builds(
+    RoleDefined,
+    sees=st.lists(sees, max_size=3).map(tuple),
+    masks=st.lists(masks, max_size=1).map(tuple),
+    may=may,
+) | st.just(RoleWithdrawn(because="over"))
+
+
+def _tool(name: str) -> Callable[[Any], None]:
+    def call(session: Any) -> None:
+        session.tool(lambda: name, name=name)()
+
+    return call
+
+
+def _transact(read: str, write: str) -> Callable[[Any], None]:
+    def transact(session: Any) -> None:
+        with session.board.transaction() as tx:
+            tx.get(read)
+            tx.put(write, 1)
+
+    return transact
+
+
+OPERATIONS: list[tuple[str, Callable[[Any], None]]] = [
+    *((f"call {name}", _tool(name)) for name in TOOLS),
+    ("message", lambda s: s.message("user", "x")),
+    ("decide", lambda s: s.decide("?", selected="a")),
+    ("checkpoint", lambda s: s.checkpoint("c")),
+    ("send", lambda s: s.team.send("x", role="boss")),
+    ("add", lambda s: s.team.add("t", role=s.role)),
+    ("claim", lambda s: s.team.claim()),
+    ("inbox", lambda s: s.team.inbox()),
+    ("keys", lambda s: s.board.keys()),
+    *((f"get {key}", lambda s, key=key: s.board.get(key)) for key in KEYS),
+    *((f"put {key}", lambda s, key=key: s.board.put(key, 1, expected="any")) for key in KEYS),
+    *((f"add {key}", lambda s, key=key: s.board.add(key)) for key in KEYS),
+    *((f"wait {key}", lambda s, key=key: s.wait_for(key=key, timeout=0)) for key in KEYS),
+    ("transact", _transact("k", "other")),
+    ("transact back", _transact("other", "k/a")),
+]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rules_given, st.lists(st.sampled_from(OPERATIONS), min_size=3, max_size=10))
+def test_nothing_that_is_refused_is_on_record(record, given, operations):
+    """Of a session under generated rules, each event of its own, each key's write and each read
+    that is on record is one that its rules allow; each refusal is of something they do not.
+    """
+    number = next(_numbers)
+    role, run = f"role{number}", f"r{number}"
+    rules = given if isinstance(given, RoleDefined) else None
+    stream = Lasting(KIND, role)
+    news = [RoleDefined(), given] if rules is None else [given]
+    record._portal.run(record.workspace.tell_lasting(stream, "eva", lambda _: news))
+    with record.run("w", run=run, agent="bob", role="boss") as boss:
+        boss.board.put("k", 5)
+        boss.team.add("for all")
+        with record.run("w", run=run, agent="ada", role=role) as session:
+            for name, operate in operations:
+                try:
+                    operate(session)
+                except hansard.Blocked:
+                    event(f"{name.partition(' ')[0]} refused")
+                except (hansard.BoardConflict, hansard.Refused):
+                    pass
+    for stored in record._portal.run(record.workspace.log.read_run(run)):
+        if stored.commit.actor.agent == "ada":
+            for each in stored.commit.events:
+                _check(rules, stored.stream, each.type, msgspec.json.decode(each.data))
+
+
+_asked: dict[int, dict[str, Any]] = {}
+
+
+def _check(rules: RoleDefined | None, stream: Any, tag: str, data: dict[str, Any]) -> None:
+    match stream:
+        case Board(key=key) if tag.startswith("board.") and tag != "board.checked.v1":
+            assert role_may.may_write(rules, key).allowed, (tag, key)
+        case Board(key=key) if tag.startswith("board."):
+            assert role_may.sees_whole_key(rules, key).allowed, key
+        case Board():
+            assert role_may.may_state(rules, tag).allowed, tag
+        case AgentStream():
+            _check_own(rules, tag, data)
+        case _:
+            pass  # the run's life: every agent joins and leaves
+
+
+def _check_own(rules: RoleDefined | None, tag: str, data: dict[str, Any]) -> None:
+    if tag == "step.requested.v1":
+        _asked[data["step"]] = data
+    elif tag == "step.completed.v1":
+        asked = _asked[data["step"]]
+        tool, arguments = asked["tool"], asked["arguments"]
+        if tool in ("board.get", "team.wait_for"):
+            assert role_may.sees_whole_key(rules, arguments["key"]).allowed
+        elif tool == "board.keys":
+            assert all(role_may.sees_whole_key(rules, key).allowed for key in data["result"])
+        elif asked.get("kind", "tool") == "tool":
+            assert role_may.may_call(rules, tool).allowed
+    elif tag == "step.blocked.v1":
+        assert not role_may.may_call(rules, _asked[data["step"]]["tool"]).allowed
+    elif tag == "agent.refused.v1":
+        check = {
+            "kind": role_may.may_state,
+            "key": role_may.may_write,
+            "read": role_may.sees_whole_key,
+        }[data["what"]]
+        assert not check(rules, data["name"]).allowed
+    elif rules is not None or not tag.startswith("agent."):
+        assert role_may.may_state(rules, tag).allowed or tag == "tool.declared.v1", tag

@@ -1,0 +1,28 @@
+"""SQL under a role needs that the role may query: else it is refused, and that is on record."""
+
+import msgspec
+
+from hansard.domain import access, role_file
+from hansard.domain.ids import Lasting
+
+RULES = """
+[roles.clerk]
+[[roles.clerk.sees]]
+name = "all"
+kinds = ["**"]
+"""
+
+
+def test_a_role_that_may_not_query_is_refused_on_record(call, record):
+    """The error says what to ask for; who asked as which role stands with refused access."""
+    record.apply_role("clerk", role_file.parse(RULES)["clerk"])
+    with record.run("w", run="r"):
+        pass
+    refused = call("sql", "--role", "clerk", "SELECT 1")
+    assert refused.code == 2
+    assert "query = true" in refused.err
+    stream = Lasting(access.KIND, access.STRANGER)
+    stored = record._portal.run(record.workspace.log.read(stream))
+    [told] = [msgspec.json.decode(each.data) for item in stored for each in item.commit.events]
+    assert (told["role"], told["operation"]) == ("clerk", "query")
+    assert "query = true in [roles.clerk.may]" in told["because"]

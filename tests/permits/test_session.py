@@ -1,0 +1,382 @@
+"""A session does what its role may, and nothing else: refused at each door, and on record."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.agents.errors import RoleRefused
+from hansard.domain.ids import Lasting
+from hansard.domain.role_events import KIND as ROLE
+from hansard.domain.role_events import RoleWithdrawn
+from tests.agents.twins import Lab, TwinSession, twins
+from tests.permits.support import RULES, board_of, events, rules
+from tests.team.support import team_of
+
+Deed = Callable[[TwinSession], Any]
+
+
+async def call_send(session: TwinSession) -> None:
+    """Call a tool that the role may not call."""
+
+    @session.tool()
+    async def send(to: str) -> str:
+        message = f"it ran, to {to}"
+        raise AssertionError(message)
+
+    await send("bob")
+
+
+async def call_model(session: TwinSession) -> None:
+    """Call a model, which is a tool of another kind."""
+
+    @session.tool(kind="model", effects="pure")
+    async def ask(prompt: str) -> str:
+        message = f"it ran: {prompt}"
+        raise AssertionError(message)
+
+    await ask("hello")
+
+
+async def stream_items(session: TwinSession) -> None:
+    """Call a tool that gives items."""
+
+    @session.tool(effects="pure")
+    async def items() -> Any:
+        yield 1
+
+    async for item in items():
+        message = f"it gave {item}"
+        raise AssertionError(message)
+
+
+def written(session: TwinSession, *, name: str, key: str, given: tuple[Any, ...]) -> Any:
+    """Write a key by the method of a name."""
+    return getattr(board_of(session), name)(key, *given)
+
+
+async def in_transaction(session: TwinSession) -> None:
+    """Write a key in a transaction that may be written, and one that may not."""
+    if session.is_async:
+        async with session.raw.board.transaction() as tx:
+            tx.put("notes/a", 1)
+            tx.put("scores", 1)
+    else:
+        with session.raw.board.transaction() as tx:
+            tx.put("notes/a", 1)
+            tx.put("scores", 1)
+
+
+async def read_in_transaction(session: TwinSession) -> None:
+    """Read a key in a transaction."""
+    if session.is_async:
+        async with session.raw.board.transaction() as tx:
+            await tx.get("scores")
+    else:
+        with session.raw.board.transaction() as tx:
+            tx.get("scores")
+
+
+KINDS = {
+    "decision.made": lambda s: s.decide("which?", selected="a"),
+    "checkpoint.saved": lambda s: s.checkpoint("c"),
+    "resource.accessed": lambda s: s.resource("file:x"),
+    "agent.handed_off": lambda s: s.hand_off("bob"),
+    "task.added": lambda s: team_of(s).add("t"),
+    "mail.sent": lambda s: team_of(s).send("hello", role="bob"),
+}
+READ = 'ask for: [[roles.writer.sees]] with nothing but kinds = ["board.*"], keys = ["scores"]'
+REFUSED: dict[str, tuple[Deed, str, str, str]] = {
+    **{
+        kind: (deed, "kind", f"{kind}.v1", f'ask for: kinds = ["{kind}"] in [roles.writer.may]')
+        for kind, deed in KINDS.items()
+    },
+    "get": (lambda s: board_of(s).get("scores"), "read", "scores", READ),
+    "entry": (lambda s: board_of(s).entry("scores"), "read", "scores", READ),
+    "get in a transaction": (read_in_transaction, "read", "scores", READ),
+    "wait for a key": (
+        lambda s: team_of(s).wait_for(key="scores", timeout=0),
+        "read",
+        "scores",
+        READ,
+    ),
+    **{
+        f"{name} {key}": (
+            partial(written, name=name, key=key, given=given),
+            "key",
+            key,
+            f'ask for: keys = ["{key}"] in [roles.writer.may]',
+        )
+        for key in ("scores", "facts")
+        for name, given in {
+            "put": (1,),
+            "append": (1,),
+            "add": (),
+            "include": (1,),
+            "discard": (1,),
+            "merge": ("max", 1),
+            "remove": (),
+        }.items()
+    },
+    "transaction": (in_transaction, "key", "scores", 'keys = ["scores"] in [roles.writer.may]'),
+    "claim for another role": (
+        lambda s: team_of(s).claim("reviewer"),
+        "task",
+        "reviewer",
+        "ask for: an agent of role 'reviewer'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+@twins
+async def test_what_a_role_may_not_do_is_refused_and_on_record(lab: Lab, name: str):
+    """The error names it and says what to ask for; the refusal is one event of the agent's, and
+    nothing else is written of it. The session goes on.
+    """
+    deed, what, of, ask_for = REFUSED[name]
+    async with lab.connect() as record:
+        await record.apply_role("writer", rules())
+        async with record.run(run="r") as session:
+            before = await events(record, "r")
+            with pytest.raises(hansard.Blocked) as refused:
+                await deed(session)
+            assert (refused.value.rule, refused.value.tool) == ("role writer", of)
+            assert ask_for in str(refused.value)
+            made = [each for each in (await events(record, "r"))[len(before) :] if not _own(each)]
+            [(stream, tag, data)] = made
+            assert (stream, tag) == ("agent/writer/ada", "agent.refused.v1")
+            assert (data["what"], data["name"], data["rule"]) == (what, of, "role writer")
+            assert ask_for in data["because"]
+            await session.message("user", "and on")
+
+
+def _own(event: tuple[str, str, Any]) -> bool:
+    """Whether an event is of a transaction's opening or end, or of what it may read."""
+    _, tag, data = event
+    opened = tag == "step.requested.v1" and data["tool"] in ("board.begin", "board.roll_back")
+    return (
+        opened or tag == "tool.declared.v1" or (tag == "step.completed.v1" and not data["result"])
+    )
+
+
+@pytest.mark.parametrize("deed", [call_send, call_model, stream_items])
+@twins
+async def test_a_tool_that_a_role_may_not_call_is_a_blocked_step(lab: Lab, deed: Deed):
+    """Whatever its kind: its body never runs, and the step says why and what to ask for."""
+    async with lab.connect() as record:
+        await record.apply_role("writer", rules())
+        async with record.run(run="r") as session:
+            with pytest.raises(hansard.Blocked, match=r"ask for: tools = \[\"\w+\"\] in \[roles"):
+                await deed(session)
+        [step] = await record.steps("r")
+        assert (step.status, step.rule) == ("blocked", "role writer")
+        assert "agent.refused.v1" not in await record.tags("r")
+
+
+@twins
+async def test_what_a_role_may_do_it_does(lab: Lab):
+    """Tools, messages and keys that its rules name; and what follows from being in the run."""
+    async with lab.connect() as record:
+        await record.apply_role("writer", rules())
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="pure")
+            async def search_web(word: str) -> str:
+                return word
+
+            assert await search_web("x") == "x"
+            await session.message("user", "hello")
+            assert await board_of(session).put("notes/a", 1) == 1
+            assert await board_of(session).get("facts", "none") == "none"
+            assert await team_of(session).inbox() == []
+            assert await team_of(session).claim() is None
+            assert await team_of(session).tasks() == []
+        assert "agent.refused.v1" not in await record.tags("r")
+
+
+@twins
+async def test_keys_lists_what_may_be_read(lab: Lab):
+    """Of a key that is not seen whole not even the name is told."""
+    async with lab.connect() as record:
+        await record.apply_role("writer", rules())
+        async with (
+            record.run(run="r", agent="bob", role="boss") as boss,
+            record.run(run="r") as session,
+        ):
+            for key in ("notes/a", "scores", "facts"):
+                await board_of(boss).put(key, 1)
+            assert await board_of(session).keys() == ["facts", "notes/a"]
+            assert await board_of(boss).keys() == ["facts", "notes/a", "scores"]
+
+
+@twins
+async def test_a_role_that_was_never_defined_is_a_name(lab: Lab):
+    """Whatever other roles may not: its agents do all, as before there were roles."""
+    async with lab.connect() as record:
+        await record.apply_role("writer", rules())
+        async with record.run(run="r", agent="bob", role="writers") as session:
+            for deed in KINDS.values():
+                await deed(session)
+            await board_of(session).put("scores", 1)
+            assert await board_of(session).get("scores") == 1
+        assert "agent.refused.v1" not in await record.tags("r", "bob")
+
+
+@twins
+async def test_a_restricted_session_needs_a_role_that_is_defined(lab: Lab):
+    """As the service opens it: a role that nobody defined may do nothing."""
+    async with lab.connect() as record:
+        async with record.run(run="r", role="nobody", restricted=True) as session:
+            for deed in (KINDS["decision.made"], lambda s: board_of(s).get("k"), call_send):
+                with pytest.raises(hansard.Blocked):
+                    await deed(session)
+        assert (await record.tags("r")).count("agent.refused.v1") == 2
+
+
+@twins
+async def test_a_role_that_was_withdrawn_may_do_nothing(lab: Lab):
+    """It begins and leaves, and that is all; and it is told why."""
+    async with lab.connect() as record:
+        await record.apply_role("writer", rules())
+        await record.io(
+            record.raw.workspace.tell_lasting(
+                Lasting(ROLE, "writer"), "eva", lambda _: [RoleWithdrawn(because="over")]
+            )
+        )
+        async with record.run(run="r") as session:
+            for deed in (
+                lambda: session.message("user", "x"),
+                lambda: board_of(session).get("notes/a"),
+                lambda: board_of(session).put("notes/a", 1),
+                lambda: team_of(session).claim(),
+                lambda: call_send(session),
+            ):
+                with pytest.raises(hansard.Blocked, match="it has no rules"):
+                    await deed()
+            assert await board_of(session).keys() == []
+
+
+@twins
+async def test_rules_hold_from_the_next_session_on(lab: Lab):
+    """A session goes by the rules as of its opening; resumed, by those of then. What was refused
+    runs once it is allowed, and is refused anew, once a session, where it is not.
+    """
+    async with lab.connect() as record:
+        await record.apply_role("writer", rules())
+        async with record.run(run="r") as session:
+            for _ in range(3):
+                with pytest.raises(RoleRefused):
+                    await session.decide("which?", selected="a")
+        assert (await record.tags("r")).count("agent.refused.v1") == 1
+        async with record.run(run="r") as session:
+            with pytest.raises(RoleRefused):
+                await session.decide("which?", selected="a")
+        assert (await record.tags("r")).count("agent.refused.v1") == 2
+        text = RULES.replace('"message.added"', '"message.added", "decision.made"')
+        await record.apply_role("writer", rules(text))
+        async with record.run(run="r") as session:
+            await session.decide("which?", selected="a")
+        assert (await record.tags("r")).count("decision.made.v1") == 1
+
+
+@twins
+async def test_a_replay_meets_the_same_refusals(lab: Lab):
+    """A strict replay raises what was refused then, whatever rules hold now; it writes nothing."""
+
+    async def story(session: TwinSession) -> list[str]:
+        told = []
+        for deed, *_ in REFUSED.values():
+            with pytest.raises(hansard.Blocked) as refused:
+                await deed(session)
+            told.append(str(refused.value))
+        with pytest.raises(hansard.Blocked):
+            await call_send(session)
+        await session.message("user", "and on")
+        return told
+
+    async with lab.connect() as record:
+        await record.apply_role("writer", rules())
+        async with record.run(run="r") as session:
+            first = await story(session)
+        before = await record.commits("r")
+        await record.apply_role("writer", rules("[roles.writer.may]\nquery = true\n"))
+        async with record.run(run="r", mode="strict") as session:
+            again = await story(session)
+        assert [text.partition(":")[0] for text in again] == [
+            text.partition(":")[0] for text in first
+        ]
+        assert await record.commits("r") == before
+
+
+@twins
+async def test_a_policy_settles_where_the_role_may(lab: Lab):
+    """Without `settle` the session's policy is not asked: the doubt is a person's, and says so."""
+    asked: list[int] = []
+
+    def policy(step: Any) -> Any:
+        asked.append(step.number)
+        return hansard.DID_NOT_HAPPEN
+
+    async def story(record: Any) -> list[str]:
+        ran = []
+        async with record.run(run="r", settle=policy) as session:
+
+            @session.tool()
+            async def search_once(word: str) -> str:
+                ran.append(word)
+                if len(await_calls) == 0:
+                    await_calls.append(1)
+                    raise TimeoutError
+                return word
+
+            await search_once("x")
+        return ran
+
+    await_calls: list[int] = []
+    async with lab.connect() as record:
+        await record.apply_role("writer", rules())
+        with pytest.raises(TimeoutError):
+            await story(record)
+        with pytest.raises(hansard.InDoubt) as doubt:
+            await story(record)
+        assert "settle = true in [roles.writer.may]" in str(doubt.value)
+        assert asked == []
+        assert (await record.tags("r")).count("agent.refused.v1") == 1
+        await record.apply_role("writer", rules(SETTLES))
+        assert await story(record) == ["x"]
+        assert asked == [1]
+
+
+SETTLES = """
+[roles.writer.may]
+tools = ["search_*"]
+settle = true
+"""
+
+
+@twins
+async def test_a_fork_goes_by_the_rules_of_now(lab: Lab):
+    """A result of the parent's is given only to who may call for it."""
+
+    async def story(session: TwinSession) -> str:
+        @session.tool(effects="pure")
+        async def search_web(word: str) -> str:
+            return word
+
+        found: str = await search_web("x")
+        return found
+
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            await story(session)
+        child = await record.fork("r")
+        await record.apply_role("writer", rules("[roles.writer.may]\nquery = true\n"))
+        async with record.run(run=child) as session:
+            with pytest.raises(hansard.Blocked, match='ask for: tools = \\["search_web"\\]'):
+                await story(session)
+        await record.apply_role("writer", rules())
+        async with record.run(run=child) as session:
+            assert await story(session) == "x"

@@ -1,0 +1,228 @@
+"""A restricted role knows of its own tasks; of others' neither that they are there nor a word."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from tests.agents.twins import Lab, TwinRecord, twins
+from tests.permits.support import events, rules
+from tests.team.support import team_of
+
+WORKER = """
+[roles.writer.may]
+kinds = ["task.*", "mail.sent"]
+"""
+WATCHER = """
+[roles.writer.may]
+kinds = ["task.*"]
+[[roles.writer.sees]]
+name = "what the clerks have to do"
+kinds = ["task.*"]
+roles = ["clerk"]
+"""
+SECRET = "S3CRET"
+
+
+async def told(record: TwinRecord, text: str, *, busy: bool) -> tuple[list[Any], list[Any]]:
+    """All that a writer is told of tasks, with and without tasks of others around it."""
+    await record.apply_role("writer", rules(text))
+    run = f"r{busy}"
+    found: list[Any] = []
+    async with (
+        record.run(run=run, agent="max", role="boss") as boss,
+        record.run(run=run, agent=f"{SECRET}-cyd", role="clerk") as clerk,
+        record.run(run=run) as session,
+    ):
+        team = team_of(session)
+        if busy:
+            for number in range(3):
+                await team_of(boss).add(
+                    f"{SECRET} {number}", role="clerk", task=f"{SECRET}{number}"
+                )
+            task = await team_of(clerk).claim()
+            await team_of(clerk).complete(task, SECRET)
+            await team_of(clerk).claim()
+        await team_of(boss).add("for the writer", role="writer", task="mine")
+        await team_of(boss).add("for anybody", task="any")
+        found.append([_plain(each) for each in await team.tasks()])
+        found.append(await team.add("my own", role="boss"))
+        for wrong in (
+            {"title": "t", "waits_for": [f"{SECRET}0"]},
+            {"title": "t", "waits_for": ["never added"]},
+        ):
+            with pytest.raises(hansard.Refused) as refused:
+                await team.add(**wrong)
+            found.append(str(refused.value).replace(f"{SECRET}0", "never added"))
+        found.append(await team.wait_for(task=f"{SECRET}0", timeout=0.05))
+        task = await team.claim()
+        found.append(_plain(task))
+        with pytest.raises(hansard.ClaimLost) as lost:
+            await team.complete(type(task)(f"{SECRET}1", "", 1))
+        found.append(str(lost.value))
+        await team.complete(task, "done")
+        found.append([_plain(each) for each in await team.tasks()])
+    own = [
+        (tag, data.get("result"), data.get("error"))
+        for stream, tag, data in await events(record, run)
+        if stream == "agent/writer/ada" and tag in ("step.completed.v1", "step.failed.v1")
+    ]
+    return found, own
+
+
+def _plain(entry: Any) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(entry)
+    told.pop("lease_left_s", None)
+    return told
+
+
+@twins
+async def test_tasks_of_others_leave_no_trace(lab: Lab):
+    """What a restricted agent is told of tasks is the same whether others' are there or not: the
+    list, ids, errors, waits, and what its own steps have on record.
+    """
+    async with lab.connect() as record:
+        alone, own_alone = await told(record, WORKER, busy=False)
+        busy, own_busy = await told(record, WORKER, busy=True)
+    assert busy == alone
+    assert SECRET not in msgspec.json.encode(own_busy).decode().replace(f"{SECRET}0", "").replace(
+        f"{SECRET}1", ""
+    )
+    assert len(own_busy) == len(own_alone)
+    listed, added, *_ = alone
+    assert [each["id"] for each in listed] == ["mine", "any"]
+    assert added == "ada-1"
+
+
+@twins
+async def test_tasks_that_its_rules_show_are_seen(lab: Lab):
+    """Where rules show all that is said by those who have to do with a task."""
+    async with lab.connect() as record:
+        await record.apply_role("writer", rules(WATCHER))
+        async with (
+            record.run(run="r", agent="cyd", role="clerk") as clerk,
+            record.run(run="r", agent="max", role="boss") as boss,
+            record.run(run="r") as session,
+        ):
+            await team_of(clerk).add("of clerks", role="clerk", task="theirs")
+            await team_of(clerk).add("of the boss", role="boss", task="hers")
+            await team_of(boss).add("by the boss", role="clerk", task="by her")
+            await team_of(clerk).add("waits", role="clerk", waits_for=["hers"], task="waits")
+            seen = {each.id: each for each in await team_of(session).tasks()}
+            assert set(seen) == {"theirs", "waits"}
+            assert (seen["waits"].status, seen["waits"].waits_for) == ("waiting", [])
+            assert len(await team_of(boss).tasks()) == 4
+
+
+@twins
+async def test_a_circle_names_no_task_of_others(lab: Lab):
+    """It is refused all the same."""
+    async with lab.connect() as record:
+        await record.apply_role("writer", rules(WORKER))
+        async with (
+            record.run(run="r", agent="max", role="boss") as boss,
+            record.run(run="r") as session,
+        ):
+            await team_of(boss).add("x", role="clerk", waits_for_roles=["writer"], task=SECRET)
+            with pytest.raises(hansard.Refused, match="would wait for itself") as refused:
+                await team_of(session).add(
+                    "y", role="writer", waits_for_roles=["clerk"], task="mine"
+                )
+            assert SECRET not in str(refused.value)
+            with pytest.raises(hansard.Refused, match="cannot be added under this id"):
+                await team_of(session).add("y", role="writer", task=SECRET)
+
+
+@twins
+async def test_a_task_that_went_to_others_is_gone(lab: Lab):
+    """An agent that was too slow is told that its task is not its own any more, and not whose."""
+    async with lab.connect() as record:
+        await record.apply_role("writer", rules(WORKER))
+        async with (
+            record.run(run="r", agent="max", role="boss") as boss,
+            record.run(run="r") as session,
+            record.run(run="r", agent="bob") as other,
+        ):
+            await team_of(boss).add("x", role="writer", task="x")
+            slow = await team_of(session).claim()
+            await team_of(other).tasks()
+            await team_of(session).hand_off(slow, role="boss")
+            with pytest.raises(hansard.ClaimLost, match="task 'x' is not yours") as lost:
+                await team_of(session).complete(slow)
+            assert lost.value.holder == ""
+            assert await team_of(session).tasks() == []
+
+
+@twins
+async def test_messages_of_others_are_not_counted(lab: Lab):
+    """Numbers and inboxes of a restricted agent are the same whether others write to each other or
+    not; each message is given once, also where the role was defined in between.
+    """
+
+    async def story(record: TwinRecord, run: str, *, busy: bool) -> tuple[list[Any], list[Any]]:
+        found: list[Any] = []
+        async with record.run(run=run, agent="max", role="boss") as boss:
+            for part in range(3):
+                async with record.run(run=run) as session:
+                    for number in range(2):
+                        if busy:
+                            await team_of(boss).send(SECRET, role="clerk")
+                        await team_of(boss).send(f"{part} {number}", role="writer")
+                    found.append([_plain(each) for each in await team_of(session).inbox()])
+                    found.append(await team_of(session).inbox())
+                    found.append(await team_of(session).send("hello", role="boss"))
+        own = [
+            data["result"]
+            for stream, tag, data in await events(record, run)
+            if stream == "agent/writer/ada" and tag == "step.completed.v1"
+        ]
+        return found, own
+
+    async with lab.connect() as record:
+        await record.apply_role("writer", rules(WORKER))
+        alone = await story(record, "r1", busy=False)
+        assert await story(record, "r2", busy=True) == alone
+        contents = [each["content"] for each in alone[0][0]]
+        assert contents == ["0 0", "0 1"]
+
+
+@twins
+async def test_an_inbox_goes_on_where_it_was_before_its_role_was_defined(lab: Lab):
+    """Each message is given once: numbers of before and of after mean the same place."""
+    async with lab.connect() as record, record.run(run="r", agent="max", role="boss") as boss:
+        given: list[str] = []
+        for part in range(4):
+            if part == 1:
+                await record.apply_role("writer", rules(WORKER))
+            async with record.run(run="r") as session:
+                await team_of(boss).send("to others", role="clerk")
+                await team_of(boss).send(f"{part}", role="writer")
+                for _ in range(part):  # what the sessions before have read
+                    await team_of(session).inbox()
+                given += [mail.content for mail in await team_of(session).inbox()]
+        assert given == ["0", "1", "2", "3"]
+
+
+@twins
+async def test_what_a_role_may_not_do_is_refused_before_its_labels_are_looked_at(lab: Lab):
+    """Whatever the agent was shown: one refusal, by the role."""
+    async with lab.connect() as record:
+        await record.apply_role("writer", rules("[roles.writer.may]\ntools = ['look']\n"))
+        await record.apply_role("clerk", rules(WORKER))
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="pure", gives="secret")
+            async def look() -> str:
+                return SECRET
+
+            await look()
+            for deed in (
+                lambda: team_of(session).send("x", role="clerk"),
+                lambda: team_of(session).add("x", role="clerk"),
+            ):
+                with pytest.raises(hansard.Blocked) as refused:
+                    await deed()
+                assert refused.value.rule == "role writer"
+        tags = [tag for tag in await record.tags("r") if "refused" in tag or "blocked" in tag]
+        assert tags == ["agent.refused.v1"] * 2

@@ -1,0 +1,54 @@
+"""A workspace with a service, through either door, with either client."""
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hansard.bus.server import join
+from tests.service.support import ALL, House, Lab
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The data directory of a server that stays up until the last test is done."""
+    folder = tmp_path_factory.mktemp("broker")
+    with join(folder):
+        yield folder
+
+
+@pytest.fixture
+def house(data_dir: Path, tmp_path: Path) -> Iterator[House]:
+    """A workspace with a role `writer` that may all, and its service."""
+    made = House(data_dir, f"svc-{os.getpid()}-{next(_numbers)}", tmp_path)
+    made.apply(ALL)
+    made.begin()
+    yield made
+    made.end()
+
+
+@pytest.fixture(params=["sync", "async"])
+def client(request: pytest.FixtureRequest) -> str:
+    """Which client a scenario is played with."""
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture(params=["trusted", "restricted"])
+def lab(request: pytest.FixtureRequest, house: House, client: str) -> Lab:
+    """The workspace through one of the doors."""
+    for name in ("ada", "bob"):
+        house.login(name)
+    return Lab(house, request.param, client)
+
+
+@pytest.fixture
+def other(data_dir: Path, tmp_path: Path) -> House:
+    """Another workspace with the same role, and no service: for the same program, trusted."""
+    made = House(data_dir, f"svc-{os.getpid()}-{next(_numbers)}", tmp_path)
+    made.apply(ALL)
+    return made

@@ -1,0 +1,141 @@
+"""A workspace with a service, trusted clients, and restricted ones with credentials."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import hansard
+from hansard import _connect, settings
+from hansard.bus import access
+from hansard.bus.access import Credentials
+from hansard.bus.log import Stored
+from hansard.bus.portal import portal
+from hansard.commands._open import Options
+from hansard.commands.credentials import Wanted
+from hansard.commands.credentials import credentials as make
+from hansard.domain import role_file
+from hansard.service.client.link import Link
+from hansard.service.door import Service
+from hansard.service.running import serving
+from tests.agents.twins import TwinRecord
+
+ALL = """
+[roles.writer]
+clearance = "secret"
+[[roles.writer.sees]]
+name = "all"
+kinds = ["**"]
+[roles.writer.may]
+tools = ["**"]
+kinds = ["**"]
+keys = ["**"]
+settle = true
+approve = true
+query = true
+"""
+
+
+async def credentials(
+    data_dir: Path, folder: Path, name: str, role: str, workspace: str, **more: Any
+) -> Path:
+    """A file of credentials, as `hansard credentials` makes it."""
+    place = folder / f"{name}-{uuid4().hex}.json"
+    options = Options(workspace=workspace, data_dir=data_dir)
+    await make(options, Wanted(role=role, name=name, output=place, **more), json=True)
+    return place
+
+
+class House:
+    """A workspace whose service runs in this process, on the bus's loop."""
+
+    def __init__(self, data_dir: Path, workspace: str, folder: Path) -> None:
+        self.data_dir = data_dir
+        self.workspace = workspace
+        self.folder = folder
+        self.stack = contextlib.AsyncExitStack()
+        self.service: Service | None = None
+        self.files: dict[tuple[str, str], Path] = {}
+
+    def apply(self, roles: str) -> None:
+        """Apply roles, as a file says them."""
+        with hansard.connect(self.workspace, data_dir=self.data_dir) as record:
+            for name, rules in role_file.parse(roles).items():
+                record.apply_role(name, rules)
+
+    def begin(self, *, quiet_s: float = 10.0) -> None:
+        """Start the service."""
+        portal().run(self._begin(quiet_s))
+
+    async def _begin(self, quiet_s: float) -> None:
+        given = settings.load({}, workspace=self.workspace, data_dir=self.data_dir)
+        broker = await _connect.find_broker(given)
+        self.stack.push_async_callback(broker.release)
+        workspace = await _connect.open_workspace(given)
+        self.stack.push_async_callback(workspace.close)
+        opened = serving(workspace, broker.runtime, quiet_s=quiet_s)
+        self.service = await self.stack.enter_async_context(opened)
+
+    def end(self) -> None:
+        """Stop it."""
+        portal().run(self.stack.aclose())
+
+    def login(self, name: str = "ada", role: str = "writer") -> Path:
+        """Credentials of a principal."""
+        if (name, role) not in self.files:
+            made = credentials(self.data_dir, self.folder, name, role, self.workspace)
+            self.files[name, role] = asyncio.run(made)
+        return self.files[name, role]
+
+    def known(self, name: str = "ada", role: str = "writer") -> Credentials:
+        """The same, read."""
+        return access.load(self.login(name, role))
+
+    def connect(self, name: str = "ada", role: str = "writer", **options: Any) -> Any:
+        """A restricted agent's record, of the sync client."""
+        return hansard.connect(credentials=self.login(name, role), **options)
+
+    def trusted(self, **options: Any) -> Any:
+        """A trusted program's record, of the sync client."""
+        return hansard.connect(self.workspace, data_dir=self.data_dir, **options)
+
+    @contextlib.contextmanager
+    def link(self, name: str = "ada", role: str = "writer") -> Iterator[Link]:
+        """A restricted agent's bare connection."""
+        link = portal().run(Link.open(self.known(name, role)))
+        try:
+            yield link
+        finally:
+            portal().run(link.close())
+
+
+class Lab:
+    """What `tests.agents.twins.Lab` is, through either door, with either client."""
+
+    def __init__(self, house: House, door: str, kind: str) -> None:
+        self.house = house
+        self.door = door
+        self.is_async = kind == "async"
+
+    @contextlib.asynccontextmanager
+    async def connect(self, name: str = "ada", **options: Any) -> AsyncIterator[TwinRecord]:
+        """A record of an agent's own program."""
+        house = self.house
+        given: dict[str, Any] = {"workspace": house.workspace, "data_dir": house.data_dir}
+        if self.door == "restricted":
+            given = {"credentials": house.files[name, "writer"]}
+        if self.is_async:
+            async with hansard.connect_async(**given, **options) as record:
+                yield TwinRecord(record, is_async=True)
+        else:
+            with hansard.connect(**given, **options) as record:
+                yield TwinRecord(record, is_async=False)
+
+    def commits(self, run: str) -> list[Stored]:
+        """What stands on record of a run."""
+        with self.house.trusted() as record:
+            work = record.workspace.log.read_run(run)
+            found: list[Stored] = portal().run(work)
+            return found

@@ -1,0 +1,569 @@
+"""Attacks at the service's door: each is refused, the refusal is on record, and tells nothing."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents import principals
+from hansard.agents.team import Task
+from hansard.bus.access import Credentials
+from hansard.bus.codec import revive_all
+from hansard.bus.jetstream.requests import NoAnswer, Requests
+from hansard.bus.portal import portal
+from hansard.domain.access import KIND, AccessRefused
+from hansard.service import door, hosted, proxies, wire
+from hansard.service.client.link import Link, SessionLink
+from hansard.service.errors import NotOffered, ServiceBusy, ServiceGone
+from hansard.service.wire import Do, Failed, Open, Request
+from tests.service.support import House
+
+ROLES = """
+[roles.reader]
+[[roles.reader.sees]]
+name = "own work"
+roles = ["reader"]
+[roles.reader.may]
+tools = ["look"]
+kinds = ["message.*"]
+"""
+QUICK_S = 0.4
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    """On the bus's loop."""
+    return portal().run(work)
+
+
+@contextlib.asynccontextmanager
+async def caller(credentials: Credentials) -> AsyncIterator[Requests]:
+    """A bare connection with somebody's login at the broker."""
+    requests = await Requests.open(credentials.options())
+    try:
+        yield requests
+    finally:
+        await requests.close()
+
+
+async def said(requests: Requests, subject: str, body: bytes) -> bytes | None:
+    """The answer; None where there is none."""
+    try:
+        return await requests.ask(subject, body, QUICK_S)
+    except NoAnswer:
+        return None
+
+
+def refusals(house: House) -> list[AccessRefused]:
+    """What is on record of refused access."""
+    with house.trusted() as record:
+        stored = portal().run(record.workspace.log.read_kind(KIND))
+        events = [each for item in stored for each in revive_all([item.commit])]
+        return [each for each in events if isinstance(each, AccessRefused)]
+
+
+def asked(credentials: Credentials, token: str | None = None, **more: Any) -> bytes:
+    """A request to open a session."""
+    data = msgspec.Raw(wire.encode(Open(workflow="w", agent=credentials.principal)))
+    given = {"nonce": "n", "data": data, **more}
+    return wire.encode(Request(token=credentials.token if token is None else token, **given))
+
+
+def other_secret(token: str) -> str:
+    """A token with the same public id and another secret."""
+    return token[:-1] + ("b" if token[-1] != "b" else "c")
+
+
+def test_stranger(house: House) -> None:
+    """Whatever is wrong with who asks, the answer is the same few bytes."""
+    house.apply(ROLES)
+    ada, bob = house.known("ada"), house.known("bob", "reader")
+    opening = wire.opening(house.workspace, "writer", "ada", "open")
+    revoked = house.known("carl")
+
+    async def work() -> list[bytes | None]:
+        service = house.service
+        assert service is not None
+        await principals.revoke(service._workspace, "carl", revoked.inbox[7:], because="left")
+        await asyncio.sleep(0.1)
+        async with caller(ada) as requests:
+            bodies = [
+                asked(ada, ""),
+                asked(ada, "x" * 500),
+                asked(ada, other_secret(ada.token)),
+                asked(ada, bob.token),
+                asked(ada, revoked.token),
+                b"",
+                b"{",
+                b"\xff\xfe",
+                b"[" * 100_000,
+                b'{"token":' + b"[" * 100_000,
+                json.dumps({"token": ada.token, "v": "x"}).encode(),
+                json.dumps({"token": [ada.token]}).encode(),
+            ]
+            return [await said(requests, opening, body) for body in bodies]
+
+    answers = run(work())
+    assert set(answers) == {wire.DENIED}
+    assert len(wire.DENIED) < 30
+    reasons = {each.because for each in refusals(house)}
+    assert reasons  # the first of its minute; the others are counted
+    assert {each.principal for each in refusals(house)} == {"ada"}
+
+
+def test_other_names(house: House) -> None:
+    """A login publishes under its own name alone: what another's token would be asked for."""
+    house.apply(ROLES)
+    ada, bob = house.known("ada"), house.known("bob", "reader")
+    workspace = house.workspace
+    subjects = [
+        wire.opening(workspace, "writer", "bob", "open"),
+        wire.opening(workspace, "reader", "bob", "open"),
+        wire.opening(workspace, "reader", "ada", "open"),
+        wire.opening(workspace + "-2", "writer", "ada", "open"),
+        f"svc.{workspace}.writer",
+        f"svc.{workspace}.writer.*.open",
+    ]
+
+    async def work() -> list[bytes | None]:
+        async with caller(ada) as requests:
+            found: list[bytes | None] = []
+            for subject in subjects:
+                try:
+                    found.append(await said(requests, subject, asked(bob)))
+                except hansard.BusError:  # the broker's refusal, told at once
+                    found.append(None)
+            return found
+
+    assert run(work()) == [None] * len(subjects)
+
+
+def test_answers_elsewhere(house: House) -> None:
+    """The service answers in the caller's own inbox: it is nobody's hand to write elsewhere."""
+    ada, bob = house.known("ada"), house.known("bob")
+    places = [
+        f"hansard.{house.workspace}.run.r1.life.1",
+        f"live.hansard.{house.workspace}.x",
+        "_INBOX.abc.1",
+        f"{bob.inbox}.1",
+        f"{ada.inbox}",
+        f"{ada.inbox}x.1",
+        "$JS.API.STREAM.NAMES",
+        wire.opening(house.workspace, "writer", "bob", "open"),
+    ]
+    opening = wire.opening(house.workspace, "writer", "ada", "open")
+    heard: list[str] = []
+
+    async def work() -> None:
+        service = house.service
+        assert service is not None
+        trusted = service._requests  # the runtime's login hears all
+        stops = [
+            await trusted.serve(place, lambda subject, *_: heard.append(subject))
+            for place in places
+        ]
+        async with caller(ada) as requests:
+            for place in places:
+                for body in (asked(ada), asked(ada, "wrong")):
+                    await requests._broker.send(opening, body, place)
+            await asyncio.sleep(QUICK_S)
+        for stop in stops:
+            await stop()
+
+    run(work())
+    assert heard == []
+    assert any("elsewhere" in each.because for each in refusals(house))
+    with house.trusted() as record:
+        assert record.runs() == []
+
+
+class Tried:
+    """A session of ada's, and what bare requests in it come to."""
+
+    def __init__(self, link: Link, session: SessionLink) -> None:
+        self.link = link
+        self.session = session
+
+    async def fails(self, verb: str, data: Any, **more: Any) -> str:
+        """The text of the error."""
+        answer = await self.session.ask(verb, data, **more)
+        assert isinstance(answer, Failed), answer
+        return answer.fault.message
+
+
+def in_session(house: House, work: Callable[[Tried], Coroutine[Any, Any, Any]]) -> Any:
+    """Try something in a fresh session."""
+    house.login()
+
+    async def trying() -> Any:
+        link = await Link.open(house.known())
+        try:
+            session = await link.open_session(Open(workflow="w", agent="ada"))
+            found = await work(Tried(link, session))
+            await session.ask("close", wire.Left())
+            await session.end()
+            return found
+        finally:
+            await link.close()
+
+    return run(trying())
+
+
+def test_another_session(house: House) -> None:
+    """Another's session is no session: its id says as much as one that never was."""
+    bob = house.known("bob")
+
+    async def work(tried: Tried) -> list[bytes | None]:
+        opened = tried.session.opened
+        subject = wire.within(house.workspace, "writer", "bob", opened.instance, "do")
+        data = msgspec.Raw(wire.encode(Do(name="facts.context")))
+        async with caller(bob) as requests:
+            return [
+                await said(
+                    requests,
+                    subject,
+                    wire.encode(Request(token=bob.token, session=name, n=7, data=data)),
+                )
+                for name in (opened.session, "0" * 32, "", "../x")
+            ]
+
+    first, *others = in_session(house, work)
+    assert first is not None
+    assert ServiceGone.__name__.encode() in first
+    assert others == [first] * 3
+
+
+def args(*given: Any) -> msgspec.Raw:
+    """Arguments over the wire."""
+    return wire.dump(list(given))
+
+
+def call(**more: Any) -> wire.Call:
+    """A call of a tool."""
+    tool = {"name": "t", "effects": "pure", **more}
+    return wire.Call(tool=wire.Declared(**tool), arguments=wire.dump({"x": 1}))
+
+
+NO_NAME = wire.dump({"a b": 1})
+BAD: list[tuple[str, Any]] = [
+    ("do", Do(name="facts._note", args=args(1))),
+    ("do", Do(name="board.begin", args=args("put", "k"))),
+    ("do", Do(name="facts.__class__")),
+    ("do", Do(name="core.execute")),
+    ("do", Do(name="transaction.put", args=args("k", 1))),
+    ("do", Do(name="transaction.put", args=args("k", 1), context=1)),
+    ("do", Do(name="board.put", args=args())),
+    ("do", Do(name="board.put", args=wire.dump({"a": 1}))),
+    ("do", Do(name="board.put", args=args("k", 1, None, {}, None), functions={9: "f"})),
+    ("do", Do(name="team.complete", args=args("not a task"))),
+    ("do", Do(name="team.complete", args=args({"id": "t"}))),
+    ("do", Do(name="team.wait_for", args=args(None, None, 1, 1))),
+    ("do", Do(name="views.view", args=args(1))),
+    ("do", Do(name="loop.begin", args=args("x", "y"))),
+    ("do", Do(name="loop.skips", args=args(1), context=3)),
+    ("do", Do(name="facts.message", args=msgspec.Raw(b'["user",{"$tuple":3},null,{}]'))),
+    ("do", Do(name="facts.message", args=msgspec.Raw(b'[{"$blob":"' + b"0" * 64 + b'"}]'))),
+    ("do", {"name": 3}),
+    ("do", None),
+    ("call", call(name="board.put", kind="board")),
+    ("call", call(name="team.inbox")),
+    ("call", call(name="t", kind="team")),
+    ("call", call(name="")),
+    ("call", call(effects="free")),
+    ("call", call(effects="reconcile")),
+    ("call", call(attempts=10**9)),
+    ("call", call(attempts=2, waits=(1e9,))),
+    ("call", wire.Call(tool=wire.Declared(name="t", effects="pure"), arguments=args(1))),
+    ("call", wire.Call(tool=wire.Declared(name="t", effects="pure"), arguments=NO_NAME)),
+    ("stream", call(name="board.keys")),
+    ("next", wire.Next(5)),
+    ("shut", wire.Next(5)),
+    ("exit", wire.Left(context=4)),
+    ("done", wire.Came()),
+    ("enter", Do(name="os.system", args=args("true"))),
+    ("__init__", Do(name="x")),
+]  # fmt: skip
+
+
+def test_bad_requests(house: House) -> None:
+    """What no client asks is refused with a text, and the session goes on."""
+
+    async def work(tried: Tried) -> list[str]:
+        found = [await tried.fails(verb, data) for verb, data in BAD]
+        await tried.fails("do", Do(name="facts.context"), scope="nowhere")
+        answer = await tried.session.ask("do", Do(name="facts.context"))
+        assert isinstance(answer, wire.Value)
+        return found
+
+    found = in_session(house, work)
+    assert len(found) == len(BAD)
+    assert all(found)
+    assert not [
+        (asked, text)
+        for asked, text in zip(BAD, found, strict=True)
+        if "error of its own" in text or "fault of its own" in text
+    ]
+
+
+def test_deep_and_large(house: House) -> None:
+    """JSON nested without end and what no message holds end as errors, not as the service."""
+
+    async def work(tried: Tried) -> None:
+        deep = msgspec.Raw(
+            b'{"name":"facts.message","args":["user",' + b"[" * 200 + b"]" * 200 + b",null,{}]}"
+        )
+        assert "nested deeper" in await tried.fails("do", deep)
+        with pytest.raises(hansard.TooLarge, match="split it"):
+            await tried.session.ask("do", Do(name="facts.message", args=args("user", "x" * 2**21)))
+        answer = await tried.session.ask("do", Do(name="facts.context"))
+        assert isinstance(answer, wire.Value)
+
+    in_session(house, work)
+
+
+def test_replayed(house: House) -> None:
+    """A request that is sent again, byte for byte, is taken once."""
+    ada = house.known()
+
+    async def work() -> tuple[list[bytes | None], int]:
+        async with caller(ada) as requests:
+            opening = wire.opening(house.workspace, "writer", "ada", "open")
+            body = asked(ada)
+            first = await requests.ask(opening, body, 5)
+            again = await said(requests, opening, body)
+            opened: Any = wire.answer(first)
+            subject = wire.within(house.workspace, "writer", "ada", opened.instance, "do")
+            data = msgspec.Raw(
+                wire.encode(Do(name="facts.message", args=args("user", "hi", None, {})))
+            )
+            told = wire.encode(Request(token=ada.token, session=opened.session, n=1, data=data))
+            answers = [again, *[await said(requests, subject, told) for _ in range(3)]]
+            service = house.service
+            assert service is not None
+            commits = await service._workspace.log.read_run(opened.run)
+            stated = [e.type for c in commits for e in c.commit.events]
+            return answers, stated.count("message.added.v1")
+
+    answers, stated = run(work())
+    assert answers[0] is None
+    assert answers[1] is not None
+    assert answers[2:] == [None, None]
+    assert stated == 1
+
+
+def test_floods(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A principal has so many sessions and requests under way, and no more; others are served."""
+    monkeypatch.setattr(door, "SESSIONS_MAX", 3)
+    monkeypatch.setattr(door, "TURNS_MAX", 8)
+    house.login("ada")
+    house.login("bob")
+
+    async def work() -> tuple[int, int, list[Any]]:
+        link = await Link.open(house.known("ada"))
+        bob = await Link.open(house.known("bob"))
+        try:
+            sessions = [await link.open_session(Open(workflow="w", agent="ada")) for _ in range(3)]
+            with pytest.raises(ServiceBusy):
+                await link.open_session(Open(workflow="w", agent="ada"))
+            slow = Do(name="team.wait_for", args=args("never", None, None, 1.0))
+            flood = [
+                asyncio.ensure_future(sessions[0].ask("do", slow, busy=True)) for _ in range(50)
+            ]
+            await asyncio.sleep(0.2)
+            other = await bob.open_session(Open(workflow="w", agent="bob"))
+            answers = await asyncio.gather(*flood)
+            busy = [each for each in answers if isinstance(each, Failed)]
+            answer = await sessions[0].ask("do", Do(name="facts.context"))
+            for each in (*sessions, other):
+                await each.ask("close", wire.Left())
+                await each.end()
+            return len(answers), len(busy), [busy[0].fault.type, type(answer).__name__]
+        finally:
+            await link.close()
+            await bob.close()
+
+    total, busy, told = run(work())
+    assert total == 50
+    assert busy == 50 - 8
+    assert told == ["ServiceBusy", "Value"]
+
+
+def test_not_offered(house: House) -> None:
+    """What only a trusted program may do says so, with what to do instead."""
+    with house.connect() as record:
+        for use in (
+            lambda: record.state("r1"),
+            lambda: record.runs,
+            lambda: record.fork("r1"),
+            lambda: record.conversation("c"),
+            lambda: record.workspace,
+        ):
+            with pytest.raises(NotOffered, match="not offered"):
+                use()
+        for options in ({"agent": "bob"}, {"role": "boss"}, {"conversation": "c"}):
+            with pytest.raises(NotOffered), record.run("w", **options):
+                pass
+        with record.run("w") as session:
+            with pytest.raises(NotOffered, match="position"):
+                session.wait_for(position=1)
+            with pytest.raises(NotOffered):
+                _ = session.state
+
+
+def test_role_refuses(house: House) -> None:
+    """What the role may not do is refused by the session that the service hosts, and on record."""
+    house.apply(ROLES)
+    with house.connect("bob", "reader") as record, record.run("w", run="r9") as session:
+
+        @session.tool(effects="pure")
+        def look() -> int:
+            return 1
+
+        @session.tool(effects="once")
+        def send() -> int:
+            raise AssertionError
+
+        assert look() == 1
+        session.message("user", "may be said")
+        with pytest.raises(hansard.Blocked, match="tools ="):
+            send()
+        with pytest.raises(hansard.Blocked, match="ask for"):
+            session.decide("x", selected="y")
+        with pytest.raises(hansard.Blocked, match="ask for"):
+            session.board.get("plans")
+    with house.trusted() as record:
+        commits = portal().run(record.workspace.log.read_run("r9"))
+        tags = [event.type for stored in commits for event in stored.commit.events]
+    assert tags.count("step.blocked.v1") == 1
+    assert tags.count("agent.refused.v1") == 2
+
+
+def test_too_many_turns(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that never does what it is asked for has so many operations open, and no more."""
+    monkeypatch.setattr(hosted, "TURNS_MAX", 5)
+
+    async def work(tried: Tried) -> list[str]:
+        answers = [await tried.session.ask("call", call(effects="once")) for _ in range(9)]
+        return [type(each).__name__ for each in answers]
+
+    assert in_session(house, work) == ["Run"] * 5 + ["Failed"] * 4
+
+
+def test_answer_too_large(house: House) -> None:
+    """What no message holds is an error to whoever asked for it, and the session goes on."""
+    with house.trusted() as record, record.run("w", run="r1", agent="eve", role="writer") as eve:
+        eve.board.put("large", "x" * 2**21)
+    with house.connect() as record, record.run(run="r1") as session:
+        with pytest.raises(hansard.TooLarge, match="by reference"):
+            session.board.get("large")
+        session.message("user", "goes on")
+
+        @session.tool(effects="pure")
+        def look() -> str:
+            return "x" * 2**21
+
+        @session.tool(effects="once")
+        def send() -> str:
+            return "x" * 2**21
+
+        with pytest.raises(hansard.BadValue, match="by reference"):
+            look()
+        with pytest.raises(hansard.NeedsSettling, match="by reference"):
+            send()
+
+
+def test_heard_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service whose subscriptions are gone notices, and takes requests again."""
+    monkeypatch.setattr(door, "PROBE_SWEEPS", 1)
+    service = house.service
+    assert service is not None
+
+    async def deaf() -> None:
+        for stop in service._stops:
+            await stop()
+
+    run(deaf())
+    until = time.monotonic() + 10
+    while True:
+        try:
+            with house.connect() as record, record.run("w") as session:
+                session.message("user", "heard")
+            break
+        except ServiceGone:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+
+
+def test_resolver_that_never_answers(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that never says how to settle a put holds nobody up for long."""
+    monkeypatch.setattr(proxies, "RESOLVE_S_MAX", 0.3)
+    with house.trusted() as record, record.run("w", run="r1", agent="eve", role="writer") as eve:
+        eve.board.put("k", 1)
+
+    async def work() -> tuple[str, str]:
+        link = await Link.open(house.known())
+        try:
+            session = await link.open_session(Open(agent="ada", run="r1"))
+            put = args("k", 2, 7, {}, None, None)
+            asked = Do(name="board.put", args=put, functions={5: "f"})
+            first = await session.ask("do", asked)
+            again = Do(name="board.put", args=args("k", 3, "any", {}, None, None))
+            second = await asyncio.wait_for(session.ask("do", again), 10)
+            await session.ask("close", wire.Left())
+            await session.end()
+            return type(first).__name__, type(second).__name__
+        finally:
+            await link.close()
+
+    house.login()
+    assert run(work()) == ("Run", "Value")
+
+
+def test_forged_claim(house: House) -> None:
+    """A claim's number can be guessed: what is said of a task counts from whoever claimed it."""
+    house.login()
+    with house.trusted() as record, record.run("w", run="r1", agent="eve", role="writer") as eve:
+        eve.team.add("hers", task="t")
+        held = eve.team.claim()
+        with house.connect() as restricted, restricted.run(run="r1") as ada:
+            for say in (ada.team.complete, ada.team.extend, ada.team.release):
+                with pytest.raises(hansard.Refused, match="not of this session"):
+                    say(held)
+            with pytest.raises(hansard.Refused, match="not of this session"):
+                ada.team.hand_off(Task("no such task", "", 1), role="writer")
+        assert [each.holder for each in eve.team.tasks()] == ["eve"]
+
+
+def test_another_version(house: House) -> None:
+    """A client of another form is told of both; a request does not show its token."""
+    ada = house.known()
+
+    async def work() -> bytes | None:
+        async with caller(ada) as requests:
+            opening = wire.opening(house.workspace, "writer", "ada", "open")
+            return await said(requests, opening, asked(ada, v=wire.VERSION + 1))
+
+    answer = wire.answer(run(work()))
+    assert isinstance(answer, Failed)
+    assert f"version {wire.VERSION + 1}" in answer.fault.message
+    assert f"version {wire.VERSION}" in answer.fault.message
+    assert ada.token not in repr(wire.request(asked(ada)))
+
+
+def test_rules_that_change(house: House) -> None:
+    """A role's new rules count at once: sessions opened under the old ones are over."""
+    with house.connect() as record:
+        with pytest.raises(ServiceGone, match="rules"), record.run("w", run="r1") as session:
+            session.board.put("plans", 1)
+            house.apply(ROLES.replace("reader", "writer"))
+            time.sleep(0.2)
+            session.board.put("plans", 2)
+        with record.run(run="r1") as session, pytest.raises(hansard.Blocked, match="ask for"):
+            session.board.put("plans", 3)
+    with house.trusted() as record, record.run(run="r1", agent="eve", role="boss") as eve:
+        assert eve.board.get("plans") == 1

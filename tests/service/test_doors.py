@@ -1,0 +1,423 @@
+"""What a restricted agent has besides its session, and what it is told when somebody is gone."""
+
+import asyncio
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.bus.portal import portal
+from hansard.service import wire
+from hansard.service.errors import AccessRefused, NotOffered, ServiceGone
+from hansard.service.wire import Do
+from tests.service.support import ALL, House
+
+SECRET = "hunter2-4711"
+
+
+def bodies(house: House) -> bytes:
+    """All that the log holds."""
+    with house.trusted() as record:
+        runs = [run for run, _ in record.runs()]
+        found = [portal().run(record.workspace.log.read_run(run)) for run in runs]
+    return b"".join(bytes(e.data) for run in found for c in run for e in c.commit.events)
+
+
+def test_secrets_stay(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is redacted never leaves the client; its tools are given it back there."""
+    sent: list[bytes] = []
+    encode = wire.encode
+
+    def encoding(told: object) -> bytes:
+        sent.append(encode(told))
+        return sent[-1]
+
+    monkeypatch.setattr(wire, "encode", encoding)
+    got: list[str] = []
+    options: dict[str, Any] = {"redact": {"token": SECRET}, "secrets": {"token": SECRET}}
+    with house.connect(**options) as record, record.run("w", run="r1") as session:
+
+        @session.tool(effects="once")
+        def call(token: str, text: str) -> dict[str, str]:
+            got.append(token)
+            return {"echo": f"with {token} in it"}
+
+        assert call(SECRET, f"a {SECRET} b") == {"echo": f"with {SECRET} in it"}
+        call(hansard.Secret("token"), "")
+        session.message("user", f"my {SECRET}")
+        session.board.put("k", {"v": SECRET})
+        with pytest.raises(hansard.BadValue, match="secret"):
+            session.board.put(f"key {SECRET}", 1)
+        with pytest.raises(hansard.SecretUnavailable):
+            call(hansard.Secret("other"), "")
+    assert got == [SECRET, SECRET]
+    assert sent
+    assert SECRET.encode() not in b"".join(sent)
+    found = bodies(house)
+    assert SECRET.encode() not in found
+    assert b'"$secret":"token"' in found
+
+
+def test_approvals(house: House) -> None:
+    """A gate that asks first asks through the service; another restricted agent may grant it."""
+    house.login("ada")
+    house.login("bob")
+    told: list[str] = []
+
+    def work() -> None:
+        gate = [hansard.ask_first(tool="send", timeout=30)]
+        with house.connect(gate=gate) as record, record.run("w", run="r1") as session:
+
+            @session.tool(effects="once")
+            def send(to: str) -> str:
+                return f"sent to {to}"
+
+            told.append(send("eve"))
+            try:
+                send("boss")
+            except hansard.Blocked as error:
+                told.append(str(error))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with house.connect("bob") as record:
+        for answer in (record.approve, record.deny):
+            asked = wait_for_question(record)
+            answer(asked, because="looked at it")
+        with pytest.raises(hansard.NotFound, match="shown"):
+            record.approve("0" * 32)
+    thread.join(20)
+    assert told[0] == "sent to eve"
+    assert "looked at it" in told[1]
+
+
+def wait_for_question(record: Any) -> str:
+    """The newest question that is not answered, as an approver sees it."""
+    until = time.monotonic() + 15
+    while time.monotonic() < until:
+        try:
+            lines = [shown for _, shown in record.view("r1").events]
+        except hansard.NotFound:
+            lines = []
+        events = [(each.type, bytes(each.data).decode()) for each in lines]
+        asked = [data for kind, data in events if kind.startswith("approval.requested")]
+        answered = [kind for kind, _ in events if kind.startswith(("approval.gr", "approval.de"))]
+        if len(asked) > len(answered):
+            found: str = asked[-1].split('"approval":"')[1].split('"')[0]
+            return found
+        time.sleep(0.05)
+    pytest.fail("nobody asked")
+
+
+def test_settled(house: House) -> None:
+    """A step in doubt is settled by another restricted agent that may, and is shown it."""
+    house.login("bob")
+
+    @hansard.tool(effects="once")
+    def send() -> object:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError), house.connect() as record, record.run("w", run="r1"):
+        send()
+    with house.connect("bob") as record:
+        with pytest.raises(hansard.NotFound, match="shown"):
+            record.settle("r1", "ada#7", "happened", result=1)
+        record.settle("r1", "ada#1", "happened", result=(1, 2))
+    with house.connect() as record, record.run(run="r1"):
+        assert send() == (1, 2)
+
+
+def test_view_and_sql(house: House) -> None:
+    """A role's view of a run; SQL says that this service keeps no databases."""
+    with house.connect() as record:
+        with record.run("w", run="r1") as session:
+            session.message("user", "one")
+        view = record.view("r1")
+        assert view.role == "writer"
+        shown = next(each for _, each in view.events if each.type == "message.added.v1")
+        assert len(record.view("r1", shown.id).events) < len(view.events)
+        with pytest.raises(hansard.NotFound):
+            record.view("r1", "01a1fef2-5cb1-793a-a392-e2de8fb45e85")
+        with pytest.raises(NotOffered):
+            record.sql("SELECT 1")
+    with house.trusted() as record:
+        commits = portal().run(record.workspace.log.read_run("r1"))
+        served = [c for c in commits for e in c.commit.events if e.type == "view.served.v1"]
+        assert [each.commit.actor.agent for each in served] == ["ada", "ada"]
+
+
+def test_client_gone(other: House) -> None:
+    """A client that goes away without a word is as a killed process: what it ran is in doubt, its
+    claim runs out, and it resumes in the next epoch.
+    """
+    house = other
+    house.begin(quiet_s=1.0)
+    try:
+        house.login("ada")
+        record = house.connect()
+        with record.run("w", run="r1") as session:
+            session.team.add("task", task="t")
+            session.team.claimed(lease=1.0).__enter__()
+
+            @session.tool(effects="once")
+            def send() -> int:
+                link = session.core.link
+                portal().loop.call_soon_threadsafe(link._beating.cancel)
+                time.sleep(2.5)
+                return 1
+
+            with pytest.raises(ServiceGone):
+                send()
+        record.close()
+    except ServiceGone:  # the end of the session could not be said
+        pass
+    finally:
+        house.end()
+    with house.trusted() as record:
+        view = record.state("r1")
+        [step] = [each for each in view.agent("ada").steps.values() if each.tool == "send"]
+        assert step.status.value == "in_doubt"
+        assert "connection" in step.error.message
+        assert view.agent("ada").left is None
+        with record.run(run="r1", agent="eve", role="boss") as eve:
+            assert eve.team.claim(timeout=5).id == "t"
+
+
+def test_revoked(house: House) -> None:
+    """A token that is revoked counts no longer: the session is over at the next word."""
+    from hansard.agents import principals  # noqa: PLC0415 -- for this test alone
+
+    with house.connect() as record:
+        with pytest.raises(AccessRefused), record.run("w", run="r1") as session:
+            session.message("user", "one")
+            token = house.known().inbox[7:]
+            service = house.service
+            assert service is not None
+            portal().run(principals.revoke(service._workspace, "ada", token))
+            time.sleep(0.2)
+            session.message("user", "two")
+        with pytest.raises(AccessRefused), record.run("w"):
+            pass
+    assert b"two" not in bodies(house)
+
+
+def test_cancelled(house: House) -> None:
+    """What is cancelled at the client is cancelled at the service: a wait, and a body in doubt."""
+    login = house.login()
+
+    async def work() -> list[str]:
+        async with (
+            hansard.connect_async(credentials=login) as record,
+            record.run("w", run="r1") as session,
+        ):
+
+            @session.tool(effects="once")
+            async def send() -> None:
+                await asyncio.sleep(30)
+
+            for waiting in (session.wait_for(key="never"), send()):
+                task = asyncio.ensure_future(waiting)
+                await asyncio.sleep(0.3)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            await session.message("user", "goes on")
+        return []
+
+    asyncio.run(work())
+    with house.trusted() as record:
+        steps = record.state("r1").agent("ada").steps.values()
+        assert [(each.tool, each.status.value) for each in steps] == [("send", "in_doubt")]
+
+
+def test_modes(house: House) -> None:
+    """Strict and offline replays through the service; a changed tool is warned of."""
+
+    def play(expected: str | None = None, **options: Any) -> int:
+        with house.connect() as record, record.run("w", run="r1", **options) as session:
+            source = "return 1" if expected is None else "return 2"
+            space: dict[str, Any] = {}
+            exec(f"def look(x):\n    {source}\n", space)  # noqa: S102 -- another source each time
+            look = session.tool(effects="once")(space["look"])
+            spec = look.spec
+            look.spec = type(spec)(
+                **{f: getattr(spec, f) for f in spec.__struct_fields__ if f != "source"},
+                source=source,
+            )
+            found: int = look(1)
+            if expected == "miss":
+                look(2)
+            return found
+
+    assert play() == 1
+    assert play(mode="offline") == 1
+    with pytest.warns(hansard.ToolChanged, match="look"):
+        assert play("changed") == 1
+    with pytest.raises(hansard.Miss):
+        play("changed", mode="strict")
+    with warnings.catch_warnings(), pytest.raises(hansard.Miss, match="not on record"):
+        warnings.simplefilter("ignore")
+        play("miss", mode="offline")
+
+
+def test_module_tools_and_threads(house: House) -> None:
+    """Tools of a module find the session; threads have a scope, bare ones are told to take one."""
+
+    @hansard.tool(effects="pure")
+    def look(x: int) -> int:
+        time.sleep(0.05)
+        return x
+
+    with house.connect() as record, record.run("w", run="r1") as session:
+        assert look(1) == 1
+        threads = [session.thread(look, each) for each in (2, 3)]
+        assert [each.result() for each in threads] == [2, 3]
+        errors: list[BaseException] = []
+
+        @session.tool(effects="pure")
+        def bare() -> int:
+            return 1
+
+        def alone() -> None:
+            try:
+                bare()
+            except hansard.AgentError as error:
+                errors.append(error)
+
+        other = session.thread(look, 4)
+        thread = threading.Thread(target=alone)
+        thread.start()
+        thread.join()
+        assert other.result() == 4
+    assert [type(each) for each in errors] == [hansard.NoScope]
+
+
+def test_no_service(other: House) -> None:
+    """Where no service runs, that is what a client is told, at once."""
+    other.login("ada")
+    with other.connect() as record:
+        began = time.monotonic()
+        with pytest.raises(ServiceGone, match="no service"), record.run("w"):
+            pass
+        assert time.monotonic() - began < 2
+
+
+def test_environment(house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """HANSARD_CREDENTIALS is as good as credentials=; another workspace than theirs is refused."""
+    monkeypatch.setenv("HANSARD_CREDENTIALS", str(house.login()))
+    with hansard.connect() as record, record.run("w") as session:
+        assert (session.agent, session.role) == ("ada", "writer")
+    with pytest.raises(hansard.HansardError, match="workspace"):
+        hansard.connect("another")
+    assert not (tmp_path / ".hansard").exists()
+    assert ALL  # the role of these tests
+
+
+def test_one_principal_two_roles(house: House) -> None:
+    """A session belongs to a principal in a role: its token of another role has no part in it."""
+    house.apply(ALL.replace("writer", "editor"))
+    house.login("ada", "editor")
+    with house.connect() as record, record.run("w", run="r1") as session:
+        opened = session.core.link.opened
+        with house.link("ada", "editor") as link:
+            request = wire.Request(
+                token=link.credentials.token,
+                session=opened.session,
+                n=99,
+                data=msgspec.Raw(wire.encode(Do(name="facts.context"))),
+            )
+            subject = wire.within(house.workspace, "editor", "ada", opened.instance, "do")
+            answer = portal().run(link.requests.ask(subject, wire.encode(request), 2))
+        assert b"ServiceGone" in answer
+        session.message("user", "goes on")
+
+
+def test_labels(house: House) -> None:
+    """What a tool gives labels its caller, and what takes less is refused it, as elsewhere."""
+    with house.connect() as record, record.run("w", run="r1") as session:
+
+        @session.tool(effects="pure", gives="secret untrusted")
+        def read() -> str:
+            return "a secret"
+
+        @session.tool(effects="once", takes="internal")
+        def post(text: str) -> str:
+            return text
+
+        assert post("before") == "before"
+        read()
+        with pytest.raises(hansard.Blocked, match="secret"):
+            post("after")
+        session.message("user", "said", label="untrusted")
+    with house.trusted() as record:
+        commits = portal().run(record.workspace.log.read_run("r1"))
+        labels = [str(each.commit.label) for each in commits if each.commit.label is not None]
+        assert labels
+        assert set(labels) == {"secret untrusted"}
+
+
+def test_service_ends(other: House) -> None:
+    """A service that ends in order tells those who wait that it is gone; what ran is in doubt."""
+    other.begin()
+    other.login()
+    said: list[str] = []
+    began = threading.Event()
+
+    def program(work: str) -> None:
+        try:
+            with other.connect() as record, record.run("w", run=work) as session:
+
+                @session.tool(effects="once")
+                def send() -> None:
+                    began.set()
+                    time.sleep(1.5)
+
+                if work == "waits":
+                    session.wait_for(key="never")
+                else:
+                    send()
+        except Exception as error:  # noqa: BLE001 -- what it is is what is told
+            said.append(f"{work}: {type(error).__name__}")
+
+    threads = [threading.Thread(target=program, args=(work,)) for work in ("waits", "sends")]
+    for thread in threads:
+        thread.start()
+    began.wait(10)
+    time.sleep(0.3)
+    other.end()
+    for thread in threads:
+        thread.join(10)
+    assert sorted(said) == ["sends: ServiceGone", "waits: ServiceGone"]
+    with other.trusted() as record:
+        [step] = record.state("sends").agent("ada").steps.values()
+        assert step.status.value == "in_doubt"
+        assert not record.state("waits").agent("ada").steps
+
+
+def test_fork(house: House) -> None:
+    """In a fork, what has effects is not repeated: the declared shadow stands in, at the client."""
+    ran: list[str] = []
+
+    def as_if(to: str) -> str:
+        ran.append("shadow")
+        return f"as if to {to}"
+
+    @hansard.tool(effects="once", shadow=as_if)
+    def send(to: str) -> str:
+        ran.append("real")
+        return f"sent to {to}"
+
+    with house.connect() as record, record.run("w", run="r1"):
+        assert send("a") == "sent to a"
+    with house.trusted() as record:
+        fork = record.fork("r1")
+    with house.connect() as record, record.run(run=fork) as session:
+        assert session.mode.value == "fork"
+        assert send("a") == "sent to a"
+        assert send("b") == "as if to b"
+    assert ran == ["real", "shadow"]

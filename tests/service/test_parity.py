@@ -1,0 +1,158 @@
+"""One program, through either door, with either client: the same results, and the same record."""
+
+import asyncio
+import re
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from tests.agents.twins import at_once
+from tests.service.scenarios import SCENARIOS, caught, done
+from tests.service.support import House, Lab
+
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+VOLATILE = frozenset({"duration_ms", "retry_in_ms", "at", "seen", "digest_of_view"})
+SIDE_BY_SIDE = frozenset({"nested"})
+WITH_IDS = frozenset({"board", "transactions", "viewing"})
+"""What these put on record names events, so digests of it, and what follows them, differ."""
+RULES = [hansard.deny("send", where={"to": hansard.one_of("boss")}, name="not to the boss")]
+
+
+def play(lab: Lab, scenario: Coroutine[Any, Any, None]) -> None:
+    """Play with the lab's client."""
+    if lab.is_async:
+        asyncio.run(scenario)
+    else:
+        at_once(scenario)
+
+
+def bare(value: Any, names: dict[str, str]) -> Any:
+    """A value without times, durations and ids: ids are numbered as they come."""
+    match value:
+        case dict():
+            is_view = "served" in value or "rules" in value  # digests of what has ids and times
+            return {
+                key: bare(item, names)
+                for key, item in value.items()
+                if key not in VOLATILE and not (is_view and key == "digest")
+            }
+        case list():
+            return [bare(item, names) for item in value]
+        case str():
+            return UUID.sub(lambda id_: names.setdefault(id_[0], f"id{len(names)}"), value)
+        case _:
+            return value
+
+
+def record_of(lab: Lab, run: str) -> list[Any]:
+    """What a run left on record, by stream."""
+    names: dict[str, str] = {}
+    found = []
+    for stored in sorted(lab.commits(run), key=lambda each: str(each.stream)):
+        for event in stored.commit.events:
+            data = bare(msgspec.json.decode(event.data), names)
+            if event.type == "step.completed.v1" and "served" in str(data.get("result")):
+                data.pop("digest")
+            for digest in ("digest", "fingerprint", "call") if run in WITH_IDS else ():
+                data.pop(digest, None)
+            found.append((str(stored.stream), stored.commit.epoch, event.type, data))
+    return by_place(found) if run in SIDE_BY_SIDE else found
+
+
+def by_place(record: list[Any]) -> list[Any]:
+    """Events by their contents: which of two branches comes first is left to chance, what stands in
+    each, and after what (its fingerprint says), is not.
+    """
+    for *_, data in record:
+        for number in ("step", "after", "parent"):
+            data.pop(number, None)
+    return sorted(record, key=str)
+
+
+def told_by(house: House, door: str, client: str, name: str) -> tuple[list[Any], list[Any]]:
+    """What a program is told, also when it is resumed and replayed; and the record."""
+    lab = Lab(house, door, client)
+    told: list[Any] = []
+
+    async def scenario() -> None:
+        async with lab.connect(gate=RULES) as record, record.run(run=name) as session:
+            await SCENARIOS[name](session, told)
+
+    play(lab, scenario())
+    return bare(told, {}), record_of(lab, name)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_same(house: House, other: House, client: str, name: str) -> None:
+    """A restricted agent's program is told, and leaves on record, what a trusted one's is."""
+    house.login("ada")
+    told, record = told_by(house, "restricted", client, name)
+    expected, recorded = told_by(other, "trusted", client, name)
+    assert told == expected
+    assert record == recorded
+    assert len(record) > 3
+
+
+RESUMED = [name for name in SCENARIOS if name not in ("failures", "team", "claimed")]
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_resumed(house: House, other: House, client: str, name: str) -> None:
+    """Gone through again, a program is told what it was told, as a trusted one is."""
+    house.login("ada")
+    found = {}
+    for door, where in (("restricted", house), ("trusted", other)):
+        told_by(where, door, client, name)
+        found[door] = told_by(where, door, client, name)
+    assert found["restricted"] == found["trusted"]
+
+
+def two(lab: Lab, told: list[Any]) -> Coroutine[Any, Any, None]:
+    """Two agents, each with its own program: tasks and messages between them."""
+
+    async def scenario() -> None:
+        async with (
+            lab.connect("ada") as one,
+            lab.connect("bob") as another,
+            one.run(run="two") as ada,
+            another.run(run="two", agent="bob") as bob,
+        ):
+            await done(ada.team.add("first", agent="bob", task="f", what=(1, 2)))
+            await done(ada.team.add("second", role="writer", waits_for=["f"], task="s"))
+            task = await done(bob.team.claim(timeout=5))
+            told.append((task.id, task.what, await done(ada.team.claim())))
+            await done(bob.team.send({"for": "ada"}, agent="ada"))
+            await done(bob.team.hand_off(task, agent="ada", with_=[3], because="yours"))
+            mine = await done(ada.team.claim(timeout=5))
+            told.append((mine.id, mine.given, mine.because, mine.number))
+            told.append(await caught(lambda: bob.team.complete(task)))
+            await done(ada.board.put("k", "ada"))
+            told.append(await caught(lambda: bob.board.put("k", "bob")))
+            told.append(await done(bob.board.put("k", "bob", resolve="last writer")))
+            await done(ada.team.complete(mine, "done"))
+            told.append(await done(bob.wait_for(task="f", timeout=5)))
+            told.append([(each.sender, each.content) for each in await done(ada.team.inbox())])
+            told.append([(each.id, each.status) for each in await done(bob.team.tasks())])
+            await ada.hand_off("bob", because="end")
+
+    return scenario()
+
+
+def test_two_agents(house: House, other: House, client: str) -> None:
+    """What restricted agents do with each other is what trusted ones do."""
+    found = {}
+    for door, where in (("restricted", house), ("trusted", other)):
+        lab = Lab(where, door, client)
+        for name in ("ada", "bob"):
+            where.login(name)
+        told: list[Any] = []
+        play(lab, two(lab, told))
+        record = record_of(lab, "two")
+        for *_, data in record:
+            for digest in ("digest", "fingerprint", "call"):
+                data.pop(digest, None)
+        found[door] = bare(told, {}), record
+    assert found["restricted"] == found["trusted"]

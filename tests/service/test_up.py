@@ -1,0 +1,55 @@
+"""`hansard up` serves: SQL of a role's own tables, and the status that says so."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import hansard
+from tests.service.support import ALL, House
+from tests.service.test_kills import up
+
+
+def status(house: House) -> dict[str, Any]:
+    """What `hansard status --json` says of the workspace."""
+    said = subprocess.run(
+        [
+            *(sys.executable, "-m", "hansard", "status", "--json"),
+            *("--data-dir", str(house.data_dir), "--workspace", house.workspace),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [json.loads(line) for line in said.stdout.splitlines()]
+    found: dict[str, Any] = next(line for line in lines if line["kind"] == "workspace")
+    return found
+
+
+@pytest.mark.long
+def test_sql(other: House) -> None:
+    """A role that may query asks its own tables, and no others; one that may not is told so."""
+    other.apply(ALL.replace("writer", "reader").replace("query = true", ""))
+    other.login("bob", "reader")
+    other.login("ada")
+    with other.trusted() as record, record.run("w", run="hidden", agent="eve") as eve:
+        eve.message("user", "planted-4711")
+    assert status(other)["served"] is False
+    with up(other):
+        assert status(other)["served"] is True
+        with other.connect() as record:
+            with record.run("w", run="r1") as session:
+                session.message("user", "seen")
+            [row] = record.sql("SELECT count(*) AS messages FROM messages")
+            assert row == {"messages": 2}  # this role sees all
+            with pytest.raises(hansard.HansardError, match="nowhere"):
+                record.sql("SELECT * FROM nowhere")
+            with pytest.raises(hansard.HansardError):
+                record.sql("COPY (SELECT 1) TO '/tmp/planted'")
+            with pytest.raises(hansard.BadValue, match="LIMIT"):
+                record.sql("SELECT repeat('x', 10000000)")
+        with other.connect("bob", "reader") as record, pytest.raises(hansard.Blocked):
+            record.sql("SELECT 1")
+    assert status(other)["served"] is False

@@ -1,0 +1,291 @@
+"""What does not fit its subject and user is quarantined when it is read, and shown.
+
+Trusted agents write to the broker themselves. Here a bare client with their login publishes bodies
+that no agent of ours would: nothing of them counts, and whoever they were to harm goes on.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents.importers.report import WRITER
+from hansard.agents.record import Record
+from hansard.bus import quarantine
+from hansard.bus.errors import Conflict, Fenced
+from hansard.bus.rosters import Rosters
+from hansard.domain import task
+from hansard.domain.ids import Board
+from hansard.projections.rows import Rows
+from hansard.projections.store import Store
+from tests.cli.planting import raw_log
+from tests.projections.support import new_store, write
+from tests.team.forging import (
+    ADA,
+    FORGERIES,
+    PLANTED,
+    RUN,
+    claimed,
+    forged,
+    message,
+    publish,
+    put,
+    said,
+)
+
+
+def tell(record: Record, run: str = RUN) -> None:
+    """Two agents, a key, a task, a message, a view."""
+    with (
+        record.run("w", run=run, agent="ada", role="writer") as ada,
+        record.run("w", run=run, agent="bob", role="reader") as bob,
+    ):
+        ada.message("user", "hello")
+        ada.board.put("plan", {"x": 1})
+        ada.team.add("Read", role="reader", task="t")
+        ada.team.send("please", role="reader")
+        bob.team.inbox()
+        ada.view()
+
+
+def facts(record: Record, run: str = RUN) -> dict[str, Any]:
+    """What a run's state says, less how many versions its streams have."""
+    view = record.state(run)
+    zero = msgspec.structs.replace
+    return {
+        "life": zero(view.life, version=0),
+        "agents": {name: zero(state, version=0) for name, state in view.agents.items()},
+        "boards": {key: zero(state, version=0) for key, state in view.boards.items()},
+        "tasks": view.team.tasks,
+    }
+
+
+def next_version(record: Record, stream: Any) -> int:
+    """The version that a stream's next event has."""
+    return record.state(stream.run).vector.get(str(stream), 0) + 1
+
+
+@pytest.fixture
+def told(record: Record) -> Record:
+    """A run to be forged in, and another one."""
+    tell(record)
+    tell(record, "r-2")
+    return record
+
+
+def rows(home: Path, workspace: str, store: Store) -> Store:
+    """Tables of the log as a projector makes them."""
+    made = Rows(store.progress.position, Rosters(store.members))
+    for each in raw_log(home, workspace):
+        made.add(each)
+    write(store, made)
+    return store
+
+
+def texts(store: Store) -> dict[str, str]:
+    """All that each table holds."""
+    return {table: repr(store.all(f'SELECT * FROM "{table}"')) for table in store.tables()}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Empty tables."""
+    made = new_store(tmp_path / "t.duckdb")
+    yield made
+    made.close()
+
+
+def test_who_imports_is_known_by_its_name():
+    """The importers' name is one."""
+    assert quarantine.IMPORTER == WRITER
+
+
+def test_what_is_true_fits(told: Record, call, data_dir, workspace, store):
+    """Nothing of what sessions, a settlement, a fork, an import and people write is quarantined."""
+    with told.run("w", run=RUN, agent="ada", role="writer") as ada:
+        assert ada.board.get("plan") == {"x": 1}
+        with pytest.raises(TimeoutError):
+            ada.tool(effects="once")(_fails)()
+    [doubtful] = told.state(RUN).agent("ada").open_steps
+    told.settle(RUN, f"ada#{doubtful.number}", "did_not_happen", by="eve")
+    with told.run("w", run=RUN, agent="ada", role="writer") as ada:
+        ada.message("user", "who knows", label="untrusted")
+        ada.board.put("doubtful", 1)
+    told.declassify(RUN, agent="ada", to="public", approver="eve", because="looked")
+    told.declassify(RUN, key="doubtful", to="public", approver="eve", because="looked")
+    assert call("roles", "view", "writer", RUN, "--json").code == 0
+    with told.run("w", run=RUN, agent="ada", role="writer") as ada:
+        assert ada.board.get("doubtful") == 1
+    child = told.fork(RUN)
+    with told.run(run=child, agent="ada", role="writer") as ada:
+        ada.board.get("plan")
+        ada.board.put("plan", 2)
+        ada.message("user", "forked")
+    assert call("check", "--json").code == 0
+    rows(data_dir, workspace, store)
+    assert store.all("SELECT * FROM problems") == []
+
+
+def _fails() -> None:
+    raise TimeoutError
+
+
+@pytest.mark.parametrize("case", sorted(FORGERIES))
+def test_nothing_of_a_forgery_counts(
+    case: str, told: Record, call, data_dir: Path, workspace: str, store: Store
+):
+    """Neither in states nor in tables; `hansard check` and the table `problems` show it; the run it
+    was put into goes on, and the other one was never touched.
+    """
+    before, other = facts(told), facts(told, "r-2")
+    stream, forge = FORGERIES[case]
+    version = next_version(told, stream)
+    publish(data_dir, message(workspace, version, forge(version)))
+
+    with hansard.connect(workspace, data_dir=data_dir) as fresh:
+        for each in (told, fresh):
+            assert facts(each) == before
+            assert facts(each, "r-2") == other
+            assert [name for name, _ in each.runs()] == ["r-2", RUN]
+        goes_on(fresh)
+        after = facts(fresh)
+        assert after["boards"]["plan"].plain == {"x": 2}
+        assert [each.status.value for each in after["tasks"].values()] == ["done"]
+        assert len(after["agents"]["ada"].messages) == 2
+        assert PLANTED not in repr(after)
+
+    checked = [json.loads(line) for line in call("check", "--json").out.splitlines()]
+    assert {"quarantine", "body", "event"} & {line.get("finding") for line in checked}
+    rows(data_dir, workspace, store)
+    subject, _ = message(workspace, version, forge(version))
+    assert store.all("SELECT subject FROM problems") == [(subject,)]
+    for table, held in texts(store).items():
+        assert table in ("problems", "events") or PLANTED not in held
+    assert store.all(
+        "SELECT count(*) FROM events WHERE data LIKE '%planted%' AND known_as IS NOT NULL"
+    ) == [(0,)]
+
+
+def goes_on(record: Record) -> None:
+    """Both agents come back and do some more."""
+    with (
+        record.run("w", run=RUN, agent="ada", role="writer") as ada,
+        record.run("w", run=RUN, agent="bob", role="reader") as bob,
+    ):
+        ada.message("user", "hello")
+        ada.message("user", "hello again")
+        ada.board.put("plan", {"x": 1})
+        ada.board.get("plan")
+        ada.board.put("plan", {"x": 2})
+        mine = bob.team.claim()
+        assert mine is not None
+        bob.team.complete(mine)
+        assert [each.content for each in bob.team.inbox()] in ([], ["please"])
+        ada.view()
+
+
+def test_what_holds_after_a_restart_of_the_projector(told: Record, data_dir, workspace, tmp_path):
+    """Who is in a run is read from the tables: the same is quarantined wherever a batch ends."""
+    _, forge = FORGERIES["a put as another role"]
+    late = next_version(told, ADA)
+    publish(data_dir, message(workspace, 2, forge(2)))
+    publish(data_dir, message(workspace, late, (ADA, forged(late, said(), epoch=5))))
+    goes_on(told)
+    log = raw_log(data_dir, workspace)
+    whole, stopped = new_store(tmp_path / "a.duckdb"), new_store(tmp_path / "b.duckdb")
+    for made, step in ((whole, len(log)), (stopped, 3)):
+        for begin in range(0, len(log), step):
+            taken = Rows(made.progress.position, Rosters(made.members))
+            for each in log:
+                if each.position <= begin + step:
+                    taken.add(each)
+            write(made, taken)
+    assert len(whole.all("SELECT * FROM problems")) == 2
+    assert stopped.digests() == whole.digests()
+    whole.close()
+    stopped.close()
+
+
+def test_it_is_shown(told: Record, call, data_dir, workspace):
+    """`hansard run show` and `hansard status` say that there is some, where, and why."""
+    late = next_version(told, ADA)
+    publish(data_dir, message(workspace, late, (ADA, forged(late, said(), by="bob", epoch=1))))
+    shown = [json.loads(line) for line in call("run", "show", RUN, "--json").out.splitlines()]
+    [line] = [each for each in shown if each["kind"] == "quarantined"]
+    assert (line["stream"], line["version"]) == ("agent/writer/ada", late)
+    assert line["reason"] == "'bob' wrote it, in the stream of agent 'ada'"
+    ran = call("run", "show", RUN)
+    assert "quarantined" in ran.out
+    assert "in the stream of agent" in ran.out
+    assert "quarantined" not in call("run", "show", "r-2").out
+    assert call("rebuild").code == 0
+    call("sql", "SELECT reason FROM problems")
+    [status] = [
+        each
+        for each in map(json.loads, call("status", "--json").out.splitlines())
+        if each.get("kind") == "workspace"
+    ]
+    assert status["quarantined"] == 1
+    assert "quarantined" in call("status").out
+
+
+def test_an_export_is_the_record_as_it_stands(told: Record, call, data_dir, workspace, tmp_path):
+    """A forged commit goes out and in again verbatim, and is quarantined there, too; what is no
+    commit cannot be exported, and is named.
+    """
+    before = facts(told)
+    late = next_version(told, ADA)
+    made = (ADA, forged(late, said(), by="bob", epoch=1))
+    publish(data_dir, message(workspace, late, made))
+    assert call("export", RUN, "-o", tmp_path / "x.ndjson").code == 0
+    assert PLANTED in (tmp_path / "x.ndjson").read_text(encoding="utf-8")
+    elsewhere = f"{workspace}-2"
+    with hansard.connect(elsewhere, data_dir=data_dir) as copied:
+        ran = call("-w", elsewhere, "import", "events", tmp_path / "x.ndjson")
+        assert (ran.code, facts(copied)) == (0, before)
+    publish(data_dir, message(workspace, late + 1, (ADA, b"\x00")))
+    ran = call("export", RUN, "-o", tmp_path / "y.ndjson")
+    assert ran.code != 0
+    assert "not a commit" in ran.err
+
+
+@pytest.mark.parametrize("epoch", [1, 9])
+def test_a_session_at_work_stops_and_goes_on_when_opened_again(
+    epoch: int, told: Record, call, data_dir, workspace
+):
+    """What would have been its next version is taken: it is told so, and nothing it did is lost."""
+
+    def disturbed() -> None:
+        with told.run("w", run=RUN, agent="ada", role="writer") as ada:
+            ada.message("user", "before")
+            late = next_version(told, ADA)
+            made = (ADA, forged(late, said(), by="bob", epoch=epoch))
+            publish(data_dir, message(workspace, late, made))
+            ada.message("user", "after")
+
+    with pytest.raises((Conflict, Fenced)):
+        disturbed()
+    goes_on(told)
+    contents = [json.loads(bytes(each.content)) for each in told.state(RUN).agent("ada").messages]
+    assert contents == ["hello", "before", "hello again"]
+
+
+def test_keys_are_written_on_behind_a_forgery(told: Record, data_dir, workspace):
+    """Writers of shared state decide anew and never notice."""
+    with told.run("w", run=RUN, agent="ada", role="writer") as ada:
+        ada.board.add("n", 1)
+        made = (Board(RUN, "n"), forged(2, put("boss")))
+        publish(data_dir, message(workspace, 2, made))
+        assert ada.board.add("n", 2) == 3
+        ada.team.add("More", task="more")
+        tasks = Board(RUN, task.KEY)
+        late = next_version(told, tasks)
+        publish(data_dir, message(workspace, late, (tasks, forged(late, claimed("bob", "boss")))))
+        claim = ada.team.claim()
+        assert claim is not None
+        ada.team.complete(claim)
+    assert told.state(RUN).boards["n"].plain == 3
