@@ -63,21 +63,28 @@ Flow = Generator[Op, Any, T]
 
 
 def drive(flow: Flow[T], portal: Portal) -> T:
-    """Run a flow in the calling thread. Raises SyncInLoop inside a running event loop."""
+    """Run a flow in the calling thread. Raises SyncInLoop inside a running event loop.
+
+    An interrupt reaches the flow wherever it comes, so that what it leaves is on record.
+    """
     refuse_in_loop()
     value: Any = None
     error: BaseException | None = None
     while True:
         try:
             op = flow.send(value) if error is None else flow.throw(error)
+            value = error = None
+            try:
+                value = _perform(op, portal)
+            except BaseException as caught:  # noqa: BLE001 -- handed to the flow, which decides
+                error = caught
         except StopIteration as stop:
             done: T = stop.value
             return done
-        value = error = None
-        try:
-            value = _perform(op, portal)
-        except BaseException as caught:  # noqa: BLE001 -- handed to the flow, which decides
-            error = caught
+        except KeyboardInterrupt as late:  # between two of the lines above
+            if inspect.getgeneratorstate(flow) != inspect.GEN_SUSPENDED:
+                raise
+            value, error = None, late
 
 
 def _perform(op: Op, portal: Portal) -> Any:

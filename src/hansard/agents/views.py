@@ -146,7 +146,10 @@ def _rules(told: Sequence[Stored], of_event: str | None = None) -> tuple[RoleDef
             if of_event == recorded.id:
                 return state.rules, said_by
     if of_event:
-        raise NotFound(f"event {of_event}, the rules of a view", "import the roles' streams, too")
+        raise NotFound(
+            f"event {of_event}, the rules of a view",
+            "a copy of a run has none: ask the log that it was copied from",
+        )
     return state.rules, said_by
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +19,12 @@ BATCH_MESSAGES_MAX = 1_000
 
 JETSTREAM_OFF = 503
 """No responders: JetStream is off for this account, or not on yet."""
+
+RELOAD_S = 1.0
+"""For so long nobody may answer while a server takes in another configuration: it does so whenever
+a restricted login is added or revoked, within milliseconds on an idle machine."""
+
+RELOAD_POLL_S = 0.02
 
 Outgoing = tuple[str, bytes, bytes]
 """Subject, body, headers."""
@@ -63,10 +71,15 @@ async def api(broker: Broker, subject: str, body: dict[str, Any] | None = None) 
     payload = msgspec.json.encode(body) if body is not None else b""
     wait_s = broker.options.request_timeout_s
     await broker.ready(wait_s)
-    try:
-        _, data = await broker.request(f"$JS.API.{subject}", payload, None, wait_s)
-    except NoResponders as error:
-        raise BrokerError(f"$JS.API.{subject}", JETSTREAM_OFF, str(error)) from error
+    until_s = time.monotonic() + RELOAD_S
+    data: bytes | None = None
+    while data is None:
+        try:
+            _, data = await broker.request(f"$JS.API.{subject}", payload, None, wait_s)
+        except NoResponders as error:  # nobody was told, so it may be asked again
+            if time.monotonic() >= until_s:
+                raise BrokerError(f"$JS.API.{subject}", JETSTREAM_OFF, str(error)) from error
+            await asyncio.sleep(RELOAD_POLL_S)
     answer: dict[str, Any] = msgspec.json.decode(data)
     refused = answer.get("error")
     if refused is not None:

@@ -14,6 +14,7 @@ from hansard.bus.jetstream._client import Broker
 from hansard.bus.jetstream._wire import (
     Message,
     NoAnswer,
+    NoResponders,
     TooMany,
     header,
     status,
@@ -34,7 +35,7 @@ NAMES_MAX = 1_000
 READ_WAIT_S = 15.0
 """How long a read goes on asking a broker that restarts."""
 
-STATUS_END, STATUS_NONE, STATUS_TOO_MANY = 204, 404, 413
+STATUS_END, STATUS_NONE, STATUS_TOO_MANY, STATUS_NOBODY = 204, 404, 413, 503
 
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
@@ -67,6 +68,8 @@ class _Page:
         if code in (STATUS_END, STATUS_NONE):
             if not self.done.done():
                 self.done.set_result(headers)
+        elif code == STATUS_NOBODY:
+            self._fail(NoResponders(self.subject))
         elif code == STATUS_TOO_MANY:
             self._fail(TooMany(f"more than 1,024 subjects in one {self.subject!r}"))
         else:
