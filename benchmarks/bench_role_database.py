@@ -34,8 +34,6 @@ from hansard.projections.runner import project
 from hansard.projections.store import Store
 
 ROWS_S = 1_000_000
-SHARES = (0.8, 0.5)
-"""Of the workspace's rows a second, what the first two roles' are to reach."""
 
 ROLES = {
     "sees all": RoleDefined(sees=(Rule("all", ("**",)),)),
@@ -118,9 +116,6 @@ async def measure(found: Findings, folder: Path) -> None:
         for name, taken in zip(["workspace", *names], times, strict=True):
             found.ratios[f"{name}: time / raw read"] = median(taken) / median(reading)
         found.goals["a role's tables >= 1,000,000 rows/s"] = rates[names[1]] >= ROWS_S
-        for name, share in zip(names, SHARES, strict=False):
-            goal = f"{name}: at least {share:g} of the workspace's rows/s"
-            found.goals[goal] = rates[name] >= share * rates["workspace"]
         await gone_on(found, raw, places, log)
         await raw.close()
         await log.close()
