@@ -443,6 +443,24 @@ def test_role_refuses(house: House) -> None:
     assert tags.count("agent.refused.v1") == 2
 
 
+@pytest.mark.parametrize(
+    ("operation", "ask_for"), [("approve", "approve = true"), ("settle", "settle = true")]
+)
+def test_role_refuses_outside_of_sessions(house: House, operation: str, ask_for: str) -> None:
+    """What a role is not trusted with is refused with what to ask for, and on record: once a minute
+    however often it is tried.
+    """
+    house.apply(ROLES)
+    given = {"approve": ("a",), "settle": ("r", "ada#1", "happened")}[operation]
+    with house.connect("bob", "reader") as record:
+        for _ in range(5):
+            with pytest.raises(hansard.Blocked, match=ask_for):
+                getattr(record, operation)(*given)
+    [told] = [each for each in refusals(house) if each.operation == operation]
+    assert (told.principal, told.role) == ("bob", "reader")
+    assert ask_for in told.because
+
+
 def test_too_many_turns(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that never does what it is asked for has so many operations open, and no more."""
     monkeypatch.setattr(hosted, "TURNS_MAX", 5)

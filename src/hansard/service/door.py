@@ -19,6 +19,7 @@ from uuid import uuid4
 import msgspec
 
 from hansard.agents.denials import Denials
+from hansard.agents.errors import RoleRefused
 from hansard.agents.gatekeeper import AccessDenied, Gatekeeper, Principal
 from hansard.agents.workspace import Workspace
 from hansard.bus import access, subjects
@@ -148,7 +149,7 @@ class Service:
             return
         if request is None or not access.may_answer(who.inbox, reply):
             reason = "its answer was to go elsewhere"
-            self._note_refusal(where, AccessDenied(reason, who.name, who.role, known=True))
+            self._note_refusal(where.verb, AccessDenied(reason, who.name, who.role, known=True))
             return
         try:
             work = self._begin(where, who, request)
@@ -168,16 +169,16 @@ class Service:
         inbox, _, _ = reply.partition(".")
         if self._gatekeeper.is_inbox_of(where.principal, inbox):
             self._say_no(inbox, reply)
-        self._note_refusal(where, error)
+        self._note_refusal(where.verb, error)
 
     def _say_no(self, inbox: str, reply: str) -> None:
         if access.may_answer(inbox, reply):
             self._spawn(self._answer_raw(reply, wire.DENIED))
 
-    def _note_refusal(self, where: Address, denied: AccessDenied) -> None:
+    def _note_refusal(self, verb: str, denied: AccessDenied) -> None:
         async def note() -> None:
             try:
-                await self._denials.note(denied, where.verb)
+                await self._denials.note(denied, verb)
             except BusError as error:
                 _log.warning("a refused access could not be recorded", error=str(error))
 
@@ -282,7 +283,12 @@ class Service:
 
     async def _outside(self, verb: str, who: Principal, request: Request) -> bytes:
         if verb != "open":
-            return await self._lobby.ask(verb, who, request)
+            try:
+                return await self._lobby.ask(verb, who, request)
+            except RoleRefused as error:  # in a session it is on record in the agent's stream
+                denied = AccessDenied(error.reason, who.name, who.role, known=True)
+                self._note_refusal(verb, denied)
+                raise
         mine = [name for name, (each, _) in self.sessions.items() if each.name == who.name]
         if len(mine) >= SESSIONS_MAX:
             raise ServiceBusy("sessions", SESSIONS_MAX)
