@@ -81,22 +81,33 @@ class SyncTool:
             items.close()
 
 
-class TwinSession:
-    """A session of either client, awaited."""
+class Twin:
+    """What hangs on a session of either client, its methods awaited."""
 
-    def __init__(self, session: Any, *, is_async: bool) -> None:
-        self.raw = session
+    def __init__(self, raw: Any, *, is_async: bool) -> None:
+        self.raw = raw
         self.is_async = is_async
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.raw, name)
-        if self.is_async or name not in FACTS:
+        if self.is_async or not self._waits(name):
             return found
 
         async def awaited(*args: Any, **kwargs: Any) -> Any:
             return found(*args, **kwargs)
 
         return awaited
+
+    def _waits(self, name: str) -> bool:
+        """Whether a method of the async client is to be awaited."""
+        return True
+
+
+class TwinSession(Twin):
+    """A session of either client, awaited."""
+
+    def _waits(self, name: str) -> bool:
+        return name in FACTS
 
     def tool(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:
         """Declare an `async def` as a tool of this session."""

@@ -4,27 +4,13 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from tests.agents.twins import TwinRecord, TwinSession
+from tests.agents.twins import Twin, TwinRecord, TwinSession
 
 WAITING = ("get", "roll_back")
 
 
-class TwinBoard:
+class TwinBoard(Twin):
     """A board of either client, awaited."""
-
-    def __init__(self, board: Any, *, is_async: bool) -> None:
-        self.raw = board
-        self.is_async = is_async
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.raw, name)
-        if self.is_async:
-            return found
-
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return found(*args, **kwargs)
-
-        return awaited
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         """A transaction whose reads are awaited and whose writes are called."""
@@ -37,24 +23,14 @@ class TwinBoard:
                 yield tx
         else:
             with self.raw.transaction() as tx:
-                yield TwinTransaction(tx)
+                yield TwinTransaction(tx, is_async=False)
 
 
-class TwinTransaction:
+class TwinTransaction(Twin):
     """A sync transaction whose reads are awaited."""
 
-    def __init__(self, raw: Any) -> None:
-        self.raw = raw
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.raw, name)
-        if name not in WAITING:
-            return found
-
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return found(*args, **kwargs)
-
-        return awaited
+    def _waits(self, name: str) -> bool:
+        return name in WAITING
 
 
 def board_of(session: TwinSession) -> TwinBoard:

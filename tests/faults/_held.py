@@ -1,11 +1,15 @@
-"""A log that holds one append back until it is told to go on: a slow broker, made exact."""
+"""Logs that hold an append back: until told to go on (a slow broker, made exact), or for ever."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from hansard.bus.log import Append, EventLog, Stored
+from tests.faults._inside import Inside
+
+T = TypeVar("T")
 
 
 class HeldLog:
@@ -26,3 +30,43 @@ class HeldLog:
             self.reached.set()
             await self.release.wait()
         return await self._log.append(append)
+
+
+class EndlessLog:
+    """The real log, but for the first append of a commit with an event of a type: nobody comes back
+    from it. The job's settings say of which, if `tag` does not, and `when`: `before` it is made,
+    `after` it, or never.
+    """
+
+    def __init__(self, log: EventLog, inside: Inside, tag: str = "") -> None:
+        self._log = log
+        self._inside = inside
+        self._tag = tag or inside.job.settings.get("tag", "")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def append(self, append: Append) -> Stored:
+        """The real append, and perhaps no end."""
+        return await self._around([append], lambda: self._log.append(append))
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
+        """The real append of several, and perhaps no end."""
+        return await self._around(appends, lambda: self._log.append_all(appends))
+
+    async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
+        """The real append of several transactions, and perhaps no end."""
+        appends = [append for group in groups for append in group]
+        return await self._around(appends, lambda: self._log.append_groups(groups))
+
+    async def _around(self, appends: Iterable[Append], work: Callable[[], Awaitable[T]]) -> T:
+        tags = {event.type for append in appends for event in append.commit.events}
+        await self._hold("before", tags)
+        stored = await work()
+        await self._hold("after", tags)
+        return stored
+
+    async def _hold(self, when: str, tags: set[str]) -> None:
+        if self._inside.job.settings.get("when") == when and self._tag in tags:
+            self._inside.stops.reach()
+            await asyncio.Event().wait()

@@ -6,25 +6,11 @@ from typing import Any
 
 from hansard.domain.ids import Board
 from hansard.domain.task import KEY
-from tests.agents.twins import TwinRecord, TwinSession
+from tests.agents.twins import Twin, TwinRecord, TwinSession
 
 
-class TwinTeam:
+class TwinTeam(Twin):
     """A team of either client, awaited."""
-
-    def __init__(self, team: Any, *, is_async: bool) -> None:
-        self.raw = team
-        self.is_async = is_async
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.raw, name)
-        if self.is_async:
-            return found
-
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return found(*args, **kwargs)
-
-        return awaited
 
     @asynccontextmanager
     async def claimed(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import sys
-from collections.abc import Generator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +14,7 @@ from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
 from hansard.bus.states import RunView
 from hansard.commands import _show
 from hansard.commands._open import Options, find_run, reading
+from hansard.commands._until import until, until_told
 from hansard.domain.agent import AgentState
 from hansard.domain.ids import run_of
 from hansard.domain.run import RunStatus
@@ -69,7 +68,7 @@ async def team(options: Options, run: str, at: str | None, *, follow: bool, json
         rows = await _rows(workspace, view, up_to)
         _print(run, rows, view.position, json=json)
         if follow:
-            with _until_told() as stop:
+            with until_told() as stop:
                 await _follow(workspace, view, rows, stop, json=json)
     return 0
 
@@ -131,33 +130,11 @@ def _action(step: Step) -> str:
 # ------------------------------------------------------------ following
 
 
-@contextlib.contextmanager
-def _until_told() -> Generator[asyncio.Event]:
-    """An event that SIGINT and SIGTERM set."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield stop
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-
-
 async def _follow(
     workspace: Workspace, view: RunView, rows: dict[str, Row], stop: asyncio.Event, *, json: bool
 ) -> None:
     """Print each row that is new or another than before, until told to stop or it is over."""
-    following = asyncio.ensure_future(_changes(workspace, view, rows, json=json))
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
-        if not following.done():
-            following.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await following
+    await until(stop, _changes(workspace, view, rows, json=json))
 
 
 async def _changes(

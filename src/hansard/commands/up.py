@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import sys
-from collections.abc import Generator
 from datetime import UTC, datetime
 from functools import partial
 
@@ -20,6 +18,7 @@ from hansard.commands import _show
 from hansard.commands._open import Options, masked
 from hansard.commands._projecting import projecting
 from hansard.commands._serving import served
+from hansard.commands._until import until, until_told
 from hansard.commands.status import MEANING, broker_status
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import run_of
@@ -32,8 +31,7 @@ async def up(options: Options, after: int | None, *, json: bool) -> int:
     Raises Unreachable, ServerError, Contradiction, Corrupt (the log is shorter than `after`).
     """
     settings = options.settings()
-    stop = asyncio.Event()
-    with _until_told(stop):
+    with until_told() as stop:
         broker = await find_broker(settings)
         try:
             await (await open_workspace(settings)).close()  # makes the streams, or checks them
@@ -53,19 +51,6 @@ async def up(options: Options, after: int | None, *, json: bool) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def _until_told(stop: asyncio.Event) -> Generator[None]:
-    """Have SIGINT and SIGTERM set an event."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-
-
 async def _follow(raw: RawWorkspace, after: int, stop: asyncio.Event, *, json: bool) -> None:
     """Print one line a commit until told to stop."""
 
@@ -75,16 +60,7 @@ async def _follow(raw: RawWorkspace, after: int, stop: asyncio.Event, *, json: b
                 # A reader that stops reading stops this thread alone: the service answers on.
                 await asyncio.to_thread(_commit, message, json=json)
 
-    following = asyncio.ensure_future(show())
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
-        if not following.done():
-            following.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await following
+    await until(stop, show())
 
 
 def _begin(
