@@ -1,4 +1,4 @@
-"""The tables, in DuckDB: the only module that imports duckdb.
+"""The tables, in DuckDB.
 
 One transaction writes what a batch leads to and the position where it ends; so a process that is
 killed at any point leaves a whole state, and goes on from it. TIMESTAMP columns hold UTC.
@@ -6,11 +6,11 @@ killed at any point leaves a whole state, and goes on from it. TIMESTAMP columns
 
 from __future__ import annotations
 
-import atexit
+import os
+import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ import msgspec
 
 from hansard.bus.quarantine import Members
 from hansard.projections._arrow import chunk, schema, table
+from hansard.projections._fillers import LABELLED, fillers
 from hansard.projections.errors import Newer, ProjectionError, Unusable
-from hansard.projections.migrations import migrations
+from hansard.projections.migrations import Migration, migrations
+from hansard.projections.place import wal
 from hansard.projections.rosters import members
 from hansard.projections.rows import KNOWN_AS, LABEL, RUN, SHAPE, Batch, Problem, Row, digest
 
@@ -44,10 +46,6 @@ FORKED = "run.forked.v1"
 
 FAULTS = (duckdb.DataError, duckdb.IntegrityError, duckdb.InvalidInputException)
 """What DuckDB says of values that it cannot take; all else is about the file or the machine."""
-
-_HERE = Path(__file__).parent
-LABELLED = "labelled"
-"""What fillers are about that take whatever has a label."""
 
 _PROBLEMS = schema(
     {"position": "integer", "event_index": "integer", "subject": "text", "reason": "text"}
@@ -79,6 +77,8 @@ class Store:
         self._partial = partial
         self._threads = THREADS_MAX
         self._looking = threading.Lock()
+        if not read_only:
+            self._begin()
         self._con = self._connect(read_only=read_only)
         try:
             self._migrate(read_only=read_only)
@@ -89,6 +89,21 @@ class Store:
         except BaseException:
             self._con.close()
             raise
+
+    def _begin(self) -> None:
+        """Put a file with the tables and nothing in them where there is none. Raises Unusable."""
+        if self.path.exists():
+            return
+        part = self.path.with_name(f".{self.path.name}")
+        try:
+            wal(self.path).unlink(missing_ok=True)
+            with part.open("wb") as file:
+                file.write(_blank(migrations(), partial=self._partial))
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self.path)
+        except OSError as error:
+            raise Unusable(self.path, str(error)) from error
 
     def _connect(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
         config: dict[str, Any] = {"memory_limit": MEMORY_MAX, "threads": THREADS_MAX}
@@ -174,7 +189,7 @@ class Store:
             if FORKED in types:
                 self._forked |= {row[RUN] for row in rows if row[KNOWN_AS] == FORKED}
             forks = not self._forked.isdisjoint(row[RUN] for row in rows)
-            for filler in _fillers():
+            for filler in fillers():
                 if filler.concerns(types) and filler.fits(forks=forks, partial=self._partial):
                     for statement in filler.statements:
                         self._con.execute(statement).fetchall()
@@ -246,10 +261,10 @@ class Store:
         Killed in between, there is no file, and that is a beginning, too.
         """
         self._con.close()
-        for path in (self.path, self.path.with_name(self.path.name + ".wal")):
-            path.unlink(missing_ok=True)
+        self.path.unlink()
+        self._begin()
         self._con = self._connect(read_only=False)
-        return 0
+        return len(migrations())
 
     # ------------------------------------------------------------ reading
 
@@ -323,6 +338,24 @@ class _End(msgspec.Struct, frozen=True):
     digest: str
 
 
+class _First(Store):
+    """The first of a process: its tables are made statement by statement."""
+
+    def _begin(self) -> None:
+        pass
+
+
+@cache
+def _blank(_steps: tuple[Migration, ...], *, partial: bool) -> bytes:
+    """A file with the tables of these steps and nothing in them. The thousand statements that make
+    one take half a second, so they are run once a process.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "blank.duckdb")
+        _First(path, partial=partial).close()
+        return path.read_bytes()
+
+
 _DEMANDED = (
     "SELECT c.table_name, c.column_name FROM duckdb_columns() AS c JOIN duckdb_tables() AS t "
     "ON t.table_oid = c.table_oid AND t.database_oid = c.database_oid "
@@ -335,40 +368,5 @@ _COLUMNS_OF = (
 )
 
 
-class _Filler(msgspec.Struct, frozen=True):
-    """A file of `tables/`: the types of events that it is about (its first line), where alone it
-    is done (its second: where forks are met, or where events are partial), and what it does.
-    """
-
-    patterns: tuple[str, ...]
-    where: str
-    statements: tuple[Any, ...]
-
-    def fits(self, *, forks: bool, partial: bool) -> bool:
-        """Whether it is to be done where this is so."""
-        return {"forks": forks, "partial": partial}.get(self.where, True)
-
-    def concerns(self, types: Iterable[str]) -> bool:
-        """Whether there is anything to do: a statement costs 1 to 5 ms where there is not."""
-        return any(fnmatchcase(tag, pattern) for tag in types for pattern in self.patterns)
-
-
-@cache
-def _fillers() -> tuple[_Filler, ...]:
-    """What fills the tables from a batch, in order."""
-    found: list[_Filler] = []
-    for path in sorted((_HERE / "tables").glob("*.sql")):
-        text = path.read_text(encoding="utf-8")
-        first, second, _ = text.split("\n", 2)
-        patterns = first.removeprefix("-- On: ").split()
-        statements = tuple(duckdb.extract_statements(text))
-        _, _, where = second.partition("-- Where: ")
-        found.append(_Filler(tuple(patterns), where, statements))
-    return tuple(found)
-
-
 def _now() -> int:
     return int(datetime.now(UTC).timestamp() * 1_000_000)
-
-
-atexit.register(_fillers.cache_clear)  # else DuckDB's statements are said to leak when we end

@@ -1,6 +1,7 @@
 """What the library's test classes do not ask: kills, several processes, limits, restarts."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import random
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID, uuid4
 
 import msgspec
@@ -50,6 +51,7 @@ SOURCES = str(Path(hansard.__file__).parents[1])
 KILLS = 3
 
 Events = list[StoredEvent]
+Kind = TypeVar("Kind", bound=JetStreamApplicationRecorder)
 
 
 def events(count: int = 1, originator_id: UUID | None = None, state: bytes = b"state") -> Events:
@@ -71,13 +73,18 @@ def script(text: str, *arguments: str, **variables: str) -> str:
     ).stdout
 
 
-def impatient(server: Nats, timeout_s: float) -> JetStreamApplicationRecorder:
-    """A recorder that soon asks again and soon gives up, on a stream of its own."""
-    options = server.options("admin", request_timeout_s=0.2, append_timeout_s=timeout_s)
-    datastore = Datastore(Access(options, Path(), None))
-    recorder = JetStreamApplicationRecorder(datastore, uuid4().hex)
-    recorder.create_table()
-    return recorder
+def impatient(server: Nats, kind: type[Kind], **options: float) -> Kind:
+    """A recorder that soon asks again, on a stream of its own that one with patience made."""
+    name = uuid4().hex
+    patient = Datastore(Access(server.options("admin"), Path(), None))
+    kind(patient, name).create_table()
+    patient.close()
+    soon = server.options("admin", request_timeout_s=0.2, **options)
+    recorder = kind(Datastore(Access(soon, Path(), None)), name)
+    while True:  # a busy server, too, has answered it once
+        with contextlib.suppress(OperationalError):
+            recorder.select_events(uuid4())
+            return recorder
 
 
 # ------------------------------------------------------------ kills and lost answers
@@ -123,7 +130,7 @@ def test_a_killed_server_loses_no_acknowledged_event_and_leaves_no_half_batch(se
 @pytest.mark.parametrize("count", [1, 3])
 def test_an_insert_whose_answer_was_lost_is_recognised(server, count):
     """Sent again after a silence, it is found to be stored, and is stored once."""
-    recorder = impatient(server, 30.0)
+    recorder = impatient(server, JetStreamApplicationRecorder, append_timeout_s=30.0)
     batch = events(count)
     server.freeze()
     try:
@@ -143,10 +150,7 @@ def test_an_insert_whose_answer_was_lost_is_recognised(server, count):
 
 def test_a_tracked_insert_whose_answer_was_lost_is_recognised(server):
     """Its own tracking record does not make the second sending a conflict."""
-    options = server.options("admin", request_timeout_s=0.2)
-    datastore = Datastore(Access(options, Path(), None))
-    recorder = JetStreamProcessRecorder(datastore, uuid4().hex)
-    recorder.create_table()
+    recorder = impatient(server, JetStreamProcessRecorder)
     server.freeze()
     try:
         with ThreadPoolExecutor(2) as pool:
@@ -160,12 +164,12 @@ def test_a_tracked_insert_whose_answer_was_lost_is_recognised(server):
         server.process.send_signal(signal.SIGCONT)
     assert [each.id for each in recorder.select_notifications(None, 10)] == ids
     assert (recorder.max_tracking_id("up"), recorder.max_tracking_id("other")) == (5, 6)
-    datastore.close()
+    recorder.datastore.close()
 
 
 def test_no_answer_at_all_is_told_as_an_unknown_outcome(server):
     """The error says that the events may be stored or not; it is an OperationalError."""
-    recorder = impatient(server, 1.0)
+    recorder = impatient(server, JetStreamApplicationRecorder, append_timeout_s=1.0)
     batch = events()
     server.freeze()
     try:
@@ -371,7 +375,7 @@ def test_closing_lets_go_of_the_embedded_broker(tmp_path):
 
 def test_closing_ends_the_calls_of_other_threads(server):
     """Who waits for an answer is told that it will not come, and that an insert is in doubt."""
-    recorder = impatient(server, 30.0)
+    recorder = impatient(server, JetStreamApplicationRecorder, append_timeout_s=30.0)
     server.freeze()
     try:
         with ThreadPoolExecutor(2) as pool:

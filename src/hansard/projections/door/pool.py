@@ -23,6 +23,9 @@ SLOW_S = 0.25
 """From here on a question gives way to others: most take some milliseconds."""
 
 SLOW_NICE = 19
+END_S = 5.0
+"""How long closing waits for workers that were killed; the kernel ends them, whoever waits."""
+
 ANSWER_SLACK_BYTES = 16 * 1024 * 1024
 """Of Arrow's own, beyond an answer's bytes."""
 
@@ -30,16 +33,16 @@ ANSWER_SLACK_BYTES = 16 * 1024 * 1024
 class Worker:
     """One worker process. It answers one question at a time."""
 
-    def __init__(self, process: asyncio.subprocess.Process, hello: Hello) -> None:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.pid = process.pid
-        self.hello = hello
+        self.hello = Hello(network=False, root=False)
         self.answered = 0
         self.slowed = False
         self._process = process
 
     @classmethod
     async def start(cls, folder: Path) -> Worker:
-        """Start one over a folder of generations. Raises Closed."""
+        """Start one over a folder of generations; it is not ready before `greeted`."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "hansard.projections.door.worker", str(folder)),
             stdin=asyncio.subprocess.PIPE,
@@ -49,20 +52,18 @@ class Worker:
             cwd="/",
             start_new_session=True,
         )
-        made = cls(process, Hello(network=False, root=False))
+        return cls(process)
+
+    async def greeted(self) -> None:
+        """Wait for its first word. Raises Closed."""
         try:
             async with asyncio.timeout(START_S):
-                made.hello = msgspec.json.decode(await made._head(), type=Hello)
+                self.hello = msgspec.json.decode(await self._head(), type=Hello)
         except (TimeoutError, asyncio.IncompleteReadError) as error:
-            await made.kill()
             raise Closed("a worker of the SQL door does not start") from error
-        except BaseException:
-            await made.kill()
-            raise
-        return made
 
     async def ask(self, question: Ask) -> tuple[Said, bytes]:
-        """Have it answer. Raises TooCostly, and then it is dead; so it is after a cancellation."""
+        """Have it answer. Raises TooCostly, and then it is killed, as it is when cancelled."""
         limits = question.limits
         slow = asyncio.get_running_loop().call_later(SLOW_S, self._yield_cores)
         try:
@@ -73,15 +74,15 @@ class Worker:
                 said = msgspec.json.decode(await self._head(), type=Said)
                 body = await self._exactly(said.size, limits.bytes_max + ANSWER_SLACK_BYTES)
         except TimeoutError as error:
-            await self.kill()
+            self.kill()
             raise TooCostly("time", f"{limits.wall_s:g} s") from error
         except (asyncio.IncompleteReadError, ConnectionError) as error:
-            code = await self.kill()
-            if code == -signal.SIGXCPU:
+            self.kill()
+            if await self.ended(END_S) == -signal.SIGXCPU:
                 raise TooCostly("cpu", f"{limits.cpu_s} s of one core") from error
             raise TooCostly("memory", f"{limits.memory_mib:,} MiB of memory") from error
         except BaseException:
-            await self.kill()
+            self.kill()
             raise
         finally:
             slow.cancel()
@@ -98,14 +99,20 @@ class Worker:
         except ChildProcessError:
             return False
 
-    async def kill(self) -> int:
-        """End it and whatever it started; how it ended."""
+    def kill(self) -> None:
+        """Have it end, and whatever it started. What gave way to others is let come first again: it
+        gives back its memory in its own time, of which it would get next to none.
+        """
         if self._process.returncode is None:
+            self._weigh(0)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-        while self._process.returncode is None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.shield(asyncio.ensure_future(self._process.wait()))
+
+    async def ended(self, wait_s: float | None = None) -> int | None:
+        """How it ended, or None if it has not within `wait_s`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._process.wait()
         return self._process.returncode
 
     async def _head(self) -> bytes:
@@ -120,10 +127,13 @@ class Worker:
 
     def _yield_cores(self) -> None:
         self.slowed = True
+        self._weigh(SLOW_NICE)
+
+    def _weigh(self, nice: int) -> None:
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, self.pid, SLOW_NICE)
+            os.setpriority(os.PRIO_PROCESS, self.pid, nice)
         with contextlib.suppress(OSError):  # Linux weighs sessions against each other, if it does
-            Path(f"/proc/{self.pid}/autogroup").write_text(f"{SLOW_NICE}", encoding="ascii")
+            Path(f"/proc/{self.pid}/autogroup").write_text(f"{nice}", encoding="ascii")
 
 
 class Pool:
@@ -136,6 +146,7 @@ class Pool:
         self._waiting = 0
         self._idle: list[Worker] = []
         self._starting: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def warm(self) -> None:
@@ -148,7 +159,16 @@ class Pool:
 
     async def _spare(self) -> None:
         with contextlib.suppress(Closed):  # whoever asks starts one, and hears why it does not
-            self._idle.append(await Worker.start(self._folder))
+            self._idle.append(await self._started())
+
+    async def _started(self) -> Worker:
+        worker = await Worker.start(self._folder)
+        try:
+            await worker.greeted()
+        except BaseException:
+            self._end(worker, holds=False)
+            raise
+        return worker
 
     @contextlib.asynccontextmanager
     async def worker(self) -> AsyncGenerator[Worker, None]:
@@ -165,12 +185,13 @@ class Pool:
             self._waiting -= 1
         try:
             found = await self._take()
-            try:
-                yield found
-            finally:
-                await self._back(found)
-        finally:
+        except BaseException:
             self._free.release()
+            raise
+        try:
+            yield found
+        finally:
+            self._back(found)
 
     async def _take(self) -> Worker:
         if self._closed:
@@ -183,17 +204,34 @@ class Pool:
                 self.warm()
                 return found
         self.warm()
-        return await Worker.start(self._folder)
+        return await self._started()
 
-    async def _back(self, worker: Worker) -> None:
-        """Keep what may be asked again; not one that gave way to others, which it cannot undo."""
+    def _back(self, worker: Worker) -> None:
+        """Keep what may be asked again; not one that gave way to others."""
         room = len(self._idle) < max(self._bounds.workers_max, self._bounds.spares)
         fresh = worker.answered < self._bounds.answers_max and not worker.slowed
         if worker.alive and fresh and room and not self._closed:
             self._idle.append(worker)
+            self._free.release()
         else:
-            await worker.kill()
-            self.warm()
+            self._end(worker, holds=True)
+
+    def _end(self, worker: Worker, *, holds: bool) -> None:
+        """Kill it. Nobody waits for that but the place that it holds: until it is gone it has its
+        memory, and no other worker may have as much.
+        """
+        worker.kill()
+        task = asyncio.ensure_future(self._gone(worker, holds=holds))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _gone(self, worker: Worker, *, holds: bool) -> None:
+        try:
+            await worker.ended()
+        finally:
+            if holds:
+                self._free.release()
+                self.warm()
 
     async def close(self) -> None:
         """End every worker that is idle; those that answer end when they have."""
@@ -202,7 +240,9 @@ class Pool:
             task.cancel()
         await asyncio.gather(*self._starting, return_exceptions=True)
         while self._idle:
-            await self._idle.pop().kill()
+            self._end(self._idle.pop(), holds=False)
+        if self._ending:
+            await asyncio.wait(set(self._ending), timeout=END_S)
 
 
 def _environment() -> dict[str, str]:
