@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # shadow an installed package of that name.
 sys.path.append(str(ROOT))
 
-pytest_plugins = ["tests.evidence"]
+pytest_plugins = ["tests.evidence", "tests.fixtures"]
 
 ROUNDS_DEFAULT = 2
 """Rounds of a test marked `long` when the environment says nothing: a quick run."""

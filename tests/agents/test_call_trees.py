@@ -35,7 +35,26 @@ def _needs_scopes(children: Any) -> bool:
     """What a bare asyncio.gather does not promise: that a failure in it was gone on from (nothing
     that follows names it), and the places of scopes that begin in it.
     """
-    return any(kind in repr(children) for kind in ("fail", "composite", "parallel"))
+    return any(kind in repr(children) for kind in ("fail", "composite", "parallel")) or _equal(
+        children
+    )
+
+
+def _equal(children: Any) -> bool:
+    """Whether equal calls stand in different chains: only arguments tell calls side by side apart,
+    and equal ones are told apart by which comes first.
+    """
+    if all(kind not in ("sequence", "bare") for kind, _ in children):
+        return False
+    chains = [set(_leaves(child)) for child in children]
+    return len(set().union(*chains)) < sum(map(len, chains))
+
+
+def _leaves(tree: Any) -> list[Any]:
+    kind, what = tree
+    if kind in ("sequence", "bare"):
+        return [leaf for child in what for leaf in _leaves(child)]
+    return [tree]
 
 
 class Program:
@@ -138,6 +157,8 @@ EXAMPLES = [
     ("bare", [("once", 1), ("pure", 1), ("once", 1)]),
     ("bare", [("composite", [("once", 1)]), ("composite", [("once", 1)])]),
     ("parallel", [("bare", [("idempotent", 0), ("stream", 2)]), ("bare", [("fail", 1)])]),
+    ("bare", [("sequence", [("fact", 0), ("pure", 0)]), ("fact", 1)]),
+    ("bare", [("sequence", [("fact", 0), ("pure", 0)]), ("sequence", [("pure", 1), ("fact", 2)])]),
 ]
 
 

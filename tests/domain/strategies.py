@@ -306,10 +306,12 @@ _TOKENS = [
     principal.TokenIssued(token=digit * 32, digest=digit * 64, role=role, expires=expires)
     for digit, role, expires in (("1", "writer", None), ("2", "reader", "2026-12-21T00:00:00Z"))
 ]
+_TOKENS[1] = msgspec.structs.replace(_TOKENS[1], on_behalf_of=("alice", "lead"))
 _PRINCIPAL_COMMANDS: list[principal.PrincipalEvent] = [
     *(principal.PrincipalRegistered(kind=kind) for kind in principal.PrincipalKind),
     *_TOKENS,
     msgspec.structs.replace(_TOKENS[0], role="reader"),
+    *(msgspec.structs.replace(each, on_behalf_of=("lead", "alice")) for each in _TOKENS),
     *(
         principal.TokenRevoked(token=digit * 32, because=why)
         for digit in "123"

@@ -8,13 +8,9 @@ import pytest
 import hansard
 from hansard.domain import values
 from hansard.domain.errors import BadValue
-from tests.agents.conftest import data_dir, workspace
 from tests.domain.test_values import same
 
 pytestmark = pytest.mark.real
-
-__all__ = ["data_dir", "workspace"]
-"""Fixtures of the agents' tests, used here."""
 
 FILES = 90
 """At least so many files of the suite are there; fewer means that the wrong folder was read."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from uuid import uuid4
 
 import hansard
 from hansard import _connect, settings
+from hansard.agents.roles import read
 from hansard.bus import access
 from hansard.bus.access import Credentials
 from hansard.bus.log import Stored
@@ -60,10 +62,20 @@ class House:
         self.files: dict[tuple[str, str], Path] = {}
 
     def apply(self, roles: str) -> None:
-        """Apply roles, as a file says them."""
+        """Apply roles, as a file says them; a service that runs goes by them when this is done."""
         with hansard.connect(self.workspace, data_dir=self.data_dir) as record:
             for name, rules in role_file.parse(roles).items():
                 record.apply_role(name, rules)
+                version = portal().run(read(record.workspace, name)).version
+                until = time.monotonic() + 10
+                while self.service is not None and self._rules_version(name) < version:
+                    assert time.monotonic() < until, "the service does not notice new rules"
+                    time.sleep(0.01)
+
+    def _rules_version(self, role: str) -> int:
+        """Of the rules that the service goes by."""
+        assert self.service is not None
+        return self.service._gatekeeper.rules_version(role)
 
     def begin(self, *, quiet_s: float = 10.0) -> None:
         """Start the service."""
@@ -81,6 +93,7 @@ class House:
     def end(self) -> None:
         """Stop it."""
         portal().run(self.stack.aclose())
+        self.service = None
 
     def login(self, name: str = "ada", role: str = "writer") -> Path:
         """Credentials of a principal."""

@@ -6,19 +6,30 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hansard.bus.portal import portal
 from hansard.domain.steps import Verdict
+from hansard.service import wire
+from hansard.service.errors import ServiceGone
+from tests.evidence import Evidence
+from tests.faults._whole import holes, repeats, torn
+from tests.service._nursery import Nursery
+from tests.service.programs import small
 from tests.service.support import House
 
 WORKER = Path(__file__).parent / "programs" / "worker.py"
 LINES = 40
 GONE, DOUBT = 4, 3
+NOTICED_S = 8.0
+"""So soon it is noticed that a service is gone; waiting for an answer for ever is far more."""
 
 
 def work(house: House, file: Path, run: str) -> subprocess.Popen[str]:
@@ -93,6 +104,7 @@ def check(house: House, run: str, file: Path, said: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.thorough  # point by point below
 def test_client_killed(house: House, tmp_path: Path, rounds: Callable[[int, int], int]) -> None:
     """A client killed at random moments is begun again and does the rest, each effect once."""
     for number in range(rounds(2, 40) // 2):
@@ -113,6 +125,7 @@ def test_client_killed(house: House, tmp_path: Path, rounds: Callable[[int, int]
 
 
 @pytest.mark.long
+@pytest.mark.thorough  # point by point below
 def test_service_killed(other: House, tmp_path: Path, rounds: Callable[[int, int], int]) -> None:
     """A service killed at random moments: its clients are told so at once, and go on with the next
     one, each effect once.
@@ -133,3 +146,175 @@ def test_service_killed(other: House, tmp_path: Path, rounds: Callable[[int, int
         else:
             pytest.fail("it never came to its end")
         check(other, run, file, said)
+
+
+# ------------------------------------------------------------ point by point
+
+
+@pytest.fixture
+def nursery(house: House, tmp_path: Path) -> Iterator[Nursery]:
+    """Starts services and clients of the workspace."""
+    made = Nursery(house, tmp_path)
+    yield made
+    made.close()
+
+
+def some(points: int, rounds: Callable[[int, int], int], quick: int) -> list[int]:
+    """All points of a thorough run; of a quick one some, in even steps from a random one."""
+    step = max(1, points // rounds(quick, points))
+    return list(range(random.randrange(step), points, step))
+
+
+def went_on(house: House, run: str, file: Path, told: list[Any], ended: list[Any]) -> list[Any]:
+    """Go on until the end, a doubt settled as a person settles it; what that was told. What had
+    been told before is told again.
+    """
+    for _ in range(5):
+        if ended[0] == "ended":
+            return told
+        if ended[0] == "doubt":
+            settle_small(house, run, ended, file)
+        before, told = told, []
+        with house.connect() as record:
+            ended = small.attempt(record, run, file, told)
+        assert told[: len(before)] == before[: len(told)]
+        assert ended[0] != "gone", ended
+    pytest.fail(f"{run} never came to its end")
+
+
+def settle_small(house: House, run: str, ended: list[Any], file: Path) -> None:
+    """As `settle`, of the small program."""
+    _, step, tool = ended
+    assert tool == "send"
+    with house.trusted() as record:
+        line = bytes(record.state(run).agent("ada").steps[step].arguments).split(b":")[1][:1]
+        if file.exists() and line.decode() in file.read_text().split():
+            record.settle(run, f"ada#{step}", "happened", result=f"sent {line.decode()}")
+        else:
+            record.settle(run, f"ada#{step}", "did_not_happen")
+
+
+def check_small(house: House, run: str, file: Path, told: list[Any]) -> None:
+    """Each effect once, nothing half-written, nothing in doubt, and a record that is whole."""
+    assert told == small.ENDED
+    assert file.read_text().split() == ["1", "2"]
+    with house.trusted() as record:
+        view = record.state(run)
+        commits = portal().run(record.workspace.log.read_run(run))
+    assert (holes(commits), repeats(commits), torn(commits)) == ([], [], [])
+    assert {name: view.boards[name].plain for name in ("n", "x")} == {"n": 2, "x": 1}
+    assert list(view.boards["ones"].plain) == [1]
+    steps = list(view.agent("ada").steps.values())
+    assert {step.status.value for step in steps} == {"completed"}
+    kinds = Counter(event.type for stored in commits for event in stored.commit.events)
+    assert (kinds["task.added.v1"], kinds["task.completed.v1"]) == (1, 1)
+    assert kinds["message.added.v1"] == 2
+    assert Counter(step.tool for step in steps)["send"] == 2
+
+
+@pytest.mark.long
+@pytest.mark.thorough  # point by point below
+def test_service_killed_at_each_point(
+    house: House,
+    nursery: Nursery,
+    tmp_path: Path,
+    rounds: Callable[[int, int], int],
+    evidence: Evidence,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The service is killed before and after each append for a session, and before and after each
+    answer: the client is told so at once, and the next service goes on with its run.
+    """
+    house.end()  # others serve
+    monkeypatch.setattr(wire, "BEAT_S", 0.05)
+    file = tmp_path / "whole"
+    told: list[Any] = []
+    with nursery.service() as service, house.connect() as record:
+        assert small.attempt(record, "whole", file, told) == ["ended"]
+    check_small(house, "whole", file, told)
+    points = service.reached()
+    kills = some(len(points), rounds, 12)
+    for dies in kills:
+        run, file, told = f"k{dies}", tmp_path / f"sent-{dies}", []
+        with nursery.service(dies), house.connect() as record:
+            began = time.monotonic()
+            ended = small.attempt(record, run, file, told)
+            took_s = time.monotonic() - began
+        assert ended[0] in {"gone", "ended"}, (points[dies], ended)
+        if ended[0] == "gone":
+            assert ended[1] == "ServiceGone", (points[dies], ended)
+            assert "resume the run" in ended[2]
+        assert took_s < NOTICED_S, points[dies]
+        with nursery.service():
+            told = went_on(house, run, file, told, ended)
+        check_small(house, run, file, told)
+    evidence.record("service.killed", points=len(points), kills=len(kills), lost=0, doubled=0)
+
+
+@pytest.mark.long
+@pytest.mark.thorough  # point by point below
+def test_client_killed_at_each_point(
+    house: House,
+    nursery: Nursery,
+    tmp_path: Path,
+    rounds: Callable[[int, int], int],
+    evidence: Evidence,
+) -> None:
+    """A client is killed before each request, while it is answered, and after its answer: begun
+    again, it goes on at once, although nobody has told the service.
+    """
+    whole = nursery.client("whole", tmp_path / "whole")
+    assert whole.ended() == (0, ["ended"])
+    points = whole.reached()
+    kills = some(len(points), rounds, 12)
+    for dies in kills:
+        run, file = f"k{dies}", tmp_path / f"sent-{dies}"
+        killed = nursery.client(run, file, dies)
+        assert killed.ended() == (-signal.SIGKILL, None), points[dies]
+        told = went_on(house, run, file, [], ["killed"])
+        check_small(house, run, file, told)
+    evidence.record("service.client_killed", points=len(points), kills=len(kills))
+
+
+def test_service_killed_while_a_client_waits(house: House, nursery: Nursery) -> None:
+    """Who waits for what others do is told so as soon as anybody."""
+    house.end()
+    with nursery.service() as service, house.connect() as record:
+        with record.run("w", run="r1") as session:
+            session.message("user", "first")
+        timer = threading.Timer(0.3, os.kill, (service.pid, signal.SIGKILL))
+        began = time.monotonic()
+        with (
+            pytest.raises(ServiceGone, match="resume the run"),
+            record.run(run="r1") as session,
+        ):
+            timer.start()
+            session.wait_for(key="never", timeout=600)
+        timer.join()
+        assert time.monotonic() - began < NOTICED_S
+
+
+def test_service_sleeps(
+    house: House, nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that says nothing counts as gone; when it wakes up, it takes what was sent to it
+    meanwhile, and the client goes on there.
+    """
+    house.end()
+    monkeypatch.setattr(wire, "BEAT_S", 0.05)
+    monkeypatch.setattr(wire, "QUIET_S_MAX", 0.5)
+    file, write = tmp_path / "sent", small.write
+    told: list[Any] = []
+    with nursery.service() as service:
+
+        def sleeps(file: Path, line: str) -> None:
+            write(file, line)
+            os.kill(service.pid, signal.SIGSTOP)
+
+        with monkeypatch.context() as patch, house.connect() as record:
+            patch.setattr(small, "write", sleeps)
+            ended = small.attempt(record, "r1", file, told)
+        assert ended[:2] == ["gone", "ServiceGone"]
+        os.kill(service.pid, signal.SIGCONT)
+        told = went_on(house, "r1", file, told, ended)
+    check_small(house, "r1", file, told)

@@ -1,6 +1,7 @@
 """One program, through either door, with either client: the same results, and the same record."""
 
 import asyncio
+import math
 import re
 from collections.abc import Coroutine
 from typing import Any
@@ -11,14 +12,34 @@ import pytest
 import hansard
 from tests.agents.twins import at_once
 from tests.service.scenarios import SCENARIOS, caught, done
+from tests.service.scenarios_given import GIVEN, by_rule
 from tests.service.support import House, Lab
 
+PROGRAMS = SCENARIOS | GIVEN
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 VOLATILE = frozenset({"duration_ms", "retry_in_ms", "at", "seen", "digest_of_view"})
 SIDE_BY_SIDE = frozenset({"nested"})
 WITH_IDS = frozenset({"board", "transactions", "viewing"})
 """What these put on record names events, so digests of it, and what follows them, differ."""
 RULES = [hansard.deny("send", where={"to": hansard.one_of("boss")}, name="not to the boss")]
+BUDGETS = [
+    *(hansard.budget("calls", 3, tool="send"), hansard.ask_first("nobody's")),
+    *(hansard.budget("money", 7, unit="cost", reserve=2, tool="*d", role="wr*"),),
+    *(hansard.budget("items", 5.5, unit="items", reserve=0, tool="count"),),
+    *(hansard.budget("much", math.inf), hansard.budget("of others", -math.inf, role="boss")),
+]
+PLAN = hansard.plan(
+    arms=[
+        "plain",
+        {"name": "bold", "prompt": "p@4", "model": "m", "parameters": {"t": 0.5, "of": (1, b"x")}},
+    ],
+    metrics=["reward"],
+)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "budgets": {"gate": [*RULES, *BUDGETS]},
+    "settled": {"settle": by_rule},
+    "placed": {"experiment": "greeting", "arm": "bold", "task": "t-1", "trial": 3},
+}
 
 
 def play(lab: Lab, scenario: Coroutine[Any, Any, None]) -> None:
@@ -78,14 +99,17 @@ def told_by(house: House, door: str, client: str, name: str) -> tuple[list[Any],
     told: list[Any] = []
 
     async def scenario() -> None:
-        async with lab.connect(gate=RULES) as record, record.run(run=name) as session:
-            await SCENARIOS[name](session, told)
+        options = OPTIONS.get(name, {})
+        async with lab.connect(gate=RULES) as record, record.run(run=name, **options) as session:
+            await PROGRAMS[name](session, told)
 
+    with house.trusted() as record:
+        record.register("greeting", PLAN)
     play(lab, scenario())
     return bare(told, {}), record_of(lab, name)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_same(house: House, other: House, client: str, name: str) -> None:
     """A restricted agent's program is told, and leaves on record, what a trusted one's is."""
     house.login("ada")
@@ -96,7 +120,7 @@ def test_same(house: House, other: House, client: str, name: str) -> None:
     assert len(record) > 3
 
 
-RESUMED = [name for name in SCENARIOS if name not in ("failures", "team", "claimed")]
+RESUMED = [name for name in PROGRAMS if name not in ("failures", "team", "claimed")]
 
 
 @pytest.mark.parametrize("name", RESUMED)

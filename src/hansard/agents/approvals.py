@@ -91,7 +91,7 @@ class Approvals:
         """The log's time now: that of its newest commit, in ns since 1970."""
         return (await self._log.at(await self._log.head())).stamp
 
-    async def tell(self, wanted: ApprovalEvent, actor: str) -> None:
+    async def tell(self, wanted: ApprovalEvent, actor: str | Actor) -> None:
         """State something, anew after each lost race. Raises Refused, BadValue, Conflict."""
         for race in range(RACES_MAX):
             state = await self.state()
@@ -102,7 +102,7 @@ class Approvals:
                 id=self._clock.new_id(),
                 version=state.version + 1,
                 at=self._clock.now(),
-                actor=Actor(actor),
+                actor=Actor.of(actor),
                 label=self.label(),
                 events=tuple(record(event, self._clock.new_id()) for event in events),
             )
@@ -115,11 +115,13 @@ class Approvals:
                 self._ahead_ns = await self.log_time() - time.time_ns()
                 return
 
-    async def ask(self, wanted: ApprovalRequested, usable: Callable[[str], bool]) -> Approval:
+    async def ask(
+        self, wanted: ApprovalRequested, actor: Actor, usable: Callable[[str], bool]
+    ) -> Approval:
         """The question about a call that still counts, asked now if there is none."""
         found = await self._asked(wanted, usable)
         if found is None:
-            await self.tell(wanted, wanted.agent)
+            await self.tell(wanted, actor)
             found = await self._asked(wanted, usable)
         if found is None:  # what was asked long ago and had its answer a moment ago
             message = f"approval of {wanted.tool}: it was asked and answered meanwhile: try again"
@@ -150,7 +152,7 @@ class Approvals:
         await team_wait.until(self._log, look, lambda stored: stored.stream == self.stream, left_s)
         return approvals.find(await self.state(), approval)
 
-    async def expire(self, approval: str, actor: str) -> Approval:
+    async def expire(self, approval: str, actor: Actor) -> Approval:
         """Say that nobody answered in time; where an answer came after all, that stands."""
         await self.tell(ApprovalExpired(approval=approval), actor)
         return approvals.find(await self.state(), approval)
@@ -173,13 +175,13 @@ class Asking:
         if call.number:
             step = self._outcomes.ledger.state.steps.get(call.number)
         usable = functools.partial(approvals.usable, step)
+        actor = self._outcomes.ledger.actor
         blobs, wanted = self._question(call, rule)
         yield from self._outcomes.put(blobs)
-        found: Approval = yield Io(functools.partial(self._store.ask, wanted, usable))
+        found: Approval = yield Io(functools.partial(self._store.ask, wanted, actor, usable))
         while found.given is Standing.PENDING:
             found = yield Watch(functools.partial(self._store.wait, found.id))
             if found.given is Standing.PENDING:
-                actor = self._outcomes.stream.agent
                 found = yield Io(functools.partial(self._store.expire, found.id, actor))
         if found.given is Standing.GRANTED:
             call.approval = found.id
@@ -254,30 +256,39 @@ async def answer(
     approval: str,
     *,
     granted: bool,
-    by: str = "person",
+    by: str | Actor = "person",
     because: str = "",
     role: str | None = None,
     scrub: Scrub | None = None,
 ) -> Approval:
     """Grant or deny what an agent asks; the question as it then stands.
 
-    by: who says so, not the agent that asked. Where it is another agent of the run, or `role` is
-    given and defined, that role must have `approve`; that it has not is on record.
+    by: who says so, not the agent that asked, nor who acts for it. Where it is another agent of
+    the run, or `role` is given and defined, that role must have `approve`; that it has not is on
+    record.
     Raises Refused (it is answered already, or its time is up), NotFound, RoleRefused, BadName.
     """
-    ids.name("by", by)
+    actor = Actor.of(by)
+    by = ids.name("by", actor.agent)
     because = recordable(because, scrub)
     found = next((each for each in await listed(workspace) if each.approval.id == approval), None)
     if found is None:
         raise NotFound(f"approval {approval!r:.80}", "see 'hansard approvals'")
+    asker = found.approval.asked.agent
+    if asker != by and asker in actor.on_behalf_of:
+        message = (
+            f"approval {approval} was asked for by agent {asker!r}, for whom {by!r} acts: "
+            "let somebody else answer it"
+        )
+        raise Refused(message)
     life = await workspace.states.life(found.run)
     role = role if role is not None else life.roster.get(by)
-    if role is not None and by != found.approval.asked.agent:
+    if role is not None and by != asker:
         permit = await permits.read(workspace, role)
-        await refusals.demand(workspace, permit, trusts(Trust.APPROVE, approval), by)
+        await refusals.demand(workspace, permit, trusts(Trust.APPROVE, approval), actor)
     kind: type[Answer] = ApprovalGranted if granted else ApprovalDenied
     store = Approvals(workspace.states, found.run)
-    await store.tell(kind(approval=approval, by=by, because=because), by)
+    await store.tell(kind(approval=approval, by=by, because=because), actor)
     stands = approvals.find(await store.state(), approval)
     given = Standing.GRANTED if granted else Standing.DENIED
     if stands.given is not given:  # it was stored after its time

@@ -6,6 +6,7 @@ person can say, it raises.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import msgspec
@@ -92,7 +93,12 @@ class Doubts:
         if told is not None:
             yield from self.outcomes.tell(Refuse(told))
             return None, str(refused(told))
-        return self.settings.settle(step), ""
+        if not inspect.iscoroutinefunction(self.settings.settle):
+            return self.settings.settle(step), ""
+        scope = Scope(self.ledger, step.call, step.fingerprint, (), step.number)
+        scope.nests = False
+        said, _ = yield Body(self.settings.settle, (step,), {}, scope)
+        return said, ""
 
     def _believe(self, step: Step, said: Any, by: str, why: str = "") -> Flow[Step | None]:
         match said:

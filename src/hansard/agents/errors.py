@@ -51,8 +51,8 @@ class Blocked(AgentError):
 
 class RoleRefused(Blocked):
     """The agent's role does not allow it; nothing was done. `what` is a `tool`, a `kind` of event,
-    a `key` to write, one to `read`, a `task`, or what a role is trusted with; `name` which one;
-    `reason` says what to ask for.
+    a `key` to write, one to `read`, a `task`, a `budget`, a run's `place`, or what a role is
+    trusted with; `name` which one; `reason` says what to ask for.
     """
 
     what: str
@@ -75,7 +75,9 @@ class RoleRefused(Blocked):
 
 
 _REFUSED = {
+    "budget": "counting on budget",
     "kind": "events of kind",
+    "place": "placing a run by its",
     "key": "writing key",
     "read": "reading key",
     "task": "claiming tasks of role",

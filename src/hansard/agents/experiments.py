@@ -37,6 +37,11 @@ from hansard.domain.ids import Lasting
 from hansard.domain.run import RunAssigned, RunState
 from hansard.domain.values import SAFE_INT, Scrub
 
+
+class NotPlaced(Refused):
+    """A run cannot have the place in an experiment that is asked; nothing was written."""
+
+
 HASH, CALLER = "hash", "caller"
 """How an arm was chosen."""
 
@@ -211,7 +216,7 @@ class Asked(msgspec.Struct, frozen=True):
             raise BadValue("trial", f"{self.trial!r:.80}", "give an integer")
 
     def agree(self, run: str, life: RunState) -> None:
-        """Raise Refused where a run that has begun has another place."""
+        """Raise NotPlaced where a run that has begun has another place."""
         stands = life.assigned or RunAssigned()
         for kind in self.__struct_fields__:
             wanted, has = getattr(self, kind), getattr(stands, kind)
@@ -221,7 +226,7 @@ class Asked(msgspec.Struct, frozen=True):
                     f"run {run} has {known} as its {kind}, not {wanted!r}: a run's place in an "
                     "experiment stands from its begin; leave it out, or begin another run"
                 )
-                raise Refused(message)
+                raise NotPlaced(message)
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -235,7 +240,7 @@ class Place(msgspec.Struct, frozen=True):
 async def place(
     workspace: Workspace, run: str, asked: Asked, conversation: str | None
 ) -> Place | None:
-    """Where a new run is put; None where nothing is asked. Raises Refused, BadValue."""
+    """Where a new run is put; None where nothing is asked. Raises NotPlaced, BadValue."""
     if asked == Asked():
         return None
     told = RunAssigned(
@@ -256,14 +261,14 @@ async def place(
     if found.stopped is not None:
         why = f" ({found.stopped.because})" if found.stopped.because else ""
         message = f"experiment {asked.experiment!r} is stopped{why}: no run is assigned any more"
-        raise Refused(message)
+        raise NotPlaced(message)
     if found.plan is None and asked.arm is None:
         message = (
             f"experiment {asked.experiment!r} is not registered, so nothing says which arm a run "
             "has: register it (record.register, or 'hansard experiment register'), or choose the "
             "arm yourself with arm="
         )
-        raise Refused(message)
+        raise NotPlaced(message)
     if found.plan is not None and asked.arm is None:
         has = {TASK: asked.task or "", CONVERSATION: conversation or ""}
         unit = experiments.unit_of(found.plan, run, has, asked.unit)
@@ -273,7 +278,7 @@ async def place(
         names = [arm.name for arm in found.plan.arms]
         if asked.arm not in names:
             message = f"experiment {asked.experiment!r} has no arm {asked.arm!r}: it has {names}"
-            raise Refused(message)
+            raise NotPlaced(message)
     stream = Lasting(KIND, asked.experiment)
     condition = StreamAt(stream, stored[-1].position if stored else 0)
     return Place(told, condition, _arm_named(told.arm, found.plan))

@@ -57,7 +57,7 @@ class Facts:
             number = scope.occurrence(base)
             marks = [fact_fingerprint(base, number, head) for head in (scope.head, UNORDERED)]
             known = next((mark for mark in marks if mark in ledger.state.known), None)
-            mark = known or marks[1 if scope.open else 0]
+            mark = known or marks[1 if scope.overlaps else 0]
             self._stated.add(mark)
             return mark, known is not None
 
@@ -69,17 +69,21 @@ class Facts:
                 if noted.fact is fact:
                     return
 
-    def _note(self, fact: Fact, blobs: list[bytes]) -> Flow[None]:
-        size = len(bytes(record(fact, "").data))
-        if size > payloads.EVENT_BYTES_MAX:
-            limit = f"{payloads.EVENT_BYTES_MAX:,}"
-            raise BadValue(fact.tag, f"{size:,} bytes of texts", f"keep them under {limit} in all")
-        yield from self.core.outcomes.demand(states(fact.tag))
-        if self.core.settings.mode.reads_only:
-            mode = self.core.settings.mode.value
-            raise Miss(mode, f"{type(fact).tag} {fact.fingerprint}", "no such fact at this place")
-        yield from self.core.outcomes.put(blobs)
-        yield from self.core.outcomes.tell(Note(fact))
+    def _note(self, scope: Scope, fact: Fact, blobs: list[bytes]) -> Flow[None]:
+        with self.core.ledger.noting(scope):
+            size = len(bytes(record(fact, "").data))
+            if size > payloads.EVENT_BYTES_MAX:
+                limit = f"{payloads.EVENT_BYTES_MAX:,}"
+                raise BadValue(
+                    fact.tag, f"{size:,} bytes of texts", f"keep them under {limit} in all"
+                )
+            yield from self.core.outcomes.demand(states(fact.tag))
+            if self.core.settings.mode.reads_only:
+                mode = self.core.settings.mode.value
+                what = f"{type(fact).tag} {fact.fingerprint}"
+                raise Miss(mode, what, "no such fact at this place")
+            yield from self.core.outcomes.put(blobs)
+            yield from self.core.outcomes.tell(Note(fact))
 
     def checkpoint(self, name: str, data: dict[str, Any]) -> Flow[None]:
         """State a checkpoint."""
@@ -98,7 +102,7 @@ class Facts:
                 head=scope.head,
                 after=scope.after,
             )
-            yield from self._note(fact, packed.blobs)
+            yield from self._note(scope, fact, packed.blobs)
 
     def _checkpoint_name(self, name: str) -> str:
         return _text(self._plain(name, "checkpoint name"), "checkpoint name")
@@ -147,7 +151,7 @@ class Facts:
             fact = msgspec.convert({**plain, **where}, DecisionMade)
         except msgspec.ValidationError as error:
             raise BadValue("decision", str(error), "see the fields of Facts.decide") from error
-        yield from self._note(fact, [])
+        yield from self._note(scope, fact, [])
 
     def message(
         self, role: str, content: Any, tokens: int | None, fields: dict[str, Any]
@@ -172,7 +176,7 @@ class Facts:
             fields=extra.raw if fields else values.dump(None),
             step=scope.after[-1] if scope.after else None,
         )
-        yield from self._note(fact, packed.blobs + (extra.blobs if fields else []))
+        yield from self._note(scope, fact, packed.blobs + (extra.blobs if fields else []))
 
     def resource(self, uri: str, operation: str) -> Flow[None]:
         """State that a resource was used."""
@@ -186,7 +190,7 @@ class Facts:
                 fingerprint=mark,
                 step=scope.step,
             )
-            yield from self._note(fact, [])
+            yield from self._note(scope, fact, [])
 
     def _inside(self, what: str) -> Scope:
         """The scope here, a tool's body included: facts about a call may be stated in it."""
@@ -199,7 +203,8 @@ class Facts:
         scope = self.core.scope("hand_off")
         mark, known = self._mark(scope, "hand_off", plain)
         if not known:
-            yield from demand_hand_off(self.core, to)
+            with self.core.ledger.noting(scope):
+                yield from demand_hand_off(self.core, to)
             packed = payloads.pack(plain[2], "hand-off payload")
             fact = HandedOff(
                 to=_text(plain[0], "hand-off to"),
@@ -208,7 +213,7 @@ class Facts:
                 because=_text(plain[1], "hand-off because"),
                 after=scope.after,
             )
-            yield from self._note(fact, packed.blobs)
+            yield from self._note(scope, fact, packed.blobs)
 
     def context(self) -> Flow[list[dict[str, Any]]]:
         """The context window in the provider's message form, as this session has stated it.

@@ -21,6 +21,7 @@ from hansard.bus.codec import revive_all
 from hansard.bus.log import AtPosition, Kind, Stored
 from hansard.domain import principal, role, role_events
 from hansard.domain.errors import HansardError
+from hansard.domain.events import Actor
 from hansard.domain.ids import Lasting
 from hansard.domain.principal import PrincipalKind, PrincipalState, Token, expiry
 from hansard.domain.role import RoleState
@@ -44,13 +45,17 @@ class AccessDenied(HansardError):
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """Who showed a valid token, in which role, and until when (UTC; None: without an end)."""
+    """Who showed a valid token, in which role, and until when (UTC; None: without an end).
+
+    `on_behalf_of` are the principals that it acts for, the nearest first.
+    """
 
     name: str
     kind: PrincipalKind
     role: str
     token_id: str
     expires: datetime | None = None
+    on_behalf_of: tuple[str, ...] = ()
 
     @property
     def inbox(self) -> str:
@@ -60,7 +65,12 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def actor_chain(self) -> tuple[str, ...]:
         """For whom an agent of its acts: `Actor.on_behalf_of`, the nearest first."""
-        return (self.name,)
+        return (self.name, *self.on_behalf_of)
+
+    @property
+    def actor(self) -> Actor:
+        """Who writes what it does outside of a session."""
+        return Actor(self.name, self.actor_chain)
 
 
 class Gatekeeper:
@@ -120,8 +130,19 @@ class Gatekeeper:
                 reason or "it is not registered", name, role, known=name in self._principals
             )
         return Principal(
-            name=name, kind=state.kind, role=role, token_id=token_id, expires=expiry(found.issued)
+            name=name,
+            kind=state.kind,
+            role=role,
+            token_id=token_id,
+            expires=expiry(found.issued),
+            on_behalf_of=found.issued.on_behalf_of,
         )
+
+    def admits(self, who: Principal) -> bool:
+        """Whether the token by which somebody was let in would let them in now, too."""
+        state = self._principals.get(who.name)
+        found = state.tokens.get(who.token_id) if state is not None else None
+        return self._why_not(who.name, who.role, found, proven=True) is None
 
     def rules_version(self, role: str) -> int:
         """The version of a role's rules: another one means that they may say something else."""
@@ -152,9 +173,26 @@ class Gatekeeper:
             return "the token has expired"
         if found.issued.role != role:
             return "the token is of another role"
+        broken = self._why_not_for(name, found.issued.on_behalf_of)
+        if broken is not None:
+            return broken
         rules = self._roles.get(role)
         if rules is None or rules.rules is None:
             return "the role has no rules"
+        return None
+
+    def _why_not_for(self, name: str, on_behalf_of: tuple[str, ...]) -> str | None:
+        """Why a principal may not act for others; None where it may. Each must be registered."""
+        try:
+            chain = principal.chain(on_behalf_of, name)
+        except HansardError:  # written past us
+            return "whom it acts for is not as it may be"
+        for each in chain:
+            state = self._principals.get(each, principal.initial())
+            if state is None:
+                return f"it acts for {each!r:.80}, whose record cannot be read"
+            if state.kind is None:
+                return f"it acts for {each!r:.80}, who is not registered"
         return None
 
     def _in_time(self, found: Token) -> bool:

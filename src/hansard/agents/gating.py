@@ -50,8 +50,12 @@ class Gated:
         held: list[gates.Budget] = []
         for rule in self.settings.rules:
             if isinstance(rule, gates.Budget) and rule.matches(asked):
-                name = self.budget_call(call)
-                granted = yield Io(functools.partial(self._budgets.reserve, rule, name))
+                name, granted = self.budget_call(call), False
+                try:
+                    granted = yield Io(functools.partial(self._budgets.reserve, rule, name))
+                except Blocked as error:
+                    yield from self.release(call, held)
+                    yield from self.blocked(call, error.rule, error.reason)
                 if not granted:
                     yield from self.release(call, held)
                     reason = f"its limit of {rule.limit:g} {rule.unit} is used up"

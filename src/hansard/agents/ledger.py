@@ -6,8 +6,9 @@ lock. What is told goes to the stream's writer in the order it was told.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -18,7 +19,7 @@ from hansard.bus.writer import Pending, Send, StreamWriter
 from hansard.domain import agent, fingerprint, steps
 from hansard.domain.agent import AgentEvent, AgentState, Command, MessageAdded
 from hansard.domain.errors import Refused
-from hansard.domain.events import Event, Recorded
+from hansard.domain.events import Actor, Event, Recorded
 from hansard.domain.ids import AgentStream
 from hansard.domain.label import Label, parse, raised
 from hansard.domain.steps import (
@@ -104,6 +105,11 @@ class Ledger:
             # A step that a fact names was begun, though it never got on record.
             self._next = max(self._next, getattr(noted.fact, "step", None) or 0)
 
+    @property
+    def actor(self) -> Actor:
+        """Who its commits say wrote them, and for whom."""
+        return self._writer.identity.actor if self._writer is not None else Actor(self.stream.agent)
+
     def _index(self, step: Step) -> None:
         self._by_fingerprint[step.fingerprint] = step.number
         self._by_call[step.call] = step.number
@@ -125,7 +131,7 @@ class Ledger:
         """Where a call stands now, and the recorded step it is, if any."""
         with self.lock:
             call = fingerprint.call_key(base, scope.occurrence(base))
-            unordered = scope.open > 0
+            unordered = scope.overlaps
             chained = fingerprint.fingerprint(call, scope.head)
             number = self._by_fingerprint.get(chained)
             apart = chained
@@ -163,6 +169,17 @@ class Ledger:
         with self.lock:
             scope.open -= 1
             self.busy -= 1
+
+    @contextlib.contextmanager
+    def noting(self, scope: Scope) -> Generator[None]:
+        """A fact of this scope is being written."""
+        with self.lock:
+            scope.noting += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                scope.noting -= 1
 
     def tell(self, commands: Sequence[Command], *, wait: bool = True) -> Any:
         """Decide, fold, and hand the events to the writer as one commit's worth.

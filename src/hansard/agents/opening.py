@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
-from hansard.agents import experiments, permits
+from hansard.agents import experiments, permits, placing
 from hansard.agents.budgets import LogBudgets
 from hansard.agents.conversations import turns
 from hansard.agents.core import Core
@@ -28,7 +28,7 @@ from hansard.agents.runs import told_labels
 from hansard.agents.secrets import Provider, scrubber
 from hansard.agents.workspace import RACES_MAX, Workspace, decided
 from hansard.bus.errors import Conflict, NotFound
-from hansard.bus.log import Append, NothingUnder
+from hansard.bus.log import Append, NothingUnder, Stored
 from hansard.bus.states import fold_life
 from hansard.bus.writer import Identity, StreamWriter
 from hansard.domain import agent as agents
@@ -55,7 +55,8 @@ from hansard.domain.run import (
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What a session is opened with; see `Record.run`. `restricted`: a role that was never defined
-    may do nothing, as one that was withdrawn; else it is only a name.
+    may do nothing, as one that was withdrawn; else it is only a name. Its agent is told of the
+    run's place in an experiment, and may have it placed, as its role sees that.
     """
 
     workflow: str | None = None
@@ -102,18 +103,20 @@ class _Found(msgspec.Struct):
     parent: AgentState | None = None
     inherited: int = 0
     arm: Arm | None = None
+    first: Stored | None = None
 
 
 async def _find(workspace: Workspace, run: str, agent: str, role: str) -> _Found:
     commits = await workspace.states.commits(Life(run))
     life = fold_life(commits)
     arm = await experiments.arm_of_run(workspace, life, commits)
+    first = commits[0] if commits else None
     parent: AgentState | None = None
     if life.forked is not None:
         parent = await workspace.states.agent(AgentStream(life.forked.parent, role, agent))
     known = life.roster.get(agent)
     if known is None:
-        return _Found(life, agents.initial(), parent, arm=arm)
+        return _Found(life, agents.initial(), parent, arm=arm, first=first)
     if known != role:
         message = (
             f"agent {agent!r} has role {known!r} in this run, not {role!r}: "
@@ -123,8 +126,8 @@ async def _find(workspace: Workspace, run: str, agent: str, role: str) -> _Found
     stream = AgentStream(run, role, agent)
     state = await workspace.states.agent(stream)
     if life.forked is None:
-        return _Found(life, state, arm=arm)
-    return _Found(life, state, parent, life.forked.at.get(str(stream), 0), arm)
+        return _Found(life, state, arm=arm, first=first)
+    return _Found(life, state, parent, life.forked.at.get(str(stream), 0), arm, first)
 
 
 async def open_agent(
@@ -150,10 +153,13 @@ async def open_agent(
     options.asked.check()
     run = ids.name("run", options.run) if options.run is not None else workspace.clock.new_id()
     mode = Mode(options.mode) if options.mode is not None else None
+    seen = await placing.read(workspace, role, agent) if options.restricted else None
     found = _Found(RunState(), agents.initial())
     for race in range(RACES_MAX):
         if options.run is not None or race:
             found = await _find(workspace, run, agent, role)
+        if seen is not None:
+            found = _shown(seen, run, options, found)
         _check(found, run, mode, options)
         if mode is not None and mode.reads_only:
             break
@@ -166,9 +172,19 @@ async def open_agent(
         break
     permit = permits.FREE
     if mode is None or not mode.reads_only:
-        permit = await permits.read(workspace, role, restricted=options.restricted)
+        permit = seen.permit if seen is not None else await permits.read(workspace, role)
     stream = AgentStream(run, role, agent)
     return _opened(workspace, stream, options, found, post, pending, permit)
+
+
+def _shown(seen: placing.Placing, run: str, options: Options, found: _Found) -> _Found:
+    """What is on record, less what the role does not see of the run's place. Raises RoleRefused."""
+    if found.first is None:
+        seen.demand(options.asked, seen.new(run, options.labels), begins=True)
+        return found
+    facts = placing.begun(run, found.life, found.first)
+    seen.demand(options.asked, facts, begins=False)
+    return msgspec.structs.replace(found, arm=seen.arm(found.arm, facts))
 
 
 def _check(found: _Found, run: str, mode: Mode | None, options: Options) -> None:
@@ -199,6 +215,7 @@ def _check(found: _Found, run: str, mode: Mode | None, options: Options) -> None
 async def _take_part(
     workspace: Workspace, run: str, agent: str, role: str, options: Options, found: _Found
 ) -> _Found:
+    actor = Actor(agent, tuple(options.on_behalf_of))
     conversation = found.life.conversation_id
     told: list[RunEvent] = []
     extra: list[Append] = []
@@ -211,7 +228,7 @@ async def _take_part(
             told.append(place.event)
             found = msgspec.structs.replace(found, arm=place.arm)
         if conversation is not None:
-            extra.append(await _join_conversation(workspace, conversation, run, agent))
+            extra.append(await _join_conversation(workspace, conversation, run, actor))
     before = await turns(workspace, conversation, run) if conversation is not None else 0
     begin = Begin(
         agent,
@@ -229,11 +246,11 @@ async def _take_part(
     label = parse(found.state.label).stored
     mine = Append(
         AgentStream(run, role, agent),
-        workspace.commit(found.state.version + 1, agent, began, state.epoch, label),
+        workspace.commit(found.state.version + 1, actor, began, state.epoch, label),
     )
     if not found.state.epoch:
         mine = msgspec.structs.replace(mine, expected=NothingUnder(run, agent))
-    lives = Append(Life(run), workspace.commit(found.life.version + 1, agent, life, label=label))
+    lives = Append(Life(run), workspace.commit(found.life.version + 1, actor, life, label=label))
     if place is not None and place.condition is not None:
         lives = msgspec.structs.replace(lives, expected=place.condition)
     await workspace.log.append_all([lives, mine, *extra])
@@ -250,12 +267,12 @@ def _started(options: Options) -> RunStarted:
 
 
 async def _join_conversation(
-    workspace: Workspace, conversation: str, run: str, agent: str
+    workspace: Workspace, conversation: str, run: str, actor: Actor
 ) -> Append:
     stream = Lasting(KIND, ids.name("conversation", conversation))
     last = await workspace.log.last(stream)
     version = last.commit.last_version + 1 if last is not None else 1
-    return Append(stream, workspace.commit(version, agent, [RunJoined(run=run)]))
+    return Append(stream, workspace.commit(version, actor, [RunJoined(run=run)]))
 
 
 def _opened(
@@ -273,13 +290,9 @@ def _opened(
         if found.life.forked is not None:
             mode = Mode.FORK
     writer: StreamWriter | None = None
+    actor = Actor(stream.agent, tuple(options.on_behalf_of))
     if not mode.reads_only:
-        identity = Identity(
-            Actor(stream.agent, options.on_behalf_of),
-            found.state.epoch,
-            options.correlation,
-            options.traceparent,
-        )
+        identity = Identity(actor, found.state.epoch, options.correlation, options.traceparent)
         writer = StreamWriter(
             workspace.log,
             stream,
@@ -301,10 +314,12 @@ def _opened(
         shadows=forked is not None and forked.effects is ForkEffects.SHADOW,
         permit=permit,
     )
-    budgets = LogBudgets(workspace.log, workspace.states, stream.run, stream.agent, workspace.clock)
+    budgets = LogBudgets(workspace.log, workspace.states, stream.run, actor, workspace.clock)
     budgets.label = lambda: ledger.label.stored
     owner = next(iter(found.life.roster), stream.agent) == stream.agent
     core = Core(ledger, settings, workspace.blobs, budgets, workspace.boards)
+    if options.restricted:
+        budgets.demand = core.clearances.demand
     return Opened(stream.run, core, writer, owner, found.arm)
 
 
@@ -331,7 +346,7 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
         if opened.owner:
             end = RunFailed(error=told) if told is not None else RunCompleted()
             label = opened.core.ledger.label.stored
-            await workspace.tell_life(opened.run, opened.core.stream.agent, end, label=label)
+            await workspace.tell_life(opened.run, opened.core.ledger.actor, end, label=label)
     except HansardError as failed:
         if error is None:
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -39,7 +39,8 @@ from hansard.domain.steps import (
 )
 from hansard.domain.values import Scrub
 
-Settle = Callable[[Step], "Verdict | Happened | DidNotHappen | None"]
+Settled = Verdict | Happened | DidNotHappen | None
+Settle = Callable[[Step], "Settled | Awaitable[Settled]"]
 """A policy that settles doubt and divergence; None leaves it to a person."""
 
 UNTOUCHED = (NeedsSettling, BusError, Miss, Refused)

@@ -13,18 +13,20 @@ from hansard.agents import roles
 from hansard.agents.errors import RoleRefused
 from hansard.agents.workspace import Workspace
 from hansard.domain import role_may
+from hansard.domain.budget import key_of as budget_key
 from hansard.domain.refusal import AgentRefused
 from hansard.domain.role_events import RoleDefined
 from hansard.domain.role_judge import sees_all
 from hansard.domain.role_may import Permission, Trust
 
 KIND, KEY, READ, TASK, TOOL = "kind", "key", "read", "task", "tool"
+BUDGET = "budget"
 """What may be refused; besides, what a role is trusted with: see `Trust`."""
 
 
 class Need(msgspec.Struct, frozen=True):
     """What an operation needs: to put an event of a kind on record, to read a key of shared state
-    or to write it, to claim tasks of a role, or to be trusted with something.
+    or to write it, to claim tasks of a role, to count on a budget, or to be trusted with something.
     """
 
     what: str
@@ -49,6 +51,11 @@ def writes(key: str) -> Need:
 def claims(role: str) -> Need:
     """To claim tasks that are meant for a role."""
     return Need(TASK, role)
+
+
+def counts(budget: str) -> Need:
+    """To have calls counted on a budget of the run."""
+    return Need(BUDGET, budget)
 
 
 def trusts(trust: Trust, name: str) -> Need:
@@ -86,6 +93,8 @@ class Permit(msgspec.Struct, frozen=True):
                 return role_may.may_write(self.rules, need.name)
             case "read":
                 return role_may.sees_whole_key(self.rules, need.name)
+            case "budget":
+                return role_may.may_count(self.rules, budget_key(need.name))
             case "task":
                 return role_may.may_claim(self.rules, self.role, need.name)
             case _:

@@ -14,6 +14,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus import subjects
 from hansard.bus.access import BrokerUser
 from hansard.bus.codec import revive_all
+from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.domain import access, ids, principal
 from hansard.domain.errors import BadName, BadValue, Refused
@@ -89,30 +90,49 @@ async def issue(
     *,
     expires_s: float | None = None,
     nkey: str = "",
+    on_behalf_of: tuple[str, ...] = (),
     by: str = "person",
     token: Issued | None = None,
 ) -> Issued:
     """Issue a principal a token of a role; its text is returned, and is on record nowhere.
 
     expires_s: its life from now, in seconds; None: it ends when it is revoked. nkey: the public key
-    of its holder's broker login. token: one of `tokens.new_token`, issued at most once; where that
-    has happened already, this changes nothing. Raises Refused, BadName, BadValue.
+    of its holder's broker login. on_behalf_of: the principals that its holder acts for, the nearest
+    first; each must be registered. token: one of `tokens.new_token`, issued at most once; where it
+    is so already, in the same terms, this changes nothing. Raises Refused, BadName, BadValue.
     """
     addressable("role", role)
     given = token if token is not None else tokens.new_token()
     state = await read(workspace, name)
-    if given.id in state.tokens and state.tokens[given.id].issued.digest == given.digest:
+    issued = state.tokens[given.id].issued if given.id in state.tokens else None
+    terms = (given.digest, role, on_behalf_of)
+    if issued is not None and (issued.digest, issued.role, issued.on_behalf_of) == terms:
         return given
     await usable_role(workspace, role)
+    await usable_chain(workspace, name, on_behalf_of)
     event = TokenIssued(
         token=given.id,
         digest=given.digest,
         role=role,
         expires=_ends(workspace.clock.now(), expires_s),
         nkey=nkey,
+        on_behalf_of=on_behalf_of,
     )
     await _tell(workspace, name, event, by)
     return given
+
+
+async def usable_chain(workspace: Workspace, name: str, on_behalf_of: tuple[str, ...]) -> None:
+    """Raises Refused where one of those that a principal is to act for is not registered; BadName,
+    BadValue where they cannot be a chain.
+    """
+    for each in principal.chain(on_behalf_of, name):
+        if (await read(workspace, each)).kind is None:
+            message = (
+                f"{each!r:.80} is no principal, so nobody acts on behalf of it: register it first "
+                "('hansard principals register NAME --kind person', or 'hansard credentials')"
+            )
+            raise Refused(message)
 
 
 async def usable_role(workspace: Workspace, role: str) -> None:
@@ -146,6 +166,40 @@ async def revoke(
 ) -> bool:
     """Make a token worth nothing; False where it is so already. Raises Refused, BadName."""
     return await _tell(workspace, name, TokenRevoked(token=token_id, because=because), by, scrub)
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A token that is revoked: whose it is, and whether it was not until now."""
+
+    principal: str
+    token: str
+    is_new: bool
+
+
+async def revoke_all(
+    workspace: Workspace, which: str, *, because: str = "", by: str = "person"
+) -> list[Ended]:
+    """Revoke a token by its id, or by a principal's name all of its own and all of those who act on
+    behalf of it. Each is an event of its own: cut off halfway, the same again ends the others.
+
+    Raises NotFound.
+    """
+    found = await known(workspace)
+    ending: list[tuple[str, str, str]] = []
+    for name, state in found.items():
+        for token_id, token in state.tokens.items():
+            if which in (name, token_id):
+                ending.append((name, token_id, because))
+            elif principal.acts_for(token, which):
+                why = f"it acts on behalf of {which}" + (f": {because}" if because else "")
+                ending.append((name, token_id, why))
+    if not ending:
+        fact = "who has no tokens, and nobody acts for it" if which in found else "or token"
+        raise NotFound(f"principal {which!r}, {fact},", "see 'hansard principals'")
+    return [
+        Ended(name, token, await revoke(workspace, name, token, because=why, by=by))
+        for name, token, why in ending
+    ]
 
 
 async def _tell(

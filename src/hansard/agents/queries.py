@@ -8,6 +8,7 @@ from hansard.agents.views import rules_at
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import Append, AtPosition
 from hansard.domain import ids
+from hansard.domain.events import Actor
 from hansard.domain.ids import Lasting
 from hansard.domain.query import KIND, QueryAnswered
 
@@ -21,14 +22,14 @@ async def answered(
     position: int,
     rows: int,
     cut: bool,
-    by: str = "person",
+    by: str | Actor = "person",
 ) -> None:
     """State that a question was answered from a role's tables, before the answer is given.
 
     head: the log's position that the tables were made up to; position: the role's own there.
     Raises BadName, Unreachable, and Conflict after 50 lost races.
     """
-    ids.name("by", by)
+    ids.name("by", Actor.of(by).agent)
     stream = Lasting(KIND, ids.name("role", role))
     _, rules = await rules_at(workspace.states, role, AtPosition(head))
     at = (await workspace.log.at(head)).commit.id if head else ""

@@ -57,16 +57,21 @@ def _options(defaults: Defaults, workflow: str | None, given: dict[str, Any]) ->
         "program": recordable(PurePath(sys.argv[0]).name if sys.argv else "", None),
     }
     fields |= {key: value for key, value in given.items() if value is not None}
-    for rule in fields["gate"]:
-        if not isinstance(rule, Rule | AskFirst | Budget) and not callable(rule):
-            known = "allow, deny, ask_first, budget or a function"
-            message = f"gate={rule!r:.80} is no rule: give {known}"
-            raise AgentError(message)
+    check_rules(fields["gate"])
     try:
         return Options(workflow=workflow, **fields)
     except TypeError as error:
         message = f"record.run() got an option it does not know ({error})"
         raise AgentError(message) from error
+
+
+def check_rules(rules: Sequence[Any]) -> None:
+    """Raise AgentError for what is no rule of a gate."""
+    for rule in rules:
+        if not isinstance(rule, Rule | AskFirst | Budget) and not callable(rule):
+            known = "allow, deny, ask_first, budget or a function"
+            message = f"gate={rule!r:.80} is no rule: give {known}"
+            raise AgentError(message)
 
 
 class Record:

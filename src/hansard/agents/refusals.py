@@ -11,10 +11,11 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.log import Append
 from hansard.domain import access, principal
 from hansard.domain.access import AccessRefused
+from hansard.domain.events import Actor
 from hansard.domain.ids import Lasting
 
 
-async def demand(workspace: Workspace, permit: Permit, need: Need, by: str) -> None:
+async def demand(workspace: Workspace, permit: Permit, need: Need, by: str | Actor) -> None:
     """Raise RoleRefused where a role does not allow what somebody wants, put on record before."""
     told = permit.refusal(need)
     if told is not None:
@@ -22,11 +23,14 @@ async def demand(workspace: Workspace, permit: Permit, need: Need, by: str) -> N
         raise refused(told)
 
 
-async def note(workspace: Workspace, by: str, role: str, operation: str, because: str) -> None:
+async def note(
+    workspace: Workspace, by: str | Actor, role: str, operation: str, because: str
+) -> None:
     """Put on record that somebody was refused something. Raises Conflict after 50 lost races."""
-    known = await workspace.log.last(Lasting(principal.KIND, by)) is not None
-    stream = Lasting(access.KIND, by if known else access.STRANGER)
-    said = AccessRefused(principal=by, role=role, operation=operation, because=because)
+    name = Actor.of(by).agent
+    known = await workspace.log.last(Lasting(principal.KIND, name)) is not None
+    stream = Lasting(access.KIND, name if known else access.STRANGER)
+    said = AccessRefused(principal=name, role=role, operation=operation, because=because)
 
     async def news() -> Append:
         last = await workspace.log.last(stream)

@@ -16,6 +16,7 @@ from hansard.domain import agent as agents
 from hansard.domain import ids, values
 from hansard.domain.agent import Begin, Tell
 from hansard.domain.errors import BadName, BadValue
+from hansard.domain.events import Actor
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import Life
 from hansard.domain.label import parse, raised
@@ -87,7 +88,7 @@ async def settle(
     verdict: str,
     *,
     result: Any = None,
-    by: str = "person",
+    by: str | Actor = "person",
     because: str = "",
     scrub: Scrub | None = None,
 ) -> None:
@@ -98,7 +99,8 @@ async def settle(
     """
     said = Verdict(verdict)
     plain = values.plain(result, "result", scrub)
-    ids.name("by", by)
+    actor = Actor.of(by)
+    ids.name("by", actor.agent)
     because = recordable(because, scrub)
     happened = said is Verdict.HAPPENED
     packed = payloads.pack(plain, "result")
@@ -111,7 +113,7 @@ async def settle(
         event = StepSettled(
             step=found.number,
             verdict=said,
-            by=by,
+            by=actor.agent,
             result=packed.raw if happened else NULL,
             digest=digest(canonical(plain)) if happened else "",
             because=because,
@@ -125,7 +127,7 @@ async def settle(
         declared = state.tools.get(found.tool)  # what happened is what the tool gives
         gives = parse(declared.gives) if declared is not None and happened else None
         label = parse(raised(state.label, gives)).stored
-        commit = workspace.commit(state.version + 1, by, events, state.epoch + 1, label)
+        commit = workspace.commit(state.version + 1, actor, events, state.epoch + 1, label)
         return Append(view.stream_of(agent), commit)
 
     await workspace.appended(settled)

@@ -17,7 +17,8 @@ class Scope:
     """One chain.
 
     `head` is the digest of its last result, `after` the steps it stands for, `step` the call whose
-    body it is (`usage` is what that call has reported), `nests` whether calls may stand in it,
+    body it is (`usage` is what that call has reported), `open` how many calls of it run, `noting`
+    how many of its facts are being written, `nests` whether calls may stand in it,
     `apart` whether it began while a call of its parent was open: then the parent's chain does not
     lead into it, nor on from it, since when that call ends is left to chance.
     """
@@ -28,6 +29,7 @@ class Scope:
         "children",
         "head",
         "nests",
+        "noting",
         "occurrences",
         "open",
         "path",
@@ -48,8 +50,16 @@ class Scope:
         self.apart = False
         self.usage: dict[str, float] = {}
         self.open = 0
+        self.noting = 0
         self.children = 0
         self.occurrences: dict[str, int] = {}
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether what is called or stated now has no predecessor: something else of it goes on, of
+        which a replay will not wait for the end.
+        """
+        return self.open > 0 or self.noting > 0
 
     def spawn(self, count: int) -> list[Scope]:
         """Child scopes for tasks or threads that begin now, in spawn order."""

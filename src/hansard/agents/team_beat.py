@@ -29,11 +29,11 @@ class Heartbeat:
     """Extends one claim until it is stopped, or the claim is another's. On the bus's loop."""
 
     def __init__(
-        self, boards: Boards, store: TeamStore, agent: str, task: str, number: int, lease_ms: int
+        self, boards: Boards, store: TeamStore, actor: Actor, task: str, number: int, lease_ms: int
     ) -> None:
         self._boards = boards
         self._store = store
-        self._agent = agent
+        self._actor = actor
         self._clock = Clock()
         self._event = TaskExtended(task=task, number=number, lease_ms=lease_ms)
         self._work: asyncio.Task[None] | None = None
@@ -81,7 +81,7 @@ class Heartbeat:
                 id=self._clock.new_id(),
                 version=state.version + 1,
                 at=self._clock.now(),
-                actor=Actor(self._agent),
+                actor=self._actor,
                 label=self.label(),
                 events=(record(self._event, self._clock.new_id()),),
             )

@@ -34,7 +34,7 @@ class Claimed:
             self._beat = Heartbeat(
                 flows.core.boards,
                 flows.store,
-                flows.core.stream.agent,
+                flows.core.ledger.actor,
                 task.id,
                 task.number,
                 lease_ms,

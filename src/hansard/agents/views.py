@@ -22,6 +22,7 @@ from hansard.bus.states import States
 from hansard.domain import ids, role, role_state
 from hansard.domain.board import VIEWS
 from hansard.domain.errors import Corrupt
+from hansard.domain.events import Actor
 from hansard.domain.ids import Board, Lasting, StreamId, run_of
 from hansard.domain.label import Label, join
 from hansard.domain.quarantined import TAG as QUARANTINED
@@ -229,7 +230,7 @@ async def serve(
     return made
 
 
-async def record(workspace: Workspace, made: Derived, by: str) -> None:
+async def record(workspace: Workspace, made: Derived, by: str | Actor) -> None:
     """Put on record that a view was served to a person. Raises Conflict after 50 lost races."""
     stream = stream_of(made.view.run, made.view.role)
 

@@ -52,7 +52,7 @@ class Workspace:
     def commit(
         self,
         version: int,
-        agent: str,
+        agent: str | Actor,
         events: Sequence[Event],
         epoch: int = 0,
         label: Label | None = None,
@@ -62,14 +62,14 @@ class Workspace:
             id=self.clock.new_id(),
             version=version,
             at=self.clock.now(),
-            actor=Actor(agent),
+            actor=Actor.of(agent),
             epoch=epoch,
             label=label,
             events=tuple(record(event, self.clock.new_id()) for event in events),
         )
 
     async def tell_life(
-        self, run: str, agent: str, *events: RunEvent, label: Label | None = None
+        self, run: str, agent: str | Actor, *events: RunEvent, label: Label | None = None
     ) -> None:
         """State something of a run's life; what is so already is not stated again.
 

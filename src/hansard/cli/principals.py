@@ -19,7 +19,7 @@ principals_app = typer.Typer(
 By = Annotated[str, typer.Option(metavar="NAME", help="Who says so.")]
 
 
-def credentials(
+def credentials(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
     role: Annotated[str, typer.Argument(metavar="ROLE", help="The role; it must have rules.")],
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Whose they are; else the role's name.")
@@ -36,6 +36,10 @@ def credentials(
         typer.Option("--output", "-o", metavar="FILE", help="Where to; else hansard-NAME.json."),
     ] = None,
     about: Annotated[str, typer.Option(metavar="TEXT", help="For the record.")] = "",
+    on_behalf_of: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Whom it acts for, the nearest first; may be repeated."),
+    ] = None,
     by: By = "person",
     json: Json = False,
 ) -> None:
@@ -48,7 +52,14 @@ def credentials(
     from hansard.commands.credentials import credentials as work
 
     wanted = Wanted(
-        role=role, name=name, kind=kind, expires=expires, output=output, about=about, by=by
+        role=role,
+        name=name,
+        kind=kind,
+        expires=expires,
+        output=output,
+        about=about,
+        by=by,
+        on_behalf_of=tuple(on_behalf_of or ()),
     )
     do(lambda: work(options(), wanted, json=json), json=json)
 
@@ -63,16 +74,38 @@ def principals(context: typer.Context, json: Json = False) -> None:
     do(lambda: work(options(), json=json), json=json)
 
 
+@principals_app.command("register")
+def register_principal(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")],
+    kind: Annotated[
+        Literal["agent", "person", "service"], typer.Option(help="What it is, for good.")
+    ] = "person",
+    about: Annotated[str, typer.Option(metavar="TEXT", help="For the record.")] = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Make a principal known that does not log in: others may then act on behalf of it.
+
+    Whoever is given credentials is registered with the first of them.
+    """
+    from hansard.commands.principals import register as work
+
+    do(lambda: work(options(), name, kind, about, by, json=json), json=json)
+
+
 @principals_app.command()
 def revoke(
     which: Annotated[
-        str, typer.Argument(metavar="TOKEN|NAME", help="A token's id, or a principal: all its own.")
+        str, typer.Argument(metavar="TOKEN|NAME", help="A token's id, or a principal.")
     ],
     because: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the record.")] = "",
     by: By = "person",
     json: Json = False,
 ) -> None:
-    """Make tokens worth nothing, at once and for good; whoever is logged in with one is put out."""
+    """Make tokens worth nothing, at once and for good; whoever is logged in with one is put out.
+
+    Of a principal all its own end, and all that act on behalf of it.
+    """
     from hansard.commands.principals import revoke as work
 
     do(lambda: work(options(), which, because, by, json=json), json=json)

@@ -17,12 +17,13 @@ from hansard.bus.log import AtPosition
 from hansard.commands._open import Options, data_dir_of, reading_raw
 from hansard.domain import ids
 from hansard.domain.errors import CallerError
+from hansard.domain.events import Actor
 from hansard.domain.role_events import RoleDefined
 from hansard.domain.role_may import Trust, may_be_trusted
 from hansard.projections import generations
 from hansard.projections.door.answer import Answer
 from hansard.projections.door.door import Door
-from hansard.projections.door.limits import Bounds, Limits
+from hansard.projections.door.limits import ONE_QUESTION, Limits
 from hansard.projections.place import Place
 from hansard.projections.roles.build import bring_up
 from hansard.projections.roles.place import load, role_place
@@ -37,7 +38,7 @@ def _unknown(role: str) -> NotFound:
 
 
 @contextlib.asynccontextmanager
-async def role_published(options: Options, role: str, by: str) -> AsyncGenerator[Place]:
+async def role_published(options: Options, role: str, by: str | Actor) -> AsyncGenerator[Place]:
     """A role's tables, published as it sees the log now; they are not removed meanwhile.
 
     Raises NotFound (no such role, or not any more), NotGranted, BadName, ProjectionError, BusError.
@@ -73,15 +74,15 @@ async def role_published(options: Options, role: str, by: str) -> AsyncGenerator
 
 
 async def ask_as(
-    options: Options, role: str, statement: str, limits: Limits, by: str = "person"
+    options: Options, role: str, statement: str, limits: Limits, by: str | Actor = "person"
 ) -> Answer:
     """A question answered from a role's tables, and nothing else is within its reach; that it was
     answered is on record before the answer is given. Raises as `role_published`, and DoorError.
     """
-    ids.name("by", by)
+    ids.name("by", Actor.of(by).agent)
     async with (
         role_published(options, role, by) as place,
-        Door(place, Bounds(workers_max=1)) as door,
+        Door(place, ONE_QUESTION) as door,
     ):
         kept = load(place)
         answer = await door.ask(statement, limits)

@@ -18,6 +18,7 @@ from hansard.commands._access import telling
 from hansard.commands._open import Options
 from hansard.commands._role_answers import ask_as
 from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.events import Actor
 from hansard.projections.door.answer import jsonable
 from hansard.projections.door.limits import Limits
 from hansard.service import wire
@@ -38,9 +39,9 @@ async def served(
     """
     one_at_a_time = asyncio.Semaphore(1)
 
-    async def answer(role: str, principal: str, statement: str) -> Any:
+    async def answer(role: str, who: Actor, statement: str) -> Any:
         async with one_at_a_time:
-            found = await ask_as(options, role, statement, LIMITS, by=principal)
+            found = await ask_as(options, role, statement, LIMITS, by=who)
         if found.cut is not None:
             fact = f"the answer has more {found.cut} than one message holds"
             raise BadValue("sql", fact, "ask for less at once: aggregate it, or give a LIMIT")

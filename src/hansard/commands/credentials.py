@@ -28,7 +28,8 @@ NEVER_HANDED_OVER = "its file was never finished"
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What credentials are to be made. `name` None: as the role; `kind` None: as it is, or agent;
-    `output` None: a file of that name in the current folder.
+    `output` None: a file of that name in the current folder. `on_behalf_of` are the principals that
+    their holder acts for, the nearest first.
     """
 
     role: str
@@ -38,6 +39,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     output: Path | None = None
     about: str = ""
     by: str = "person"
+    on_behalf_of: tuple[str, ...] = ()
 
     @property
     def principal(self) -> str:
@@ -63,6 +65,7 @@ async def credentials(options: Options, wanted: Wanted, *, json: bool) -> int:
     settings = options.settings()
     async with reading(options) as workspace:
         await principals.usable_role(workspace, wanted.role)
+        await principals.usable_chain(workspace, wanted.principal, wanted.on_behalf_of)
         with drafting(wanted.place) as draft:
             is_first = draft.found() is None
             try:
@@ -95,6 +98,7 @@ async def _make(
     standing = _standing(workspace, wanted)
     state = await principals.read(workspace, wanted.principal)
     if standing is not None and _is_good(workspace, standing, state):
+        _check_terms(wanted, state.tokens[_token_id(standing)])
         await tell_broker(settings, workspace)  # a kill may have come before it
         if standing.url == url:
             draft.drop()
@@ -115,6 +119,7 @@ async def _make(
         wanted.role,
         expires_s=life_s,
         nkey=access.public_key(made.nkey_seed),
+        on_behalf_of=wanted.on_behalf_of,
         by=wanted.by,
         token=tokens.Issued(_token_id(made), made.token),
     )
@@ -142,6 +147,26 @@ def _is_for(workspace: Workspace, found: Credentials, wanted: Wanted) -> bool:
     return whose == (workspace.log.workspace, wanted.role, wanted.principal)
 
 
+def _check_terms(wanted: Wanted, token: Token) -> None:
+    """Raises Refused where valid credentials stand at the place whose holder acts for others than
+    is wanted now: what they are good for is never changed, nor kept in silence.
+    """
+    stands = token.issued.on_behalf_of
+    if stands != wanted.on_behalf_of:
+        message = (
+            f"{str(wanted.place)!r} holds valid credentials that act {_for(stands)}, and those "
+            f"asked for act {_for(wanted.on_behalf_of)}: give another --output, or revoke these "
+            f"first ('hansard principals revoke {token.issued.token}')"
+        )
+        raise Refused(message)
+
+
+def _for(on_behalf_of: tuple[str, ...]) -> str:
+    if not on_behalf_of:
+        return "on behalf of nobody else"
+    return f"on behalf of {' for '.join(repr(name) for name in on_behalf_of)}"
+
+
 def _token_id(made: Credentials) -> str:
     parsed = tokens.parsed(made.token)
     return parsed[0] if parsed is not None else ""
@@ -166,8 +191,14 @@ async def _begun(
     if found is None or found.workspace != workspace.log.workspace:
         return None
     state = await principals.read(workspace, found.principal)
-    is_issued = _token_id(found) in state.tokens
-    if _is_for(workspace, found, wanted) and (not is_issued or _is_good(workspace, found, state)):
+    token = state.tokens.get(_token_id(found))
+    is_issued = token is not None
+    is_same = token is None or token.issued.on_behalf_of == wanted.on_behalf_of
+    if (
+        _is_for(workspace, found, wanted)
+        and is_same
+        and (not is_issued or _is_good(workspace, found, state))
+    ):
         return msgspec.structs.replace(found, url=url)
     if is_issued:
         await principals.revoke(
@@ -209,6 +240,7 @@ def _tell(
                 "workspace": made.workspace,
                 "principal": made.principal,
                 "role": made.role,
+                "on_behalf_of": token.issued.on_behalf_of,
                 "token": token.issued.token,
                 "expires": token.issued.expires,
                 "broker_entry": entry,
@@ -220,6 +252,7 @@ def _tell(
     _show.write(
         f"credentials of principal {made.principal}, role {made.role}, {said}:",
         f"  {wanted.place}",
+        *([f"acts {_for(token.issued.on_behalf_of)}"] if token.issued.on_behalf_of else []),
         f"valid {until}; token {token.issued.token}",
     )
     if entry is not None:

@@ -7,16 +7,16 @@ from typing import Any
 
 from hansard.agents import principals as recorded
 from hansard.agents.workspace import Workspace
-from hansard.bus.errors import NotFound
 from hansard.commands import _show
 from hansard.commands._access import tell_broker
 from hansard.commands._open import Options, reading
-from hansard.domain.principal import PrincipalState, Token
+from hansard.domain.principal import PrincipalKind, PrincipalState, Token
 
 COLUMNS = (
     _show.Column("principal", whole=True),
     _show.Column("kind"),
     _show.Column("role", whole=True),
+    _show.Column("on behalf of"),
     _show.Column("token", whole=True),
     _show.Column("standing", whole=True),
     _show.Column("expires"),
@@ -41,12 +41,20 @@ async def principals(options: Options, *, json: bool) -> int:
 def _rows(workspace: Workspace, found: dict[str, PrincipalState]) -> Iterator[dict[str, Any]]:
     for name, state in found.items():
         own = {"principal": name, "kind": state.kind, "about": state.about}
-        none = {"role": None, "token": None, "standing": None, "expires": None, "because": ""}
+        none = {
+            "role": None,
+            "on_behalf_of": (),
+            "token": None,
+            "standing": None,
+            "expires": None,
+            "because": "",
+        }
         if not state.tokens:
             yield own | none
         for token in state.tokens.values():
             yield own | {
                 "role": token.issued.role,
+                "on_behalf_of": token.issued.on_behalf_of,
                 "token": token.issued.token,
                 "standing": _standing(workspace, token),
                 "expires": token.issued.expires,
@@ -66,6 +74,7 @@ def _cells(row: dict[str, Any]) -> list[Any]:
         row["principal"],
         row["kind"] or "",
         row["role"] or "",
+        ", ".join(row["on_behalf_of"]),
         row["token"] or "none",
         _show.cell(standing, _STYLES.get(standing, "")),
         row["expires"] or ("never" if row["token"] else ""),
@@ -73,34 +82,37 @@ def _cells(row: dict[str, Any]) -> list[Any]:
     ]
 
 
+async def register(
+    options: Options, name: str, kind: str, about: str, by: str, *, json: bool
+) -> int:
+    """Register a principal that needs no credentials of its own: others act on behalf of it.
+
+    Raises Refused (it is registered as another kind), BadName.
+    """
+    async with reading(options) as workspace:
+        is_new = await recorded.register(workspace, name, PrincipalKind(kind), about=about, by=by)
+    if json:
+        _show.emit({"principal": name, "kind": kind, "registered": is_new})
+    else:
+        _show.write(f"principal {name} ({kind}) is registered{'' if is_new else ' already'}")
+    return 0
+
+
 async def revoke(options: Options, which: str, because: str, by: str, *, json: bool) -> int:
-    """Revoke a token by its id, or all tokens of a principal by its name; its connections end.
+    """Revoke a token by its id, or by a principal's name all of its own and all of those who act
+    on behalf of it; their connections end.
 
     Raises NotFound, AccessNotTold (it is revoked then: the service refuses it already).
     """
     async with reading(options) as workspace:
-        found = _tokens(which, await recorded.known(workspace))
-        done = [
-            (name, token, await recorded.revoke(workspace, name, token, because=because, by=by))
-            for name, token in found
-        ]
+        ended = await recorded.revoke_all(workspace, which, because=because, by=by)
         told = await tell_broker(options.settings(), workspace)
-    for name, token, is_new in done:
+    for each in ended:
         if json:
-            _show.emit({"principal": name, "token": token, "revoked": is_new})
+            _show.emit({"principal": each.principal, "token": each.token, "revoked": each.is_new})
         else:
-            said = "is revoked" if is_new else "is revoked already"
-            _show.write(f"token {token} of {name} {said}")
+            said = "is revoked" if each.is_new else "is revoked already"
+            _show.write(f"token {each.token} of {each.principal} {said}")
     if not told and not json:
         _show.hint("the broker is not ours: take these logins out of its configuration, too")
     return 0
-
-
-def _tokens(which: str, found: dict[str, PrincipalState]) -> list[tuple[str, str]]:
-    """The tokens that an id or a name stands for. Raises NotFound."""
-    tokens = [(name, token) for name, state in found.items() for token in state.tokens]
-    chosen = [each for each in tokens if which in each]
-    if not chosen:
-        fact = "which has no tokens" if which in found else "or token"
-        raise NotFound(f"principal {which!r}, {fact},", "see 'hansard principals'")
-    return chosen

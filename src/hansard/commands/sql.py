@@ -16,7 +16,7 @@ from hansard.commands._whole_file import whole
 from hansard.domain.errors import CallerError
 from hansard.projections.door.answer import Answer, as_json, jsonable
 from hansard.projections.door.door import Door
-from hansard.projections.door.limits import Bounds, Limits
+from hansard.projections.door.limits import ONE_QUESTION, Limits
 
 Format = Literal["table", "ndjson", "csv", "parquet", "arrow"]
 
@@ -82,7 +82,7 @@ async def sql(options: Options, asked: Asked) -> int:
         answer = await _as_role(options, asked, asked.role)
     else:
         async with (
-            Door(place_of(options), Bounds(workers_max=1)) as door,  # its worker starts meanwhile
+            Door(place_of(options), ONE_QUESTION) as door,  # its worker starts meanwhile
             published(options, wait_for=asked.wait_for),
         ):
             answer = await door.ask(asked.sql, asked.limits)

@@ -29,6 +29,11 @@ class Spent(Event, frozen=True, kw_only=True):
     amount: float
 
 
+def key_of(name: str) -> str:
+    """The key of a run's shared state where a budget is counted."""
+    return f"budget {name}"
+
+
 class BudgetState(msgspec.Struct):
     """What is gone, by call."""
 

@@ -51,6 +51,11 @@ class Actor(msgspec.Struct, frozen=True, omit_defaults=True):
     agent: str
     on_behalf_of: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, who: str | Actor) -> Actor:
+        """Who says something: a name, or an actor that says for whom, too."""
+        return who if isinstance(who, Actor) else cls(who)
+
 
 class Tx(msgspec.Struct, frozen=True):
     """The commit's place in a transaction over several streams: `index` of `count`, from 0."""

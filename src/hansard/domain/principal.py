@@ -1,7 +1,8 @@
 """A principal: an agent, a person or a service that may log in. One stream each; it outlives runs.
 
 Its tokens are on record as digests only: who holds a token's secret can prove it, and nobody who
-reads the record can. A token is of one role, may expire, and may be revoked for good.
+reads the record can. A token is of one role, may expire, and may be revoked for good. Its holder
+may act for other principals; then it is good only as long as all of them are what they were.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ KIND = "principal"
 
 TOKENS_MAX = 10_000
 """Most tokens that one principal is ever issued: its stream is read as a whole."""
+
+CHAIN_MAX = 8
+"""Most principals that one acts for: each of its commits names them all."""
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -55,6 +59,7 @@ class TokenIssued(Event, frozen=True, kw_only=True):
 
     `token` is its public id (32 hex digits). `expires` is RFC 3339 in UTC; None: it does not.
     `nkey` is the public key by which the broker knows the holder; empty where it does not.
+    `on_behalf_of` are the principals that the holder acts for, the nearest first.
     """
 
     token: str
@@ -62,6 +67,7 @@ class TokenIssued(Event, frozen=True, kw_only=True):
     role: str
     expires: str | None = None
     nkey: str = ""
+    on_behalf_of: tuple[str, ...] = ()
 
 
 @event("principal.token_revoked.v1")
@@ -165,6 +171,7 @@ def _issue(state: PrincipalState, event: TokenIssued) -> Sequence[PrincipalEvent
     if event.nkey and not is_public_key(event.nkey):
         raise BadValue("nkey", f"{event.nkey!r:.80} is no public user key", "give one, U...")
     expiry(event)
+    chain(event.on_behalf_of)
     if state.kind is None:
         message = "it is not registered: register it before it is issued a token"
         raise Refused(message)
@@ -178,6 +185,29 @@ def _issue(state: PrincipalState, event: TokenIssued) -> Sequence[PrincipalEvent
         message = f"it was issued {TOKENS_MAX:,} tokens, the most there are: take another name"
         raise Refused(message)
     return (event,)
+
+
+def chain(names: tuple[str, ...], own: str | None = None) -> tuple[str, ...]:
+    """The principals that one acts for, the nearest first, as they may be recorded.
+
+    own: the name of who acts for them. Raises BadValue where one stands twice, is its own, or there
+    are more than 8, and BadName for what is no name.
+    """
+    if len(names) > CHAIN_MAX:
+        fact = f"{len(names):,} principals, and the most are {CHAIN_MAX}"
+        raise BadValue("on_behalf_of", fact, "name those who answer for it")
+    for index, name in enumerate(names):
+        ids.name("on_behalf_of", name)
+        if name == own:
+            raise BadValue("on_behalf_of", f"{name!r:.80} is its own name", "leave it out")
+        if name in names[:index]:
+            raise BadValue("on_behalf_of", f"{name!r:.80} stands there twice", "name each once")
+    return names
+
+
+def acts_for(token: Token, name: str) -> bool:
+    """Whether the holder of a token acts for a principal."""
+    return name in token.issued.on_behalf_of
 
 
 def is_public_key(text: str) -> bool:

@@ -29,6 +29,9 @@ from hansard.domain.role_patterns import (
 BOARD_KINDS = ("board.*",)
 """The kinds of what is written to keys of shared state."""
 
+BUDGET_KINDS = ("budget.*",)
+"""The kinds of what is counted on a budget."""
+
 _FREE = frozenset({"agent", "step", "tool", "view"})
 """Families of kinds that follow from what is allowed otherwise."""
 
@@ -93,18 +96,32 @@ def may_write(rules: RoleDefined | None, key: str) -> Permission:
     return named if not named.allowed else sees_whole_key(rules, key)
 
 
-def sees_whole_key(rules: RoleDefined | None, key: str) -> Permission:
+def may_count(rules: RoleDefined | None, key: str) -> Permission:
+    """Whether a role may have calls counted on the budget that stands under a key: whether one is
+    let through tells what all others have used, so it must see all of that.
+    """
+    kinds = rules.may.kinds if rules is not None else ()
+    states = all(any(kind_matches(each, tag) for each in kinds) for tag in kinds_of(BUDGET_KINDS))
+    name = BUDGET_KINDS[0]
+    line = f"kinds = [{_text(name)}]"
+    named = _told(rules, name if states else None, f"none of its kinds is {name!r}", line)
+    return named if not named.allowed else sees_whole_key(rules, key, BUDGET_KINDS)
+
+
+def sees_whole_key(
+    rules: RoleDefined | None, key: str, kinds: tuple[str, ...] = BOARD_KINDS
+) -> Permission:
     """Whether a role sees all that is written to a key: so that it may read it."""
     masks = rules.masks if rules is not None else ()
-    hiding = next((mask.name for mask in masks if _may_touch(mask, key)), None)
-    lines = f"kinds = [{_text(BOARD_KINDS[0])}], keys = [{_text(_exactly(key))}]"
+    hiding = next((mask.name for mask in masks if _may_touch(mask, key, kinds)), None)
+    lines = f"kinds = [{_text(kinds[0])}], keys = [{_text(_exactly(key))}]"
     if hiding is not None:
         fact = f"mask {hiding!r} may hide some of key {key!r:.200}"
         return _told(
             rules, None, fact, f"keys in mask {hiding!r} that leave it out, or other kinds"
         )
     sees = rules.sees if rules is not None else ()
-    found = next((rule.name for rule in sees if _shows_whole(rule, key)), None)
+    found = next((rule.name for rule in sees if _shows_whole(rule, key, kinds)), None)
     fact = f"no rule of what it sees shows all of key {key!r:.200}"
     return _told(rules, found, fact, lines, "sees")
 
@@ -171,18 +188,18 @@ def _takes_in(kinds: tuple[str, ...] | None, tag: str) -> bool:
     return kinds is None or any(kind_matches(kind, tag) for kind in kinds)
 
 
-def _shows_whole(rule: Rule, key: str | None) -> bool:
+def _shows_whole(rule: Rule, key: str | None, kinds: tuple[str, ...] = BOARD_KINDS) -> bool:
     """Whether a rule shows all of a key; None asks whether it may of any."""
     if (rule.roles, rule.agents, rule.labels, rule.fields) != (None,) * 4:
         return False
-    if not all(_takes_in(rule.kinds, tag) for tag in kinds_of(BOARD_KINDS)):
+    if not all(_takes_in(rule.kinds, tag) for tag in kinds_of(kinds)):
         return False
     return rule.keys is None or key is None or any_matches(rule.keys, SLASH, key)
 
 
-def _may_touch(mask: Mask, key: str) -> bool:
+def _may_touch(mask: Mask, key: str, kinds: tuple[str, ...]) -> bool:
     """Whether a mask may hide some of a key: what only data could rule out counts."""
-    if not any(_takes_in(mask.kinds, tag) for tag in kinds_of(BOARD_KINDS)):
+    if not any(_takes_in(mask.kinds, tag) for tag in kinds_of(kinds)):
         return False
     return mask.keys is None or any_matches(mask.keys, SLASH, key)
 

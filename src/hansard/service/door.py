@@ -229,7 +229,7 @@ class Service:
     def _hosted(self, who: Principal, request: Request) -> Hosted:
         """The session that a request names, if it is the principal's own. Raises ServiceGone."""
         found = self.sessions.get(request.session)
-        if found is None or (found[0].name, found[0].role) != (who.name, who.role):
+        if found is None or (found[0].actor_chain, found[0].role) != (who.actor_chain, who.role):
             why = "it has no such session"
             raise ServiceGone(why)
         if found[1].rules_version != self._gatekeeper.rules_version(who.role):
@@ -282,13 +282,16 @@ class Service:
         return wire.encode(Value(wire.dump(list(faults.notes_of(error)))))
 
     async def _outside(self, verb: str, who: Principal, request: Request) -> bytes:
-        if verb != "open":
-            try:
-                return await self._lobby.ask(verb, who, request)
-            except RoleRefused as error:  # in a session it is on record in the agent's stream
-                denied = AccessDenied(error.reason, who.name, who.role, known=True)
-                self._note_refusal(verb, denied)
-                raise
+        try:
+            if verb == "open":
+                return await self._open(who, request)
+            return await self._lobby.ask(verb, who, request)
+        except RoleRefused as error:  # in a session it is on record in the agent's stream
+            denied = AccessDenied(error.reason, who.name, who.role, known=True)
+            self._note_refusal(verb, denied)
+            raise
+
+    async def _open(self, who: Principal, request: Request) -> bytes:
         mine = [name for name, (each, _) in self.sessions.items() if each.name == who.name]
         if len(mine) >= SESSIONS_MAX:
             raise ServiceBusy("sessions", SESSIONS_MAX)
@@ -302,15 +305,7 @@ class Service:
         hosted.rules_version = rules_version
         name = uuid4().hex
         self.sessions[name] = (who, hosted)
-        return wire.encode(
-            wire.Opened(
-                session=name,
-                instance=self.instance,
-                run=hosted.opened.run,
-                mode=hosted.session.mode.value,
-                epoch=hosted.opened.core.ledger.state.epoch,
-            )
-        )
+        return wire.encode(lobby.opened(hosted, name, self.instance))
 
     # ------------------------------------------------------------ answering
 
@@ -342,7 +337,7 @@ class Service:
                 what = TooLarge("the answer", error.size, error.limit)
                 await self._requests.answer(reply, wire.encode(_failed(what)))
 
-    # ------------------------------------------------------------ clients that are gone
+    # ------------------------------------------------------------ clients that are gone, or put out
 
     async def _sweeping(self) -> None:
         looks = 0
@@ -352,8 +347,8 @@ class Service:
             if looks % PROBE_SWEEPS == 0:
                 await self._probe()
             late = time.monotonic() - self._quiet_s
-            for name, (_, hosted) in list(self.sessions.items()):
-                if hosted.heard < late:
+            for name, (who, hosted) in list(self.sessions.items()):
+                if hosted.heard < late or not self._gatekeeper.admits(who):
                     await self._let_go(name)
 
     async def _probe(self) -> None:

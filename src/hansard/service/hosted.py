@@ -28,7 +28,8 @@ from hansard.service import faults, operations, proxies, wire
 from hansard.service.errors import ServiceBusy, ServiceGone
 from hansard.service.faults import ClientGone
 from hansard.service.loops import Loop
-from hansard.service.proxies import Lent, Proxy, Said
+from hansard.service.program import Program
+from hansard.service.proxies import Proxy
 from hansard.service.shapes import shape
 from hansard.service.turns import Turn, value
 from hansard.service.wire import Answer, Began, Call, Came, Do, Failed, Joined, Left, Next, Request
@@ -67,7 +68,7 @@ class Block(msgspec.Struct):
 class Hosted:
     """One hosted session. On the service's loop."""
 
-    def __init__(self, workspace: Workspace, opened: Opened, said: Said, lent: Lent) -> None:
+    def __init__(self, workspace: Workspace, opened: Opened, program: Program) -> None:
         self.opened = opened
         self.session = AsyncSession(opened.core, opened.run, opened.arm)
         self.heard = time.monotonic()
@@ -76,8 +77,7 @@ class Hosted:
         """Of the role's rules when it was opened."""
         self.over = False
         self._workspace = workspace
-        self._said = said
-        self._lent = lent
+        self._program = program
         self._ledger = opened.core.ledger
         self._scopes: dict[str, Scope] = {"": self._ledger.root}
         self.turns: dict[int, Turn] = {}
@@ -138,6 +138,7 @@ class Hosted:
 
         async def run() -> None:
             enter(scope)
+            self._program.of_turn(turn)
             # The other call may be over here, but not for the client: what counts is what it knew.
             held = request.busy and not scope.open
             scope.open += held
@@ -195,13 +196,8 @@ class Hosted:
 
     # ------------------------------------------------------------ tools
 
-    def _given(self, call: Call) -> None:
-        """Have this context know what the client's rules and secrets are for a call."""
-        self._said.of_call(call.verdict)
-        self._lent.of_call(call.secrets)
-
     def _proxy(self, turn: Turn, call: Call) -> Proxy:
-        self._given(call)
+        self._program.of_call(call)
         return Proxy(turn, call, self._here, self._reported)
 
     def _reported(self, usage: dict[str, float]) -> None:
@@ -243,7 +239,7 @@ class Hosted:
         stream: Stream = self._opened(number, Stream)
 
         async def work(turn: Turn) -> Answer:
-            self._given(stream.call)  # the tool may begin again
+            self._program.of_call(stream.call)  # the tool may begin again
             return await self._item(turn, stream)
 
         return work

@@ -10,6 +10,7 @@ import msgspec
 
 from hansard.agents import opening, permits, views
 from hansard.agents.approvals import answer, listed
+from hansard.agents.experiments import NotPlaced
 from hansard.agents.gatekeeper import Principal
 from hansard.agents.ledger import Mode
 from hansard.agents.opening import Options
@@ -19,26 +20,26 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.domain import ids
 from hansard.domain.errors import BadValue, Refused
+from hansard.domain.events import Actor
 from hansard.domain.role_may import Trust
 from hansard.domain.steps import Verdict
 from hansard.service import operations, shapes, wire
 from hansard.service.errors import NotOffered
 from hansard.service.hosted import Hosted
-from hansard.service.proxies import Lent, Said
+from hansard.service.program import Program
 from hansard.service.wire import Ask, Open, Request
 
 ASKED_MAX = 4
 """So many of these are answered at a time: each may read a whole run."""
 
-Sql = Callable[[str, str, str], Awaitable[Any]]
-"""Answers SQL from a role's own database: role, principal, statement; the answer is a plain value.
-"""
+Sql = Callable[[str, Actor, str], Awaitable[Any]]
+"""Answers SQL from a role's own database: role, who asks, statement. It is a plain value."""
 
 
 async def open_session(workspace: Workspace, who: Principal, asked: Open) -> Hosted:
     """Open a session for a principal: as the agent of its name, in the role of its token.
 
-    Raises NotOffered, Refused, BadName, BadValue.
+    Raises NotOffered, RoleRefused, Refused, BadName, BadValue.
     """
     if asked.agent != who.name:
         remedy = f"take part as {who.name!r}: a name is whose it is, as a principal"
@@ -47,22 +48,31 @@ async def open_session(workspace: Workspace, who: Principal, asked: Open) -> Hos
         raise BadValue(
             "mode", f"{asked.mode!r:.40}", f"give one of {[each.value for each in Mode]}"
         )
-    said, lent = Said(), Lent()
+    program = Program(asked.budgets, asked.settles)
+    await _demand_budgets(workspace, who, program, asked.mode)
     options = Options(
         workflow=asked.workflow,
         run=asked.run,
         mode=asked.mode,
-        gate=said,
-        secrets=lent,
+        gate=program.said,
+        secrets=program.lent,
+        settle=program.settle,
         labels=asked.labels,
         program=asked.program,
         correlation=asked.correlation,
         traceparent=asked.traceparent,
+        experiment=asked.experiment,
+        arm=asked.arm,
+        task=asked.task,
+        trial=asked.trial,
+        unit=asked.unit,
         on_behalf_of=who.actor_chain,
         restricted=True,
     )
     try:
-        opened = await opening.open_agent_here(workspace, who.name, who.role, options)
+        found = await opening.open_agent_here(workspace, who.name, who.role, options)
+    except NotPlaced:
+        raise  # of what the role sees: else it was refused before
     except (NotFound, Refused) as error:
         # Its text may tell of the run's roster, workflow or conversation.
         message = (
@@ -70,7 +80,30 @@ async def open_session(workspace: Workspace, who: Principal, asked: Open) -> Hos
             "id of a run that has begun, its workflow or none, and the role that it had in it"
         )
         raise Refused(message) from error
-    return Hosted(workspace, opened, said, lent)
+    return Hosted(workspace, found, program)
+
+
+async def _demand_budgets(
+    workspace: Workspace, who: Principal, program: Program, mode: str | None
+) -> None:
+    """Raise RoleRefused where the role may not have calls counted on a budget."""
+    if not program.said.budgets or (mode is not None and Mode(mode).reads_only):
+        return
+    permit = await permits.read(workspace, who.role, restricted=True)
+    for budget in program.said.budgets:
+        permit.demand(permits.counts(budget.name))
+
+
+def opened(hosted: Hosted, name: str, instance: str) -> wire.Opened:
+    """What the client of a session that was opened is told of it."""
+    return wire.Opened(
+        session=name,
+        instance=instance,
+        run=hosted.opened.run,
+        mode=hosted.session.mode.value,
+        epoch=hosted.opened.core.ledger.state.epoch,
+        arm=shapes.told_arm(hosted.opened.arm),
+    )
 
 
 class Lobby:
@@ -111,7 +144,7 @@ class Lobby:
             if all(shown.id != asked.at for _, shown in made.view.events):
                 raise operations.not_shown(asked.at)
             made = await views.derive(self._workspace.states, who.role, run, asked.at, key)
-        await views.record(self._workspace, made, who.name)
+        await views.record(self._workspace, made, who.actor)
         return wire.encode(wire.Value(shapes.shape("views.view")[0](made.view)))
 
     async def _answer(self, who: Principal, statement: str) -> bytes:
@@ -119,7 +152,7 @@ class Lobby:
             raise NotOffered("record.sql()", "the service that answers keeps no role databases")
         permit = await permits.read(self._workspace, who.role, restricted=True)
         permit.demand(permits.trusts(Trust.QUERY, "sql"))
-        return wire.encode(wire.Value(wire.dump(await self._sql(who.role, who.name, statement))))
+        return wire.encode(wire.Value(wire.dump(await self._sql(who.role, who.actor, statement))))
 
     async def _approve(self, who: Principal, asked: Ask, *, granted: bool) -> None:
         """Grant or deny what an agent asks. A question that the role is not shown is none to it."""
@@ -134,7 +167,7 @@ class Lobby:
             self._workspace,
             asked.approval,
             granted=granted,
-            by=who.name,
+            by=who.actor,
             because=asked.because,
             role=who.role,
         )
@@ -154,7 +187,7 @@ class Lobby:
             asked.step,
             asked.verdict,
             result=wire.load(asked.result),
-            by=who.name,
+            by=who.actor,
             because=asked.because,
         )
 

@@ -6,25 +6,23 @@ import asyncio
 import dataclasses
 import inspect
 import keyword
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextvars import ContextVar
-from typing import Any, overload
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
 from tenacity import wait_chain, wait_fixed
 
 from hansard.agents.board import SPECS as BOARD
-from hansard.agents.effects import DID_NOT_HAPPEN, RETRY_WAIT, Happened, ToolSpec
+from hansard.agents.effects import RETRY_WAIT, ToolSpec
 from hansard.agents.errors import ToolError
-from hansard.agents.gate import AskFirst, GateRule, Rule
 from hansard.agents.scope import Scope
 from hansard.domain import ids, label
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects
-from hansard.domain.values import Secret
 from hansard.service import wire
 from hansard.service.faults import Doubtful
+from hansard.service.program import settlement
 from hansard.service.turns import Turn
-from hansard.service.wire import Call, Came, Declared, Verdict
+from hansard.service.wire import Call, Came, Declared
 
 ATTEMPTS_MAX = 1_000
 WAIT_S_MAX = 3_600.0
@@ -39,54 +37,6 @@ ARGUMENTS_MAX = 1_000
 RESERVED_KINDS = frozenset({"board", "team", "view", "shadow"})
 RESERVED_NAMES = tuple({f"{spec.kind}." for spec in BOARD.values()} | {"team.", "session."})
 """What the session's own operations are called: a tool of that name would be taken for one."""
-
-
-class Said(Sequence[GateRule]):
-    """The gate's rules of a hosted session: what the client's own rules, which have functions of
-    its program, said of the call that this context makes.
-    """
-
-    def __init__(self) -> None:
-        self._verdict: ContextVar[Verdict | None] = ContextVar("verdict", default=None)
-
-    def of_call(self, verdict: Verdict | None) -> None:
-        """What they said of the call that this context makes; None: they allow it."""
-        self._verdict.set(verdict)
-
-    def _rules(self) -> list[GateRule]:
-        said = self._verdict.get()
-        if said is None:
-            return []
-        if said.timeout_s is not None:
-            return [AskFirst(name=said.rule, timeout=said.timeout_s)]
-        return [Rule(allows=False, name=said.rule, reason=said.reason)]
-
-    @overload
-    def __getitem__(self, index: int) -> GateRule: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[GateRule]: ...
-    def __getitem__(self, index: int | slice) -> GateRule | list[GateRule]:
-        return self._rules()[index]
-
-    def __len__(self) -> int:
-        return len(self._rules())
-
-
-class Lent:
-    """The provider of secrets: their names alone. The client puts in the texts, and the service
-    never has them.
-    """
-
-    def __init__(self) -> None:
-        self._names: ContextVar[tuple[str, ...]] = ContextVar("lent", default=())
-
-    def of_call(self, names: tuple[str, ...]) -> None:
-        """The secrets that the client has for the call that this context makes."""
-        self._names.set(names)
-
-    def __call__(self, name: str) -> Any:
-        """What stands for a secret; None where the client has none of that name."""
-        return Secret(name) if name in self._names.get() else None
 
 
 @dataclasses.dataclass
@@ -214,14 +164,7 @@ def _generating(proxy: Proxy) -> Callable[..., Any]:
 def _asking(proxy: Proxy) -> Callable[..., Any]:
     async def ask(**given: Any) -> Any:
         came = await proxy.run("ask", given)
-        said = wire.load(came.result)
-        match said:
-            case ["happened", result]:
-                return Happened(result)
-            case ["did not happen"]:
-                return DID_NOT_HAPPEN
-            case _:
-                return None
+        return settlement(came.result)
 
     return _called(ask, proxy.declared.asks)
 

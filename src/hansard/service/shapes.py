@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.board import Entry
+from hansard.agents.experiments import Arm
 from hansard.agents.team import Task, TaskEntry
 from hansard.agents.team_mail import Mail
 from hansard.agents.views import View
@@ -43,6 +44,17 @@ def _entry(raw: msgspec.Raw) -> Entry | None:
 def _task(raw: msgspec.Raw) -> Task | None:
     told = wire.load(raw)
     return None if told is None else Task(**told)
+
+
+def told_arm(arm: Arm | None) -> msgspec.Raw:
+    """A run's arm over the wire."""
+    return wire.dump(None if arm is None else msgspec.structs.asdict(arm), "arm")
+
+
+def arm_of(raw: msgspec.Raw) -> Arm | None:
+    """A run's arm, told."""
+    told = wire.load(raw)
+    return None if told is None else Arm(**told)
 
 
 Shape = tuple[Callable[[Any], msgspec.Raw], Callable[[msgspec.Raw], Any]]

@@ -19,7 +19,7 @@ from hansard.bus import subjects
 from hansard.domain import values
 from hansard.domain.errors import BadValue
 
-VERSION = 1
+VERSION = 2
 """Of this form. A service refuses a client of another one, with a text that names both."""
 
 BEAT_S = 1.0
@@ -81,7 +81,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 
 class Open(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`open`: begin a run, join or resume it. See `Record.run`."""
+    """`open`: begin a run, join or resume it. See `Record.run`.
+
+    budgets: the fields of each that the gate has, as recorded values. settles: the name of the
+    function that settles doubt; empty for none.
+    """
 
     workflow: str | None = None
     run: str | None = None
@@ -91,6 +95,13 @@ class Open(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     program: str = ""
     correlation: str | None = None
     traceparent: str | None = None
+    budgets: msgspec.Raw = EMPTY
+    settles: str = ""
+    experiment: str | None = None
+    arm: str | None = None
+    task: str | None = None
+    trial: int | None = None
+    unit: str | None = None
 
 
 class Do(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -226,8 +237,9 @@ class Value(msgspec.Struct, frozen=True, tag="value", omit_defaults=True):
 
 
 class Run(msgspec.Struct, frozen=True, tag="run", kw_only=True, omit_defaults=True):
-    """Something that only the client can do: `what` is `body`, `ask`, `shadow`, `resolve`, `item`
-    (the next of a stream's tool) or `shut` (its end). scope: the scope it stands in.
+    """Something that only the client can do: `what` is `body`, `ask`, `shadow`, `resolve`, `settle`
+    (what is true of a step), `item` (the next of a stream's tool) or `shut` (its end). scope: the
+    scope it stands in.
     """
 
     turn: int
@@ -245,13 +257,17 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened", kw_only=True):
-    """An open session: where its requests go, and what the client may want to know of it."""
+    """An open session: where its requests go, and what the client may want to know of it.
+
+    arm: the fields of the run's arm, as recorded values, as far as the role sees them.
+    """
 
     session: str
     instance: str
     run: str
     mode: str
     epoch: int
+    arm: msgspec.Raw = EMPTY
 
 
 class Denied(msgspec.Struct, frozen=True, tag="denied"):

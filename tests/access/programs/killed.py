@@ -28,6 +28,10 @@ POINTS: dict[str, tuple[Any, str]] = {
     "finish": (hansard.commands._credentials_file.Draft, "finish"),
     "tell": (hansard.commands.credentials, "_tell"),
 }
+"""Of `hansard credentials`, in their order."""
+
+ENDING: dict[str, tuple[Any, str]] = {"revoke": (hansard.agents.principals, "revoke")}
+"""Of `hansard principals revoke`: each token is one call of it."""
 
 
 def _die() -> None:
@@ -56,6 +60,6 @@ def _wrap(place: Any, name: str, when: str) -> None:
 
 if __name__ == "__main__":
     at, _, point = sys.argv[1].partition(" ")
-    _wrap(*POINTS[point], at)
+    _wrap(*(POINTS | ENDING)[point], at)
     sys.argv = ["hansard", *sys.argv[2:]]
     main()

@@ -6,8 +6,10 @@ the request.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 from hansard.bus.errors import BusError
 from hansard.bus.jetstream._client import Broker
@@ -15,6 +17,9 @@ from hansard.bus.jetstream._wire import NoAnswer, NoResponders, NotSent
 from hansard.bus.jetstream.options import BrokerOptions
 
 __all__ = ["Handle", "NoAnswer", "NoResponders", "NotSent", "Requests"]
+
+KNOWN_S_MAX = 5.0
+"""How long the broker may take to know that somebody listens, in seconds."""
 
 Handle = Callable[[str, str, bytes], None]
 """Takes a request: its subject, where its answer goes (empty for nowhere), its body. Called inline
@@ -57,8 +62,15 @@ class Requests:
     async def serve(self, subject: str, handle: Handle, queue: str = "") -> Callable[[], Any]:
         """Have requests handled; returns the coroutine function that ends it. Of several programs
         that serve a subject with the same `queue`, one is given each request.
+
+        When it comes back, the broker knows of it: nobody who asks from then on is told that
+        nobody is there. Unless the connection breaks meanwhile: then it knows when that is back.
         """
-        return await self._broker.listen(subject, _Taker(handle), queue)
+        stop = await self._broker.listen(subject, _Taker(handle), queue)
+        nobody = f"{self._broker.options.inbox_prefix}.{uuid4().hex}"
+        with contextlib.suppress(NoAnswer):  # what was sent before has arrived when this is refused
+            await self._broker.request(nobody, timeout_s=KNOWN_S_MAX)
+        return stop
 
     async def answer(self, reply: str, payload: bytes) -> None:
         """Send an answer. Raises TooLarge, NotSent."""

@@ -38,10 +38,10 @@ class Door:
         self._bounds = bounds if bounds is not None else Bounds()
 
     async def __aenter__(self) -> Self:
-        """Start what is started ahead."""
+        """Start what is started ahead: one at least, since somebody is going to ask."""
         self._pool = Pool(self._place.published, self._bounds)
         if self._place.published.exists():
-            self._pool.warm()
+            self._pool.warm(at_least=1)
         return self
 
     async def __aexit__(

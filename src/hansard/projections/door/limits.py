@@ -46,3 +46,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     answers_max: int = 200
     """Questions that a worker answers before it is replaced."""
+
+
+ONE_QUESTION = Bounds(workers_max=1, spares=0)
+"""For whoever asks once: no worker is started for a question that does not come."""

@@ -149,9 +149,10 @@ class Pool:
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def warm(self) -> None:
+    def warm(self, at_least: int = 0) -> None:
         """Start what is to be started ahead."""
-        missing = self._bounds.spares - len(self._idle) - len(self._starting)
+        wanted = max(self._bounds.spares, at_least)
+        missing = wanted - len(self._idle) - len(self._starting)
         for _ in range(0 if self._closed else missing):
             task = asyncio.ensure_future(self._spare())
             self._starting.add(task)

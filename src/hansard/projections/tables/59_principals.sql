@@ -12,7 +12,9 @@ INSERT INTO tokens_issued BY NAME
 SELECT
     b.data->>'token' AS token, b.lasting AS principal, b.data->>'role' AS role,
     (try_cast(b.data->>'expires' AS TIMESTAMPTZ) AT TIME ZONE 'UTC') AS expires,
-    b.data->>'nkey' AS nkey, i.actor AS issued_by,
+    b.data->>'nkey' AS nkey,
+    coalesce(try_cast(b.data->'on_behalf_of' AS VARCHAR[]), []) AS on_behalf_of,
+    i.actor AS issued_by,
     b.id AS event, b.version, b.position, i.logged_at, b.happened_at
 FROM batch AS b
 JOIN incoming AS i ON i.ordinal = b.ordinal

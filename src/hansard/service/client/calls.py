@@ -6,6 +6,7 @@ Written once for both clients as flows (see `hansard.agents.flow`).
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,10 +24,10 @@ from hansard.agents.secrets import reveal
 from hansard.bus.errors import TooLarge
 from hansard.domain import values
 from hansard.domain.errors import BadValue
-from hansard.domain.steps import Effects
+from hansard.domain.steps import Effects, Step, Verdict
 from hansard.service import faults, wire
 from hansard.service.client.core import RemoteCore, RemoteScope
-from hansard.service.wire import Call, Came, Declared, Failed, Run, Value, Verdict
+from hansard.service.wire import Call, Came, Declared, Failed, Run, Value
 
 WAITS_MAX = 100
 """So many waits between attempts are told; the last one counts for all after it."""
@@ -45,7 +46,10 @@ class Doing:
         """Do it. What it raises is what came of it."""
         scope = self.scope(asked)
         try:
-            came = yield from self.work(asked, scope)
+            if asked.what == "settle":
+                came = yield from self._settled(asked, scope)
+            else:
+                came = yield from self.work(asked, scope)
         except BaseException as error:  # noqa: BLE001 -- told to the service, which says what it means
             self.error = error
             fault = faults.of_program(error, self.spec, self.core.settings.scrub)
@@ -64,6 +68,19 @@ class Doing:
         yield Pause(0)
         del scope
         raise BadValue("the service", f"it asks for {asked.what!r:.40}", "use one version")
+
+    def _settled(self, asked: Run, scope: Scope) -> Flow[Came]:
+        """What the program's own policy says of a step. A function that does not wait is called
+        here, as a trusted session calls it.
+        """
+        step = wire.read(asked.arguments, Step)
+        policy: Any = self.core.settings.settle
+        if inspect.iscoroutinefunction(policy):
+            scope.nests = False
+            said, _ = yield Body(policy, (step,), {}, scope)
+        else:
+            said = policy(step)
+        return Came(result=_said(said, self.core))
 
     def gave(self, result: Any) -> Came:
         """A result on its way, or why it cannot be recorded."""
@@ -138,6 +155,8 @@ def _said(said: object, core: RemoteCore) -> msgspec.Raw:
             return values.dump(["happened", plain])
         case DidNotHappen():
             return values.dump(["did not happen"])
+        case Verdict():
+            return values.dump(["verdict", said.value])
         case _:
             return values.dump(None)
 
@@ -234,15 +253,15 @@ def begin(
     return Begun(scope, call, made)
 
 
-def _verdict(core: RemoteCore, spec: ToolSpec, arguments: Mapping[str, Any]) -> Verdict | None:
+def _verdict(core: RemoteCore, spec: ToolSpec, arguments: Mapping[str, Any]) -> wire.Verdict | None:
     stream = core.stream
     asked = gate.GateCall(
         spec.name, arguments, stream.run, stream.agent, stream.role, spec.effects.value
     )
     verdict = gate.ask(core.settings.rules, asked)
     if verdict.asks is not None:
-        return Verdict(verdict.asks.title(), timeout_s=verdict.asks.timeout)
-    return None if verdict.allowed else Verdict(verdict.rule, verdict.reason)
+        return wire.Verdict(verdict.asks.title(), timeout_s=verdict.asks.timeout)
+    return None if verdict.allowed else wire.Verdict(verdict.rule, verdict.reason)
 
 
 def _secrets(core: RemoteCore, raw: bytes) -> tuple[str, ...]:

@@ -11,11 +11,13 @@ import msgspec
 from hansard.agents import gate
 from hansard.agents.core import Core
 from hansard.agents.ledger import Mode
+from hansard.agents.outcomes import Settle
 from hansard.agents.scope import Scope
 from hansard.agents.secrets import Provider
 from hansard.domain.ids import AgentStream
 from hansard.domain.values import Scrub
 from hansard.service.client.link import SessionLink
+from hansard.service.shapes import arm_of
 from hansard.service.wire import Began, Joined
 
 
@@ -26,6 +28,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     rules: Sequence[gate.GateRule] = ()
     scrub: Scrub | None = None
     secrets: Provider | None = None
+    settle: Settle | None = None
 
 
 class RemoteScope(Scope):
@@ -88,6 +91,7 @@ class RemoteCore:
         self.link = link
         self.stream = stream
         self.settings = settings
+        self.arm = arm_of(link.opened.arm)
         self.ledger = RemoteLedger(link.note)
 
     def scope(self, tool: str) -> Scope:

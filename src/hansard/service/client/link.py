@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from hansard.bus.access import Credentials
-from hansard.bus.errors import BrokerError, TooLarge
+from hansard.bus.errors import BrokerError, BusError, TooLarge
 from hansard.bus.jetstream.requests import NoAnswer, NoResponders, Requests
 from hansard.domain.errors import BadValue, HansardError
 from hansard.service import faults, wire
@@ -25,7 +25,19 @@ ANSWER_S_MAX = 60.0
 FOR_EVER_S = 366 * 24 * 3_600.0
 """A session's request waits as long as the session lives: what it asks for may take a day."""
 
+LOOK_S_MAX = 1.0
+"""How long the broker is asked whether it still knows a login that it disconnected, in seconds."""
+
+BEAT_ANSWER_S_MAX = 2.0
+"""How long one sign of life may take to be answered, in seconds: one that was on its way when the
+service ended holds up the next, by which that is noticed.
+"""
+
 NO_SERVICE = "no service runs for this workspace"
+ENDED = "it has ended"
+
+PING = "ping"
+"""A service takes it, and answers nobody who has a login."""
 
 
 class Link:
@@ -47,6 +59,20 @@ class Link:
         """Let go of the broker."""
         await self.requests.close()
 
+    async def why(self, error: BaseException) -> BaseException:
+        """What an error of the connection is to whoever asked. Where nothing came back, the broker
+        may have put the login out: then it is refused when it comes again.
+        """
+        if isinstance(error, NoAnswer) and not isinstance(error, NoResponders):
+            try:
+                async with asyncio.timeout(LOOK_S_MAX):
+                    await (await Link.open(self.credentials)).close()
+            except AccessRefused as refusal:
+                return refusal
+            except (BusError, TimeoutError):
+                pass  # the broker is gone, too
+        return refused(error)
+
     async def outside(self, verb: str, data: Any) -> Answer:
         """Ask what any service of the workspace may answer. Raises AccessRefused, ServiceGone,
         TooLarge, and what the service raised.
@@ -55,10 +81,39 @@ class Link:
         subject = wire.opening(mine.workspace, mine.role, mine.principal, verb)
         request = Request(token=mine.token, nonce=uuid4().hex, data=msgspec.Raw(wire.encode(data)))
         try:
-            payload = await self.requests.ask(subject, wire.encode(request), ANSWER_S_MAX)
+            payload = await self._attended(subject, wire.encode(request))
         except (NoAnswer, NoResponders, BrokerError, TooLarge) as error:
-            raise refused(error) from error
+            raise await self.why(error) from error
         return told(payload)
+
+    async def _attended(self, subject: str, payload: bytes) -> bytes:
+        """The answer, for as long as there is anybody to give one."""
+        loop = asyncio.get_running_loop()
+        asking = loop.create_task(self.requests.ask(subject, payload, ANSWER_S_MAX))
+        watching = loop.create_task(self._nobody())
+        try:
+            await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+            raise NoAnswer(ENDED)
+        finally:
+            asking.cancel()
+            watching.cancel()
+
+    async def _nobody(self) -> None:
+        """Comes back once no service runs. Which one took a request, only its answer tells: one
+        that ended while another serves is waited for.
+        """
+        mine = self.credentials
+        subject = wire.opening(mine.workspace, mine.role, mine.principal, PING)
+        while True:
+            await asyncio.sleep(wire.BEAT_S)
+            try:
+                await self.requests.ask(subject, b"", wire.BEAT_S)
+            except NoResponders:
+                return
+            except BusError:  # it is not answered, which says nothing
+                continue
 
     async def open_session(self, asked: wire.Open) -> SessionLink:
         """Open a session. Raises as `outside`."""
@@ -129,7 +184,7 @@ class SessionLink:
                 self._notes.extendleft(reversed(notes))
             raise
         except (NoAnswer, NoResponders, BrokerError, AccessRefused) as error:
-            self.lose(refused(error))
+            self.lose(await self._link.why(error))
             raise self.lost from error  # type: ignore[misc] # `lose` has set it
 
     async def _sent(self, verb: str, payload: bytes, timeout_s: float) -> bytes:
@@ -175,12 +230,14 @@ class SessionLink:
         while self.lost is None:
             await asyncio.sleep(wire.BEAT_S)
             try:
-                answer = told(await self._sent("beat", payload, wire.QUIET_S_MAX / 2))
+                answer = told(await self._sent("beat", payload, BEAT_ANSWER_S_MAX))
             except NoResponders:
-                self.lose(ServiceGone("it has ended"))
+                self.lose(ServiceGone(ENDED))
             except (NoAnswer, BrokerError) as error:
-                if time.monotonic() - heard > wire.QUIET_S_MAX:
-                    self.lose(ServiceGone(str(error)))
+                why = await self._link.why(error)
+                late = time.monotonic() - heard > wire.QUIET_S_MAX
+                if late or isinstance(why, AccessRefused):
+                    self.lose(why)
             except HansardError as error:  # no access any more, or the session has ended meanwhile
                 self.lose(error)
             else:

@@ -9,11 +9,14 @@ from pathlib import PurePath
 from typing import Any, NoReturn, Self
 
 import msgspec
+from msgspec import structs
 
+from hansard.agents.experiments import Asked
 from hansard.agents.failures import recordable
-from hansard.agents.gate import AskFirst, Budget, GateRule, Rule
+from hansard.agents.gate import Budget, GateRule
 from hansard.agents.ledger import Mode
-from hansard.agents.record import AsyncRecord, Defaults, Record
+from hansard.agents.record import AsyncRecord, Defaults, Record, check_rules
+from hansard.agents.runs import told_labels
 from hansard.agents.scope import enter, leave
 from hansard.agents.secrets import scrubber
 from hansard.agents.session import AsyncSession, Session
@@ -21,7 +24,7 @@ from hansard.agents.views import View
 from hansard.bus.access import Credentials
 from hansard.bus.portal import Portal
 from hansard.domain import values
-from hansard.domain.errors import HansardError
+from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.ids import AgentStream
 from hansard.domain.values import Scrub
 from hansard.service import faults, shapes, wire
@@ -29,9 +32,11 @@ from hansard.service.client.core import Given, RemoteCore
 from hansard.service.client.link import Link, SessionLink, value_of
 from hansard.service.client.session import AsyncRemoteSession, RemoteSession
 from hansard.service.errors import NotOffered
+from hansard.service.program import told_budgets
 
 TAKEN = frozenset(
-    {"run", "mode", "gate", "redact", "secrets", "labels", "program", "correlation", "traceparent"}
+    {"run", "mode", "gate", "redact", "secrets", "settle", "labels", "program"}
+    | {"correlation", "traceparent", "experiment", "arm", "task", "trial", "unit"}
 )
 """The options of a run that a restricted agent has."""
 
@@ -62,31 +67,51 @@ def wanted(
     for name, value in options.items():
         if name not in TAKEN and value not in (None, (), {}):
             raise NotOffered(f"record.run({name}=)", TRUSTED)
-    if defaults.settle is not None:
-        raise NotOffered("settle=", "have a person settle it: hansard run settle")
     taken = {name: value for name, value in options.items() if value is not None}
     rules: Sequence[GateRule] = taken.get("gate", defaults.gate)
-    for rule in rules:
-        if isinstance(rule, Budget) or not (isinstance(rule, Rule | AskFirst) or callable(rule)):
-            what = f"gate={type(rule).__name__}"
-            raise NotOffered(what, "give allow, deny, ask_first or a function")
+    check_rules(rules)
+    settle = taken.get("settle", defaults.settle)
+    place = {kind: taken.get(kind) for kind in Asked.__struct_fields__}
+    Asked(**place).check()
+    budgets = [rule for rule in rules if isinstance(rule, Budget)]
     mode = taken.get("mode", defaults.mode)
     scrub = scrubber(taken.get("redact", defaults.redact))
+    _check_names(
+        [workflow, taken.get("run", defaults.run), place, *map(structs.asdict, budgets)], scrub
+    )
     name = PurePath(sys.argv[0]).name if sys.argv else ""
     asked = wire.Open(
         workflow=workflow,
         run=taken.get("run", defaults.run),
         agent=mine.principal,
         mode=Mode(mode).value if mode is not None else None,
-        labels=dict(taken.get("labels", {})),
+        labels=told_labels(taken.get("labels", {}), scrub),
         program=recordable(taken.get("program", name), scrub),
         correlation=taken.get("correlation"),
         traceparent=taken.get("traceparent"),
+        budgets=told_budgets(budgets),
+        settles=_name_of(settle) if settle is not None else "",
+        **place,
     )
     given = Given(
-        mode=Mode.LIVE, rules=rules, scrub=scrub, secrets=taken.get("secrets", defaults.secrets)
+        mode=Mode.LIVE,
+        rules=rules,
+        scrub=scrub,
+        secrets=taken.get("secrets", defaults.secrets),
+        settle=settle,
     )
     return Wanted(asked, given)
+
+
+def _check_names(names: list[Any], scrub: Scrub | None) -> None:
+    """Raise BadValue for what others go by that holds a secret: it would be another name."""
+    if scrub is not None and values.plain(names, "names", scrub) != values.plain(names, "names"):
+        raise BadValue("record.run", "a name in it holds a secret", "leave the secret out of it")
+
+
+def _name_of(function: object) -> str:
+    """What a function is called on record."""
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 async def opened(link: Link, what: Wanted) -> RemoteCore:
@@ -186,8 +211,10 @@ class RestrictedRecord(_Trusted, Record):
     ) -> Generator[Session, None, None]:
         """Begin a run, or with `run=ID` join or resume one, as the agent of this principal's name.
 
-        options: run, mode, gate (without budgets), redact, secrets, labels. What is redacted never
-        leaves this process. Raises NotOffered, AccessRefused, ServiceGone, ServiceBusy.
+        options: run, mode, gate, redact, secrets, settle, labels, and, where the role sees it, the
+        run's place in an experiment: experiment, task, trial, unit, arm. What is redacted never
+        leaves this process. Raises NotOffered, RoleRefused, AccessRefused, ServiceGone and
+        ServiceBusy.
         """
         what = wanted(self._link, self._defaults, workflow, agent, role, options)
         core = self._portal.run(opened(self._link, what))

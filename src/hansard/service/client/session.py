@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from hansard.agents.effects import Declare, ToolSpec
 from hansard.agents.errors import ToolError
-from hansard.agents.experiments import Arm
 from hansard.agents.flow import Flow, drive, drive_async
 from hansard.agents.ledger import Mode
 from hansard.agents.scope import enter
@@ -42,7 +41,7 @@ class _Remote:
     def _begin(self, core: RemoteCore) -> None:
         self.core = core
         self.run = core.stream.run
-        self.arm: Arm | None = None
+        self.arm = core.arm
         self.tool = Declare(self)
         self.facts: Any = Flows(core, "facts")
         self._views: Any = Flows(core, "views")

@@ -1,7 +1,9 @@
-"""The broker, the workspaces and the two clients of the agents' tests; the command line over them,
-and programs to be killed.
+"""What tests of several parts share: one broker a process, a fresh workspace a test, both clients,
+the command line over them, and programs to be killed.
 """
 
+import itertools
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +11,43 @@ from pathlib import Path
 import pytest
 import structlog
 
+import hansard
+from hansard.agents.record import Record
+from hansard.bus.server import join
 from hansard.cli import main
-from tests.agents.conftest import data_dir, lab, record, workspace
+from tests.agents.twins import Lab
 from tests.cli.support import Call, Ran
 from tests.faults._broker import NatsServer
 from tests.faults.support import Stage
 
-__all__ = ["call", "data_dir", "lab", "record", "server", "stage", "workspace"]
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The data directory of a server that stays up until the last test is done."""
+    folder = tmp_path_factory.mktemp("broker")
+    with join(folder):
+        yield folder
+
+
+@pytest.fixture
+def workspace() -> str:
+    """The name of a workspace that nobody has used."""
+    return f"lab-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture(params=["sync", "async"])
+def lab(request: pytest.FixtureRequest, data_dir: Path, workspace: str) -> Lab:
+    """A fresh workspace, for each of the two clients."""
+    return Lab(request.param, data_dir, workspace)
+
+
+@pytest.fixture
+def record(data_dir: Path, workspace: str) -> Iterator[Record]:
+    """A fresh workspace, opened by the sync client."""
+    with hansard.connect(workspace, data_dir=data_dir) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -43,7 +75,7 @@ def call(
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    """A strict server of its own for the programs that are killed."""
+    """A strict server, for the programs that are killed, which no test may kill."""
     server = NatsServer(tmp_path_factory.mktemp("server"), "strict")
     server.start()
     try:
@@ -54,7 +86,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 
 @pytest.fixture
 def stage(server: NatsServer, tmp_path: Path, workspace: str) -> Iterator[Stage]:
-    """Programs to be killed, and what is on record of them."""
+    """Programs to be killed and resumed, their world, and what is on record of them."""
     stage = Stage(server, tmp_path, workspace)
     try:
         yield stage

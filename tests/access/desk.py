@@ -1,0 +1,116 @@
+"""A folder with a workspace in it, and the command line there."""
+
+import asyncio
+import contextlib
+import io
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.agents.gatekeeper import AccessDenied, Gatekeeper
+from hansard.bus.access import Credentials
+from hansard.bus.server import Lease, join
+from hansard.commands._open import Options
+from hansard.commands.credentials import Wanted
+from hansard.commands.credentials import credentials as make
+from hansard.commands.principals import principals as listing
+from hansard.commands.principals import register, revoke
+from hansard.commands.roles import apply
+from hansard.domain.errors import HansardError
+from tests.access.support import ROLES, let_in
+
+PROGRAM = Path(__file__).parent / "programs" / "killed.py"
+HANSARD = [sys.executable, "-m", "hansard"]
+
+
+class Desk:
+    """A folder with a workspace in it, and the command line there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data_dir = folder / "data"
+        self.file = folder / "ada.json"
+        (folder / "roles.toml").write_text(ROLES)
+        self.lease: Lease = join(self.data_dir)
+        self.work(apply, folder / "roles.toml", "person")
+
+    def run(self, command: list[str], line: str) -> subprocess.CompletedProcess[str]:
+        """Run a program with arguments, in the folder."""
+        given = ["--workspace", "lab", "--data-dir", str(self.data_dir)]
+        return subprocess.run(
+            [*command, *shlex.split(line), *given],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    def call(self, line: str) -> list[dict[str, Any]]:
+        """A command that succeeds: the objects it prints."""
+        done = self.run(HANSARD, f"{line} --json")
+        assert done.returncode == 0, done.stderr
+        return [json.loads(each) for each in done.stdout.splitlines()]
+
+    def refused(self, role: str = "writer", name: str = "ada", **more: Any) -> str:
+        """What `make` says where it does not."""
+        with pytest.raises(HansardError) as caught:
+            self.make(role, name, **more)
+        return str(caught.value)
+
+    def work(self, command: Callable[..., Any], *given: Any, **more: Any) -> list[dict[str, Any]]:
+        """What a command does, without the start of a process: the objects it prints."""
+
+        def do() -> str:
+            with contextlib.redirect_stdout(io.StringIO()) as told:
+                options = Options(workspace="lab", data_dir=self.data_dir)
+                assert asyncio.run(command(options, *given, json=True, **more)) == 0
+            return told.getvalue()
+
+        with ThreadPoolExecutor(1) as thread:  # it has a loop of its own
+            return [json.loads(each) for each in thread.submit(do).result().splitlines()]
+
+    def make(self, role: str = "writer", name: str = "ada", **more: Any) -> dict[str, Any]:
+        """`hansard credentials ROLE --name NAME --output NAME.json`."""
+        place = self.folder / more.pop("output", f"{name}.json")
+        (made,) = self.work(make, Wanted(role=role, name=name, output=place, **more))
+        return made
+
+    def listed(self) -> list[dict[str, Any]]:
+        """`hansard principals`."""
+        return self.work(listing)
+
+    def register(self, name: str, kind: str = "person") -> None:
+        """`hansard principals register NAME --kind KIND`."""
+        self.work(register, name, kind, "", "person")
+
+    def revoke(self, which: str) -> list[dict[str, Any]]:
+        """`hansard principals revoke WHICH --because lost`."""
+        return self.work(revoke, which, "lost", "person")
+
+    def opens(self, found: Credentials) -> bool:
+        """Whether the broker lets the holder in."""
+        return let_in(found)
+
+    async def admits(self, found: Credentials) -> bool:
+        """Whether the service would."""
+        async with (
+            hansard.connect_async("lab", data_dir=self.data_dir) as record,
+            await Gatekeeper.open(record.workspace) as keeper,
+        ):
+            try:
+                return keeper.check(found.token, found.principal, found.role) is not None
+            except AccessDenied:
+                return False
+
+    def valid(self) -> list[str]:
+        """The ids of the tokens that are valid."""
+        return [each["token"] for each in self.listed() if each["standing"] == "valid"]

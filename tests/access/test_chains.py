@@ -1,0 +1,299 @@
+"""Who acts for whom: on record, in the file's terms, and over as soon as one of them is out."""
+
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents import principals, roles, tokens
+from hansard.agents.gatekeeper import AccessDenied, Gatekeeper
+from hansard.agents.workspace import Workspace
+from hansard.bus import access
+from hansard.bus.errors import NotFound
+from hansard.bus.log import Append
+from hansard.commands.roles import apply
+from hansard.domain import principal
+from hansard.domain.errors import BadName, BadValue, Refused
+from hansard.domain.ids import Lasting
+from hansard.domain.principal import PrincipalKind
+from hansard.domain.role_events import RoleDefined, Rule
+from tests.access.desk import HANSARD, PROGRAM, Desk
+from tests.access.support import Held, eventually
+
+RULES = RoleDefined(sees=(Rule("own", roles=("writer",)),))
+CHAIN = ("alice", "lead")
+AT_ONCE_S = 1.0
+
+
+@pytest.fixture
+async def workspace(tmp_path: Path):
+    """A workspace with a role `writer`, alice and lead, who never log in, and an agent ada."""
+    async with hansard.connect_async("lab", data_dir=tmp_path / "data") as record:
+        await roles.apply(record.workspace, "writer", RULES)
+        for name in CHAIN:
+            await principals.register(record.workspace, name, PrincipalKind.PERSON)
+        await principals.register(record.workspace, "ada")
+        yield record.workspace
+
+
+async def _issue(workspace: Workspace, *chain: str, **more) -> tokens.Issued:
+    return await principals.issue(workspace, "ada", "writer", on_behalf_of=chain, **more)
+
+
+def _why_not(keeper: Gatekeeper, token: tokens.Issued) -> str:
+    try:
+        keeper.check(token.token, "ada", "writer")
+    except AccessDenied as denied:
+        return denied.reason if str(denied) == AccessDenied.TEXT else f"told: {denied}"
+    return ""
+
+
+# ---------------------------------------------------------------- issued and checked
+
+
+async def test_a_token_says_for_whom(workspace: Workspace):
+    """The chain of what its holder writes begins with its own name."""
+    ada, plain = await _issue(workspace, *CHAIN), await _issue(workspace)
+    async with await Gatekeeper.open(workspace) as keeper:
+        who = keeper.check(ada.token, "ada", "writer")
+        assert who.on_behalf_of == CHAIN
+        assert who.actor_chain == ("ada", "alice", "lead")
+        assert (who.actor.agent, who.actor.on_behalf_of) == ("ada", who.actor_chain)
+        assert keeper.check(plain.token, "ada", "writer").actor_chain == ("ada",)
+        assert keeper.admits(who)
+        await principals.revoke(workspace, "ada", ada.id)
+        await eventually(lambda: not keeper.admits(who), AT_ONCE_S)
+        assert _why_not(keeper, plain) == ""
+
+
+async def test_nobody_acts_for_who_is_not_known(workspace: Workspace):
+    """The error names who is missing, and how to register them; nothing comes on record."""
+    with pytest.raises(Refused, match=r"'zoe' is no principal.*principals register NAME") as no:
+        await _issue(workspace, "alice", "zoe")
+    assert "hansard credentials" in str(no.value)
+    odd = {
+        ("alice", "ada"): BadValue,
+        ("alice", "lead", "alice"): BadValue,
+        tuple(f"p{n}" for n in range(9)): BadValue,
+        ("",): BadName,
+        ("a\x00b",): BadName,
+    }
+    for chain, kind in odd.items():
+        with pytest.raises(kind, match="on_behalf_of"):
+            await _issue(workspace, *chain)
+    assert (await principals.read(workspace, "ada")).version == 1
+
+
+async def test_a_token_is_issued_once_in_its_terms(workspace: Workspace):
+    """Again for the same it is the same; for others it is refused."""
+    token = tokens.new_token()
+    for _ in range(2):
+        assert await _issue(workspace, *CHAIN, token=token) is token
+    assert (await principals.read(workspace, "ada")).version == 2
+    for other in ((), ("alice",), ("lead", "alice")):
+        with pytest.raises(Refused, match="with other terms"):
+            await _issue(workspace, *other, token=token)
+
+
+@pytest.mark.parametrize(
+    ("chain", "why"),
+    [
+        (("zoe",), "it acts for 'zoe', who is not registered"),
+        (("alice", "zoe"), "it acts for 'zoe', who is not registered"),
+        (("alice", "alice"), "whom it acts for is not as it may be"),
+        (("ada",), "whom it acts for is not as it may be"),
+        (("a\x00b",), "whom it acts for is not as it may be"),
+        (tuple(f"p{n}" for n in range(1_000)), "whom it acts for is not as it may be"),
+    ],
+)
+async def test_a_chain_written_past_the_rules_lets_nobody_in(
+    workspace: Workspace, chain: tuple[str, ...], why: str
+):
+    """What a trusted writer put there itself is refused when it is shown."""
+    good = await _issue(workspace)
+    issued = (await principals.read(workspace, "ada")).tokens[good.id].issued
+    bad = msgspec.structs.replace(issued, token="d" * 32, on_behalf_of=chain)
+    stream = Lasting(principal.KIND, "ada")
+    await workspace.log.append(Append(stream, workspace.commit(3, "x", [bad])))
+    shown = tokens.Issued("d" * 32, good.token.replace(good.id, "d" * 32))
+    async with await Gatekeeper.open(workspace) as keeper:
+        assert _why_not(keeper, shown) == why
+        assert _why_not(keeper, good) == ""
+
+
+async def test_who_cannot_be_read_is_acted_for_by_nobody(workspace: Workspace):
+    """A broken record of the last of a chain closes the door at once, and names who it is."""
+    ada, plain = await _issue(workspace, *CHAIN), await _issue(workspace)
+    broken = principal.TokenRevoked(token="f" * 32)
+    async with await Gatekeeper.open(workspace) as keeper:
+        who = keeper.check(ada.token, "ada", "writer")
+        commit = workspace.commit(2, "x", [broken])
+        await workspace.log.append(Append(Lasting(principal.KIND, "lead"), commit))
+        await eventually(lambda: _why_not(keeper, ada), AT_ONCE_S)
+        assert _why_not(keeper, ada) == "it acts for 'lead', whose record cannot be read"
+        assert not keeper.admits(who)
+        assert _why_not(keeper, plain) == ""
+
+
+# ---------------------------------------------------------------- the commands
+
+
+def test_the_command_makes_them_and_tells_for_whom(desk: Desk):
+    """Repeatable, the nearest first; what is printed and the list say the chain."""
+    for name in CHAIN:
+        desk.register(name)
+    line = "credentials writer --name ada -o ada.json --on-behalf-of alice --on-behalf-of lead"
+    told = desk.run(HANSARD, line)
+    assert told.returncode == 0, told.stderr
+    assert "acts on behalf of 'alice' for 'lead'" in told.stdout
+    again = desk.make(on_behalf_of=CHAIN)
+    assert (again["new"], again["on_behalf_of"]) == (False, ["alice", "lead"])
+    assert desk.make(name="bob")["on_behalf_of"] == []
+    listed = {each["principal"]: each for each in desk.listed()}
+    assert {name: each["on_behalf_of"] for name, each in listed.items()} == {
+        "alice": [],
+        "lead": [],
+        "ada": ["alice", "lead"],
+        "bob": [],
+    }
+    assert (listed["alice"]["kind"], listed["alice"]["token"]) == ("person", None)
+    assert "alice, lead" in desk.run(HANSARD, "principals").stdout
+
+
+def test_registering_is_said_once_and_never_changes(desk: Desk):
+    """Again changes nothing; as another kind it is refused; a login may follow."""
+    line = "principals register alice --kind person --about"
+    assert desk.call(f"{line} 'answers for ada'") == [
+        {"principal": "alice", "kind": "person", "registered": True}
+    ]
+    assert not desk.call(f"{line} 'answers for ada'")[0]["registered"]
+    done = desk.run(HANSARD, "principals register alice --kind service")
+    assert done.returncode == 2
+    assert "registered as 'person'" in done.stderr
+    assert desk.run(HANSARD, "principals register stranger").returncode == 2
+    desk.make(name="alice")
+    (told,) = desk.listed()
+    assert (told["kind"], told["about"]) == ("person", "answers for ada")
+
+
+def test_credentials_of_other_terms_are_never_kept_in_silence(desk: Desk):
+    """What stands and is valid is refused, says for whom it acts, and stays byte for byte; revoked,
+    it gives way.
+    """
+    for name in CHAIN:
+        desk.register(name)
+    first = desk.make(on_behalf_of=("alice",))
+    before = desk.file.read_bytes()
+    for chain in ((), ("lead",), CHAIN, ("lead", "alice")):
+        told = desk.refused(on_behalf_of=chain)
+        assert "credentials that act on behalf of 'alice', and" in told
+        assert f"hansard principals revoke {first['token']}" in told
+    assert desk.file.read_bytes() == before
+    assert "'zoe' is no principal" in desk.refused(on_behalf_of=("zoe",), output="x.json")
+    assert "on_behalf_of" in desk.refused(on_behalf_of=("ada",), output="x.json")
+    assert desk.valid() == [first["token"]]
+    desk.revoke(first["token"])
+    second = desk.make(on_behalf_of=CHAIN)
+    assert second["new"]
+    assert desk.valid() == [second["token"]]
+    assert [path.name for path in desk.folder.glob(".*")] == []
+
+
+def test_what_a_kill_left_for_others_is_revoked(desk: Desk):
+    """A begun file in other terms is not gone on with, and its token is worth nothing."""
+    desk.register("alice")
+    line = "credentials writer --name ada --output ada.json"
+    killed = desk.run([sys.executable, str(PROGRAM), "before finish"], line)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    (left,) = desk.valid()
+    made = desk.make(on_behalf_of=("alice",))
+    assert left != made["token"]
+    assert desk.valid() == [made["token"]]
+    assert desk.make(on_behalf_of=("alice",))["token"] == made["token"]
+
+
+# ---------------------------------------------------------------- revoked
+
+
+def _team(desk: Desk) -> dict[str, str]:
+    """Five logins: for alice, for alice last of all, alice's own, and two that stay."""
+    for name in CHAIN:
+        desk.register(name)
+    chains = {"ada": CHAIN, "bob": ("lead", "alice"), "alice": (), "cyd": ("lead",), "dan": ()}
+    return {
+        name: desk.make(name=name, on_behalf_of=chain)["token"] for name, chain in chains.items()
+    }
+
+
+async def test_who_is_revoked_takes_along_all_who_act_for_them(desk: Desk):
+    """Wherever they stand in the chain, each by an event of its own that says why; nobody else."""
+    made = _team(desk)
+    found = {name: access.load(desk.folder / f"{name}.json") for name in made}
+    with Held(found["ada"]) as ada, Held(found["cyd"]) as cyd:
+        told = desk.revoke("alice")
+        assert {each["principal"] for each in told} == {"ada", "alice", "bob"}
+        assert all(each["revoked"] for each in told)
+        assert not ada.is_in()
+        assert cyd.is_in()
+    assert {name for name in made if await desk.admits(found[name])} == {"cyd", "dan"}
+    because = {each["principal"]: each["because"] for each in desk.listed() if each["token"]}
+    assert because == {
+        "alice": "lost",
+        "ada": "it acts on behalf of alice: lost",
+        "bob": "it acts on behalf of alice: lost",
+        "cyd": "",
+        "dan": "",
+    }
+    again = desk.revoke("alice")
+    assert len(again) == 3
+    assert not any(each["revoked"] for each in again)
+    desk.register("zoe")
+    with pytest.raises(NotFound, match="nobody acts for it"):
+        desk.revoke("zoe")
+
+
+@pytest.mark.parametrize("kill", ["before revoke", "after revoke", "before access", "after access"])
+async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, kill: str):
+    """Killed after one of three, or before the broker knew: the same again ends what is left, and
+    what was on record before the kill is on record once.
+    """
+    made = _team(desk)
+    line = "principals revoke alice --because lost"
+    done = desk.run([sys.executable, str(PROGRAM), kill], line)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    on_record = {"before revoke": 0, "after revoke": 1}.get(kill, 3)
+    assert len(desk.valid()) == len(made) - on_record
+    told = desk.call(line)
+    assert sum(each["revoked"] for each in told) == 3 - on_record
+    assert set(desk.valid()) == {made["cyd"], made["dan"]}
+    for name in ("ada", "bob", "alice"):
+        found = access.load(desk.folder / f"{name}.json")
+        assert not desk.opens(found)
+        assert not await desk.admits(found)
+    assert desk.opens(access.load(desk.folder / "cyd.json"))
+
+
+# ---------------------------------------------------------------- in SQL
+
+
+def test_the_tables_tell_for_whom(desk: Desk):
+    """`tokens` has the chain, and why it ended."""
+    desk.work(apply, desk.folder / "roles.toml", "person")
+    made = _team(desk)
+    desk.revoke("alice")
+    rows = desk.call(
+        'sql "SELECT principal, on_behalf_of, standing, because FROM tokens ORDER BY ALL"'
+    )
+    assert len(rows) == len(made)
+    told = {row["principal"]: row for row in rows}
+    assert told["bob"]["on_behalf_of"] == ["lead", "alice"]
+    assert told["dan"]["on_behalf_of"] == []
+    assert {name for name, row in told.items() if row["standing"] == "revoked"} == {
+        "ada",
+        "alice",
+        "bob",
+    }
+    assert told["ada"]["because"] == "it acts on behalf of alice: lost"

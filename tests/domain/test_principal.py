@@ -1,0 +1,85 @@
+"""Chains of principals: who may act for whom, and that a token's terms never change."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.domain import principal
+from hansard.domain.errors import BadName, BadValue, HansardError, Refused
+from hansard.domain.events import Event
+from hansard.domain.principal import CHAIN_MAX, PrincipalKind, PrincipalRegistered, TokenIssued
+from tests.domain import strategies
+
+names = st.sampled_from(["ada", "alice", "lead", "ü", "a/b", "*", "import"])
+chains = st.lists(names | st.text(max_size=3), max_size=CHAIN_MAX + 2).map(tuple)
+REGISTERED = principal.fold(principal.initial(), [PrincipalRegistered(kind=PrincipalKind.AGENT)])
+
+
+def _issued(chain: tuple[str, ...]) -> TokenIssued:
+    return TokenIssued(token="1" * 32, digest="2" * 64, role="writer", on_behalf_of=chain)
+
+
+def _is_refused(chain: tuple[str, ...], own: str | None) -> bool:
+    try:
+        assert principal.chain(chain, own) == chain
+    except (BadValue, BadName):
+        return True
+    return False
+
+
+@given(chains, names)
+def test_a_chain_names_each_once_and_never_its_own(chain: tuple[str, ...], own: str):
+    """What is let through has at most 8 names, none twice and not the holder's own; a longer chain
+    of what is refused is refused, too, and so is no chain that has these properties.
+    """
+    refused = _is_refused(chain, own)
+    plain = all(name and name.isprintable() for name in chain)
+    good = len(chain) <= CHAIN_MAX and len({own, *chain}) == len(chain) + 1
+    if plain:
+        assert refused is not good
+    if refused and len(chain) < CHAIN_MAX:
+        assert _is_refused((*chain, "zoe"), own)
+    if not refused:
+        for cut in range(len(chain)):
+            assert not _is_refused(chain[cut:], own)
+
+
+@given(chains)
+def test_deciding_refuses_the_same_chains(chain: tuple[str, ...]):
+    """What `chain` refuses comes on record for no token; anything else as it was given."""
+    if _is_refused(chain, None):
+        with pytest.raises(HansardError, match="on_behalf_of"):
+            principal.decide(REGISTERED, _issued(chain))
+    else:
+        assert principal.decide(REGISTERED, _issued(chain)) == (_issued(chain),)
+
+
+@given(chains, chains)
+def test_what_a_token_is_good_for_never_changes(one: tuple[str, ...], other: tuple[str, ...]):
+    """The same token for others is refused; in the same terms it is there already."""
+    if _is_refused(one, None) or _is_refused(other, None):
+        return
+    state = principal.fold(REGISTERED, principal.decide(REGISTERED, _issued(one)))
+    if one == other:
+        assert principal.decide(state, _issued(other)) == ()
+    else:
+        with pytest.raises(Refused, match="with other terms"):
+            principal.decide(state, _issued(other))
+
+
+@given(strategies.principal_histories, st.sampled_from(["alice", "lead", "bob"]))
+def test_who_acts_for_whom_is_what_was_issued(events: list[Event], name: str):
+    """A revocation takes the standing away, never the chain: the record still tells for whom."""
+    state = principal.fold(principal.initial(), events)
+    issued = {each.token: each for each in events if isinstance(each, TokenIssued)}
+    for token_id, token in state.tokens.items():
+        assert token.issued == issued[token_id]
+        assert principal.acts_for(token, name) is (name in issued[token_id].on_behalf_of)
+
+
+def test_no_chain_is_what_it_was_before():
+    """A token without one is the bytes that it was when there were none."""
+    plain = msgspec.json.encode(_issued(()))
+    assert b"on_behalf_of" not in plain
+    assert msgspec.json.decode(plain, type=TokenIssued).on_behalf_of == ()

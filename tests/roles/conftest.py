@@ -1,5 +1,0 @@
-"""The broker, the workspaces and the two clients of the agents' tests; the command line."""
-
-from tests.experiments.conftest import call, data_dir, lab, record, workspace
-
-__all__ = ["call", "data_dir", "lab", "record", "workspace"]

@@ -1,0 +1,167 @@
+"""What a role asks the service, and the answers as they came over the wire.
+
+Two exchanges are compared byte for byte but for what is no answer to what was asked, by this rule:
+ids are numbered within an answer, in the order in which they come (so their number, their places
+and which of them are the same all count); times, durations and the digests of what has ids and
+times in it are left out. The run's name is the same in both.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+import hansard
+from hansard.bus.portal import portal
+from hansard.service import wire
+from hansard.service.client.link import Link, SessionLink
+from hansard.service.wire import Ask, Do, Left, Open
+from tests.service.support import House
+
+Asked = tuple[str, Any]
+"""A verb and its data."""
+
+IDS = re.compile(
+    rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+    rb"|[0-9a-f]{32}"  # names of sessions and instances
+)
+MEASURED = re.compile(
+    rb"\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|\+00:00)"  # times
+    rb"|(?<=\"duration_ms\":)[0-9.e-]+"
+    rb"|(?<=\"lease_left_s\":)[0-9.]+"
+    rb"|(?<=\"digest\":\")[A-Za-z0-9_-]{24}"  # of what has ids and times in it
+)
+STRANGE = "01a1fef2-5cb1-793a-a392-e2de8fb45e85"
+"""The id of no event."""
+
+
+def args(*given: Any) -> Any:
+    """Arguments over the wire."""
+    return wire.dump(list(given))
+
+
+def do(name: str, *given: Any) -> Asked:
+    """An operation of a session."""
+    return "do", Do(name=name, args=args(*given))
+
+
+def numbered(answer: bytes) -> bytes:
+    """An answer, its ids numbered in the order in which they come, without what is measured."""
+    names: dict[bytes, bytes] = {}
+    answer = IDS.sub(lambda found: names.setdefault(found[0], b"#%d" % len(names)), answer)
+    return MEASURED.sub(b"#", answer)
+
+
+def shown_in(answer: bytes) -> list[str]:
+    """The ids of the events of a view."""
+    found = msgspec.json.decode(answer).get("value") or {}
+    return re.findall(r'"id":"([0-9a-f-]{36})"', msgspec.json.encode(found).decode())
+
+
+class Exchange:
+    """A bare connection that keeps each answer, and what was asked. `meanwhile` happens in even
+    steps while a session is open, and the last of it within a transaction.
+    """
+
+    def __init__(self, link: Link, meanwhile: Sequence[Callable[[], None]] = ()) -> None:
+        self.told: list[tuple[str, bytes]] = []
+        self._meanwhile = list(meanwhile)
+        self._link = link
+        self._last = b""
+        self._asking = link.requests.ask
+        link.requests.ask = self._listening  # type: ignore[method-assign] # only listens
+
+    async def _listening(self, subject: str, payload: bytes, timeout_s: float) -> bytes:
+        answer = await self._asking(subject, payload, timeout_s)
+        if not subject.endswith("beat"):
+            self._last = answer
+        return answer
+
+    def keep(self, what: str) -> None:
+        """Keep the last answer under what was asked."""
+        self.told.append((what, numbered(self._last)))
+
+    def outside(self, asked: Sequence[Asked]) -> None:
+        """Ask outside of any session."""
+        for verb, data in asked:
+            portal().run(self._link.outside(verb, data))
+            self.keep(f"{verb} {data!r}")
+
+    def session(self, run: str, asked: Sequence[Asked], outside: Sequence[Asked]) -> None:
+        """Open a session; ask within it, and outside of it while it is open; end it."""
+        for wrong, workflow in ((f"{run}-not", None), (run, "another")):
+            try:
+                portal().run(
+                    self._link.open_session(Open(agent="ada", run=wrong, workflow=workflow))
+                )
+            except hansard.HansardError as error:
+                self.keep(f"open: {type(error).__name__}")
+        session = portal().run(self._link.open_session(Open(agent="ada", run=run)))
+        self.keep("open")
+        step = len(asked) // max(1, len(self._meanwhile))
+        try:
+            for number, (verb, data) in enumerate(asked, 1):
+                portal().run(session.ask(verb, data))
+                what = f"{data.name}{bytes(data.args).decode()}" if isinstance(data, Do) else ""
+                self.keep(f"{verb} {what}")
+                if len(self._meanwhile) > 1 and number % step == 0:
+                    self._meanwhile.pop(0)()
+            self._middle(session, run)
+            self._transaction(session)
+            self.outside(outside)
+            portal().run(session.ask("close", Left()))
+            self.keep("close")
+        finally:
+            portal().run(session.end())
+
+    def _middle(self, session: SessionLink, run: str) -> None:
+        """The view as it was at an event in its middle."""
+        portal().run(session.ask("do", Do(name="views.view", args=args(None, None))))
+        shown = shown_in(self._last)
+        at = shown[len(shown) // 2]
+        portal().run(session.ask("do", Do(name="views.view", args=args(at, None))))
+        self.keep("views.view at the middle")
+        portal().run(self._link.outside("view", Ask(run=run, at=at)))
+        self.keep("view at the middle")
+
+    def _transaction(self, session: SessionLink) -> None:
+        """Reads and writes in one commit, and what happens between them."""
+        began: list[int] = []
+        portal().run(session.ask("enter", Do(name="board.transaction"), began=began))
+        self.keep("enter")
+        for name, given in (
+            ("transaction.get", ("findings/a", None)),
+            ("transaction.get", ("plans/a", None)),
+            ("transaction.put", ("findings/tx", 1, None, {}, None)),
+            ("transaction.put", ("plans/a", 1, None, {}, None)),
+        ):
+            asked = Do(name=name, args=args(*given), context=began[0])
+            portal().run(session.ask("do", asked))
+            self.keep(f"{name}{given}")
+        for happens in self._meanwhile:
+            happens()
+        portal().run(session.ask("exit", Left(context=began[0])))
+        self.keep("exit")
+
+
+def exchanged(
+    house: House,
+    run: str,
+    asked: Sequence[Asked],
+    outside: Sequence[Asked],
+    meanwhile: Sequence[Callable[[], None]] = (),
+) -> list[tuple[str, bytes]]:
+    """What the service of a workspace answers: what was asked, and the answer."""
+    with house.link() as link:
+        made = Exchange(link, meanwhile)
+        made.session(run, asked, outside)
+    return made.told
+
+
+def told_outside(house: House, asked: Sequence[Asked]) -> list[tuple[str, bytes]]:
+    """What it answers to what is asked outside of a session."""
+    with house.link() as link:
+        made = Exchange(link)
+        made.outside(asked)
+    return made.told

@@ -1,0 +1,106 @@
+"""The nursery's other side: services and clients that are forked, and that kill themselves."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.faults.support import paths
+from tests.service.programs.nursery import Job
+from tests.service.support import House
+
+PROGRAM = Path(__file__).parent / "programs" / "nursery.py"
+
+
+class Child:
+    """What the nursery started. `notes`: the file of the points that it reached."""
+
+    def __init__(self, nursery: "Nursery", job: Job) -> None:
+        self.notes = Path(job.notes)
+        self._nursery = nursery
+        self.pid: int = nursery.ask(job)["pid"]
+
+    def heard(self) -> dict[str, Any]:
+        """What it says first."""
+        return self._nursery.hear()
+
+    def ended(self) -> tuple[int, Any]:
+        """How it ended (as `subprocess` has it), and what a client said, None where nothing."""
+        found = self._nursery.ask(self.pid)
+        said = found.get("said")
+        while "status" not in found:
+            found = self._nursery.hear()
+        return found["status"], said
+
+    def reached(self) -> list[str]:
+        """The points that it reached."""
+        return self.notes.read_text().splitlines() if self.notes.exists() else []
+
+
+class Nursery:
+    """A process that has all imported, and forks."""
+
+    def __init__(self, house: House, folder: Path) -> None:
+        self._house = house
+        self._folder = folder
+        self._count = 0
+        self._process = subprocess.Popen(
+            [sys.executable, str(PROGRAM)],
+            env={"PATH": "", **paths()},
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def ask(self, what: Job | int) -> dict[str, Any]:
+        """Send a line; the next line that is said."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(msgspec.json.encode(what) + b"\n")
+        self._process.stdin.flush()
+        return self.hear()
+
+    def hear(self) -> dict[str, Any]:
+        """The next line that is said."""
+        assert self._process.stdout is not None
+        found: dict[str, Any] = msgspec.json.decode(self._process.stdout.readline())
+        return found
+
+    def _job(self, what: str, dies: int | None, **more: str) -> Job:
+        self._count += 1
+        return Job(
+            what=what,
+            data_dir=str(self._house.data_dir),
+            workspace=self._house.workspace,
+            notes=str(self._folder / f"points-{self._count}"),
+            dies=-1 if dies is None else dies,
+            **more,
+        )
+
+    @contextlib.contextmanager
+    def service(self, dies: int | None = None) -> Iterator[Child]:
+        """A service that serves; killed at its point, or else at the end."""
+        child = Child(self, self._job("service", dies))
+        said = child.heard()
+        assert said == {"up": True}, said
+        try:
+            yield child
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # not reaped yet: nobody else's pid
+                os.kill(child.pid, signal.SIGKILL)
+            child.ended()
+
+    def client(self, run: str, file: Path, dies: int | None = None) -> Child:
+        """A client that goes through the small program once."""
+        login = str(self._house.login())
+        return Child(self, self._job("client", dies, run=run, file=str(file), credentials=login))
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.communicate()

@@ -1,0 +1,201 @@
+"""Starts services and clients in no time: each is a fork of this process, which has all imported.
+
+A line of JSON on stdin is a `Job`, or a number: wait for that process. The answers on stdout: what
+was started (`{"pid": n}`), what it says (`{"up": true}` of a service, `{"said": ...}` of a
+client), how it ended (`{"status": n}`).
+
+What is started kills itself at its `dies`th point, counted from 0: those of a service are before
+and after each append that it makes for a hosted session and before and after each answer that it
+sends but to signs of life; those of a client before each request, while its answer is on its way,
+and after it. Each point that is reached is first noted in a file.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import hansard
+from hansard import _connect, settings
+from hansard.bus.jetstream.requests import Requests
+from hansard.bus.log import Append, EventLog, Stored
+from hansard.service.door import Service
+from hansard.service.running import serving
+from tests.service.programs import small
+
+ON_THE_WAY_S = 0.02
+"""So long what was handed to the client library is let go before a kill, in seconds."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What to start: `service` or `client`. `notes`: the file of the points; `run`, `file`,
+    `credentials` are a client's.
+    """
+
+    what: str
+    data_dir: str
+    workspace: str
+    notes: str
+    dies: int = -1
+    run: str = ""
+    file: str = ""
+    credentials: str = ""
+
+
+class Points:
+    """The points of one process, and its end at one of them."""
+
+    def __init__(self, job: Job) -> None:
+        self._notes = os.open(job.notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._left = job.dies
+
+    def here(self, name: str) -> None:
+        """One point."""
+        os.write(self._notes, name.encode() + b"\n")
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._left -= 1
+
+    async def sent(self, name: str) -> None:
+        """One point after something was sent: it is on its way before a kill."""
+        if self._left == 0:
+            await asyncio.sleep(ON_THE_WAY_S)
+        self.here(name)
+
+
+class PointedLog:
+    """The real log; a point before and after each append."""
+
+    def __init__(self, log: EventLog, points: Points) -> None:
+        self._log = log
+        self._points = points
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def append(self, append: Append) -> Stored:
+        """The real append."""
+        found: Stored = await self._around([append], self._log.append(append))
+        return found
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
+        """The real append of several."""
+        found: list[Stored] = await self._around(appends, self._log.append_all(appends))
+        return found
+
+    async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
+        """The real append of several transactions."""
+        appends = [append for group in groups for append in group]
+        found: list[list[Stored]] = await self._around(appends, self._log.append_groups(groups))
+        return found
+
+    async def _around(self, appends: Iterable[Append], work: Awaitable[Any]) -> Any:
+        tags = " ".join(event.type for each in appends for event in each.commit.events)
+        self._points.here(f"before {tags}")
+        found = await work
+        self._points.here(f"after {tags}")
+        return found
+
+
+def point_answers(points: Points) -> None:
+    """Have the service's answers have points, those to signs of life excepted."""
+    take, answer = Service._take, Requests.answer
+    beats: set[str] = set()
+
+    def taking(self: Service, subject: str, reply: str, data: bytes) -> None:
+        if subject.endswith(".beat"):
+            beats.add(reply)
+        take(self, subject, reply, data)
+
+    async def answering(self: Requests, reply: str, payload: bytes) -> None:
+        counts = reply not in beats and not reply.endswith(".probe")
+        said = payload[:24].decode(errors="replace")
+        if counts:
+            points.here(f"before answering {said}")
+        await answer(self, reply, payload)
+        if counts:
+            await points.sent(f"after answering {said}")
+
+    Service._take = taking  # type: ignore[method-assign] # it only listens
+    Requests.answer = answering  # type: ignore[method-assign] # it only listens
+
+
+async def service(job: Job) -> None:
+    """Serve until killed."""
+    points = Points(job)
+    point_answers(points)
+    given = settings.load({}, workspace=job.workspace, data_dir=Path(job.data_dir))
+    broker = await _connect.find_broker(given)
+    workspace = await _connect.open_workspace(given)
+    log: Any = PointedLog(workspace.log, points)
+    async with serving(workspace, broker.runtime):
+        workspace.log = workspace.states.log = log
+        say(up=True)
+        await asyncio.Event().wait()
+
+
+def point_requests(points: Points) -> None:
+    """Have a client's requests have points, signs of life excepted."""
+    ask = Requests.ask
+
+    async def asking(self: Requests, subject: str, payload: bytes, timeout_s: float) -> bytes:
+        verb = subject.rpartition(".")[2]
+        if verb in {"beat", "ping"}:
+            return await ask(self, subject, payload, timeout_s)
+        points.here(f"before {verb}")
+        task = asyncio.get_running_loop().create_task(ask(self, subject, payload, timeout_s))
+        await asyncio.sleep(0)
+        await points.sent(f"within {verb}")
+        answer = await task
+        points.here(f"after {verb}")
+        return answer
+
+    Requests.ask = asking  # type: ignore[method-assign] # it only listens
+
+
+def client(job: Job) -> None:
+    """Go through the program once."""
+    point_requests(Points(job))
+    with hansard.connect(credentials=Path(job.credentials)) as record:
+        say(said=small.attempt(record, job.run, Path(job.file), []))
+
+
+def say(**what: Any) -> None:
+    """One line for who waits."""
+    os.write(1, json.dumps(what).encode() + b"\n")
+
+
+def start(job: Job) -> int:
+    """Fork; the child's work. Gives the parent the child's pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    work: Callable[[], Any] = (
+        (lambda: client(job)) if job.what == "client" else (lambda: asyncio.run(service(job)))
+    )
+    code = 1
+    try:
+        work()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def main() -> None:
+    """Start and wait for what is asked."""
+    for line in sys.stdin:
+        asked = msgspec.json.decode(line, type=Job | int)
+        if isinstance(asked, Job):
+            say(pid=start(asked))
+        else:
+            say(status=os.waitstatus_to_exitcode(os.waitpid(asked, 0)[1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""A small program with one of each kind of write, gone through again until it comes to its end."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hansard
+from hansard.agents.session import Session
+from hansard.bus.errors import BusError
+
+ENDED: list[Any] = [
+    *("sent 1", "marked True", 1, [1, 1], "t1", "done", "sent 2", 2),
+    *({"half": 2}, True, ["hi"], [0, 1], [1, 2]),
+    ["hello", "again"],
+]
+"""What it is told, whoever was killed how often."""
+
+
+def play(session: Session, file: Path, told: list[Any]) -> None:
+    """Go through it; `told` is what was told so far."""
+
+    @session.tool(effects="once")
+    def send(line: int) -> str:
+        write(file, f"{line}")
+        return f"sent {line}"
+
+    @session.tool(effects="idempotent", key_argument="key")
+    def mark(key: str = "") -> str:
+        return f"marked {bool(key)}"
+
+    @session.tool(effects="pure")
+    def count(n: int) -> Iterator[int]:
+        yield from range(n)
+
+    board, team = session.board, session.team
+    session.message("user", "hello")
+    told.append(send(1))
+    told.append(mark())
+    told.append(board.add("n"))
+    with board.transaction() as tx:
+        tx.put("x", 1, expected="any")
+        tx.append("ones", 1)
+    told.append([board.get("x"), len(board.get("ones"))])
+    team.add("read", task="t1")
+    with team.claimed() as task:
+        assert task is not None
+        told.append(task.id)
+        task.result = "done"
+    told.append(team.tasks()[0].result)
+    told.append(send(2))
+    told.append(board.add("n"))
+    session.checkpoint("c", half=2)
+    told.append(session.checkpoint_data("c"))
+    told.append(session.wait_for(key="x", timeout=5) is not None)
+    team.send("hi", role="writer")
+    told.append([each.content for each in team.inbox()])
+    told.append(list(count(2)))
+    for item in session.resumable([1, 2], name="items"):
+        board.append("items", item)
+    told.append(board.get("items"))
+    session.message("user", "again")
+    told.append([each["content"] for each in session.context()])
+
+
+def write(file: Path, line: str) -> None:
+    """An effect in the world; it is made by the time this returns."""
+    out = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(out, f"{line}\n".encode())
+    finally:
+        os.close(out)
+
+
+def attempt(record: Any, run: str, file: Path, told: list[Any]) -> list[Any]:
+    """Go through it once: `["ended"]`, `["gone", error, text]` where the service is gone, or
+    `["doubt", step, tool]`.
+    """
+    try:
+        with record.run("small", run=run) as session:
+            play(session, file, told)
+    except hansard.InDoubt as error:
+        return ["doubt", error.step.number, error.step.tool]
+    except BusError as error:
+        return ["gone", type(error).__name__, str(error)]
+    return ["ended"]

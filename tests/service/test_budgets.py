@@ -1,0 +1,307 @@
+"""Budgets of a restricted agent's gate: the client declares them, the service counts them."""
+
+import math
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hansard
+from hansard.agents.errors import RoleRefused
+from hansard.agents.gate import Budget
+from hansard.bus.portal import portal
+from hansard.domain.errors import BadName, BadValue
+from hansard.service import program, wire
+from hansard.service.wire import Open
+from tests.service.support import House
+from tests.service.test_attacks import refusals
+from tests.service.test_doors import wait_for_question
+
+COUNTER = """
+[roles.counter]
+[[roles.counter.sees]]
+name = "own work"
+roles = ["counter"]
+SEES
+[roles.counter.may]
+tools = ["**"]
+kinds = ["message.*"MAY]
+"""
+SEES = '[[roles.counter.sees]]\nname = "budgets"\nkinds = ["budget.*"]'
+MAY = ', "budget.*"'
+
+
+def counter(*, sees: bool = True, may: bool = True) -> str:
+    """A role that may have calls counted, or lacks a rule for that."""
+    text = COUNTER.replace("SEES", SEES if sees else "")
+    return text.replace("MAY", MAY if may else "")
+
+
+def spending(record: Any, name: str, limit: float, calls: int, **options: Any) -> list[str]:
+    """What calls came to that one budget limits, by the agent of this record."""
+    told: list[str] = []
+    with record.run(run=name, gate=[hansard.budget("calls", limit)], **options) as session:
+
+        @session.tool(effects="once")
+        def send(to: int) -> str:
+            return f"sent {to}"
+
+        for to in range(calls):
+            try:
+                told.append(send(to))
+            except hansard.Blocked as error:
+                told.append(error.rule)
+    return told
+
+
+def test_counted_over_all_processes(house: House) -> None:
+    """Restricted agents and a trusted one count on one budget of the run, and go on where they
+    were when they come again; what is on record is not counted again.
+    """
+    house.apply(counter())
+    sent = [f"sent {n}" for n in range(9)]
+    with house.connect("ada", "counter") as ada, house.connect("bob", "counter") as bob:
+        assert spending(ada, "r1", 5, 2, workflow="w") == sent[:2]
+        with house.trusted() as record:
+            assert spending(record, "r1", 5, 1, agent="eve", role="trusted") == sent[:1]
+        assert spending(bob, "r1", 5, 3) == [*sent[:2], "calls"]
+        assert spending(ada, "r1", 5, 4) == [*sent[:2], "calls", "calls"]
+        assert spending(ada, "r1", 6, 4) == [*sent[:3], "calls"]
+    with house.trusted() as record:
+        commits = portal().run(record.workspace.log.read_run("r1"))
+        found = [
+            (stored.commit.actor.agent, event.type)
+            for stored in commits
+            if getattr(stored.stream, "key", "") == "budget calls"
+            for event in stored.commit.events
+        ]
+    assert [who for who, _ in found] == ["ada", "ada", "eve", "bob", "bob", "ada"]
+    assert {kind for _, kind in found} == {"budget.reserved.v1"}
+
+
+@pytest.mark.parametrize(
+    ("lacks", "line"),
+    [
+        ("may", 'kinds = ["budget.*"] in [roles.counter.may]'),
+        ("sees", 'kinds = ["budget.*"], keys = ["budget calls"]'),
+    ],
+)
+def test_a_role_that_may_not_count(house: House, lacks: str, line: str) -> None:
+    """A budget that the role may not count on, or not see all of, is refused before the run begins,
+    with what to ask for, and on record; a replay counts nothing, so it needs no such rule.
+    """
+    house.apply(counter())
+    with house.connect("ada", "counter") as record:
+        told = spending(record, "r1", 5, 1, workflow="w")
+        house.apply(counter(**{lacks: False}))
+        for run in ("r1", "r2"):
+            with pytest.raises(RoleRefused, match="counting on budget 'calls'") as no:
+                spending(record, run, 5, 1, workflow="w")
+            assert line in str(no.value)
+        assert spending(record, "r1", 5, 1, mode="strict") == told
+    [refused] = [each for each in refusals(house) if each.operation == "open"]
+    assert line in refused.because
+    with house.trusted() as record:
+        assert [run for run, _ in record.runs()] == ["r1"]
+
+
+def test_counted_at_once(house: House) -> None:
+    """Agents that call at the same time are let through as often as the limit says, together."""
+    house.apply(counter())
+    names = [f"agent-{n}" for n in range(4)]
+    for name in names:
+        house.login(name, "counter")
+    with house.trusted() as record, record.run("w", run="r1", agent="eve", role="trusted"):
+        pass
+    told: dict[str, list[str]] = {}
+
+    def work(name: str) -> None:
+        with house.connect(name, "counter") as record:
+            told[name] = spending(record, "r1", 9, 5)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    said = [each for name in names for each in told[name]]
+    assert (len(said), said.count("calls")) == (20, 11)
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+def test_what_others_used_is_not_told(house: House, other: House, calls: int) -> None:
+    """Runs that differ in what those used whom the role does not see: it is refused alike,
+    whatever its limit.
+    """
+    found = []
+    other.begin()
+    try:
+        for where, much in ((house, 0), (other, calls)):
+            where.apply(counter(sees=False))
+            with where.trusted() as record:
+                spending(record, "r1", 2, much, workflow="w", agent="eve", role="trusted")
+            asked = [
+                Open(agent="ada", run="r1", budgets=program.told_budgets([made]))
+                for name in ("calls", "others")
+                for made in (Budget(name=name, limit=2), Budget(name=name, limit=4, tool="x"))
+            ]
+            with where.link("ada", "counter") as link:
+                answers = [portal().run(link.outside("open", each)) for each in asked]
+            found.append([wire.encode(answer) for answer in answers])
+    finally:
+        other.end()
+    assert found[0] == found[1]
+    assert all(b"RoleRefused" in answer for answer in found[0])
+
+
+def test_what_is_labelled_higher_is_not_counted_with(house: House) -> None:
+    """Whether there is room left would tell what an agent used that was shown secrets."""
+    house.apply(counter())
+    with house.connect("ada", "counter") as record:
+        assert spending(record, "r1", 5, 1, workflow="w") == ["sent 0"]
+        with (
+            house.trusted() as trusted,
+            trusted.run(run="r1", agent="eve", gate=[hansard.budget("calls", 9)]) as eve,
+        ):
+
+            @eve.tool(effects="pure")
+            def look() -> int:
+                return 1
+
+            eve.message("user", "the code is 4711", label="secret")
+            look()
+        assert spending(record, "r1", 5, 3) == ["sent 0", "label", "label"]
+        with house.trusted() as trusted:
+            blocked = trusted.state("r1").agent("ada").steps[2]
+    assert blocked.error is not None
+    assert "clearance" in blocked.error.message
+
+
+def test_a_usage_below_nothing_gives_no_room(house: House) -> None:
+    """An agent that says it used less than nothing makes no room for others."""
+    house.apply(counter())
+    told: list[str] = []
+    gate = [hansard.budget("money", 3, unit="cost", reserve=1)]
+    with house.connect("ada", "counter", gate=gate) as record, record.run("w") as session:
+
+        @session.tool(effects="once")
+        def send(to: int) -> int:
+            session.usage(cost=-100 if to == 0 else 2)
+            return to
+
+        for to in range(4):
+            try:
+                told.append(str(send(to)))
+            except hansard.Blocked as error:
+                told.append(error.rule)
+    assert told == ["0", "1", "2", "money"]
+
+
+def test_what_is_asked_first_is_counted_then(house: House) -> None:
+    """A call that a person has granted is counted as any other, and refused where nothing is left:
+    the question is asked first, as in a trusted session.
+    """
+    house.login("bob")
+    told: list[str] = []
+    gate = [hansard.ask_first("send", timeout=30), hansard.budget("calls", 1)]
+
+    def work() -> None:
+        with house.connect(gate=gate) as record, record.run("w", run="r1") as session:
+
+            @session.tool(effects="once")
+            def send(to: int) -> int:
+                return to
+
+            for to in range(2):
+                try:
+                    told.append(str(send(to)))
+                except hansard.Blocked as error:
+                    told.append(error.rule)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with house.connect("bob") as record:
+        for _ in range(2):
+            record.approve(wait_for_question(record), because="looked at it")
+    thread.join(20)
+    assert told == ["0", "calls"]
+
+
+def test_a_call_that_may_have_been_made_stays_counted(house: House) -> None:
+    """A client that is gone while its tool runs leaves its share set aside: nobody knows what of it
+    was used, and no session that comes after gets it back.
+    """
+    ran: list[str] = []
+
+    def send() -> str:
+        ran.append("send")
+        if len(ran) == 1:
+            house.end()
+        return "sent"
+
+    def resumed(limit: float) -> str:
+        gate = [hansard.budget("money", limit, unit="cost", reserve=2)]
+        with house.connect(gate=gate) as record, record.run("w", run="r1") as session:
+            return session.tool(effects="once")(send)()
+
+    with pytest.raises(hansard.HansardError, match="hansard up"):
+        resumed(3)
+    house.begin()
+    with pytest.raises(hansard.InDoubt):
+        resumed(3)
+    with house.trusted() as record:
+        record.settle("r1", "ada#1", "did_not_happen")
+    with pytest.raises(hansard.Blocked, match="its limit of 3 cost is used up"):
+        resumed(3)
+    assert resumed(4) == "sent"
+    assert ran == ["send", "send"]
+
+
+_amounts = st.floats(allow_nan=False) | st.integers(-(2**60), 2**60)
+_names = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20)
+
+
+@given(
+    st.lists(
+        st.builds(
+            Budget,
+            name=_names,
+            limit=_amounts,
+            reserve=st.floats(0, 1e300) | st.integers(0, 2**60),
+            unit=_names,
+            tool=_names,
+            role=_names,
+        ),
+        max_size=4,
+    )
+)
+def test_a_budget_is_told_as_it_is(budgets: list[Budget]) -> None:
+    """Over the wire a budget is the same, its limits without end and its kinds of numbers, too."""
+    asked = Open(agent="ada", budgets=program.told_budgets(budgets))
+    told = wire.read(msgspec.Raw(wire.encode(asked)), Open)
+    found = program.Program(told.budgets, "").said.budgets
+    assert list(found) == budgets
+    numbers = [(type(each.limit), type(each.reserve)) for each in budgets]
+    assert [(type(each.limit), type(each.reserve)) for each in found] == numbers
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        *(7, {"name": "x"}, ["x"], [{"name": "x"}], [{"name": "x", "limit": 1, "more": 2}]),
+        *(
+            [{"name": "", "limit": 1}],
+            [{"name": "x", "limit": "1"}],
+            [{"name": "x", "limit": None}],
+        ),
+        *([{"name": "x", "limit": 1, "tool": 7}], [{"name": "x", "limit": 1, "reserve": -1}]),
+        *([{"name": "x", "limit": 1, "reserve": math.inf}], [{"name": "x", "limit": 1}] * 101),
+    ],
+)
+def test_what_is_no_budget_is_refused(told: Any) -> None:
+    """Whatever a client sends as budgets: an error of the caller's, before anything is done."""
+    with pytest.raises((BadName, BadValue)):
+        program.Program(wire.dump(told), "")

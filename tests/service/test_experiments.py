@@ -1,0 +1,333 @@
+"""Experiments through the service: a run's place and arm, as far as the role sees them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents.errors import RoleRefused
+from hansard.agents.experiments import Arm, NotPlaced, parameters_of
+from hansard.bus.portal import portal
+from hansard.domain.errors import BadValue
+from hansard.domain.experiment import arm_of
+from hansard.service import wire
+from hansard.service.client.link import Link
+from hansard.service.wire import Open
+from tests.service.scenarios import caught
+from tests.service.support import House, Lab
+from tests.service.test_attacks import refusals
+from tests.service.test_parity import PLAN, bare, play, record_of
+
+OWN = """
+[roles.writer]
+[[roles.writer.sees]]
+name = "own work"
+roles = ["writer"]
+[roles.writer.may]
+kinds = ["message.*"]
+"""
+EXPERIMENTS = '[[roles.writer.sees]]\nname = "experiments"\nkinds = ["experiment.*"]\n'
+BOSS = '[roles.boss]\nclearance = "secret"\n[[roles.boss.sees]]\nname = "all"\nkinds = ["**"]\n'
+BOLD = Arm("bold", "p@4", "m", {"t": 0.5, "of": (1, b"x")})
+
+
+def register(house: House, name: str = "greeting", plan: Any = PLAN) -> None:
+    """A person registers an experiment."""
+    with house.trusted() as record:
+        record.register(name, plan)
+
+
+def run(record: Any, name: str | None = None, workflow: str | None = "w", **options: Any) -> Any:
+    """The arm that a session has, and its run."""
+    with record.run(workflow, run=name, **options) as session:
+        return session.arm, session.run
+
+
+def test_an_arm_by_hash(house: House, client: str) -> None:
+    """The service assigns the arm that the plan gives the task, in the commit that begins the run;
+    the agent is told its name, prompt, model and parameters, by both clients.
+    """
+    register(house)
+    house.login("ada")
+    lab = Lab(house, "restricted", client)
+    told: dict[str, Arm | None] = {}
+
+    async def scenario() -> None:
+        async with lab.connect() as record:
+            for task in "abcdefgh":
+                place: dict[str, Any] = {"experiment": "greeting", "task": task, "trial": 1}
+                async with record.run(run=task, **place) as session:
+                    told[task] = session.arm
+
+    play(lab, scenario())
+    for task, arm in told.items():
+        expected = arm_of("greeting", PLAN, task)
+        name, prompt, model = expected.name, expected.prompt, expected.model
+        assert arm == Arm(name, prompt, model, parameters_of(expected))
+        begun = next(each for each in lab.commits(task) if "life" in str(each.stream))
+        kinds = [event.type for event in begun.commit.events]
+        assert kinds[:2] == ["run.started.v1", "run.assigned.v1"]
+        data = msgspec.json.decode(begun.commit.events[1].data)
+        assert (data["arm"], data["unit"], data["chosen"]) == (name, task, "hash")
+    assert {each.name for each in told.values() if each is not None} == {"plain", "bold"}
+
+
+def asked_in_vain(lab: Lab) -> list[str]:
+    """What a program is told that asks for a place that no run can have, and for another than a run
+    has.
+    """
+    told: list[str] = []
+    places: list[dict[str, Any]] = [
+        {"experiment": "none", "task": "t"},
+        {"experiment": "stopped", "task": "t"},
+        {"experiment": "greeting"},
+        {"experiment": "greeting", "arm": "third"},
+        {"experiment": "greeting", "task": "t", "unit": "u"},
+        {"arm": "bold"},
+        {"experiment": "greeting", "task": "t", "trial": "7"},
+        {"experiment": ""},
+        {"run": "r1", "experiment": "greeting", "arm": "plain"},
+        {"run": "r1", "task": "another"},
+        {"run": "r1", "trial": 4},
+        {"run": "r1", "experiment": "other"},
+    ]
+
+    async def scenario() -> None:
+        async with lab.connect() as record:
+            place = {"experiment": "greeting", "arm": "bold", "task": "t-1"}
+            async with record.run(run="r1", **place):
+                pass
+            for options in places:
+
+                async def begin(options: dict[str, Any] = options) -> None:
+                    async with record.run(**options):
+                        pass
+
+                told.append(await caught(begin))
+
+    play(lab, scenario())
+    return told
+
+
+def test_what_cannot_be_is_refused_alike(house: House, other: House, client: str) -> None:
+    """A role that sees experiments is told why there is no such place, as a trusted program is; and
+    no run is begun.
+    """
+    found = {}
+    for door, where in (("restricted", house), ("trusted", other)):
+        where.login("ada")
+        register(where)
+        register(where, "stopped")
+        with where.trusted() as record:
+            record.stop("stopped", because="enough")
+        found[door] = asked_in_vain(Lab(where, door, client))
+        with where.trusted() as record:
+            assert [run for run, _ in record.runs()] == ["r1"]
+    assert found["restricted"] == found["trusted"]
+    assert len({*found["trusted"]}) == len(found["trusted"])
+    assert "nothing" not in found["trusted"]
+
+
+def test_without_an_experiment(house: House, other: House, client: str) -> None:
+    """A task and a trial may be said of a run that is of no experiment, and an arm chosen of one
+    that is not registered: on record as a trusted program's.
+    """
+    records = {}
+    for door, where in (("restricted", house), ("trusted", other)):
+        where.login("ada")
+        lab = Lab(where, door, client)
+        told: list[Any] = []
+
+        async def scenario(lab: Lab = lab, told: list[Any] = told) -> None:
+            async with lab.connect() as record:
+                async with record.run(run="r1", task="t", trial=2) as session:
+                    told.append(session.arm)
+                async with record.run(run="r2", experiment="loose", arm="a") as session:
+                    told.append(session.arm)
+
+        play(lab, scenario())
+        assert told == [None, Arm("a")]
+        records[door] = [record_of(lab, run) for run in ("r1", "r2")]
+    assert bare(records["restricted"], {}) == bare(records["trusted"], {})
+
+
+def test_a_role_that_does_not_see_experiments(house: House) -> None:
+    """It takes part in none, whether registered, stopped or not there: one text, which says what to
+    ask for; no run is begun; that it was refused is on record. Given that rule, it takes part.
+    """
+    house.apply(OWN)
+    register(house)
+    register(house, "stopped")
+    with house.trusted() as record:
+        record.stop("stopped", because="enough")
+    texts = set()
+    with house.connect() as record:
+        for name in ("greeting", "stopped", "none"):
+            for place in ({"task": "t"}, {"arm": "bold"}, {"arm": "third"}, {}):
+                with pytest.raises(RoleRefused) as no:
+                    run(record, experiment=name, **place)
+                texts.add(str(no.value))
+        [text] = texts
+        wanted = 'kinds = ["experiment.registered", "experiment.stopped"]'
+        assert f"[[roles.writer.sees]] with nothing but {wanted}" in text
+        assert text in {
+            f"role writer does not allow placing a run by its 'experiment': {reason}"
+            for reason in (each.because for each in refusals(house))
+        }
+        arm, name = run(record, "r1", task="t")  # its own run's task it may say
+        assert (arm, name) == (None, "r1")
+        with house.trusted() as trusted:
+            assert [name for name, _ in trusted.runs()] == ["r1"]
+        house.apply(OWN + f'[[roles.writer.sees]]\nname = "asked"\n{wanted}\n')
+        assert run(record, experiment="greeting", arm="bold")[0] == BOLD
+
+
+def test_what_is_told_of_another_s_run(house: House) -> None:
+    """A run's arm is told where the role sees it: with the plan, all; without, its name; of a run
+    that another role began, nothing, and whether that has the place that is asked neither.
+    """
+    register(house)
+    place = {"experiment": "greeting", "arm": "bold", "task": "t"}
+    with house.trusted() as record:
+        for name, role in (("own", "writer"), ("boss's", "boss")):
+            run(record, name, agent="eve", role=role, **place)
+        run(record, "bare", agent="eve", role="boss")
+    house.apply(OWN + EXPERIMENTS)
+    with house.connect() as record:
+        assert run(record, "own", None)[0] == BOLD
+        assert run(record, "own", None, **place)[0] == BOLD
+        with pytest.raises(NotPlaced, match="'t' as its task, not 'u'"):
+            run(record, "own", None, task="u")
+        texts = set()
+        for name in ("boss's", "bare"):
+            assert run(record, name, None)[0] is None
+            for asked in (place, {"task": "t"}, {"task": "u"}):
+                with pytest.raises(RoleRefused) as no:
+                    run(record, name, None, **asked)
+                texts.add(str(no.value).replace("experiment'", "task'"))
+        assert len(texts) == 1
+        house.apply(OWN)
+        assert run(record, "own", None)[0] == Arm("bold")
+
+
+def test_a_run_that_is_only_read(house: House) -> None:
+    """A replay tells the arm as a session does."""
+    register(house)
+    with house.connect() as record:
+        run(record, "r1", experiment="greeting", arm="bold")
+        for mode in ("strict", "offline"):
+            assert run(record, "r1", mode=mode)[0] == BOLD
+
+
+def test_the_arm_that_stood_then(house: House) -> None:
+    """An experiment that is registered after the run began says nothing of its arm."""
+    with house.connect() as record:
+        assert run(record, "r1", experiment="greeting", arm="bold")[0] == Arm("bold")
+        register(house)
+        assert run(record, "r1")[0] == Arm("bold")
+        assert run(record, "r2", experiment="greeting", arm="bold")[0] == BOLD
+
+
+def test_no_secret_in_what_a_run_is_given(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels are redacted before they are sent; a name that holds a secret is refused, unsent."""
+    sent: list[bytes] = []
+    encode = wire.encode
+
+    def encoding(told: object) -> bytes:
+        sent.append(encode(told))
+        return sent[-1]
+
+    monkeypatch.setattr(wire, "encode", encoding)
+    with house.connect(redact={"token": "s3cret"}) as record:
+        assert run(record, "r1", labels={"of": "s3cret"}) == (None, "r1")
+        holding: list[dict[str, Any]] = [
+            {"task": "a s3cret"},
+            {"experiment": "s3cret", "arm": "a"},
+            {"name": "r s3cret"},
+            {"workflow": "s3cret"},
+            {"gate": [hansard.budget("s3cret", 3)]},
+            {"gate": [hansard.budget("calls", 3, tool="s3cret*")]},
+        ]
+        for given in holding:
+            with pytest.raises(BadValue, match="holds a secret"):
+                run(record, **given)
+    assert sent
+    assert b"s3cret" not in b"".join(sent)
+    with house.trusted() as record:
+        [(_, life)] = record.runs()
+    assert "s3cret" not in life.labels["of"]
+
+
+# ------------------------------------------------------------ non-interference
+
+ASKED: list[dict[str, Any]] = [
+    {"experiment": "greeting", "task": "t"},
+    {"experiment": "greeting", "arm": "bold"},
+    {"experiment": "greeting", "arm": "third"},
+    {"experiment": "greeting"},
+    {"experiment": "greeting", "task": "t", "mode": "live"},
+    {"run": "boss's"},
+    {"run": "boss's", "experiment": "greeting"},
+    {"run": "boss's", "experiment": "greeting", "arm": "bold", "task": "t"},
+    {"run": "boss's", "task": "t"},
+    {"run": "boss's", "task": "u"},
+    {"run": "boss's", "trial": 3},
+    {"run": "boss's", "arm": "plain"},
+    {"run": "own"},
+    {"run": "own", "task": "t"},
+    {"run": "own", "task": "u"},
+]
+HIDDEN: list[tuple[bool, bool, dict[str, Any]]] = [
+    (False, False, {}),
+    (True, False, {"experiment": "greeting", "arm": "bold", "task": "t"}),
+    (True, True, {"experiment": "greeting", "arm": "plain", "task": "u", "trial": 3}),
+    (False, False, {"experiment": "greeting", "arm": "third"}),
+]
+
+
+async def opened(house: House) -> list[bytes]:
+    """The service's answers to a client that asks for each place, less their random ids."""
+    link = await Link.open(house.known())
+    told: list[bytes] = []
+    try:
+        for asked in ASKED:
+            given: dict[str, Any] = {"workflow": "w", "agent": "ada", **asked}
+            answer = await link.outside("open", Open(**given))
+            if isinstance(answer, wire.Opened):
+                run = answer.run if "run" in asked else ""
+                answer = msgspec.structs.replace(answer, session="", instance="", run=run)
+            told.append(wire.encode(answer))
+    finally:
+        await link.close()
+    return told
+
+
+@pytest.mark.parametrize("world", HIDDEN[1:])
+def test_hidden_experiments(
+    house: House, other: House, world: tuple[bool, bool, dict[str, Any]]
+) -> None:
+    """Worlds that differ in experiments and places that the role does not see: every answer is the
+    same, byte for byte.
+    """
+    found = []
+    other.begin()
+    try:
+        for where, (registered, stopped, place) in ((house, HIDDEN[0]), (other, world)):
+            where.apply(OWN + BOSS)
+            if registered:
+                register(where)
+            with where.trusted() as record:
+                run(record, "boss's", agent="eve", role="boss", **place)
+                run(record, "own", agent="bob", role="writer", task="t")
+                if stopped:
+                    record.stop("greeting", because="enough")
+            where.login()
+            found.append(portal().run(opened(where)))
+    finally:
+        other.end()
+    empty, full = found
+    differing = [each for each in zip(ASKED, empty, full, strict=True) if each[1] != each[2]]
+    assert differing == []
+    kinds = [msgspec.json.decode(answer)["type"] for answer in full]
+    assert kinds == [*["failed"] * 5, "opened", *["failed"] * 6, "opened", "opened", "failed"]

@@ -1,0 +1,143 @@
+"""A restricted agent's policy for doubt: a function of its program, asked by the service."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.domain.steps import Step, Verdict
+from tests.service.scenarios import caught
+from tests.service.scenarios_given import by_rule, by_waiting
+from tests.service.support import House, Lab
+from tests.service.test_parity import play
+
+
+def edited(lab: Lab, policy: Callable[[Step], Any], first: str) -> list[Any]:
+    """A program whose first call is another one each time, before a call with an effect."""
+    told: list[Any] = []
+
+    async def scenario() -> None:
+        async with lab.connect(settle=policy) as record, record.run(run="r1") as session:
+
+            @session.tool(effects="pure")
+            async def draft(text: str) -> str:
+                return text
+
+            @session.tool(effects="once")
+            async def send(to: str) -> str:
+                return f"{first} to {to}"
+
+            await draft(first)
+
+            async def sent() -> None:
+                told.append(await send("eve"))
+
+            told.append(await caught(sent))
+
+    play(lab, scenario())
+    return told
+
+
+@pytest.mark.parametrize("answer", [Verdict.REUSE, Verdict.RUN_AGAIN, Verdict.HAPPENED, None])
+def test_a_policy_settles_a_divergence(lab: Lab, answer: Verdict | None) -> None:
+    """What is to be done about an effect that an edit comes before is the policy's to say."""
+    asked: list[tuple[int, str]] = []
+
+    def policy(step: Step) -> Verdict | None:
+        asked.append((step.number, step.tool))
+        return answer
+
+    assert edited(lab, policy, "one") == ["one to eve", "nothing"]
+    told = edited(lab, policy, "two")
+    match answer:
+        case Verdict.REUSE:
+            assert told == ["one to eve", "nothing"]
+        case Verdict.RUN_AGAIN:
+            assert told == ["two to eve", "nothing"]
+        case _:
+            assert "Diverged" in told[0]
+    assert asked == [(2, "send")]
+
+
+def doubtful(lab: Lab, policy: Callable[[Step], Any]) -> Any:
+    """What a program is told that is resumed with a step in doubt."""
+    told: list[Any] = []
+
+    async def scenario() -> None:
+        async with lab.connect(settle=policy) as record, record.run(run="r2") as session:
+
+            @session.tool(effects="once")
+            async def send_happened(x: int) -> object:
+                raise TimeoutError
+
+            async def sent() -> None:
+                told.append(await send_happened(3))
+
+            told.append(await caught(sent))
+
+    play(lab, scenario())
+    assert told == ["builtins.TimeoutError: "]
+    told.clear()
+    play(lab, scenario())
+    return told[0]
+
+
+@pytest.mark.parametrize("policy", [by_rule, by_waiting])
+def test_a_policy_may_wait(lab: Lab, policy: Callable[[Step], Any]) -> None:
+    """A policy may be a coroutine function; who settled is on record by its name."""
+    assert doubtful(lab, policy) == (1, '{"x":3}')
+    with lab.house.trusted() as record:
+        assert record.state("r2").agent("ada").steps[1].settled_by == f"policy:{policy.__name__}"
+
+
+def test_a_role_that_may_not_settle(house: House, client: str) -> None:
+    """A policy states what is true of a step, as a person does: without `settle` it is not asked,
+    the error says what to ask for, and that it was refused is on record.
+    """
+    house.apply(
+        '[roles.writer]\n[[roles.writer.sees]]\nname = "own"\nroles = ["writer"]\n'
+        '[roles.writer.may]\ntools = ["**"]'
+    )
+    house.login("ada")
+    lab = Lab(house, "restricted", client)
+
+    def policy(step: Step) -> object:
+        raise AssertionError(step)
+
+    told = doubtful(lab, policy)
+    assert told.startswith("hansard.agents.errors.InDoubt")
+    assert "settle = true in [roles.writer.may]" in told
+    tags = [event.type for stored in lab.commits("r2") for event in stored.commit.events]
+    assert "agent.refused.v1" in tags
+    assert "step.settled.v1" not in tags
+
+
+def test_the_service_ends_while_a_policy_is_asked(house: House) -> None:
+    """What was not said is not settled: the step is in doubt still, for the next session to ask."""
+    calls: list[int] = []
+
+    def policy(step: Step) -> object:
+        calls.append(step.number)
+        if len(calls) == 1:
+            house.end()
+        return hansard.Happened("said")
+
+    def resumed() -> Any:
+        with house.connect(settle=policy) as record, record.run("w", run="r1") as session:
+
+            @session.tool(effects="once")
+            def send() -> str:
+                raise TimeoutError
+
+            return send()
+
+    with pytest.raises(TimeoutError):
+        resumed()
+    with pytest.raises(hansard.HansardError, match="hansard up"):
+        resumed()
+    with house.trusted() as record:
+        assert record.state("r1").agent("ada").steps[1].is_open
+    house.begin()
+    assert resumed() == "said"
+    assert calls == [1, 1]

@@ -1,0 +1,272 @@
+"""The broker goes away under restricted agents and comes back: they are told at once what to do,
+and go on; nothing that they were told of is lost, each effect is made once, and they are still
+known.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.bus.access import Credentials
+from hansard.bus.errors import Unreachable
+from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.server import peek
+from hansard.service.errors import ServiceGone
+from tests.evidence import Evidence
+from tests.service.programs import small
+from tests.service.support import ALL, House
+from tests.service.test_kills import check_small, settle_small, up
+
+NOTICED_S = 8.0
+"""So soon a client is told; an append is tried for 30 s, and a request is waited for for ever."""
+
+DEATHS = 4
+"""So often the broker may die: a fifth time within a minute is held to be for good."""
+
+BACK_S = 30.0
+"""How long everything may take until a client gets through again."""
+
+
+class Mortal(House):
+    """A workspace with a broker of its own, whose supervisor starts it again when it dies."""
+
+    def pid(self) -> int:
+        """The server that runs now, once one does."""
+        deadline = time.monotonic() + BACK_S
+        while time.monotonic() < deadline:
+            found = peek(self.data_dir)
+            if found is not None:
+                return found.server_pid
+            time.sleep(0.01)
+        pytest.fail("the broker did not come back")
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """End the server, but not who starts it again."""
+        os.kill(self.pid(), how)
+
+
+@contextlib.contextmanager
+def living(folder: Path) -> Iterator[Mortal]:
+    """The workspace, served. Its broker may die `DEATHS` times."""
+    made = Mortal(folder / "broker", "mortal", folder)
+    made.begin()
+    try:
+        made.apply(ALL)
+        made.login()
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[Mortal]:
+    """The same for a test."""
+    with living(tmp_path) as made:
+        yield made
+
+
+class Told(list[Any]):
+    """What a program was told; at one of them something happens."""
+
+    def __init__(self, at: int, happens: Callable[[], None]) -> None:
+        super().__init__()
+        self._at = at
+        self._happens = happens
+
+    def append(self, what: Any) -> None:
+        """Take note of it."""
+        super().append(what)
+        if len(self) == self._at:
+            self._happens()
+
+
+def attempt(house: House, run: str, file: Path, told: list[Any]) -> list[Any]:
+    """One connection's try at the program; the error says what to do."""
+    try:
+        with house.connect() as record:
+            ended = small.attempt(record, run, file, told)
+    except Unreachable as error:
+        ended = ["gone", "Unreachable", str(error)]
+    if ended[0] == "gone":
+        assert ended[1] in {"ServiceGone", "Unreachable"}, ended
+        assert "hansard up" in ended[2] or ended[1] == "Unreachable", ended
+    return ended
+
+
+def go_on(house: House, run: str, file: Path, before: list[Any], ended: list[Any]) -> list[Any]:
+    """Try until it comes to its end; what it was told then. What it had been told before it is told
+    again.
+    """
+    deadline = time.monotonic() + BACK_S
+    while ended[0] != "ended":
+        assert time.monotonic() < deadline, ended
+        if ended[0] == "doubt":
+            settle_small(house, run, ended, file)
+        told: list[Any] = []
+        ended = attempt(house, run, file, told)
+        assert told[: len(before)] == before[: len(told)]
+        before = max(told, before, key=len)
+    return before
+
+
+BEFORE_EFFECT, AFTER_EFFECT, ANY_TIME = -1, -2, 0
+PLACES = [*range(1, len(small.ENDED)), BEFORE_EFFECT, AFTER_EFFECT, *[ANY_TIME] * 10]
+"""Where the program is when the broker is killed: how much it has been told; in a tool; anywhere.
+"""
+
+
+@pytest.mark.long
+def test_the_broker_is_killed_at_work(
+    tmp_path: Path, rounds: Callable[[int, int], int], evidence: Evidence
+) -> None:
+    """Between requests, within a tool, whose effect was made or not, and at any moment."""
+    number = rounds(4, len(PLACES))
+    chosen = [BEFORE_EFFECT, ANY_TIME, *random.sample(PLACES, len(PLACES))][:number]
+    for first in range(0, number, DEATHS):
+        folder = tmp_path / f"{first}"
+        folder.mkdir()
+        with living(folder) as mortal:
+            for index, place in enumerate(chosen[first : first + DEATHS]):
+                run, file = f"k{index}", folder / f"sent-{index}"
+                told = killed_at(mortal, place, run, file)
+                assert told == small.ENDED
+                check_small(mortal, run, file, told)
+    evidence.record("service.broker_killed", kills=number, lost=0, doubled=0)
+
+
+def killed_at(mortal: Mortal, place: int, run: str, file: Path) -> list[Any]:
+    """One kill in one run, which then goes on; what it was told in the end."""
+    told: list[Any] = Told(place, mortal.kill)
+    timer = threading.Timer(random.uniform(0, 0.2), mortal.kill)
+    with pytest.MonkeyPatch.context() as patch:
+        if place in {BEFORE_EFFECT, AFTER_EFFECT}:
+            patch.setattr(small, "write", dying(mortal, first=place == BEFORE_EFFECT))
+        if place == ANY_TIME:
+            timer.start()
+        began = time.monotonic()
+        ended = attempt(mortal, run, file, told)
+        took_s = time.monotonic() - began
+    if timer.ident is not None:
+        timer.join()
+    assert ended[0] == "gone" or place == ANY_TIME
+    assert took_s < NOTICED_S
+    return go_on(mortal, run, file, list(told), ended)
+
+
+def dying(house: Mortal, *, first: bool) -> Callable[[Path, str], None]:
+    """An effect before or after which the broker is killed."""
+    write = small.write
+
+    def work(file: Path, line: str) -> None:
+        if first:
+            house.kill()
+        write(file, line)
+        if not first:
+            house.kill()
+
+    return work
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_the_broker_goes_while_a_client_waits(mortal: Mortal, how: signal.Signals) -> None:
+    """Who waits for what others do is told so, too, and waits on when it has resumed its run."""
+    with mortal.connect() as record:
+        told: list[float] = []
+
+        def go() -> None:
+            time.sleep(0.3)
+            told.append(time.monotonic())
+            mortal.kill(how)
+
+        with (
+            pytest.raises(ServiceGone, match="resume the run"),
+            record.run("w", run="r1") as session,
+        ):
+            session.message("user", "first")
+            threading.Thread(target=go).start()
+            session.wait_for(key="never", timeout=600)
+        assert time.monotonic() - told[0] < NOTICED_S
+    mortal.pid()
+    with mortal.trusted() as other, other.run(run="r1", agent="bob", role="writer") as bob:
+        bob.board.put("soon", 1)
+    with reached(mortal) as record, record.run(run="r1") as session:
+        session.message("user", "first")
+        assert session.wait_for(key="soon", timeout=10) is not None
+        session.message("user", "second")
+        assert [each["content"] for each in session.context()] == ["first", "second"]
+
+
+def reached(house: House) -> Any:
+    """A client that gets through again."""
+    deadline = time.monotonic() + BACK_S
+    while True:
+        try:
+            record = house.connect()
+            try:
+                record.view("no-such-run")
+            except hansard.NotFound:
+                return record
+            except BaseException:
+                record.close()
+                raise
+        except (ServiceGone, Unreachable):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+@pytest.mark.long
+def test_all_is_stopped_and_started_again(
+    mortal: Mortal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Service and broker end in order and begin anew: the same credentials get in, and go on."""
+    options = Credentials.options
+
+    def shorter(login: Credentials) -> BrokerOptions:
+        return msgspec.structs.replace(options(login), connect_timeout_s=0.5)
+
+    monkeypatch.setattr(Credentials, "options", shorter)
+    run, file = "r1", tmp_path / "sent"
+    told: list[Any] = Told(4, lambda: stop(mortal))
+    ended = attempt(mortal, run, file, told)
+    assert ended[:2] == ["gone", "ServiceGone"]
+    assert attempt(mortal, run, file, [])[:2] == ["gone", "Unreachable"]
+    mortal.begin()
+    told = go_on(mortal, run, file, list(told), ended)
+    check_small(mortal, run, file, told)
+
+
+def stop(house: Mortal) -> None:
+    """Have the service and its broker end, nothing of it left."""
+    house.end()
+    deadline = time.monotonic() + BACK_S
+    while peek(house.data_dir) is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.long
+def test_up_outlives_its_broker(tmp_path: Path) -> None:
+    """`hansard up` serves on when the broker that it holds was killed and is back."""
+    house = Mortal(tmp_path / "broker", "mortal", tmp_path)
+    run, file = "r1", tmp_path / "sent"
+    with hansard.connect(house.workspace, data_dir=house.data_dir):  # a broker from here on
+        house.apply(ALL)
+        house.login()
+        with up(house) as process:
+            told: list[Any] = Told(4, house.kill)
+            ended = attempt(house, run, file, told)
+            assert ended[:2] == ["gone", "ServiceGone"]
+            told = go_on(house, run, file, list(told), ended)
+            assert process.poll() is None
+            check_small(house, run, file, told)
