@@ -1,5 +1,6 @@
 """What every test may ask for: `rounds`, `evidence`, `real_data`."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -20,7 +21,7 @@ ROUNDS_DEFAULT = 2
 """Rounds of a test marked `long` when the environment says nothing: a quick run."""
 
 ROUNDS_THOROUGH = 100
-"""From so many rounds on, property tests look at twenty times as many examples, and what is marked
+"""From so many rounds on, property tests look at thirty times as many examples, and what is marked
 `thorough` runs.
 """
 
@@ -28,7 +29,7 @@ ROUNDS = int(os.environ.get("ROUNDS", ROUNDS_DEFAULT))
 REAL_DATA = Path(os.environ.get("HANSARD_REAL_DATA", ROOT.parent / "shared" / "data"))
 
 # No deadline: two cores are shared with servers, and a slow example is not a wrong one.
-settings.register_profile("quick", deadline=None, print_blob=True, max_examples=50)
+settings.register_profile("quick", deadline=None, print_blob=True, max_examples=30)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("thorough" if ROUNDS >= ROUNDS_THOROUGH else "quick")
 
@@ -62,3 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, (runs, reason) in skipped.items():
             if not runs and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """What collecting left stays until the end: the garbage collector need not look at it again."""
+    gc.freeze()

@@ -112,7 +112,7 @@ def test_the_same_log_and_question_give_the_same_bytes(place: Place, tmp_path: P
 
     def all_forms(name: str) -> list[bytes]:
         found = [ask("--json").encode(), ask().encode()]
-        for form in ("table", "markdown", "html"):
+        for form in ("markdown", "html"):
             file = tmp_path / f"{name}.{form}"
             ask("--format", form, "-o", str(file))
             found.append(file.read_bytes())

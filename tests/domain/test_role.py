@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.domain import role, role_file
@@ -104,10 +104,13 @@ def test_no_pattern_reaches_over_a_border(pattern, segments):
         assert len(segments) > count if found.rest else len(segments) == count
 
 
-@given(strategies.text, st.sampled_from([DOT, SLASH, NONE]))
+printable = st.characters(exclude_categories=["C", "Z"]) | st.sampled_from(" *./\\")
+
+
+@given(st.text(printable, min_size=1), st.sampled_from([DOT, SLASH, NONE]))
 def test_a_name_is_taken_in_by_itself(name, separator):
     """Escaped, any name is a pattern of that name alone."""
-    assume(name.isprintable() and name)
+    assert name.isprintable()
     try:
         found = read(name.replace("\\", "\\\\").replace("*", "\\*"), separator)
     except BadValue:

@@ -1,6 +1,8 @@
 """`hansard sql`: formats, where a question comes from, what stands on stderr, who answers."""
 
+import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -9,9 +11,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import structlog
 from pyarrow import csv, ipc, parquet
 
 import hansard
+from hansard.cli import main
 from hansard.projections import generations
 from hansard.projections.place import Hold, Place
 from tests.cli.support import WORKSPACE, Call, Ran, environment, make_runs
@@ -42,21 +46,31 @@ def record(home: Path) -> Iterator[hansard.Record]:
 
 
 @pytest.fixture
-def ask(home: Path, record: hansard.Record) -> Call:
-    """`hansard sql ...` as a process."""
+def ask(
+    home: Path,
+    record: hansard.Record,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Call]:
+    """`hansard sql ...`, in this process; its stdout as latin-1, byte for byte."""
+    wanted = environment(home)
+    for name in os.environ.keys() - wanted.keys():
+        monkeypatch.delenv(name)
+    for name, value in wanted.items():
+        monkeypatch.setenv(name, value)
 
-    def run(*arguments: str, stdin: str = "", **env: str) -> Ran:
-        done = subprocess.run(
-            [sys.executable, "-m", "hansard", "sql", *arguments],
-            env=environment(home, **env),
-            capture_output=True,
-            input=stdin.encode(),
-            timeout=60,
-            check=False,
-        )
-        return Ran(done.returncode, done.stdout.decode("latin-1"), done.stderr.decode())
+    def run(*arguments: str, stdin: str = "") -> Ran:
+        monkeypatch.setattr(sys, "argv", ["hansard", "sql", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        capfdbinary.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main()
+        told = capfdbinary.readouterr()
+        code = left.value.code
+        return Ran(int(code or 0), told.out.decode("latin-1"), told.err.decode())
 
-    return run
+    yield run
+    structlog.reset_defaults()
 
 
 def test_it_answers_as_of_the_head(ask: Call, record: hansard.Record):
@@ -69,6 +83,20 @@ def test_it_answers_as_of_the_head(ask: Call, record: hansard.Record):
     [line] = after.lines
     assert line["runs"] == before.lines[0]["runs"] + 1
     assert after.err == f"as of position {line['head']}: 1 row\n"
+
+
+def test_it_is_a_program(home: Path, record: hansard.Record):
+    """As whoever asks starts it: the question on stdin, the answer on stdout."""
+    done = subprocess.run(
+        [sys.executable, "-m", "hansard", "sql", "--json"],
+        env=environment(home),
+        input=b"SELECT 1 AS x",
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == b'{"x":1}\n'
+    assert done.stderr.startswith(b"as of position ")
 
 
 def test_people_get_a_table(ask: Call):

@@ -256,7 +256,7 @@ async def test_kills_under_load_leave_no_trace(home: Path, workspace: str, round
     """SIGKILL at random moments while the log grows, again and again: in the end every table is
     what a clean rebuild makes.
     """
-    place, kills = Place.of(home, workspace), rounds(4, 50)
+    place, kills = Place.of(home, workspace), rounds(3, 50)
     chance = random.Random(20_261_121)
     stop = threading.Event()
     planted = threading.Thread(target=_load, args=(home, workspace, stop))

@@ -399,7 +399,7 @@ def test_a_kill_leaves_old_or_new_tables(tmp_path, rounds):
     for turn in range(1, 7):
         found = digests(bring(long_log(turn), tmp_path, UNHASHED))
         known[found["progress"].sum] = newest = found
-    for number in range(rounds(3, 40)):
+    for number in range(rounds(2, 40)):
         home = tmp_path / f"home {number}"
         child = subprocess.Popen(
             [sys.executable, "-m", "tests.roles.planted", str(home), "6"],

@@ -37,7 +37,7 @@ def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evi
     """SIGKILL, again and again; then rows, words and their places are equal to a rebuild's, and
     FTS5's own check finds nothing.
     """
-    place, kills = place_of(home, workspace), rounds(5, 50)
+    place, kills = place_of(home, workspace), rounds(3, 50)
     chance = random.Random(20_261_121)
     stop = threading.Event()
     growing = threading.Thread(target=_load, args=(home, workspace, stop))

@@ -91,7 +91,9 @@ KILLS = {"researcher": "", "analyzer": "return by_share", "writer": "return writ
 """Where each role is killed: its work is done, and not on record."""
 
 
-@pytest.mark.parametrize("killed", KILLS)
+@pytest.mark.parametrize(
+    "killed", [pytest.param("researcher", marks=pytest.mark.thorough), "analyzer", "writer"]
+)
 def test_a_killed_agent_is_replaced_and_nothing_is_lost_or_done_twice(desk, undisturbed, killed):
     """Three processes side by side, one killed in the middle of its task, another of its role in
     its place. The report is byte for byte that of a team that nobody disturbed; every task was
