@@ -12,7 +12,7 @@ PSTAMP  := $(PEERS)/.made-from-the-lock
 # How often a test marked `long` repeats itself, e.g. how many times a server is killed.
 ROUNDS      ?= 2
 FULL_ROUNDS ?= 200
-WORKERS     ?= 5
+WORKERS     ?= 4
 PYTEST_ARGS ?=
 EVIDENCE    ?= docs/evidence.json
 
@@ -56,7 +56,7 @@ browser: ## Install chromium for the browser tests, where root and apt-get are
 SHM_KB_MIN := 6000000
 SHM := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')" -gt $(SHM_KB_MIN) ] 2>/dev/null && echo /dev/shm)
 
-test: $(STAMP) browser ## Run the tests (ROUNDS=2, WORKERS=5, PYTEST_ARGS=..., SHM= for the disk)
+test: $(STAMP) browser ## Run the tests (ROUNDS=2, WORKERS=4, PYTEST_ARGS=..., SHM= for the disk)
 	ROUNDS=$(ROUNDS) $(if $(SHM),PYTEST_DEBUG_TEMPROOT=$(SHM)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 test-full: $(STAMP) browser ## The tests with FULL_ROUNDS=200 rounds; writes docs/evidence.json

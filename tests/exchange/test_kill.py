@@ -57,18 +57,25 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, call, file, rounds,
     undisturbed = places(home, "undisturbed")
     seed = random.randrange(2**32)
     chance = random.Random(seed)
-    halves = 0
+    halves, early_s, late_s = 0, 0.3 * took_s, took_s
     count, number = rounds(2, 40) // 2, 0
     while number < count or (not halves and number < count + MORE_KILLS_MAX):
         number += 1
         into = f"killed-{seed}-{number}"
         child = start(into, "import", "events", file)
-        time.sleep(chance.uniform(0.3, 1) * took_s)
+        after_s = chance.uniform(early_s, late_s)
+        time.sleep(after_s)
         child.kill()
         child.communicate(timeout=60)
         before = places(home, into)
         assert before == undisturbed[: len(before)], (seed, number)
-        halves += 0 < len(before) < len(undisturbed)
+        if 0 < len(before) < len(undisturbed):
+            halves += 1
+            early_s, late_s = 0.3 * took_s, took_s
+        elif before:  # nearer to the middle, by how far this one came
+            late_s = after_s
+        else:
+            early_s = after_s
         told = call(into, "import", "events", file, "--json")
         assert told.code == 0, (seed, number, told.err)
         # less, where the broker was still storing what it had been sent

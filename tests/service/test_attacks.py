@@ -327,10 +327,10 @@ def test_deep_and_large(house: House) -> None:
 
 
 def test_replayed(house: House) -> None:
-    """A request that is sent again, byte for byte, is taken once."""
+    """A request that is sent again, byte for byte, is taken once; an opening is answered again."""
     ada = house.known()
 
-    async def work() -> tuple[list[bytes | None], int]:
+    async def work() -> tuple[list[bytes | None], int, int]:
         async with caller(ada) as requests:
             opening = wire.opening(house.workspace, "writer", "ada", "open")
             body = asked(ada)
@@ -342,18 +342,39 @@ def test_replayed(house: House) -> None:
                 wire.encode(Do(name="facts.message", args=args("user", "hi", None, {})))
             )
             told = wire.encode(Request(token=ada.token, session=opened.session, n=1, data=data))
-            answers = [again, *[await said(requests, subject, told) for _ in range(3)]]
+            answers = [await said(requests, subject, told) for _ in range(3)]
+            assert again == first
             service = house.service
             assert service is not None
             commits = await service._workspace.log.read_run(opened.run)
             stated = [e.type for c in commits for e in c.commit.events]
-            return answers, stated.count("message.added.v1")
+            return answers, len(service.sessions), stated.count("message.added.v1")
 
-    answers, stated = run(work())
-    assert answers[0] is None
-    assert answers[1] is not None
-    assert answers[2:] == [None, None]
-    assert stated == 1
+    answers, sessions, stated = run(work())
+    assert answers[0] is not None
+    assert answers[1:] == [None, None]
+    assert (sessions, stated) == (1, 1)
+
+
+def test_an_answer_that_is_lost_comes_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first answer to an opening is not sent: the client asks again, and has one session."""
+    house.login()
+    service = house.service
+    assert service is not None
+    monkeypatch.setattr(hansard.service.client.link, "AGAIN_S", 0.5)
+    send = service._requests.answer
+    lost: list[str] = []
+
+    async def answer(reply: str, payload: bytes) -> None:
+        if lost:
+            await send(reply, payload)
+        lost.append(reply)
+
+    monkeypatch.setattr(service._requests, "answer", answer)
+    with house.connect() as record, record.run("w") as session:
+        session.message("user", "hi")
+        assert len(service.sessions) == 1
+    assert len(set(lost)) > 1
 
 
 def test_floods(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any
@@ -31,6 +30,7 @@ from hansard.domain.errors import BadValue
 from hansard.service import faults, lobby, wire
 from hansard.service.errors import ServiceBusy, ServiceGone
 from hansard.service.hosted import Hosted
+from hansard.service.nonces import Nonces
 from hansard.service.turns import Turn
 from hansard.service.wire import Address, Came, Failed, Left, Request, Value
 
@@ -39,9 +39,6 @@ SESSIONS_MAX = 64
 
 TURNS_MAX = 256
 """Most requests of one principal that are under way at a time."""
-
-NONCES_MAX = 4_096
-"""So many of a principal's last requests outside of sessions are known again."""
 
 SWEEP_S = 0.5
 """Between two looks for clients that are gone, in seconds."""
@@ -82,7 +79,7 @@ class Service:
         self._denials = denials
         self._lobby = lobby.Lobby(workspace, asker)
         self._quiet_s = quiet_s
-        self._nonces: dict[str, OrderedDict[str, None]] = {}
+        self._nonces = Nonces()
         self._under_way: dict[str, int] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stops: list[Callable[[], Any]] = []
@@ -199,8 +196,8 @@ class Service:
         if self._under_way.get(who.name, 0) >= TURNS_MAX:
             raise ServiceBusy("requests", TURNS_MAX)
         if not where.instance:
-            if not self._news(who, request.nonce):
-                return None
+            if not self._nonces.news(who.name, request.nonce):
+                return self._again(who, request.nonce)
             return self._outside(where.verb, who, request)
         hosted = self._hosted(who, request)
         if not hosted.takes(request.n):
@@ -216,15 +213,16 @@ class Service:
                 turn = hosted.begin(where.verb, request)
                 return self._word(hosted, turn)
 
-    def _news(self, who: Principal, nonce: str) -> bool:
-        """Whether a request outside of a session was not made before."""
-        known = self._nonces.setdefault(who.name, OrderedDict())
-        if not nonce or len(nonce) > 64 or nonce in known:  # noqa: PLR2004 -- a uuid is shorter
-            return False
-        known[nonce] = None
-        if len(known) > NONCES_MAX:
-            known.popitem(last=False)
-        return True
+    def _again(self, who: Principal, nonce: str) -> Coroutine[Any, Any, bytes] | None:
+        """The answer that an opening had, given again."""
+        payload = self._nonces.answer(who.name, nonce)
+        if payload is None:
+            return None
+
+        async def given() -> bytes:
+            return payload
+
+        return given()
 
     def _hosted(self, who: Principal, request: Request) -> Hosted:
         """The session that a request names, if it is the principal's own. Raises ServiceGone."""
@@ -305,7 +303,9 @@ class Service:
         hosted.rules_version = rules_version
         name = uuid4().hex
         self.sessions[name] = (who, hosted)
-        return wire.encode(lobby.opened(hosted, name, self.instance))
+        answer = wire.encode(lobby.opened(hosted, name, self.instance))
+        self._nonces.opened(who.name, request.nonce, answer)
+        return answer
 
     # ------------------------------------------------------------ answering
 

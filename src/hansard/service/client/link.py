@@ -22,6 +22,9 @@ from hansard.service.wire import Answer, Began, Denied, Failed, Joined, Opened, 
 ANSWER_S_MAX = 60.0
 """How long a request outside of a session may take, in seconds: a view reads a whole run."""
 
+AGAIN_S = 10.0
+"""After so long an opening is asked for again, under the same nonce: it is done once."""
+
 FOR_EVER_S = 366 * 24 * 3_600.0
 """A session's request waits as long as the session lives: what it asks for may take a day."""
 
@@ -80,25 +83,32 @@ class Link:
         mine = self.credentials
         subject = wire.opening(mine.workspace, mine.role, mine.principal, verb)
         request = Request(token=mine.token, nonce=uuid4().hex, data=msgspec.Raw(wire.encode(data)))
+        again_s = AGAIN_S if verb == "open" else ANSWER_S_MAX
         try:
-            payload = await self._attended(subject, wire.encode(request))
+            payload = await self._attended(subject, wire.encode(request), again_s)
         except (NoAnswer, NoResponders, BrokerError, TooLarge) as error:
             raise await self.why(error) from error
         return told(payload)
 
-    async def _attended(self, subject: str, payload: bytes) -> bytes:
-        """The answer, for as long as there is anybody to give one."""
+    async def _attended(self, subject: str, payload: bytes, again_s: float) -> bytes:
+        """The answer, for as long as there is anybody to give one. After `again_s` it is asked for
+        again: a broker that takes in logins may lose a message without a word.
+        """
         loop = asyncio.get_running_loop()
-        asking = loop.create_task(self.requests.ask(subject, payload, ANSWER_S_MAX))
         watching = loop.create_task(self._nobody())
+        asked: list[asyncio.Task[bytes]] = []
         try:
-            await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if asking.done():
-                return asking.result()
+            while not watching.done():
+                asked.append(loop.create_task(self.requests.ask(subject, payload, ANSWER_S_MAX)))
+                waited = {watching, *asked}
+                await asyncio.wait(waited, timeout=again_s, return_when=asyncio.FIRST_COMPLETED)
+                for asking in asked:
+                    if asking.done():
+                        return asking.result()
             raise NoAnswer(ENDED)
         finally:
-            asking.cancel()
-            watching.cancel()
+            for task in (watching, *asked):
+                task.cancel()
 
     async def _nobody(self) -> None:
         """Comes back once no service runs. Which one took a request, only its answer tells: one
