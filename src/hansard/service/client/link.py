@@ -83,16 +83,16 @@ class Link:
         mine = self.credentials
         subject = wire.opening(mine.workspace, mine.role, mine.principal, verb)
         request = Request(token=mine.token, nonce=uuid4().hex, data=msgspec.Raw(wire.encode(data)))
-        again_s = AGAIN_S if verb == "open" else ANSWER_S_MAX
+        again_s = AGAIN_S if verb == "open" else None
         try:
             payload = await self._attended(subject, wire.encode(request), again_s)
         except (NoAnswer, NoResponders, BrokerError, TooLarge) as error:
             raise await self.why(error) from error
         return told(payload)
 
-    async def _attended(self, subject: str, payload: bytes, again_s: float) -> bytes:
-        """The answer, for as long as there is anybody to give one. After `again_s` it is asked for
-        again: a broker that takes in logins may lose a message without a word.
+    async def _attended(self, subject: str, payload: bytes, again_s: float | None) -> bytes:
+        """The answer, for as long as there is anybody to give one. After `again_s`, if given, it is
+        asked for again: a broker that takes in logins may lose a message without a word.
         """
         loop = asyncio.get_running_loop()
         watching = loop.create_task(self._nobody())
