@@ -4,7 +4,6 @@ the command line over them, and programs to be killed.
 
 import itertools
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +13,8 @@ import structlog
 import hansard
 from hansard.agents.record import Record
 from hansard.bus.server import join
-from hansard.cli import main
 from tests.agents.twins import Lab
-from tests.cli.support import Call, Ran
+from tests.cli.support import Call, Ran, ran
 from tests.faults._broker import NatsServer
 from tests.faults.support import Stage
 
@@ -61,13 +59,7 @@ def call(
 
     def run(*arguments: object) -> Ran:
         given = ["--data-dir", data_dir, "-w", workspace, *arguments]
-        monkeypatch.setattr(sys, "argv", ["hansard", *map(str, given)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main()
-        told = capsys.readouterr()
-        code = left.value.code
-        return Ran(code if isinstance(code, int) else 0, told.out, told.err)
+        return ran(capsys, monkeypatch, given)
 
     yield run
     structlog.reset_defaults()

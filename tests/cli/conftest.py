@@ -9,8 +9,7 @@ import pytest
 import structlog
 
 import hansard
-from hansard.cli import main
-from tests.cli.support import WORKSPACE, Call, Ran, Runs, environment, make_runs
+from tests.cli.support import WORKSPACE, Call, Ran, Runs, environment, make_runs, ran
 
 
 @pytest.fixture(scope="session")
@@ -39,15 +38,9 @@ def call(
     """Run the command line in this process: `call("runs", "--json")`."""
 
     def run(*arguments: str, workspace: str = WORKSPACE) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["hansard", *arguments])
         monkeypatch.setenv("HANSARD_DATA_DIR", str(home))
         monkeypatch.setenv("HANSARD_WORKSPACE", workspace)
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main()
-        told = capsys.readouterr()
-        code = left.value.code
-        return Ran(code if isinstance(code, int) else 0, told.out, told.err)
+        return ran(capsys, monkeypatch, arguments)
 
     yield run
     structlog.reset_defaults()

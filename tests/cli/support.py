@@ -3,14 +3,17 @@
 import contextlib
 import json
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from tenacity import wait_none
 
 import hansard
+from hansard.cli import main
 
 SRC = Path(hansard.__file__).parents[1]
 WORKSPACE = "lab"
@@ -29,6 +32,24 @@ class Ran(msgspec.Struct):
     def lines(self) -> list[dict[str, Any]]:
         """Its stdout as NDJSON."""
         return [json.loads(line) for line in self.out.splitlines()]
+
+
+def ran(
+    capture: pytest.CaptureFixture[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: Iterable[object],
+    encoding: str = "utf-8",
+) -> Ran:
+    """What `hansard` with these arguments does in this process; captured bytes are decoded."""
+    monkeypatch.setattr(sys, "argv", ["hansard", *map(str, arguments)])
+    capture.readouterr()
+    with pytest.raises(SystemExit) as left:
+        main()
+    told = capture.readouterr()
+    code = left.value.code
+    out = told.out.decode(encoding) if isinstance(told.out, bytes) else told.out
+    err = told.err.decode() if isinstance(told.err, bytes) else told.err
+    return Ran(code if isinstance(code, int) else 0, out, err)
 
 
 class Runs(msgspec.Struct):

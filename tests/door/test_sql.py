@@ -15,10 +15,9 @@ import structlog
 from pyarrow import csv, ipc, parquet
 
 import hansard
-from hansard.cli import main
 from hansard.projections import generations
 from hansard.projections.place import Hold, Place
-from tests.cli.support import WORKSPACE, Call, Ran, environment, make_runs
+from tests.cli.support import WORKSPACE, Call, Ran, environment, make_runs, ran
 
 WAIT_S = 20.0
 EVERY_TYPE = """
@@ -60,14 +59,8 @@ def ask(
         monkeypatch.setenv(name, value)
 
     def run(*arguments: str, stdin: str = "") -> Ran:
-        monkeypatch.setattr(sys, "argv", ["hansard", "sql", *arguments])
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        capfdbinary.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main()
-        told = capfdbinary.readouterr()
-        code = left.value.code
-        return Ran(int(code or 0), told.out.decode("latin-1"), told.err.decode())
+        return ran(capfdbinary, monkeypatch, ["sql", *arguments], "latin-1")
 
     yield run
     structlog.reset_defaults()

@@ -10,8 +10,7 @@ import pytest
 import structlog
 
 import hansard
-from hansard.cli import main
-from tests.cli.support import Call, Ran, environment
+from tests.cli.support import Call, Ran, environment, ran
 from tests.exchange.support import Zoo, zoo_of
 
 _numbers = itertools.count(1)
@@ -45,13 +44,7 @@ def call(
 
     def run(into: str, *arguments: object) -> Ran:
         given = ["--data-dir", home, "-w", into, *arguments]
-        monkeypatch.setattr(sys, "argv", ["hansard", *map(str, given)])
-        capfdbinary.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main()
-        told = capfdbinary.readouterr()
-        code = left.value.code
-        return Ran(code if isinstance(code, int) else 0, told.out.decode(), told.err.decode())
+        return ran(capfdbinary, monkeypatch, given)
 
     yield run
     structlog.reset_defaults()

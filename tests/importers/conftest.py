@@ -10,8 +10,7 @@ import pytest
 import structlog
 
 import hansard
-from hansard.cli import main
-from tests.cli.support import Call, Ran, environment
+from tests.cli.support import Call, Ran, environment, ran
 
 
 @pytest.fixture(scope="session")
@@ -42,13 +41,7 @@ def bring_in(
 
     def run(*arguments: object, command: str = "import", into: str = workspace) -> Ran:
         given = ["--data-dir", home, "-w", into, command, *arguments]
-        monkeypatch.setattr(sys, "argv", ["hansard", *map(str, given)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main()
-        told = capsys.readouterr()
-        code = left.value.code
-        return Ran(code if isinstance(code, int) else 0, told.out, told.err)
+        return ran(capsys, monkeypatch, given)
 
     yield run
     structlog.reset_defaults()

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +9,7 @@ import pytest
 import structlog
 
 import hansard
-from hansard.cli import main
-from tests.cli.support import Call, Ran
+from tests.cli.support import Call, Ran, ran
 
 _numbers = itertools.count(1)
 
@@ -42,15 +40,9 @@ def call(
     """Run `hansard search` in this process: `call("refund", "--json")`."""
 
     def run(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["hansard", "search", *arguments])
         monkeypatch.setenv("HANSARD_DATA_DIR", str(home))
         monkeypatch.setenv("HANSARD_WORKSPACE", workspace)
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main()
-        told = capsys.readouterr()
-        code = left.value.code
-        return Ran(code if isinstance(code, int) else 0, told.out, told.err)
+        return ran(capsys, monkeypatch, ["search", *arguments])
 
     yield run
     structlog.reset_defaults()
