@@ -51,6 +51,9 @@ browser: ## Install chromium for the browser tests, where root and apt-get are
 	found || echo "make: no chromium or google-chrome, and none could be installed (it takes root," \
 		"apt-get and its mirror): the browser tests are skipped; HANSARD_BROWSER names another" >&2
 
+# A quick run draws the same each time (SEED, PYTHONHASHSEED); a full one freely, and prints its SEED.
+test: export PYTHONHASHSEED = 1
+
 # Where there is room, tests write to memory: what is killed loses nothing that was written, there or
 # on a disk, and no fsync is waited for. `test-full` writes to the disk.
 SHM_KB_MIN := 6000000

@@ -13,7 +13,9 @@ ARGUMENT_BYTES = 300
 
 
 class Recorded(msgspec.Struct):
-    """A run of one agent: its id, its stream, each commit's position and last version."""
+    """A run of one agent: its id, its stream, and the position and last version of each commit at
+    whose position a state stands: inside of a commit over several streams none does.
+    """
 
     run: str
     stream: AgentStream
@@ -38,7 +40,11 @@ async def record_run(record: AsyncRecord, steps: int) -> Recorded:
             await tool(_world.text(ARGUMENT_BYTES), number)
         run = session.run
     stream = AgentStream(run, "worker", "stepper")
-    stored = await record.workspace.log.read(stream)
+    stored = [
+        each
+        for each in await record.workspace.log.read(stream)
+        if each.commit.tx is None or each.commit.tx.index + 1 == each.commit.tx.count
+    ]
     return Recorded(
         run,
         stream,

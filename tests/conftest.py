@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,10 +29,36 @@ ROUNDS_THOROUGH = 100
 ROUNDS = int(os.environ.get("ROUNDS", ROUNDS_DEFAULT))
 REAL_DATA = Path(os.environ.get("HANSARD_REAL_DATA", ROOT.parent / "shared" / "data"))
 
+THOROUGH = ROUNDS >= ROUNDS_THOROUGH
+
+SEED_QUICK = 1
+"""Of all that is drawn in a quick run, so that it fails for a change and never by chance."""
+
 # No deadline: two cores are shared with servers, and a slow example is not a wrong one.
-settings.register_profile("quick", deadline=None, print_blob=True, max_examples=30)
+settings.register_profile(
+    "quick", deadline=None, print_blob=True, max_examples=30, derandomize=True
+)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
-settings.load_profile("thorough" if ROUNDS >= ROUNDS_THOROUGH else "quick")
+settings.load_profile("thorough" if THOROUGH else "quick")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """One seed for the order of tests, for what they draw and for hypothesis: fixed in a quick run,
+    another each time in a thorough one; SEED or --randomly-seed sets it.
+    """
+    seed = getattr(config.option, "randomly_seed", "default")  # absent with `-p no:randomly`
+    if seed == "default":
+        drawn = random.SystemRandom().getrandbits(32) if THOROUGH else SEED_QUICK
+        seed = config.option.randomly_seed = int(os.environ.get("SEED", drawn))
+    if THOROUGH and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(seed)
+    os.environ["SEED"] = str(seed)  # also for what is drawn at import
+
+
+def pytest_report_header() -> str:
+    """How to have the same run again."""
+    return f"SEED={os.environ['SEED']} ROUNDS={ROUNDS} repeats what is drawn here"
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "src" / "hansard"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 
-FILE_LINES_MAX = 400
+FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
 REASON_LETTERS_MIN = 8
 
@@ -66,14 +66,15 @@ def _nodes(paths: list[Path]) -> Iterator[tuple[Path, ast.AST]]:
             yield path, node
 
 
-def test_a_file_can_be_read_in_one_go():
-    """A file of the package stays under 400 lines."""
-    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
-    assert lengths
+def test_a_module_that_is_long_says_why():
+    """A module is one concept, whole; past 800 lines its docstring says "long because ..."."""
+    texts = {path: path.read_text(encoding="utf-8") for path in SOURCES}
+    assert texts
     assert not [
-        f"{path.relative_to(ROOT)}: {length} lines, cut it by subject"
-        for path, length in lengths.items()
-        if length >= FILE_LINES_MAX
+        f"{path.relative_to(ROOT)}: say in its docstring why it is long, or split it by concept"
+        for path, text in texts.items()
+        if len(text.splitlines()) > FILE_LINES_MAX
+        and "long because" not in (ast.get_docstring(ast.parse(text)) or "").lower()
     ]
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         RecordedFailure,
         ResultNotRecordable,
         SecretUnavailable,
+        SessionEnded,
         ShadowedEffect,
         ToolChanged,
         ToolError,
@@ -55,18 +56,23 @@ if TYPE_CHECKING:
     from hansard.agents.ledger import Mode
     from hansard.agents.record import AsyncRecord, Record
     from hansard.agents.session import AsyncSession, Session
+    from hansard.agents.value_types import value_type
     from hansard.bus.errors import (
         AppendUnknown,
         BusError,
+        Closed,
         Conflict,
         Contradiction,
         Fenced,
         NotFound,
+        NotWritable,
+        ReplicaBehind,
+        StoreGone,
         TooLarge,
         Unreachable,
     )
     from hansard.domain.board import BoardConflict
-    from hansard.domain.errors import BadName, BadValue, Corrupt, HansardError, Refused
+    from hansard.domain.errors import BadName, BadOption, BadValue, Corrupt, HansardError, Refused
     from hansard.domain.snapshot import Snapshot
     from hansard.domain.steps import Verdict
     from hansard.domain.task import ClaimLost
@@ -89,6 +95,7 @@ _HOME = {
         "RecordedFailure",
         "ResultNotRecordable",
         "SecretUnavailable",
+        "SessionEnded",
         "ShadowedEffect",
         "ToolChanged",
         "ToolError",
@@ -110,18 +117,30 @@ _HOME = {
     "hansard.agents.ledger": ("Mode",),
     "hansard.agents.record": ("AsyncRecord", "Record"),
     "hansard.agents.session": ("AsyncSession", "Session"),
+    "hansard.agents.value_types": ("value_type",),
     "hansard.bus.errors": (
         "AppendUnknown",
         "BusError",
+        "Closed",
         "Conflict",
         "Contradiction",
         "Fenced",
         "NotFound",
+        "NotWritable",
+        "ReplicaBehind",
+        "StoreGone",
         "TooLarge",
         "Unreachable",
     ),
     "hansard.domain.board": ("BoardConflict",),
-    "hansard.domain.errors": ("BadName", "BadValue", "Corrupt", "HansardError", "Refused"),
+    "hansard.domain.errors": (
+        "BadName",
+        "BadOption",
+        "BadValue",
+        "Corrupt",
+        "HansardError",
+        "Refused",
+    ),
     "hansard.domain.snapshot": ("Snapshot",),
     "hansard.domain.steps": ("Verdict",),
     "hansard.domain.task": ("ClaimLost",),
@@ -139,11 +158,13 @@ __all__ = [
     "AsyncRecord",
     "AsyncSession",
     "BadName",
+    "BadOption",
     "BadValue",
     "Blocked",
     "BoardConflict",
     "BusError",
     "ClaimLost",
+    "Closed",
     "Conflict",
     "Contradiction",
     "Corrupt",
@@ -160,17 +181,21 @@ __all__ = [
     "NotDone",
     "NotFound",
     "NotOffered",
+    "NotWritable",
     "Record",
     "RecordedFailure",
     "Refused",
+    "ReplicaBehind",
     "ResultNotRecordable",
     "Secret",
     "SecretUnavailable",
     "ServiceBusy",
     "ServiceGone",
     "Session",
+    "SessionEnded",
     "ShadowedEffect",
     "Snapshot",
+    "StoreGone",
     "TooLarge",
     "Tool",
     "ToolChanged",
@@ -193,6 +218,7 @@ __all__ = [
     "plan",
     "reconcile",
     "tool",
+    "value_type",
 ]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
+import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,17 @@ from hansard.agents.workspace import Workspace
 from hansard.bus import access
 from hansard.bus.access import Credentials
 from hansard.bus.clock import Clock
+from hansard.bus.hosting import Host
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.jetstream.durability import outside_durability
+from hansard.bus.marks import Witness
 from hansard.bus.portal import portal, refuse_in_loop
-from hansard.bus.server import Durability, Login, join
+from hansard.bus.server import Durability, Login
+from hansard.domain.choices import chosen
 from hansard.settings import Settings, SettingsError
+
+OUTSIDE_CONNECT_TIMEOUT_S = 3.0
+"""How long the first connect to a server that is not ours may take: it is there, or it is not."""
 
 
 class Broker(msgspec.Struct):
@@ -34,28 +40,47 @@ class Broker(msgspec.Struct):
     admin: BrokerOptions | None
     durability: str
     release: Callable[[], Awaitable[None]]
+    witness: Witness | None = None
+    """What the data directory of an embedded one knows apart from it."""
 
 
 async def find_broker(settings: Settings) -> Broker:
-    """The outside broker that the settings name, else the embedded one, started or joined."""
+    """The outside broker that the settings name, else the embedded one, started or joined.
+
+    Raises SettingsError where replicas are asked of the embedded one.
+    """
     if settings.nats_url:
         return await _outside(settings)
-    wanted = Durability(settings.durability) if settings.durability else None
-    lease = await asyncio.to_thread(join, Path(settings.data_dir), wanted)
+    if (settings.nats_replicas or 1) > 1:
+        message = (
+            f"{settings.nats_replicas} replicas were asked for, but the embedded broker is one "
+            "server: name a cluster (HANSARD_NATS_URL, --nats) or ask for no replicas"
+        )
+        raise SettingsError(message)
+    asked = settings.durability
+    wanted = chosen(Durability, asked, "durability") if asked else None
+    host = await Host.open(Path(settings.data_dir), wanted)
 
     async def release() -> None:
-        lease.close()
+        host.close()
 
     def options(login: Login) -> BrokerOptions:
         return BrokerOptions(
-            urls=(lease.info.url,), user=login.user, password=login.password, name="hansard"
+            urls=(host.info.url,),
+            user=login.user,
+            password=login.password,
+            name="hansard",
+            disk_wait_s=settings.disk_wait_s,
+            host=host,
         )
 
+    info = host.info
     return Broker(
-        options(lease.info.runtime),
-        options(lease.info.admin),
-        lease.info.durability.value,
+        options(info.runtime),
+        options(info.admin),
+        info.durability.value,
         release,
+        Witness.of(settings.data_dir),
     )
 
 
@@ -69,6 +94,7 @@ async def _outside(settings: Settings) -> Broker:
         tls_ca=Path(settings.nats_ca) if settings.nats_ca else None,
         tls_cert=Path(settings.nats_cert) if settings.nats_cert else None,
         tls_key=Path(settings.nats_key) if settings.nats_key else None,
+        connect_timeout_s=OUTSIDE_CONNECT_TIMEOUT_S,
     )
     system: BrokerOptions | None = None
     if settings.nats_system_user or settings.nats_system_creds:
@@ -89,7 +115,9 @@ async def _outside(settings: Settings) -> Broker:
 
 
 async def open_workspace(settings: Settings) -> Workspace:
-    """A workspace, open. Raises Unreachable, Contradiction, ServerError, BadName."""
+    """A workspace, open. Raises Unreachable, Contradiction, ServerError, BadName, and Corrupt where
+    the server has lost something of it.
+    """
     broker = await find_broker(settings)
     try:
         log = await open_log(
@@ -98,19 +126,31 @@ async def open_workspace(settings: Settings) -> Workspace:
             broker.durability,
             admin=broker.admin,
             screened=True,
+            replicas=settings.nats_replicas,
+            witness=broker.witness,
         )
     except BaseException:
         await broker.release()
         raise
-    return _workspace(log, broker)
+    return _workspace(log, broker, _command(settings))
 
 
-def _workspace(log: JetStreamLog, broker: Broker) -> Workspace:
+def _command(settings: Settings) -> str:
+    """How a person reaches the workspace from a shell; without what a password may stand in."""
+    words = ["hansard", "--workspace", settings.workspace]
+    if settings.nats_url and "@" not in settings.nats_url:
+        words += ["--nats", settings.nats_url]
+    elif not settings.nats_url and settings.data_dir != Settings().data_dir:
+        words += ["--data-dir", os.fspath(settings.data_dir)]
+    return shlex.join(words)
+
+
+def _workspace(log: JetStreamLog, broker: Broker, command: str) -> Workspace:
     async def close() -> None:
         await log.close()
         await broker.release()
 
-    return Workspace(log, log.blobs, Clock(), close, snapshots=log.snapshots)
+    return Workspace(log, log.blobs, Clock(), close, snapshots=log.snapshots, command=command)
 
 
 def _settings(given: dict[str, Any]) -> Settings:
@@ -137,7 +177,7 @@ def _login(settings: Settings, given: Mapping[str, Any]) -> Credentials | None:
 
 
 def _defaults(settings: Settings, given: dict[str, Any]) -> Defaults:
-    mode = Mode(settings.mode) if settings.mode else None
+    mode = chosen(Mode, settings.mode, "mode") if settings.mode else None
     return Defaults(run=settings.run, mode=mode, **given)
 
 
@@ -164,7 +204,7 @@ def connect(
     more: any other setting of `hansard.settings`. What is not given comes from the environment.
 
     Raises SyncInLoop inside a running event loop, Unreachable, ServerError, Contradiction,
-    SettingsError.
+    SettingsError, and Corrupt where the broker has lost something of the workspace.
     """
     refuse_in_loop()
     given = {"workspace": workspace, "data_dir": data_dir, "nats_url": nats}

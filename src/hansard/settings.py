@@ -1,17 +1,44 @@
-"""Settings from the environment. Only the composition root (`hansard._connect`) reads them."""
+"""Settings: what is given, else the environment, else `hansard.toml` beside the record's folder.
+
+Only the composition root (`hansard._connect`) reads them. The record's folder is `.hansard` in the
+working directory or the nearest directory above that has one, or a `hansard.toml`, as git looks for
+`.git`; nobody's but one's own is taken from above.
+"""
 
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from hansard.domain.choices import nearest
 from hansard.domain.errors import CallerError
 
 PREFIX = "HANSARD_"
+
+FOLDER = ".hansard"
+FILE = "hansard.toml"
+
+PATHS = frozenset(
+    {
+        "data_dir",
+        "nats_creds",
+        "nats_nkey",
+        "nats_ca",
+        "nats_cert",
+        "nats_key",
+        "nats_system_creds",
+        "credentials",
+    }
+)
+"""Settings that name a file: in `hansard.toml`, from the folder where that stands."""
+
+REPLICAS_MAX = 5
+"""The most replicas that nats-server keeps of a stream."""
 
 
 class SettingsError(CallerError):
@@ -25,12 +52,18 @@ def _variable(field: str) -> str:
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     """Every setting, with its environment variable, meaning and default.
 
-    HANSARD_DATA_DIR: where the embedded broker keeps its files (`.hansard`).
+    In `hansard.toml` each stands under its name in small letters without the prefix.
+
+    HANSARD_DATA_DIR: where the embedded broker keeps its files (`.hansard`, looked for upward).
     HANSARD_WORKSPACE: the workspace (`default`).
     HANSARD_DURABILITY: `strict` (default) or `relaxed`, for the embedded broker.
+    HANSARD_DISK_WAIT_S: how long, in seconds, a write waits for room where the embedded broker's
+    disk is full (600).
     HANSARD_NATS_URL: an outside server or cluster, comma-separated; the embedded one if unset.
     HANSARD_NATS_USER, _PASSWORD, _CREDS, _NKEY: how to log in there: a user, a credentials file,
     or an nkey seed file. HANSARD_NATS_CA, _CERT, _KEY: TLS files.
+    HANSARD_NATS_REPLICAS: how many replicas a workspace's streams are made with on an outside
+    cluster (1 to 5, as the server has it if unset); streams found with fewer are told.
     HANSARD_NATS_SYSTEM_USER, _SYSTEM_PASSWORD, _SYSTEM_CREDS: a system account's login, to read
     how durable that server is. HANSARD_CREDENTIALS: a file of `hansard credentials`, with which a
     restricted agent reaches the service: it says where, in which workspace, and as whom.
@@ -38,9 +71,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     `hansard run resume RUN -- COMMAND`.
     """
 
-    data_dir: Path = Path(".hansard")
+    data_dir: Path = Path(FOLDER)
     workspace: str = "default"
     durability: str | None = None
+    disk_wait_s: float = 600.0
     nats_url: str | None = None
     nats_user: str | None = None
     nats_password: str | None = None
@@ -49,6 +83,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     nats_ca: str | None = None
     nats_cert: str | None = None
     nats_key: str | None = None
+    nats_replicas: int | None = None
     nats_system_user: str | None = None
     nats_system_password: str | None = None
     nats_system_creds: str | None = None
@@ -57,21 +92,84 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     mode: str | None = None
 
 
+def found_above(start: Path) -> Path | None:
+    """The nearest directory above that holds a record's folder or settings; None where `start` does
+    itself, or none is above. Raises SettingsError for what is somebody else's.
+    """
+    for folder in (start, *start.parents):
+        there = [path for path in (folder / FOLDER, folder / FILE) if path.exists()]
+        if not there:
+            continue
+        if folder == start:
+            return None
+        strangers = [path for path in there if path.stat().st_uid != os.geteuid()]
+        if strangers:
+            message = (
+                f"{str(strangers[0])!r}, found above the working directory, belongs to another "
+                "user: name the record with --data-dir or HANSARD_DATA_DIR if it is to be trusted"
+            )
+            raise SettingsError(message)
+        return folder
+    return None
+
+
+def _of_file(folder: Path) -> dict[str, Any]:
+    """What `hansard.toml` in a folder sets, by the names of the fields. Raises SettingsError."""
+    path = folder / FILE
+    try:
+        set_ = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        message = f"{str(path)!r} cannot be read: {error}"
+        raise SettingsError(message) from error
+    for name, value in set_.items():
+        if name not in Settings.__struct_fields__:
+            like = nearest(name, Settings.__struct_fields__)
+            known = ", ".join(Settings.__struct_fields__)
+            message = f"{str(path)!r} sets {name!r}, which is not a setting: {like}they are {known}"
+            raise SettingsError(message)
+        if type(value) is not str:
+            message = f"{str(path)!r} sets {name!r} to {value!r:.80}: give a text"
+            raise SettingsError(message)
+    return {name: str(folder / text) if name in PATHS else text for name, text in set_.items()}
+
+
 def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings:
-    """Settings from the environment; what is given and not None wins. Raises SettingsError."""
+    """Settings; what is given and not None wins. Raises SettingsError."""
     source = os.environ if environment is None else environment
     known = {field.encode_name: field.name for field in msgspec.structs.fields(Settings)}
     fields: dict[str, Any] = {name: source[name] for name in known if source.get(name)}
     fields |= {_variable(name): value for name, value in given.items() if value is not None}
     unknown = [name for name in fields if name not in known]
     if unknown:
-        name = unknown[0].removeprefix(PREFIX).lower()
-        message = f"{name!r} is not a setting: see hansard.settings"
+        name, names = unknown[0].removeprefix(PREFIX).lower(), sorted(known.values())
+        like = nearest(name, names)
+        message = f"{name!r} is not a setting: {like}they are {', '.join(names)}"
         raise SettingsError(message)
+    named = fields.get("HANSARD_DATA_DIR")
+    above = found_above(Path.cwd()) if named is None else None
+    beside = Path(os.fspath(named)).absolute().parent if named is not None else above or Path.cwd()
+    fields = {_variable(name): text for name, text in _of_file(beside).items()} | fields
+    if above is not None:
+        fields.setdefault("HANSARD_DATA_DIR", above / FOLDER)
     if "HANSARD_DATA_DIR" in fields:
         fields["HANSARD_DATA_DIR"] = os.fspath(fields["HANSARD_DATA_DIR"])
+    if "HANSARD_NATS_REPLICAS" in fields:
+        fields["HANSARD_NATS_REPLICAS"] = _replicas(fields["HANSARD_NATS_REPLICAS"])
     try:
-        return msgspec.convert(fields, Settings, dec_hook=lambda kind, value: kind(value))
+        return msgspec.convert(
+            fields, Settings, strict=False, dec_hook=lambda kind, value: kind(value)
+        )
     except msgspec.ValidationError as error:
         message = f"a setting cannot be taken: {error}"
         raise SettingsError(message) from error
+
+
+def _replicas(given: object) -> int:
+    """A number of replicas. Raises SettingsError."""
+    text = str(given).strip()
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= REPLICAS_MAX):
+        message = f"HANSARD_NATS_REPLICAS is {given!r}: give a number from 1 to {REPLICAS_MAX}"
+        raise SettingsError(message)
+    return int(text)

@@ -25,7 +25,10 @@ trees = st.recursive(
 """A leaf is a call by its kind and argument, equal ones included; a node says how its children
 are called: one after the other, gathered, inside a composite tool, side by side with no scopes."""
 
-OWN = {"run.resumed.v1", "agent.session_began.v1", "agent.left.v1", "run.completed.v1"}
+OWN = {
+    *("run.resumed.v1", "agent.session_began.v1", "agent.left.v1", "run.agent_left.v1"),
+    "run.completed.v1",
+}
 """What a resume records of itself."""
 
 _numbers = itertools.count(1)

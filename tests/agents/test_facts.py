@@ -8,6 +8,16 @@ import hansard
 from tests.agents.twins import Lab, twins
 
 
+async def glance(session):
+    """A value that a call returned, to decide by."""
+
+    @session.tool(effects="pure")
+    async def look() -> str:
+        return "seen"
+
+    return await look()
+
+
 async def _everything(session):
     await session.message("user", "find papers", tokens=3)
     await session.resource("file:a.py", "read")
@@ -15,7 +25,7 @@ async def _everything(session):
         "Which first?",
         selected="p1",
         alternatives=["p1", {"id": "p2", "score": 0.4, "rejected_because": "old"}],
-        inputs=["e1"],
+        inputs=[await glance(session)],
         threshold=0.85,
         confidence=1,
         because="newest",

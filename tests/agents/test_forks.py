@@ -239,7 +239,7 @@ async def test_what_cannot_be_forked_says_why(lab: Lab):
         for at in ["yesterday", 1.5, True, "ada@x", ""]:
             with pytest.raises(hansard.BadName, match="point"):
                 await record.fork("r", at=at)
-        with pytest.raises(ValueError, match="perhaps"):
+        with pytest.raises(hansard.BadValue, match="perhaps"):
             await record.fork("r", effects="perhaps")
         assert len(await record.runs()) == 1
 

@@ -189,8 +189,8 @@ async def test_what_cannot_be_opened_says_why(lab: Lab):
         await opens(None, hansard.BusError, "was not found", run="r", mode="resume")
         await opens(None, hansard.BusError, "was not found", run="r", mode="strict")
         await opens(None, hansard.AgentError, "name of its workflow")
-        await opens("w", ValueError, "never", mode="never")
-        await opens("w", hansard.AgentError, "does not know", colour="red")
+        await opens("w", hansard.BadValue, "never", mode="never")
+        await opens("w", hansard.BadOption, "no option 'colour'", colour="red")
         assert await record.runs() == []
         async with record.run("w", run="r"):
             pass

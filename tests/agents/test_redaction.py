@@ -77,8 +77,11 @@ async def test_a_secret_is_in_no_stored_byte(lab: Lab):
                 await session.message("user", f"my key: {SECRET}", name=SECRET)
                 await session.decide(
                     f"use {SECRET}?", selected=SECRET, because=SECRET, alternatives=[SECRET],
-                    inputs=[SECRET],
+                    inputs=[f"it is {SECRET}!"],
                 )  # fmt: skip
+                with pytest.raises(hansard.BadValue, match="nothing that a call returned") as told:
+                    await session.decide("which?", selected="x", inputs=[f"not {SECRET}"])
+                assert SECRET not in str(told.value)
                 await session.resource(f"https://x/?key={SECRET}", SECRET)
                 await session.resource(SECRET, "PIN-0001")
                 await session.hand_off("bob", because=f"PIN-1111 {SECRET}", key=SECRET)
@@ -197,3 +200,17 @@ def test_a_secret_too_short_to_look_for_is_refused(record):
         raise AssertionError
     assert "1234" not in str(refusal.value)
     assert record.runs() == []
+
+
+@twins
+async def test_an_encoded_form_passes(lab: Lab):
+    """What is looked for is the text as it was given, as the README says: an encoded form is kept,
+    unless it is given, too.
+    """
+    form = base64.b64encode(SECRET.encode()).decode()
+    async with lab.connect() as record:
+        for run, redact in (("r", {"key": SECRET, "form": form}), ("s", {"key": SECRET})):
+            async with record.run(run=run, redact=redact) as session:
+                await session.message("user", f"Basic {form}")
+            assert (form.encode() in await _stored(record, run)) is (run == "s")
+            assert SECRET.encode() not in await _stored(record, run)

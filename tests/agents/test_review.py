@@ -10,7 +10,8 @@ import pytest
 from tenacity import wait_none
 
 import hansard
-from hansard.agents.payloads import INLINE_BYTES_MAX, Prompts
+from hansard.agents.payloads import INLINE_BYTES_MAX
+from hansard.agents.shared import Learned, Shared
 from hansard.bus.log import COMMIT_BYTES_MAX
 from tests.agents.twins import Lab, twins
 
@@ -260,7 +261,8 @@ async def test_secrets_stay_out_of_every_fact(lab: Lab):
             for because in (text, SECRET):
                 await session.hand_off("bob", because=because, note=text)
                 await session.decide("q", selected="a", because=because)
-            await session.hand_off(text)
+            with pytest.raises(hansard.BadValue, match="holds a secret"):
+                await session.hand_off(text)
             await session.checkpoint(text, data=text)
             assert set(await session.checkpoint_data(text)) == {"data"}
 
@@ -583,17 +585,18 @@ def test_a_loop_that_ends_during_a_write_ends(data_dir, workspace, turns):
     asyncio.run(main())
 
 
-def test_prompts_may_be_learned_from_several_threads():
-    """One thread looks a tool up while another learns of a new one."""
-    prompts = Prompts()
+def test_texts_may_be_learned_from_several_threads():
+    """One thread looks for a text in those that are known while another learns new ones."""
+    shared = Shared()
     errors: list[BaseException] = []
     done = threading.Event()
+    known = "".join(f"line {n} of what was said\n" for n in range(200))
 
     def look() -> None:
         try:
             while not done.is_set():
-                prompts.knows("absent")
-        except RuntimeError as error:
+                shared.find(known, ("other", "prompt"))
+        except (RuntimeError, KeyError) as error:
             errors.append(error)
 
     readers = [threading.Thread(target=look) for _ in range(2)]
@@ -602,8 +605,10 @@ def test_prompts_may_be_learned_from_several_threads():
     try:
         for reader in readers:
             reader.start()
-        for n in range(3_000):
-            prompts.learn(f"tool {n}", n, {"prompt": [1]})
+        for n in range(1_000):
+            text = f"{n} {known}"
+            new = shared.find(text, ("tool", "prompt")).new
+            shared.learn(n, [Learned("prompt", text, ("tool", "prompt"), new)])
     finally:
         done.set()
         sys.setswitchinterval(switch_s)

@@ -29,13 +29,13 @@ def story(home: Path) -> Audited:
 
 @pytest.fixture(scope="session")
 def planted(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Planted:
-    """Five runs with a fault each."""
+    """Six runs with a fault each."""
     place = Audited(home, "planted")
     return Planted(place, plant(place, tmp_path_factory.mktemp("chats"), honest=False))
 
 
 @pytest.fixture(scope="session")
 def honest(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Planted:
-    """The same five without."""
+    """The same six without."""
     place = Audited(home, "honest")
     return Planted(place, plant(place, tmp_path_factory.mktemp("chats"), honest=True))

@@ -1,4 +1,4 @@
-"""Runs of five shapes, each with its fault or honest: what differs is the fault alone."""
+"""Runs of six shapes, each with its fault or honest: what differs is the fault alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ TASKS = 5
 
 
 def plant(place: Audited, folder: Path, *, honest: bool) -> dict[str, str]:
-    """Make the five; what each run is about, by run."""
+    """Make the six; what each run is about, by run."""
     seeded = random.Random(SEED)
     with hansard.connect(place.workspace, data_dir=place.home) as record:
         made = {
@@ -32,6 +33,7 @@ def plant(place: Audited, folder: Path, *, honest: bool) -> dict[str, str]:
             "storm": _storm(record, honest=honest),
             "flip": _flip(record, seeded, honest=honest),
             "cost": _cost(record, seeded, honest=honest),
+            "late": _late(record, honest=honest),
             "spread": _spread(place, record, folder, seeded, honest=honest),
         }
     return {run: about for about, run in made.items()}
@@ -49,6 +51,27 @@ def _intent(place: Audited, record: hansard.Record, *, honest: bool) -> str:
 
         send("x@example.org")
     return "mail-1"
+
+
+def _late(record: hansard.Record, *, honest: bool) -> str:
+    """A call that runs on in a thread when its session's block is left."""
+    began, go = threading.Event(), threading.Event()
+    with record.run("posting", run="post-1", agent="poster", role="poster") as session:
+
+        @session.tool
+        def post(to: str) -> str:
+            began.set()
+            assert go.wait(30)
+            return to
+
+        thread = session.thread(post, "x@example.org")
+        assert began.wait(30)
+        if honest:
+            go.set()
+            thread.result()
+    go.set()
+    thread.wait()
+    return "post-1"
 
 
 def kill(place: Audited, run: str) -> None:
@@ -151,7 +174,7 @@ def _spread(
 
 
 class Planted(msgspec.Struct, frozen=True):
-    """A workspace with the five shapes, and what each run is about."""
+    """A workspace with the six shapes, and what each run is about."""
 
     place: Audited
     about: dict[str, str]

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from hansard.agents.flow import Flow
+from hansard.agents.session import _Session
 from hansard.commands._answers import answering
 from hansard.commands._open import Options
+from hansard.domain.agent import DecisionMade
 from tests.real.support import Place, Told
+
+
+def decided_of_old(session: _Session, inputs: Sequence[str], **fields: Any) -> Flow[None]:
+    """State a decision as earlier versions did, which took any text as an input; a flow."""
+    facts, scope = session.facts, session.core.scope("decide")
+    plain = {"alternatives": [], "threshold": None, "confidence": None, "because": "", **fields}
+    mark, known = facts._mark(scope, "decision", {**plain, "inputs": list(inputs)})
+    assert not known
+    where = {"fingerprint": mark, "scope": scope.path, "after": scope.after}
+    fact = msgspec.convert({**plain, **where, "inputs": list(inputs)}, DecisionMade)
+    return facts._note(scope, fact, [])
 
 
 class Audited(msgspec.Struct, frozen=True):

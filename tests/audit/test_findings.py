@@ -22,13 +22,14 @@ EXPECTED = {
     "intent": ("orphan_intents", "waiting"),
     "storm": ("retries", "storm"),
     "flip": ("threshold_flips", "selected would fail"),
+    "late": ("late_outcomes", "completed"),
     "cost": ("gaps", "cost"),
     "spread": ("gaps", "spread"),
 }
 
 
 def test_each_planted_fault_is_found_by_its_view_alone(planted: Planted):
-    """Five runs, five faults, five findings."""
+    """Six runs, six faults, six findings."""
     assert planted.place.findings() == {
         run: {EXPECTED[about]} for run, about in planted.about.items()
     }
@@ -77,9 +78,10 @@ def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, hone
     done = planted.place.call("audit", "--json")
     assert done.code == 1, done.err
     *found, summary = done.lines
-    assert summary["findings"] == len(found) == 5
+    assert summary["findings"] == len(found) == 6
     assert summary["views"] == {
         "orphan_intents": 1,
+        "late_outcomes": 1,
         "policy_overrides": 0,
         "retries": 1,
         "threshold_flips": 1,

@@ -15,7 +15,7 @@ import pytest
 
 import hansard
 from hansard.domain.experiment import Arm, ExperimentRegistered, Metric
-from tests.audit.support import Audited
+from tests.audit.support import Audited, decided_of_old
 from tests.cli.support import environment
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\"'&"
@@ -27,6 +27,7 @@ class Told(msgspec.Struct, frozen=True):
     place: Audited
     first: str
     second: str
+    third: str
     inputs: list[str]
 
 
@@ -72,7 +73,7 @@ def told(home: Path) -> Told:
                     {"id": "all", "score": 0.65, "rejected_because": "the gate refuses it"},
                     "none",
                 ],
-                inputs=[*inputs, "no such event"],
+                inputs=inputs,
                 threshold=0.6,
                 confidence=0.8,
                 because="the rating passes",
@@ -84,9 +85,12 @@ def told(home: Path) -> Told:
             session.hand_off("editor", because="it is out", count=1)
             session.decide("Done?", selected="yes")
             publish("nobody")
+            unknown = ["no such event"]
+            session._drive(decided_of_old(session, unknown, question="Old?", selected="so"))
         record.score("run-1", by="reader", reward=1.0, because="well done")
-    first, second = [row["decision"] for row in place.rows("SELECT decision FROM decided('run-1')")]
-    return Told(place, first, second, inputs)
+    decided = [row["decision"] for row in place.rows("SELECT decision FROM decided('run-1')")]
+    first, second, third = decided
+    return Told(place, first, second, third, inputs)
 
 
 def _ids(place: Audited, *runs: str) -> list[str]:
@@ -138,8 +142,8 @@ def test_a_decision_is_told_with_all_that_it_stands_in(told: Told):
 def test_inputs_name_the_events_they_came_from(told: Told):
     """An event of another run, a commit of this one (its events), and an id of nothing."""
     given = _parts(told, told.first)["input"]
-    assert {row["number"] for row in given} == {1, 2, 3}
-    assert [row["number"] for row in given if row["name"] == "elsewhere"] == [1, 3]
+    assert {row["number"] for row in given} == {1, 2}
+    assert [row["number"] for row in given if row["name"] == "elsewhere"] == [1]
     rows = [
         {**row, "value": json.loads(row["value"])}
         for row in told.place.rows("SELECT * FROM inputs($1)", told.first)
@@ -154,7 +158,7 @@ def test_inputs_name_the_events_they_came_from(told: Told):
     wanted = told.place.rows("SELECT id FROM events WHERE commit_id = $1", told.inputs[1])
     assert {row["event"] for row in commit} == {row["id"] for row in wanted}
     assert {(row["value"]["tool"], row["value"]["step"]) for row in commit} >= {("rate", 1)}
-    [nothing] = [row for row in rows if row["number"] == 3]
+    [nothing] = told.place.rows("SELECT * FROM inputs($1)", told.third)
     assert (nothing["name"], nothing["event"]) == ("unknown", "no such event")
 
 
@@ -172,11 +176,17 @@ def test_versions_and_who_acted(told: Told):
     assert actor["on behalf of"] == ["bob"]
 
 
-def test_what_came_before_the_decision_before_is_not_told_again(told: Told):
-    """A later decision has what was since."""
+def test_all_that_its_agent_had_been_given_is_told(told: Told):
+    """Every result and message before a decision, those before an earlier one, too."""
     parts = _parts(told, told.second)
-    assert "message" not in parts
-    assert "next" not in parts
+    given = [(row["number"], row["name"], row["value"]["status"]) for row in parts["after"]]
+    assert given == [
+        (1, "rate", "completed"),
+        (2, "publish", "blocked"),
+        (3, "publish", "completed"),
+    ]
+    assert [row["value"]["last"] for row in parts["after"]] == [False, False, True]
+    assert len(parts["message"]) == 1
     assert [row["value"]["words"] for row in parts["followed"]] == ["published to nobody"]
 
 
@@ -240,9 +250,9 @@ def test_a_run_lists_its_decisions(told: Told):
     """By its id or as the last one."""
     for run in ("run-1", "last"):
         *found, last = told.place.call("why", run, "--json").lines
-        assert [row["decision"] for row in found] == [told.first, told.second]
+        assert [row["decision"] for row in found] == [told.first, told.second, told.third]
         assert (last["kind"], last["run"]) == ("decisions", "run-1")
-    assert "2 decisions of run run-1" in told.place.call("why", "run-1").out
+    assert "3 decisions of run run-1" in told.place.call("why", "run-1").out
 
 
 def test_what_is_no_decision_is_told_with_the_remedy(told: Told):
@@ -308,3 +318,78 @@ def test_the_page_needs_nobody_and_runs_nothing(told: Told, tmp_path: Path):
     )
     assert written.stdout == page
     assert told.place.call("why", told.first, "--html", "-", "--json").code == 2
+
+
+@pytest.fixture(scope="module")
+def many(home: Path) -> tuple[Audited, str]:
+    """A recommendation that rests on a profile, fifty more, and three scores."""
+    place = Audited(home, "many")
+    with (
+        hansard.connect("many", data_dir=home) as record,
+        record.run("recommending", run="r", agent="ann", role="judge") as session,
+    ):
+
+        @session.tool(effects="pure")
+        def profile(user: int) -> dict[str, str]:
+            return {"user": f"u{user}", "prefers": f"jazz {user}"}
+
+        @session.tool(effects="pure")
+        def compare(product: str) -> float:
+            return {"X": 0.92, "Y": 0.78, "Z": 0.81}[product]
+
+        profiles = [profile(user) for user in range(50)]
+        scores = [compare(product) for product in "XYZ"]
+        session.message("user", "What for u0?")
+        session.decide(
+            "Which product for u0?",
+            selected="X",
+            alternatives=[{"id": k, "score": v} for k, v in zip("XYZ", scores, strict=True)],
+            inputs=[profiles[0]["prefers"], *profiles, *scores],
+            threshold=0.85,
+        )
+        session.board.put("plan", {"of": "X"})
+        seen = [session.board.entry("plan"), session.view()]
+        session.decide("Is it planned?", selected="yes", inputs=seen)
+    return place, place.value("SELECT decision FROM decisions WHERE threshold = 0.85")
+
+
+def test_what_is_many_is_folded_and_listed_by_all(many: tuple[Audited, str]):
+    """The terminal shows ten of each and says how many more; --all and NDJSON have them all."""
+    place, decision = many
+    few = place.call("why", decision).out
+    assert "and 43 before these; --all lists them" in few
+    assert "and 43 more; --all lists them" in few
+    whole = place.call("why", decision, "--all").out
+    assert "--all" not in whole
+    assert "jazz 30" not in few
+    for text in ("jazz 0", "0.92", "0.78", "0.81", "passes the threshold 0.85 by 0.07"):
+        assert text in few
+    assert all(f'"prefers":"jazz {user}"' in whole for user in range(50))
+    *facts, _ = place.call("why", decision, "--json").lines
+    given = [fact["number"] for fact in facts if fact["part"] == "after"]
+    assert given == list(range(1, 54))
+    inputs = [fact for fact in facts if fact["part"] == "input"]
+    assert [fact["value"]["step"] for fact in inputs] == list(range(1, 54))
+    assert all(fact["address"] and fact["event"] for fact in inputs)
+
+
+def test_entries_and_views_are_told_as_what_they_are(many: tuple[Audited, str]):
+    """Who wrote which key, and what it held; that a view was shown."""
+    place, _ = many
+    decision = place.value("SELECT decision FROM decisions WHERE threshold IS NULL")
+    told = place.call("why", decision).out
+    assert re.search(r'1 +put +ann plan +\{"of":"X"\} +\d+\.0', told)
+    assert re.search(r"2 +was shown +ann view judge +as judge, events: \d+ +\d+\.0", told)
+
+
+def test_the_page_folds_without_a_script(many: tuple[Audited, str], tmp_path: Path):
+    """All is on the page; what is many opens by a click."""
+    place, decision = many
+    file = tmp_path / "why.html"
+    assert place.call("why", decision, "--html", str(file)).code == 0
+    seen = _Page()
+    seen.feed(file.read_text(encoding="utf-8"))
+    assert seen.tags.count("details") == 2
+    assert "and 43 more" in seen.text
+    assert "--all" not in seen.text
+    assert all(f"jazz {user}" in seen.text for user in range(50))

@@ -74,6 +74,28 @@ class Nats:
         self.process.send_signal(signal.SIGSTOP)
         os.waitpid(self.process.pid, os.WUNTRACED)
 
+    def forbid(self, subject: str) -> None:
+        """Have `runtime` not listen on a subject. Before the start."""
+        text = self._config.read_text()
+        allowed = "permissions: { publish"
+        assert text.count(allowed) == 1
+        denied = f'permissions: {{ subscribe: {{ deny: ["{subject}"] }}, publish'
+        self._config.write_text(text.replace(allowed, denied))
+
+    def stop(self) -> None:
+        """End it cleanly."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(START_S)
+            self.process = None
+
+    def spoil(self, workspace: str) -> None:
+        """Flip a bit in the checksum of the last message of a log. While it does not run."""
+        block = self.folder / f"store/jetstream/A/streams/hansard_log-{workspace}/msgs/1.blk"
+        content = bytearray(block.read_bytes())
+        content[-1] ^= 1
+        block.write_bytes(content)
+
     def kill(self) -> None:
         """SIGKILL it."""
         if self.process is not None:

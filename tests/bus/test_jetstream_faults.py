@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from hansard.bus.errors import AppendUnknown, BrokerError, BusError, Conflict, Unreachable
-from hansard.bus.jetstream import JetStreamLog
+from hansard.bus.jetstream import JetStreamLog, _push
+from hansard.bus.jetstream._client import Broker
+from hansard.bus.jetstream._push import Push
 from hansard.bus.log import Append, Stored
+from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream, Board, StreamId
-from tests.bus.brokers import append, running
+from tests.bus.brokers import Nats, append, running
 
 ALICE = AgentStream("r1", "researcher", "alice")
 
@@ -174,6 +177,80 @@ async def test_follow_across_a_restart(tmp_path: Path):
         await asyncio.wait_for(following, 10)
         assert [stored.position for stored in followed] == list(range(1, 31))
         await log.close()
+
+
+async def test_a_reading_with_an_end_does_not_wait_for_what_is_gone(tmp_path: Path):
+    """The log's last message is damaged, and the server still counts it: what reads up to there
+    ends, and says which position is gone.
+    """
+    with running(tmp_path) as nats:
+        log = await nats.log()
+        for version in range(1, 4):
+            await log.append(append(ALICE, version))
+        await log.close()
+        nats.stop()  # it writes down where the log ends
+        nats.spoil("lab")
+        nats.start()
+        log = await nats.log()
+        assert await log.head() == 3
+        following = log.follow(until=3)
+        assert [(await anext(following)).position for _ in range(2)] == [1, 2]
+        with pytest.raises(Corrupt, match="positions 3 to 3 are gone"):
+            await asyncio.wait_for(anext(following), 10)
+        await log.close()
+
+
+async def test_a_reading_with_an_end_waits_for_what_is_not_written_yet(tmp_path: Path):
+    """An end beyond the head is waited for, and met."""
+    with running(tmp_path) as nats:
+        log = await nats.log()
+        await log.append(append(ALICE, 1))
+        following = log.follow(until=2)
+        assert (await anext(following)).position == 1
+        waiting = asyncio.ensure_future(anext(following))
+        done, _ = await asyncio.wait({waiting}, timeout=3 * _push.IDLE_S)
+        assert not done
+        await log.append(append(ALICE, 2))
+        assert (await asyncio.wait_for(waiting, 10)).position == 2
+        await log.close()
+
+
+async def test_a_reading_with_an_end_does_not_wait_for_ever_for_a_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The broker went and does not come back: that is said, with how long it was waited."""
+    monkeypatch.setattr(_push, "SILENT_S_MAX", 1.0)
+    with running(tmp_path) as nats:
+        log = await nats.log(request_timeout_s=0.5)
+        await log.append(append(ALICE, 1))
+        following = log.follow(until=2)
+        await anext(following)
+        nats.kill()
+        with pytest.raises(Unreachable, match=r"nothing came for \d+ s, after position 1"):
+            await asyncio.wait_for(anext(following), 30)
+        await log.close()
+
+
+async def test_a_message_that_is_not_delivered_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The server has a message and does not deliver it: here, where it may not."""
+    monkeypatch.setattr(_push, "OWED_S_MAX", 1.0)
+    nats = Nats(tmp_path)
+    nats.forbid("quiet.>")
+    nats.start()
+    try:
+        log = await nats.log()
+        await log.append(append(ALICE, 1))
+        broker = await Broker.open(nats.options())
+        push = Push(broker, "hansard_log-lab", "hansard.lab.>", 0, until=1, inbox_prefix="quiet")
+        with pytest.raises(Corrupt, match="position 1 is there, but the server has not delivered"):
+            async with asyncio.timeout(30):
+                _ = [chunk async for chunk in push.chunks()]
+        await broker.close()
+        await log.close()
+    finally:
+        nats.kill()
 
 
 async def test_a_log_that_went_back(tmp_path: Path):

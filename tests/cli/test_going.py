@@ -113,7 +113,7 @@ def test_doubt_is_settled_from_the_command_line_and_the_run_ends(
     command = [sys.executable, str(program), str(effects), "doubt"]
     stopped = shell("run", "resume", run, "--", *command)
     assert stopped.code == 1
-    asked = f"hansard run settle {run} worker#3 --happened RESULT | --did-not-happen"
+    asked = f" run settle {run} worker#3 --happened RESULT | --did-not-happen"
     assert asked in stopped.err
     told = call("run", "settle", run, "worker#3", "--happened", '"x"', "--by", "me")
     assert told.code == 0
@@ -261,3 +261,31 @@ def test_what_did_not_happen_may_run_again(call: Call, record: hansard.Record):
     [step] = call("run", "trace", run, "--json").lines
     assert (step["status"], step["result"]) == ("completed", "sent now")
     assert call("run", "replay", run).code == 0
+
+
+def test_a_run_is_ended_and_a_task_reopened_by_command(call: Call, record: hansard.Record) -> None:
+    """What was said, by whom and why is on record; said again it says that it is so."""
+    with record.run("w", run="ended", agent="ada", role="writer") as ada:
+        ada.team.add("one")
+        with pytest.raises(ValueError, match="no"), ada.team.claimed():
+            raise ValueError("no")
+        done = call("run", "reopen", "ended", "t1", "--because", "it is", "--by", "paula")
+        assert (done.code, "task t1 of run ended is open again" in done.out) == (0, True)
+        [line] = call("run", "reopen", "ended", "t1", "--json").lines
+        assert line == {"run": "ended", "task": "t1", "reopened": False}
+        assert "no task 't9'" in call("run", "reopen", "ended", "t9").err
+        assert "at work" in call("run", "show", "ended").out
+        assert "ada in ended" in call("status").out
+        [run] = [line for line in call("runs", "--json").lines if line["run"] == "ended"]
+        assert (run["status"], run["at_work"]) == ("open", ["ada"])
+        done = call("run", "cancel", "ended", "--because", "late")
+        assert (done.code, done.out.strip()) == (0, "run ended is cancelled")
+        assert "no longer waited for ada" in done.err
+        assert "is cancelled already" in call("run", "cancel", "ended").out
+        refused = call("run", "finish", "ended")
+        assert refused.code
+        assert "is cancelled and cannot become completed" in refused.err
+    [shown, *_] = call("run", "show", "ended", "--json").lines
+    assert (shown["status"], shown["at_work"]) == ("cancelled", [])
+    [line] = call("run", "finish", "ended", "--json").lines or [{}]
+    assert not line

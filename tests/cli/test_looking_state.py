@@ -169,7 +169,7 @@ def test_what_a_run_is_a_trial_of_and_who_judged_it(call: Call, record: hansard.
         RunScored(metrics={"reward": 0.0, "cost": 3.5}, by="script"),
         RunScored(metrics={"reward": 1.0}, by="a person", because="it did it"),
     ]
-    for version, event in enumerate([assigned, *judgements], 4):
+    for version, event in enumerate([assigned, *judgements], 5):
         plant(home, WORKSPACE, (Life("judged-run"), commit(version, event, epoch=0)))
     run = call("run", "show", "judged-run", "--json").lines[0]
     assert run["assigned"] == {

@@ -23,6 +23,7 @@ from hansard.bus.log import (
     EventLog,
     Kind,
     NothingUnder,
+    NotYet,
     Origin,
     Stored,
     StreamAt,
@@ -220,6 +221,18 @@ class TestConditions:
             await log.append(append(ALICE, expected=StreamAt(KEY, 5)))
         assert conflict.value.winner is None
 
+    async def test_not_yet(self, log: EventLog):
+        """A commit can demand that nobody has gone on from a version of another stream."""
+        await log.append(append(ALICE, expected=NotYet(KEY, 1)))
+        await log.append(append(KEY))
+        await log.append(append(ALICE, 2, expected=NotYet(KEY, 2)))
+        newer = await log.append(append(KEY, 2))
+        with pytest.raises(Conflict) as conflict:
+            await log.append(append(ALICE, 3, expected=NotYet(KEY, 2)))
+        assert conflict.value.winner is not None
+        assert conflict.value.winner.position == newer.position
+        assert versions(await log.read(ALICE)) == [1, 2]
+
     async def test_condition_and_version(self, log: EventLog):
         """A condition that holds does not set the uniqueness of versions aside."""
         await log.append(append(ALICE))
@@ -275,6 +288,24 @@ class TestTransactions:
             await log.append_all(
                 [append(second_role, expected=NothingUnder("r1", "alice")), append(OTHER)]
             )
+        assert await log.head() == 3
+
+    async def test_several_conditions_on_one_stream(self, log: EventLog):
+        """Commits that share a batch may demand the same of one stream: it holds for all or none,
+        and who demands what is over stops the whole.
+        """
+        await log.append(append(KEY))
+        fresh, over = NotYet(KEY, 2), NotYet(KEY, 1)
+        await log.append_all([append(ALICE, expected=fresh), append(OTHER, expected=fresh)])
+        assert await log.head() == 3
+        with pytest.raises(Conflict) as conflict:
+            await log.append_groups(
+                [
+                    [append(ALICE, 2, expected=fresh), append(LIFE)],
+                    [append(OTHER, 2, expected=over), append(LIFE, 2)],
+                ]
+            )
+        assert (conflict.value.stream, conflict.value.version) == (OTHER, 2)
         assert await log.head() == 3
 
     async def test_the_same_transaction_again(self, log: EventLog):

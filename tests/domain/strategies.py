@@ -170,8 +170,15 @@ _RUN_COMMANDS: list[run.RunEvent] = [
     *(run.RunAssigned(experiment="e", arm=arm, task="1", trial=0) for arm in "ab"),
     run.RunScored(metrics={"reward": 1.0}, by="judge"),
     run.RunScored(metrics={"reward": 0.0, "cost": 2.5}, by="judge", details=msgspec.Raw(b"[1]")),
+    *(
+        run.RunAgentLeft(agent=name, outcome=outcome, error=error)
+        for name in ("ada", "bob")
+        for outcome, error in (("completed", None), ("failed", _FAILURES[0]), ("cancelled", None))
+    ),
     run.RunCompleted(),
+    run.RunCompleted(because="enough"),
     run.RunFailed(error=_FAILURES[0]),
+    run.RunFailed(error=_FAILURES[0], agent="ada"),
     run.RunCancelled(because="late"),
 ]
 run_commands = st.sampled_from(_RUN_COMMANDS)
@@ -256,6 +263,7 @@ _TASKS: list[task_rules.Wanted] = [
     *(task.TaskCompleted(task=name, number=1) for name in ("a", "b")),
     *(task.TaskFailed(task=name, number=1, error=Failure("E", "e")) for name in ("a", "b")),
     *(task.TaskHandedOff(task=name, number=1, agent="bob") for name in ("a", "b")),
+    *(task_rules.Reopen(task=name, because=why) for name in ("a", "b") for why in ("", "again")),
 ]
 _claimed = st.just([_TASKS[0], _TASKS[3]])
 task_commands = st.tuples(_claimed, st.lists(st.sampled_from(_TASKS), max_size=10)).map(
@@ -302,6 +310,9 @@ def approval_decide(
     return approval.decide(state, wanted, 0)
 
 
+_LOWERED = label_events.LabelDeclassified(
+    to="untrusted", approver="eve", because="reviewed", before="secret untrusted"
+)
 _TOKENS = [
     principal.TokenIssued(token=digit * 32, digest=digit * 64, role=role, expires=expires)
     for digit, role, expires in (("1", "writer", None), ("2", "reader", "2026-12-21T00:00:00Z"))
@@ -317,6 +328,11 @@ _PRINCIPAL_COMMANDS: list[principal.PrincipalEvent] = [
         for digit in "123"
         for why in ("", "x")
     ),
+    *(
+        principal.PrincipalShown(label=label, role="writer", run=run)
+        for label, run in (("secret", "r"), ("untrusted", ""))
+    ),
+    _LOWERED,
 ]
 principal_commands = st.sampled_from(_PRINCIPAL_COMMANDS)
 access_histories = st.lists(
@@ -377,9 +393,6 @@ _begun_set = [
 _board_lists = st.lists(board_commands, max_size=12)
 board_histories = (_board_lists | _board_lists.map(lambda more: [*_begun_set, *more])).map(
     lambda commands: happened(commands, board.initial(), board.fold, board_decide)
-)
-_LOWERED = label_events.LabelDeclassified(
-    to="untrusted", approver="eve", because="reviewed", before="secret untrusted"
 )
 
 

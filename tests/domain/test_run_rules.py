@@ -1,5 +1,9 @@
 """A run's and a budget's rules, as examples."""
 
+import math
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +12,7 @@ from hansard.domain import budget, run
 from hansard.domain.budget import Reserved, Spent
 from hansard.domain.run import (
     AgentJoined,
+    RunAgentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -95,6 +100,94 @@ def test_how_a_run_may_end(before, end, allowed):
         story.then_refused("resume it first")
 
 
+bob = AgentJoined(agent="bob", role="reader")
+FAILURE = Failure("ValueError", "no")
+
+
+def left(agent, outcome="completed"):
+    """The end of an agent's session."""
+    error = Failure("ValueError", agent) if outcome == "failed" else None
+    return RunAgentLeft(agent=agent, outcome=outcome, error=error)
+
+
+def failed_by(agent):
+    """A run's end of which one reads that another agent failed."""
+    words = f"agent '{agent}' failed: see how it left"
+    return RunFailed(error=Failure("AgentFailed", words, module="hansard"), agent=agent)
+
+
+def test_a_run_ends_when_the_last_of_its_agents_has_left():
+    """Whoever began it, and in whatever order they leave; an agent that is resumed is at work."""
+    a_run().when(left("ada")).then_refused("not in this run's roster")
+    both = a_run().given(started, joined, bob)
+    both.when(left("ada")).then(left("ada"))
+    both.when(left("ada")).then_state(status=RunStatus.OPEN, missing=["bob"])
+    gone = a_run().given(started, joined, bob, left("ada"))
+    gone.when(left("ada")).then()
+    gone.when(left("bob")).then(left("bob"), RunCompleted())
+    again = a_run().given(started, joined, bob, left("ada"), resumed)
+    again.when(left("bob")).then(left("bob"))
+    again.when(left("bob")).then_state(status=RunStatus.OPEN, missing=["ada"])
+
+
+def test_a_run_ends_as_the_worst_of_its_agents_ends():
+    """Failed before cancelled before completed; of several that failed the first is named, and one
+    that was resumed counts as it ended last.
+    """
+    story = a_run().given(started, joined, bob, left("ada", "failed"))
+    story.when(left("bob")).then(left("bob"), failed_by("ada"))
+    story.when(left("bob")).then_state(status=RunStatus.FAILED, error=Failure("ValueError", "ada"))
+    story.when(left("bob", "failed")).then(left("bob", "failed"), failed_by("ada"))
+    own = a_run().given(started, joined, bob, left("bob")).when(left("ada", "failed"))
+    own.then(left("ada", "failed"), RunFailed(error=Failure("ValueError", "ada")))
+    why = RunCancelled(because="agent 'ada' was cancelled")
+    story = a_run().given(started, joined, bob, left("ada", "cancelled"))
+    story.when(left("bob")).then(left("bob"), why)
+    mended = a_run().given(started, joined, bob, left("ada", "failed"), resumed, left("ada"))
+    mended.when(left("bob")).then(left("bob"), RunCompleted())
+
+
+def test_a_run_ends_when_somebody_says_so_and_goes_on_with_whoever_comes():
+    """Who is at work then counts no more: its leaving ends nothing, and who resumes or joins later
+    is waited for alone.
+    """
+    said = RunCompleted(because="enough")
+    a_run().given(started, joined, bob).when(said).then_state(
+        status=RunStatus.COMPLETED, missing=[], at_work=[]
+    )
+    late = a_run().given(started, joined, bob, said).when(left("bob", "failed"))
+    late.then(left("bob", "failed"))
+    goes_on = (started, joined, bob, said, RunResumed(agent="ada", epoch=2))
+    a_run().given(*goes_on).when(left("ada")).then(left("ada"), RunCompleted())
+    cyd = AgentJoined(agent="cyd", role="reader")
+    joins = RunResumed(agent="cyd", epoch=1)
+    a_run().given(started, joined, said, cyd).when(joins).then(joins)
+    a_run().given(started, joined, said, cyd).when(joins).then_state(
+        status=RunStatus.OPEN, missing=["cyd"]
+    )
+    a_run().given(started, joined, said, cyd, joins).when(joins).then()
+
+
+def test_a_fork_waits_for_none_of_its_parents_agents():
+    """Who was at work in the parent is not in the fork before it takes part there."""
+    fork = a_run().given(started, joined, bob, left("bob", "failed"), forked)
+    fork.when(resumed).then_state(missing=["ada"], ends={})
+    a_run().given(started, joined, bob, left("bob", "failed"), forked, resumed).when(
+        left("ada")
+    ).then(left("ada"), RunCompleted())
+
+
+def test_a_record_of_before_shows_as_it_did():
+    """There who began a run ended it, whoever was at work: it is completed, also for one that
+    joined later, and goes on with whoever is resumed.
+    """
+    old = (started, joined, bob, RunCompleted())
+    a_run().given(*old).when(AgentJoined(agent="cyd", role="reader")).then_state(
+        status=RunStatus.COMPLETED, missing=[]
+    )
+    a_run().given(*old, resumed).when(left("ada")).then(left("ada"), RunCompleted())
+
+
 def test_a_budget_is_reserved_once_a_call_and_never_over_its_limit():
     """A call's share counts once, what it really took replaces it, and the limit holds."""
     state = budget.fold(budget.BudgetState(), [Reserved(call="a#1", amount=2.0)])
@@ -116,3 +209,46 @@ def test_reservations_alone_never_pass_the_limit(limit, calls):
     for call, amount in calls:
         state = budget.fold(state, budget.reserve(state, call, amount, limit) or ())
     assert state.total <= limit
+
+
+class Walked(dict[str, float]):
+    """A dict that counts how often it is gone through or copied."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.walks += 1
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        """Each call."""
+        self.walks += 1
+        return super().keys()
+
+    def values(self) -> Any:
+        """What each came to."""
+        self.walks += 1
+        return super().values()
+
+
+def test_counting_a_call_goes_through_no_other():
+    """A call's reservation and correction look at that call alone, however many were counted."""
+    counted = Walked()
+    state = budget.BudgetState(calls=counted)
+    for n in range(1_000):
+        for events in (
+            budget.reserve(state, f"a#{n}", 1.0, 2_000.0) or (),
+            budget.spend(state, f"a#{n}", 0.5),
+        ):
+            for event in events:
+                budget.evolve(state, event)
+    assert (state.total, state.version, counted.walks) == (500.0, 2_000, 0)
+    budget.fold(state, ())
+    assert counted.walks > 0
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 1e300)), max_size=12))
+def test_what_is_gone_is_the_exact_sum(calls):
+    """What is gone is the sum of what each call came to last, whatever larger ones came between."""
+    state = budget.fold(budget.BudgetState(), [Spent(call=c, amount=a) for c, a in calls])
+    assert state.total == math.fsum(dict(calls).values())

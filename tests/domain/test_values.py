@@ -66,7 +66,7 @@ def test_plain_json_is_recorded_as_it_stands(value):
 
 TAGS = ["$tuple", "$set", "$frozenset", "$map", "$bytes", "$bytearray", "$decimal", "$int"]
 TAGS += ["$float", "$datetime", "$date", "$time", "$timedelta", "$uuid", "$path", "$secret"]
-TAGS += ["$blob", "$append", "$", "$new"]
+TAGS += ["$blob", "$append", "$value", "$", "$new"]
 
 
 @pytest.mark.parametrize("tag", TAGS)

@@ -110,7 +110,7 @@ def test_killed_in_any_stage_it_goes_on(undisturbed, desk, case, place):
     worker = place.partition(" ")[2]
     if worker == "enter_in_book":
         assert done.returncode == 1
-        assert "hansard run settle trade-1 execution#1" in done.stderr
+        assert " run settle trade-1 execution#1" in done.stderr
         killed.settle()
         done = killed.start()
     assert (done.returncode, done.stdout) == (0, printed), done.stderr

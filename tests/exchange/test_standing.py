@@ -304,7 +304,7 @@ def test_check_tells_a_missing_parent_once(home, workspace, orphan, call):
     """What the fork took over cannot be judged without its parent: one finding, not one a step."""
     found = call(f"{workspace}-orphan", "check", "--json").lines[:-1]
     assert [line["fact"] for line in found] == [
-        "version 4: its parent, run parent, is not on record"
+        "version 5: its parent, run parent, is not on record"
     ]
 
 

@@ -73,6 +73,7 @@ def test_a_role_sees_its_own_and_what_is_for_it(home, workspace, pair):
         ("rita", "step.requested.v1"),
         ("rita", "step.completed.v1"),
         ("rita", "agent.left.v1"),
+        ("", "run.agent_left.v1"),
         ("", "run.failed.v1"),
     ]
     assert [e["data"]["payload"] for e in events if e.get("type") == HandedOff.tag] == [
@@ -81,7 +82,7 @@ def test_a_role_sees_its_own_and_what_is_for_it(home, workspace, pair):
     ]
     blobs = [e for e in events if e["kind"] == "blob"]
     assert [blob["parts"] for blob in blobs] == [1]
-    assert end["commits"] == 10
+    assert end["commits"] == 11
 
 
 def test_nothing_of_others_is_in_a_view(home, workspace, pair):

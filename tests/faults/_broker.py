@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from hansard.bus.server import find_binary
 
@@ -20,6 +20,20 @@ STOP_S = 10.0
 
 SYNC = {"strict": "always", "relaxed": "10ms"}
 """What an acknowledgement means, in the server's own words."""
+
+
+class Reachable(Protocol):
+    """A server, for who wants to know how to reach it."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which a process finds it."""
+        ...
+
+    @property
+    def login(self) -> dict[str, Any]:
+        """The same as arguments of `connect`."""
+        ...
 
 
 class NatsServer:

@@ -7,15 +7,15 @@ import collections
 
 import hansard
 from hansard.bus.log import Stored
-from tests.faults._broker import NatsServer
+from tests.faults._broker import Reachable
 
 
-def whole_log(server: NatsServer, workspace: str) -> list[Stored]:
+def whole_log(server: Reachable, workspace: str) -> list[Stored]:
     """Every commit of a workspace in order, over a connection of its own."""
     return asyncio.run(_read(server, workspace))
 
 
-async def _read(server: NatsServer, workspace: str) -> list[Stored]:
+async def _read(server: Reachable, workspace: str) -> list[Stored]:
     async with hansard.connect_async(workspace=workspace, **server.login) as record:
         log = record.workspace.log
         return [stored async for stored in log.follow(0, until=await log.head())]

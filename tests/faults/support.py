@@ -20,7 +20,7 @@ from hansard.bus.log import Stored
 from hansard.bus.portal import portal
 from hansard.bus.states import RunView
 from hansard.domain.steps import StepSettled
-from tests.faults._broker import NatsServer
+from tests.faults._broker import Reachable
 from tests.faults._inside import Acked, Job, Point, World, acked
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +30,9 @@ REACH_S = 30.0
 """How long a program may take to reach its point, or its end: it starts in about 0.4 s."""
 
 POLL_S = 0.002
+
+PROGRESS_S = 40.0
+"""How long a writer may take to have its next acknowledgement: an append is tried for 30 s."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -97,7 +100,7 @@ class Child:
 class Stage:
     """One run of one program in a workspace of its own, with a world around it."""
 
-    def __init__(self, server: NatsServer, folder: Path, workspace: str) -> None:
+    def __init__(self, server: Reachable, folder: Path, workspace: str) -> None:
         self.server = server
         self.workspace = workspace
         self.folder = folder
@@ -213,6 +216,23 @@ class Stage:
                 child.process.communicate()
         if self._record is not None:
             self._record.close()
+
+
+def acks_of(child: Child) -> int:
+    """How many commits a program has noted as acknowledged."""
+    path = Path(child.job.acks)
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def all_go_on(children: list[Child]) -> None:
+    """Wait until each writer has had one more acknowledgement."""
+    before = [acks_of(child) for child in children]
+    deadline = time.monotonic() + PROGRESS_S
+    while any(acks_of(child) <= had for child, had in zip(children, before, strict=True)):
+        assert time.monotonic() < deadline, "a writer got no acknowledgement any more"
+        for child in children:
+            assert child.process.poll() is None, child.end()
+        time.sleep(0.02)
 
 
 def paths() -> dict[str, str]:

@@ -17,19 +17,14 @@ import pytest
 from hansard.domain.steps import Status
 from tests.faults._broker import NatsServer
 from tests.faults._whole import holes, repeats, torn, whole_log
-from tests.faults.support import Child, Report, Stage, missing, read_acks
+from tests.faults.support import Report, Stage, all_go_on, missing, read_acks
 
 ROUNDS_QUICK, ROUNDS_FULL = 3, 50
-SEED = 20_261_122
-
 APPENDERS, STREAMS = 2, 40
 """Processes that append straight to the log, and each one's streams: enough to group commits."""
 
 WORKERS = 2
 """Processes that append through a session."""
-
-PROGRESS_S = 40.0
-"""How long a writer may take to have its next acknowledgement: an append is tried for 30 s."""
 
 
 @pytest.fixture(params=["strict", "relaxed"])
@@ -43,28 +38,13 @@ def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NatsServe
         server.stop()
 
 
-def _count(child: Child) -> int:
-    path = Path(child.job.acks)
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-def _all_go_on(children: list[Child]) -> None:
-    """Wait until each writer has had one more acknowledgement."""
-    before = [_count(child) for child in children]
-    deadline = time.monotonic() + PROGRESS_S
-    while any(_count(child) <= had for child, had in zip(children, before, strict=True)):
-        assert time.monotonic() < deadline, "a writer got no acknowledgement any more"
-        assert all(child.process.poll() is None for child in children), children[0].end()
-        time.sleep(0.02)
-
-
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(mortal, tmp_path, evidence, rounds):
     """0 acknowledged events lost, 0 stored twice, no hole in versions, no transaction in part; and
     no writer notices more than a pause.
     """
-    number, chance = rounds(ROUNDS_QUICK, ROUNDS_FULL), random.Random(SEED)
+    number, chance = rounds(ROUNDS_QUICK, ROUNDS_FULL), random.Random(random.getrandbits(32))
     stage, stop = Stage(mortal, tmp_path, "load"), tmp_path / "stop"
     try:
         children = [
@@ -76,12 +56,12 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(mortal, tmp_path
             stage.start("worker", name=f"worker{n}", stop=str(stop)) for n in range(WORKERS)
         ]
         for _ in range(number):
-            _all_go_on(children)
+            all_go_on(children)
             time.sleep(chance.uniform(0.0, 0.4))
             mortal.kill()
             time.sleep(chance.uniform(0.0, 0.1))
             mortal.start()
-        _all_go_on(children)
+        all_go_on(children)
         stop.touch()
         reports = [child.end() for child in children]
         assert [report.error for report in reports] == [""] * len(children)

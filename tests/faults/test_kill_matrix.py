@@ -60,7 +60,7 @@ def test_what_a_kill_leaves_and_what_resuming_does_about_it(stage, evidence, pol
     report = stage.go_on("matrix", policy=policy)
     if cell.doubt:
         assert (report.error, report.results) == ("InDoubt", None)
-        assert "hansard run settle r1 worker#2 --happened RESULT" in report.message
+        assert " run settle r1 worker#2 --happened RESULT" in report.message
         assert len(stage.world.read()) == cell.killed  # asking did nothing
         if cell.killed:
             verdict = {"verdict": "happened", "result": DONE[1]}

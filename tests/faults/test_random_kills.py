@@ -11,8 +11,6 @@ from hansard.domain.ids import AgentStream
 from tests.faults.support import Child, Report, Stage, read_acks
 
 KILLS_QUICK, KILLS_FULL = 10, 200
-SEED = 20_261_121
-
 COMMITS_MAX, LATER_S_MAX = 9, 0.03
 """A kill comes up to this many acknowledged commits after a (re)start, and up to so much later: a
 commit takes about 2 ms and an effect 15 ms, so it hits each of their phases. Counted in commits
@@ -115,7 +113,11 @@ def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(stage, evidence, 
     `reconcile` step has happened twice, an `idempotent` one has kept its key, and no event that
     a process saw acknowledged is lost.
     """
-    kills, chance, tally = rounds(KILLS_QUICK, KILLS_FULL), random.Random(SEED), Tally()
+    kills, chance, tally = (
+        rounds(KILLS_QUICK, KILLS_FULL),
+        random.Random(random.getrandbits(32)),
+        Tally(),
+    )
     undisturbed = stage.go_on("mixed")
     assert undisturbed.error == ""
     _check(stage, tally)

@@ -187,3 +187,33 @@ def test_explain_says_that_the_clearance_decided(record, pair, call):
     assert "not seen: it is labelled 'secret untrusted'" in told.out
     assert 'clearance = "secret"' in told.out
     assert "seen: rule 'all' matches" in call("roles", "explain", "lead", event).out
+
+
+def test_what_it_is_not_cleared_for_never_comes(pair):
+    """A key or a task labelled above the role's clearance is waited for in vain; whoever is
+    cleared is told that it came, and counts as shown what it waited for.
+    """
+    ada, cyd = pair
+    read_secret(ada)
+    ada.board.put("k", 1)
+    ada.team.add("t", role="researcher", task="t")
+    ada.team.complete(ada.team.claim(), 1)
+    assert not cyd.wait_for(key="k", timeout=0.05)
+    assert not cyd.wait_for(task="t", timeout=0.05)
+    assert str(cyd.label) == "public"
+
+
+@pytest.mark.parametrize("what", [{"key": "k"}, {"task": "t"}])
+def test_what_is_waited_for_is_shown(record, what):
+    """That it came is news of it."""
+    apply_roles(record)
+    with (
+        record.run("w", run="r", agent="ada", role="researcher") as ada,
+        record.run("w", run="r", agent="bob", role="researcher") as bob,
+    ):
+        read_secret(ada)
+        ada.board.put("k", 1)
+        ada.team.add("t", task="t")
+        ada.team.complete(ada.team.claim(), 1)
+        assert bob.wait_for(**what, timeout=5)
+        assert str(bob.label) == "secret untrusted"

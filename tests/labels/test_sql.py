@@ -111,6 +111,7 @@ def test_a_declassified_decision_says_so(team, rows):
         "run": "r",
         "agent": "bob",
         "key": None,
+        "principal": None,
         "lowered_to": "",
         "lowered_from": "secret untrusted",
         "approver": "eve",

@@ -8,7 +8,10 @@ from tenacity import wait_none
 
 import hansard
 from hansard.agents import principals, queries
+from hansard.agents.carried import Carried
 from hansard.agents.errors import ToolChanged
+from hansard.domain.events import Actor
+from hansard.domain.label import parse
 from hansard.domain.role_events import May, RoleDefined, Rule
 from tests.cli.support import make_runs
 
@@ -221,6 +224,10 @@ def _works_together(record: hansard.Record) -> None:
     run(principals.register(work, "ada", about="the first"))
     token = run(principals.issue(work, "ada", "clerk", expires_s=60, by="eve"))
     run(principals.revoke(work, "ada", token.id, because="lost"))
+    ada = Actor("ada", ("ada",))
+    state = run(principals.read(work, "ada"))
+    run(Carried(work.log, state, ada, "clerk").shown(parse("secret untrusted")))
+    record.declassify(principal="ada", to="untrusted", approver="eve", because="looked")
     run(queries.answered(work, "clerk", "SELECT 1", head=3, position=1, rows=2, cut=True))
 
 

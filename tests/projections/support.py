@@ -1,5 +1,6 @@
 """Messages without a broker, stores filled with them, and what the domain folds of them."""
 
+import contextlib
 import functools
 import random
 import tempfile
@@ -12,10 +13,12 @@ import msgspec
 
 from hansard.bus import subjects
 from hansard.bus.check import RawMessage
-from hansard.bus.codec import encode, record, revive
-from hansard.bus.log import Origin
+from hansard.bus.codec import decode, encode, record, revive
+from hansard.bus.in_full import InFull
+from hansard.bus.log import Origin, Stored
 from hansard.domain import agent, run
 from hansard.domain.agent import AgentState
+from hansard.domain.errors import Corrupt
 from hansard.domain.events import Actor, Commit, Event, Recorded, Tx
 from hansard.domain.ids import StreamId
 from hansard.domain.run import RunState
@@ -75,10 +78,44 @@ class Messages:
         return made
 
 
+class Past:
+    """What streams held, from messages at hand."""
+
+    def __init__(self, messages: Iterable[RawMessage]) -> None:
+        self._stored: dict[StreamId, list[Stored]] = {}
+        for each in messages:
+            if each.fault is None:
+                with contextlib.suppress(Corrupt):
+                    of, commit = decode(each.subject, each.body)
+                    stored = Stored(each.position, each.stamp, of, commit, each.body)
+                    self._stored.setdefault(of, []).append(stored)
+
+    async def past(self, stream: StreamId) -> list[Stored]:
+        """A stream's own commits."""
+        return self._stored.get(stream, [])
+
+
+def ready(in_full: InFull, message: RawMessage) -> None:
+    """Have what a message may refer to at hand; nothing here waits."""
+    with contextlib.suppress(StopIteration):
+        in_full.ready(message).send(None)
+
+
+def commits_in_full(messages: Sequence[RawMessage]) -> list[tuple[int, Commit]]:
+    """The commits of messages, with values in full."""
+    in_full, made = InFull(Past(messages)), []
+    for each in messages:
+        ready(in_full, each)
+        made.append((each.position, in_full.commit(*decode(each.subject, each.body))[0]))
+    return made
+
+
 def fill(store: Store, messages: Sequence[RawMessage], borders: Iterable[int] = ()) -> None:
     """Write messages, a batch ending at each border and at the end."""
-    rows, ends = Rows(store.progress.position), set(borders)
+    in_full, ends = InFull(Past(messages)), set(borders)
+    rows = Rows(store.progress.position, in_full=in_full)
     for message in messages:
+        ready(in_full, message)
         rows.add(message)
         if message.position in ends:
             write(store, rows, len(messages))

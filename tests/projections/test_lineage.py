@@ -10,6 +10,7 @@ import pytest
 import hansard
 from hansard.projections.place import Place
 from hansard.projections.store import Store
+from tests.audit.support import decided_of_old
 from tests.projections.test_real import _shell
 
 
@@ -28,7 +29,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, str
             first = look("a")
             session.decide("Go on?", selected="yes")
             look(first)
-            session.decide(last, selected="stop", inputs=[session.run, "a note of somebody"])
+            inputs = [session.run, "a note of somebody"]
+            session._drive(decided_of_old(session, inputs, question=last, selected="stop"))
 
         with record.run("w", agent="ada", role="r") as session:
             work(session, "Stop?")

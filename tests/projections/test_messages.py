@@ -97,13 +97,20 @@ def golden_messages() -> Messages:
     return messages
 
 
+REFERRING = ("step.requested.v1.full-4", "step.completed.v1.full-2")
+"""Golden events that hold a part of what another step was given, which is no golden event."""
+
+
 def test_golden_events_of_every_type_are_projected(store: Store, tmp_path: Path):
-    """No type and no field of the storage format is a problem; each stands in `events` byte for
-    byte; one batch or one a message, the tables are the same.
+    """No type and no field of the storage format is a problem, but for what two refer to and is not
+    among them; each stands in `events` byte for byte; one batch or one a message, the tables are
+    the same.
     """
     messages = golden_messages()
     fill(store, messages.all)
-    assert selected(store, "problems") == []
+    missing = [row["reason"] for row in selected(store, "problems")]
+    assert len(missing) == len(REFERRING)
+    assert all("which is not on record" in reason for reason in missing)
     told = {row["id"]: row for row in selected(store, "events")}
     assert {name: row["data"] for name, row in told.items()} == {
         golden.id: str(golden.data, "utf-8") for _, golden in _golden()
@@ -125,6 +132,7 @@ TABLES = {
     "principal.registered.v1": "principals",
     "principal.token_issued.v1": "tokens_issued",
     "principal.token_revoked.v1": "tokens_revoked",
+    "principal.shown.v1": "principals_shown",
     "query.answered.v1": "queries",
     "resource.accessed.v1": "resources",
     "run.assigned.v1": "assignments",

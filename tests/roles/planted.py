@@ -14,9 +14,9 @@ import msgspec
 
 from hansard.bus import subjects
 from hansard.bus.check import RawMessage
-from hansard.bus.codec import encode, record
+from hansard.bus.codec import decode, encode, record
 from hansard.bus.jetstream.raw import Chunk
-from hansard.bus.log import Origin
+from hansard.bus.log import Origin, Stored
 from hansard.domain import agent, board, role_check, run, steps
 from hansard.domain.events import Actor, Commit, Event, Recorded, Tx
 from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
@@ -108,6 +108,15 @@ class Log:
     async def bounds(self) -> tuple[int, int]:
         """The first and the newest position."""
         return 1, len(self.all)
+
+    async def past(self, stream: StreamId) -> list[Stored]:
+        """A stream's own commits."""
+        found = [(each, *decode(each.subject, each.body)) for each in self.all if not each.fault]
+        return [
+            Stored(each.position, each.stamp, of, commit, each.body)
+            for each, of, commit in found
+            if of == stream
+        ]
 
     async def chunks(
         self, after: int = 0, *, until: int | None = None

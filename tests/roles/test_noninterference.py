@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansard.agents import views
@@ -222,6 +222,7 @@ def test_what_is_generated_has_something_to_tell():
     kinds: set[str] = set()
     seen: set[str] = set()
 
+    @settings(max_examples=300)  # shares are judged: of 30 examples they vary by chance
     @given(st.sampled_from(["researcher", "analyzer", "writer"]), worlds.worlds, st.data())
     def look(name, world, data):
         after = data.draw(changed(EXAMPLES[name], world))

@@ -344,6 +344,24 @@ def test_a_rebuild_waits_for_readers(home: Path, workspace: str, monkeypatch: py
     assert place.path.stat().st_ino != before
 
 
+def test_a_search_does_not_wait_for_ever_for_a_rebuild(
+    home: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever replaces the file may be stopped in the middle: who searches is told."""
+    say(home, workspace, "apple")
+    brought_up(home, workspace)
+    place = place_of(home, workspace)
+    monkeypatch.setattr(search, "READERS_WAIT_S", 0.2)
+    with (
+        place._alone(),
+        pytest.raises(IndexUnusable, match=r"has been replacing it for 0\.2 s"),
+        place.reading(),
+    ):
+        pass
+    with place.reading():
+        assert place.path.exists()
+
+
 def test_what_a_killed_writer_left_is_worked_in_before_it_is_replaced(home: Path, workspace: str):
     """A write-ahead log of the old file never meets the new one."""
     say(home, workspace, "apple")

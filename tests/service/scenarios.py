@@ -248,6 +248,27 @@ async def facts(session: TwinSession, told: list[Any]) -> None:
     told.append(await caught(lambda: session.checkpoint("", x=1)))
 
 
+async def inputs(session: TwinSession, told: list[Any]) -> None:
+    """What decisions were made from: values, entries, views, steps; and what is none of these."""
+
+    @session.tool(effects="pure")
+    async def rate(title: str) -> Paper:
+        return Paper(title, len(title))
+
+    paper = await rate("on logs")
+    await done(session.board.put("plan", {"of": "logs"}))
+    entry = await done(session.board.entry("plan"))
+    view = await done(session.view())
+    shown = next(event.id for _, event in view.events)
+    right: list[Any] = [[paper], [paper.pages, entry], [view, "ada#1"], ["plan", "plan@1"], [shown]]
+    for given in right:
+        told.append(await caught(session.decide("which", selected="a", inputs=given)))
+    nothing = "01a202a2-d28d-71e8-a196-e7d64d5d822b"
+    wrong: list[Any] = [[8], ["plan@9"], ["none"], ["ada#99"], [nothing], [object()], "ada#1"]
+    for given in wrong:
+        told.append(await caught(lambda of=given: session.decide("b", selected="b", inputs=of)))
+
+
 async def loops(session: TwinSession, told: list[Any]) -> None:
     """A loop whose progress is on record."""
 
@@ -392,6 +413,6 @@ SCENARIOS = {
     function.__name__: function
     for function in (
         *(tools, failures, reconciled, gated, nested, streams, facts, loops),
-        *(board, transactions, team, claimed, viewing),
+        *(board, transactions, team, claimed, viewing, inputs),
     )
 }

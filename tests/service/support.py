@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 import hansard
 from hansard import _connect, settings
 from hansard.agents.roles import read
@@ -16,6 +18,7 @@ from hansard.bus.access import Credentials
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
 from hansard.commands._open import Options
+from hansard.commands._serving import served
 from hansard.commands.credentials import Wanted
 from hansard.commands.credentials import credentials as make
 from hansard.domain import role_file
@@ -102,6 +105,12 @@ class House:
             self.files[name, role] = asyncio.run(made)
         return self.files[name, role]
 
+    def login_with(self, name: str, role: str, **more: Any) -> Path:
+        """Credentials of a principal, with terms of their own."""
+        made = credentials(self.data_dir, self.folder, name, role, self.workspace, **more)
+        self.files[name, role] = asyncio.run(made)
+        return self.files[name, role]
+
     def known(self, name: str = "ada", role: str = "writer") -> Credentials:
         """The same, read."""
         return access.load(self.login(name, role))
@@ -122,6 +131,18 @@ class House:
             yield link
         finally:
             portal().run(link.close())
+
+
+class Served(House):
+    """A workspace served as `hansard up` serves it, SQL too."""
+
+    async def _begin(self, quiet_s: float) -> None:
+        del quiet_s
+        options = Options(workspace=self.workspace, data_dir=self.data_dir)
+        broker = await _connect.find_broker(options.settings())
+        self.stack.push_async_callback(broker.release)
+        serves = await self.stack.enter_async_context(served(options, broker, pytest.fail))
+        assert serves
 
 
 class Lab:

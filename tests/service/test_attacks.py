@@ -33,6 +33,15 @@ roles = ["reader"]
 tools = ["look"]
 kinds = ["message.*"]
 """
+CLERKS = """
+[roles.clerk]
+[[roles.clerk.sees]]
+name = "own work"
+roles = ["clerk"]
+[roles.clerk.may]
+tools = ["look"]
+kinds = ["decision.*"]
+"""
 QUICK_S = 0.4
 
 
@@ -462,6 +471,35 @@ def test_role_refuses(house: House) -> None:
         tags = [event.type for stored in commits for event in stored.commit.events]
     assert tags.count("step.blocked.v1") == 1
     assert tags.count("agent.refused.v1") == 2
+
+
+def test_inputs_tell_nothing_of_what_is_not_seen(house: House) -> None:
+    """Of another's event, step or key a role that does not see it is told what it is told of one
+    that is not there; of what it was given itself it may say that it decided by it.
+    """
+    house.apply(CLERKS)
+    with house.trusted() as record, record.run("w", run="r9", agent="bob", role="writer") as bob:
+        bob.tool(effects="pure", name="look")(lambda: 1)()
+        bob.board.put("plans", 1)
+        commits = run(record.workspace.log.read_run("r9"))
+    events = [each.commit.events[-1].id for each in commits] + [commits[-1].commit.id]
+    nothing = "01a202a2-d28d-71e8-a196-e7d64d5d822b"
+    with house.connect("ann", "clerk") as record, record.run("w", run="r9") as session:
+
+        def refused(given: str) -> str:
+            with pytest.raises(hansard.BadValue) as caught:
+                session.decide("x", selected="y", inputs=[given])
+            return str(caught.value).replace(given, "it")
+
+        assert {refused(event) for event in events} == {refused(nothing)}
+        assert refused("bob#1") == refused("bob#7") == refused("eve#1")
+        assert refused("plans@1") == refused("plans@7").replace("@7", "@1")
+        assert refused("plans") == refused("else")
+        look = session.tool(effects="pure", name="look")(lambda: [2])
+        session.decide("x", selected="y", inputs=[look(), "ann#1"])
+    with house.trusted() as record:
+        [decision] = record.state("r9").agent("ann").decisions
+        assert len(decision.inputs) == 1
 
 
 @pytest.mark.parametrize(

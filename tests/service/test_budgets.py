@@ -82,6 +82,38 @@ def test_counted_over_all_processes(house: House) -> None:
     assert {kind for _, kind in found} == {"budget.reserved.v1"}
 
 
+def test_what_another_gave_back_is_there_at_once(house: House) -> None:
+    """A restricted agent that was refused while a trusted one's call held its share is let through
+    as soon as that call gave back what it did not use; and the other way round.
+    """
+    house.apply(counter())
+    rule = hansard.budget("t", 10, unit="tokens", reserve=6)
+    options = {"workflow": "w", "run": "r1", "gate": [rule]}
+    with (
+        house.connect("ada", "counter") as ours,
+        house.trusted() as record,
+        ours.run(**options) as ada,
+        record.run(agent="eve", role="trusted", **options) as eve,
+    ):
+
+        def tool(session: Any) -> Any:
+            @session.tool(effects="once")
+            def send(to: int) -> int:
+                session.usage(tokens=1)
+                if to == 0:
+                    with pytest.raises(hansard.Blocked, match="'t' blocked send"):
+                        others[0](1)
+                return to
+
+            return send
+
+        mine, hers = tool(ada), tool(eve)
+        for one, other in ((mine, hers), (hers, mine)):
+            others = [other]
+            assert one(0) == 0
+            assert other(2) == 2
+
+
 @pytest.mark.parametrize(
     ("lacks", "line"),
     [

@@ -9,16 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, given, settings
 
-from hansard import _connect
 from hansard.bus.server import Durability, join
-from hansard.commands._open import Options
-from hansard.commands._serving import served
 from hansard.service import wire
 from tests.evidence import Evidence
 from tests.service import _pairs
 from tests.service._exchange import STRANGE, Asked, do, exchanged, told_outside
 from tests.service._pairs import APPROVAL, SECRET, Act, Cast, Moment, pairs
-from tests.service.support import House
+from tests.service.support import House, Served
 
 ROLES = """
 [roles.writer]
@@ -121,6 +118,70 @@ def test_answers(house: House, other: House, how_much: int) -> None:
     assert len(found[0]) > len(ASKED) + len(OUTSIDE)
 
 
+CARRYING = """
+[roles.writer]
+[[roles.writer.sees]]
+name = "all"
+kinds = ["**", "access.*", "principal.*", "view.*", "query.*"]
+[roles.writer.may]
+tools = ["**"]
+kinds = ["**"]
+keys = ["findings/**"]
+settle = true
+approve = true
+query = true
+[roles.boss]
+clearance = "secret"
+[[roles.boss.sees]]
+name = "all"
+kinds = ["**"]
+[roles.boss.may]
+tools = ["**"]
+kinds = ["**"]
+keys = ["**"]
+query = true
+"""
+
+
+def carries_on(house: House, how_much: int) -> None:
+    """What a principal that was shown a secret does elsewhere: nothing, or more and more."""
+    with house.trusted() as record:
+        with record.run("w", run="source", agent="zoe", role="boss") as zoe:
+            zoe.message("user", "it is secret", label="secret")
+            zoe.board.put("vault", SECRET)
+        with record.run("w", run="r1", agent="bob", role="writer") as bob:
+            bob.message("user", "to be seen")
+    with house.connect("eve", "boss") as record:
+        with record.run(run="source") as eve:
+            assert eve.board.get("vault") == SECRET
+        for number in range(how_much):
+            with record.run(run="r1") as eve:
+                eve.message("user", f"{SECRET} {number}")
+                eve.board.put(f"plans/{number}", SECRET)
+                eve.checkpoint(SECRET, n=number)
+            labels = {"n": SECRET}
+            run = "hidden" if not number else f"hidden-{SECRET}-{number}"
+            with record.run(f"o {SECRET}", run=run, labels=labels) as eve:
+                eve.team.add(SECRET, task=f"t {SECRET}")
+                eve.board.put(SECRET, number)
+            record.view("r1")
+
+
+def test_answers_beside_a_carrying_principal(worlds: tuple[Served, Served]) -> None:
+    """Two workspaces that differ in what a principal does elsewhere after it was shown a secret:
+    every answer to a role that sees all but is not cleared is the same, and so are its tables.
+    """
+    found = []
+    for where, much in zip(worlds, (0, 2), strict=True):
+        where.apply(CARRYING)
+        where.login("eve", "boss")
+        carries_on(where, much)
+        outside = [each for each in OUTSIDE if each[0] != "sql"]
+        told = exchanged(where, "r1", ASKED, outside)
+        found.append(told + counts(where))
+    check_same(*found)
+
+
 def check_same(one: list[tuple[str, bytes]], other: list[tuple[str, bytes]]) -> None:
     """The same was asked, and answered byte for byte; and nothing of what nobody was to see."""
     assert [what for what, _ in one] == [what for what, _ in other]
@@ -136,18 +197,6 @@ def check_same(one: list[tuple[str, bytes]], other: list[tuple[str, bytes]]) -> 
 
 
 # ------------------------------------------------------------ any history
-
-
-class Served(House):
-    """A workspace served as `hansard up` serves it, SQL too."""
-
-    async def _begin(self, quiet_s: float) -> None:
-        del quiet_s
-        options = Options(workspace=self.workspace, data_dir=self.data_dir)
-        broker = await _connect.find_broker(options.settings())
-        self.stack.push_async_callback(broker.release)
-        serves = await self.stack.enter_async_context(served(options, broker, pytest.fail))
-        assert serves
 
 
 @pytest.fixture

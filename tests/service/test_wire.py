@@ -1,5 +1,7 @@
 """What goes over the wire: nothing breaks its readers; an error is recorded as it was raised."""
 
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -8,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.agents.effects import spec
-from hansard.agents.errors import Blocked, RoleRefused
+from hansard.agents.errors import AgentError, Blocked, RoleRefused
 from hansard.agents.failures import failure
 from hansard.agents.outcomes import UNTOUCHED
 from hansard.bus import subjects
 from hansard.bus.errors import BrokerError, Conflict
-from hansard.domain.errors import BadValue, Refused
+from hansard.domain.errors import BadName, BadValue, CallerError, Refused
 from hansard.domain.ids import Board
+from hansard.projections.door.errors import DoorError
 from hansard.service import faults, wire
 from hansard.service.wire import Address, Request, Value
 
@@ -129,12 +132,41 @@ def test_what_may_tell_is_not_told() -> None:
         {"category": "ours", "type": "Popen", "module": "subprocess"},
         {"category": "ours", "type": "logger", "module": "hansard.bus._logging"},
         {"category": "ours", "type": "Nothing", "module": "hansard.bus.errors"},
+        {"category": "ours", "type": "BrokenClaim", "module": "hansard.demo.stage"},
+        {"category": "ours", "type": "HansardError", "module": "hansard.domain.errors"},
     ],
 )
 def test_no_other_class_is_made(fault: dict[str, str]) -> None:
-    """A client makes errors of ours, and nothing else, whatever an answer says."""
+    """A client makes errors that may cross, and nothing else, and imports nothing, whatever an
+    answer says.
+    """
+    before = set(sys.modules)
     with pytest.raises(BadValue):
         faults.ours(wire.Fault(**fault, arguments=wire.dump(["x"])))  # type: ignore[arg-type] # each of them is a text
+    assert set(sys.modules) == before
+
+
+def test_every_error_that_may_be_told_has_a_code() -> None:
+    """An error that a session or a question raises at a client is the class that it is here; one
+    that is somebody's own crosses as the nearest of ours.
+    """
+
+    def below(cls: type) -> Iterator[type]:
+        subclasses: list[type] = cls.__subclasses__()
+        for each in subclasses:
+            yield each
+            yield from below(each)
+
+    told = {AgentError, *below(AgentError), *below(DoorError), *below(CallerError)}
+    rooms = ("agents.errors", "agents.experiments", "domain", "projections.door", "service.errors")
+    ours = {cls for cls in told if cls.__module__.startswith(tuple(f"hansard.{r}" for r in rooms))}
+    assert BadName in ours
+    assert ours <= set(faults.CODES.values())
+
+    class Own(Refused):
+        pass
+
+    assert type(faults.ours(faults.of_service(Own("no"), {}))) is Refused
 
 
 def test_a_value_says_what_is_its_own() -> None:

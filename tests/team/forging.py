@@ -18,7 +18,7 @@ from hansard.domain.board import ValuePut
 from hansard.domain.events import Actor, Commit, Event, Recorded
 from hansard.domain.ids import AgentStream, Board, Life, StreamId
 from hansard.domain.quarantined import Quarantined
-from hansard.domain.run import AgentJoined
+from hansard.domain.run import AgentJoined, RunAgentLeft
 
 PLANTED = "planted-by-a-forger"
 """Stands in every forged body that can hold a text."""
@@ -144,6 +144,10 @@ FORGERIES: dict[str, tuple[StreamId, Forge]] = {
     "another agent joined": (
         Life(RUN),
         lambda n: (Life(RUN), forged(n, AgentJoined(agent=PLANTED, role="boss"))),
+    ),
+    "another agent left": (
+        Life(RUN),
+        lambda n: (Life(RUN), forged(n, RunAgentLeft(agent=PLANTED, outcome="completed"))),
     ),
     "a put as another role": (KEY, lambda n: (KEY, forged(n, put("boss")))),
     "a put by a stranger": (KEY, lambda n: (KEY, forged(n, put("writer"), by="mallory"))),

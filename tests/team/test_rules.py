@@ -21,6 +21,7 @@ from hansard.domain.task import (
     TaskFailed,
     TaskHandedOff,
     TaskReleased,
+    TaskReopened,
     TaskStatus,
     fold,
     initial,
@@ -30,6 +31,7 @@ from hansard.domain.task_rules import (
     LEASE_MS_MIN,
     TASKS_MAX,
     Claim,
+    Reopen,
     Waits,
     decide,
     shown_status,
@@ -303,6 +305,32 @@ def test_what_waits_for_a_failure_is_blocked_all_the_way():
     assert waits(state) == {"b": Waits((), ("a",)), "c": Waits(("b",), ("b",))}
     assert not still_to_come(state, claim("cyd", "writer"))
     assert decide(state, claim("bob", "analyzer"), 0) == ()
+
+
+def test_a_failed_task_is_reopened_unless_tasks_would_then_wait_for_each_other():
+    """Open under its old number, its error gone; what waits for it is no longer blocked. A task
+    that was added meanwhile, and waits for it, may stand in the way.
+    """
+    failed = TaskFailed(task="a", number=1, error=Failure("E", "e"))
+    state = said(initial(), TaskAdded(task="a", title="t", role="researcher"), claim(), failed)
+    state = said(state, TaskAdded(task="b", title="t", waits_for=("a",)))
+    assert decide(state, Reopen(task="b"), 0) == ()
+    [event] = decide(state, Reopen(task="a", because="why"), 0)
+    assert event == TaskReopened(task="a", number=1, because="why")
+    again = said(state, Reopen(task="a"))
+    assert waits(again)["b"] == Waits(("a",), ())
+    assert (again.tasks["a"].error, again.tasks["a"].holder) == (None, "")
+    assert decide(again, Reopen(task="a"), 0) == ()
+    done = said(again, claim(), TaskCompleted(task="a", number=2))
+    with pytest.raises(Refused, match="is done: only one that has failed"):
+        decide(done, Reopen(task="a"), 0)
+    waiting = TaskAdded(task="a", title="t", role="writer", waits_for_roles=("analyzer",))
+    state = said(initial(), TaskAdded(task="x", title="t", role="analyzer"))
+    state = said(state, claim("bob", "analyzer"), TaskCompleted(task="x", number=1))
+    state = said(state, waiting, claim("cyd", "writer"), failed)
+    state = said(state, TaskAdded(task="y", title="t", role="analyzer", waits_for=("a",)))
+    with pytest.raises(Refused, match=r"'a' would wait for itself: a -> role analyzer -> y -> a"):
+        decide(state, Reopen(task="a"), 0)
 
 
 def test_a_role_without_a_task_is_waited_for():

@@ -180,7 +180,8 @@ class Asking:
         yield from self._outcomes.put(blobs)
         found: Approval = yield Io(functools.partial(self._store.ask, wanted, actor, usable))
         while found.given is Standing.PENDING:
-            found = yield Watch(functools.partial(self._store.wait, found.id))
+            wait = functools.partial(self._store.wait, found.id)
+            found = yield Watch(functools.partial(self._outcomes.ledger.watch, wait))
             if found.given is Standing.PENDING:
                 found = yield Io(functools.partial(self._store.expire, found.id, actor))
         if found.given is Standing.GRANTED:
@@ -220,7 +221,7 @@ def folded(state: ApprovalsState, commits: Iterable[Stored]) -> ApprovalsState:
     state = state.copy()
     for stored in commits:
         for recorded in stored.commit.events:
-            by = By(stored.commit.actor.agent, stored.stamp, recorded.id)
+            by = By(stored.commit.actor.agent, stored.stamp, recorded.id, stored.commit.label)
             approvals.evolve(state, revive(recorded), by)
     return state
 

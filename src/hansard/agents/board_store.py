@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import random
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Self
 
 import msgspec
 
@@ -18,7 +20,8 @@ from hansard.agents.joint_sender import JointSender, Ticket
 from hansard.bus.states import States, evolve_board
 from hansard.domain import board
 from hansard.domain.board import BoardState
-from hansard.domain.ids import Board
+from hansard.domain.ids import Board, Life, StreamId
+from hansard.domain.run import RunState
 
 KEYS_MAX = 1_024
 """Most keys of which the state is kept in memory; others are read from the log again."""
@@ -48,11 +51,20 @@ class Boards:
         self.sender = JointSender()
         self._known: OrderedDict[Board, BoardState] = OrderedDict()
         self._upcoming: dict[Board, _Upcoming] = {}
-        self._losses: dict[Board, int] = {}
-        self._calm: dict[Board, float] = {}
+        self._lives: dict[Life, tuple[RunState, Ticket]] = {}
+        self._losses: dict[StreamId, int] = {}
+        self._calm: dict[StreamId, float] = {}
         self._outdated: set[Board] = set()
-        self._turns: dict[Board, asyncio.Lock] = {}
-        self._waiting: dict[Board, int] = {}
+        self._turns: dict[StreamId, asyncio.Lock] = {}
+        self._waiting: dict[StreamId, int] = {}
+
+    def through(self, states: States) -> Self:
+        """The same, written through the log of other states of the same record; what was read and
+        whose turn it is they share.
+        """
+        made = copy.copy(self)
+        made.states = states
+        return made
 
     async def state(self, stream: Board, *, fresh: bool = True) -> BoardState:
         """A key as it stands; with `fresh=False` as it stood when it was read last, if ever.
@@ -121,21 +133,36 @@ class Boards:
         if self._upcoming.get(stream) is found:
             del self._upcoming[stream]
 
-    def lost(self, stream: Board, took_s: float) -> None:
-        """A race for a key was lost to another process, after so long: read it again, and leave it
-        alone for a while.
+    def leaving(self, life: Life) -> tuple[RunState, Ticket] | None:
+        """A run's life as it will stand when what agents of this process said on leaving is
+        acknowledged, and the ticket of the last; None where nothing is on its way.
         """
-        self.outdate(stream)
+        found = self._lives.get(life)
+        return None if found is None or found[1].failed else found
+
+    def leaves(self, life: Life, state: RunState, ticket: Ticket) -> None:
+        """Say how a run's life will stand when a ticket is through."""
+        self._lives[life] = (state, ticket)
+
+        def arrived(_: object) -> None:
+            found = self._lives.get(life)
+            if found is not None and found[1] is ticket:
+                del self._lives[life]
+
+        ticket.stored.add_done_callback(arrived)
+
+    def lost(self, stream: StreamId, took_s: float) -> None:
+        """A race for a key was lost to another process, after so long: leave it alone a while."""
         losses = self._losses[stream] = self._losses.get(stream, 0) + 1
         wait_s = min(BACKOFF_S_MAX, took_s * 2 ** min(losses - 1, BACKOFF_DOUBLED_MAX))
         until_s = asyncio.get_running_loop().time() + random.uniform(0, wait_s)  # noqa: S311 -- not a secret
         self._calm[stream] = max(self._calm.get(stream, 0.0), until_s)
 
-    def won(self, stream: Board) -> None:
+    def won(self, stream: StreamId) -> None:
         """A key was written."""
         self._losses.pop(stream, None)
 
-    async def _calmed(self, streams: Sequence[Board]) -> None:
+    async def _calmed(self, streams: Sequence[StreamId]) -> None:
         until_s = max((self._calm.pop(stream, 0.0) for stream in streams), default=0.0)
         left_s = until_s - asyncio.get_running_loop().time()
         if left_s > 0:
@@ -156,11 +183,11 @@ class Boards:
         return sorted(await self.states.boards(run))
 
     @contextlib.asynccontextmanager
-    async def turn(self, streams: Sequence[Board]) -> AsyncGenerator[Callable[[], None], None]:
-        """Wait until no other session of this process decides on one of the keys. What it gives
-        lets the next one go on before the block is left.
+    async def turn(self, streams: Sequence[StreamId]) -> AsyncGenerator[Callable[[], None], None]:
+        """Wait until no other session of this process decides on one of the keys (or a run's life).
+        What it gives lets the next one go on before the block is left.
         """
-        held: list[Board] = []
+        held: list[StreamId] = []
 
         def give_back() -> None:
             while held:
@@ -175,7 +202,7 @@ class Boards:
         finally:
             give_back()
 
-    async def _take(self, stream: Board) -> None:
+    async def _take(self, stream: StreamId) -> None:
         turn = self._turns.setdefault(stream, asyncio.Lock())
         self._waiting[stream] = self._waiting.get(stream, 0) + 1
         try:
@@ -184,11 +211,11 @@ class Boards:
             self._one_less(stream)
             raise
 
-    def _give_back(self, stream: Board) -> None:
+    def _give_back(self, stream: StreamId) -> None:
         self._turns[stream].release()
         self._one_less(stream)
 
-    def _one_less(self, stream: Board) -> None:
+    def _one_less(self, stream: StreamId) -> None:
         self._waiting[stream] -= 1
         if not self._waiting[stream]:
             del self._waiting[stream], self._turns[stream]

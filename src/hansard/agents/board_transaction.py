@@ -21,6 +21,7 @@ from hansard.agents.board_write import Ask, labels_given
 from hansard.agents.failures import recordable
 from hansard.agents.flow import Flow, Io
 from hansard.agents.outcomes import UNTOUCHED
+from hansard.agents.secrets import check_names
 from hansard.domain import values
 from hansard.domain.board import (
     BoardEvent,
@@ -168,6 +169,7 @@ class Transaction:
             yield from self._core.execute(call, self._board.plan, self._board.nothing)
 
     def _open(self) -> None:
+        self._core.ledger.demand_open()
         if self.over:
             message = "the transaction is over: begin another one"
             raise Refused(message)
@@ -182,6 +184,7 @@ class Transaction:
     def _plain(self, key: str, given: Mapping[str, Any]) -> dict[str, Any]:
         self._open()
         scrub = self._core.settings.scrub
+        check_names("transaction", {"key": key}, scrub)
         where = f"key {key_name(key)!r}"
         self._bound(key)
         plain: dict[str, Any] = values.plain({"key": key, **given}, where, scrub)

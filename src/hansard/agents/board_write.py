@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from hansard.agents import payloads
+from hansard.agents.callables import is_coroutine_function, name_of
 from hansard.agents.core import Core
 from hansard.agents.errors import Blocked
 from hansard.agents.joint import Draft, JointWrite, Outcome
@@ -92,11 +92,11 @@ class BoardWrite(JointWrite):
             self._boards.expect(self._stream(key), draft.state, ticket)
         return True
 
-    async def _outcome(self, *, fresh: bool) -> tuple[Outcome, list[Draft]]:
+    async def _outcome(self) -> tuple[Outcome, list[Draft]]:
         """What the write comes to now, and what it writes. Never from stale knowledge alone: a
         refusal, or that there is nothing to do, is told only of what was just read. After a lost
-        race what is known is read again, once for all who wait for the key, and a resolver is asked
-        anew: what it went by may never have been stored, under a version that is now another's.
+        race a resolver is asked anew: what it went by may never have been stored, under a version
+        that is now another's.
         """
         self._asks, self._settled_by = list(self._wanted), []
         fresh = False
@@ -276,7 +276,7 @@ def check_resolve(resolve: object) -> str | None:
     """A resolver's name as it is recorded. Raises BadValue."""
     if resolve is None or resolve in ("last writer", "merge"):
         return resolve
-    if callable(resolve) and not inspect.iscoroutinefunction(resolve):
-        return f"function {getattr(resolve, '__name__', type(resolve).__name__)}"
+    if callable(resolve) and not is_coroutine_function(resolve):
+        return f"function {name_of(resolve)}"
     remedy = "give 'last writer', 'merge', or a plain function of (mine, theirs)"
     raise BadValue("resolve", f"{resolve!r:.80}", remedy)

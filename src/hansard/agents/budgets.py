@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec
+
 from hansard.agents.gate import Budget
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record, revive_all
@@ -14,7 +16,7 @@ from hansard.domain import budget as budgets
 from hansard.domain.budget import BudgetState
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import Board
-from hansard.domain.label import Label, join
+from hansard.domain.label import LOWEST, Label
 
 CONFLICTS_MAX = 200
 """Most lost races before giving up: each one lets another agent's call through."""
@@ -43,7 +45,7 @@ class LogBudgets:
         self._run = run
         self._actor = Actor.of(actor)
         self._clock = clock
-        self._known: dict[str, BudgetState] = {}
+        self._known: dict[str, _Known] = {}
 
     async def reserve(self, budget: Budget, call: str) -> bool:
         """Set a call's share aside; False where the limit does not allow it. Raises Blocked."""
@@ -66,20 +68,21 @@ class LogBudgets:
     ) -> bool:
         stream = Board(self._run, budgets.key_of(budget.name))
         for race in range(CONFLICTS_MAX):
-            state = self._known.get(budget.name)
-            if state is None:
-                commits = [stored.commit for stored in await self._states.commits(stream)]
-                if demand is not None:
-                    label = join(*(commit.label for commit in commits)).stored
-                    await demand(label, f"what is counted on budget {budget.name!r}", budget.name)
-                state = budgets.fold(BudgetState(), revive_all(commits))
-            events = decide(state)
+            known = self._known.setdefault(budget.name, _Known())
+            fresh = not known.state.version
+            if fresh:
+                await self._read(stream, known)
+            await self._demand(budget, known, demand)
+            events = decide(known.state)
+            if events is None and not fresh:  # others may have given back since
+                await self._read(stream, known)
+                await self._demand(budget, known, demand)
+                events = decide(known.state)
             if not events:
-                self._known[budget.name] = state
                 return events is not None
             commit = Commit(
                 id=self._clock.new_id(),
-                version=state.version + 1,
+                version=known.state.version + 1,
                 at=self._clock.now(),
                 actor=self._actor,
                 label=self.label(),
@@ -90,8 +93,42 @@ class LogBudgets:
             except Conflict:
                 if race == CONFLICTS_MAX - 1:
                     raise
-                self._known.pop(budget.name, None)
+                await self._read(stream, known)
                 continue
-            self._known[budget.name] = budgets.fold(state, events)
+            known.follow(commit)
             return True
         return False
+
+    async def _read(self, stream: Board, known: _Known) -> None:
+        """Take in what was counted since; all of it, parents' too, where nothing is known."""
+        if known.state.version:
+            found = await self._log.read(stream, after=known.state.version)
+        else:
+            found = await self._states.commits(stream)
+        for stored in found:
+            if known.follow(stored.commit):
+                known.told = known.told.join(stored.commit.label)
+
+    async def _demand(self, budget: Budget, known: _Known, demand: Demand | None) -> None:
+        if demand is not None and known.told != known.demanded:
+            label = known.told
+            await demand(label.stored, f"what is counted on budget {budget.name!r}", budget.name)
+            known.demanded = label
+
+
+class _Known(msgspec.Struct):
+    """A budget as it was last read or written here; `told` is the label of what was read,
+    `demanded` that which the agent was found cleared for.
+    """
+
+    state: BudgetState = msgspec.field(default_factory=BudgetState)
+    told: Label = LOWEST
+    demanded: Label | None = None
+
+    def follow(self, commit: Commit) -> bool:
+        """Count a commit; False where it is counted: calls side by side read the same ones."""
+        if commit.version <= self.state.version:
+            return False
+        for event in revive_all([commit]):
+            budgets.evolve(self.state, event)
+        return True

@@ -16,7 +16,9 @@ import msgspec
 from hansard.agents.errors import Blocked
 from hansard.agents.flow import Flow, Io
 from hansard.bus.codec import revive
+from hansard.bus.log import EventLog
 from hansard.bus.states import States
+from hansard.domain.approval import Approval
 from hansard.domain.ids import AgentStream, Lasting
 from hansard.domain.label import LOWEST, Confidentiality, Label, join, level
 from hansard.domain.refusal import AgentRefused, Refuse, refusal_key
@@ -34,8 +36,20 @@ K = TypeVar("K")
 RULE = "label"
 """What refusals for a label's sake are known by."""
 
+LABEL = "label"
+"""What is refused where a principal may not open a run, for what it carries."""
+
 RECEIVER = "receiver"
 """What is refused where a hand-off is."""
+
+
+async def clearance_of(log: EventLog, role: str) -> Confidentiality:
+    """A role's clearance now. Raises UnknownEvent where a newer version wrote of it."""
+    last = await log.last(Lasting(KIND, role))
+    if last is None:
+        return Confidentiality.SECRET
+    event = revive(last.commit.events[-1])  # each says the whole of a role's rules
+    return clearance(event) if isinstance(event, RoleDefined) else Confidentiality.PUBLIC
 
 
 class Clearances:
@@ -47,11 +61,7 @@ class Clearances:
 
     async def of(self, role: str) -> Confidentiality:
         """A role's clearance now. Raises UnknownEvent where a newer version wrote of it."""
-        last = await self._states.log.last(Lasting(KIND, role))
-        if last is None:
-            return Confidentiality.SECRET
-        event = revive(last.commit.events[-1])  # each says the whole of a role's rules
-        return clearance(event) if isinstance(event, RoleDefined) else Confidentiality.PUBLIC
+        return await clearance_of(self._states.log, role)
 
     async def mine(self) -> Confidentiality:
         """The clearance of the agent's own role."""
@@ -90,7 +100,7 @@ class Clearances:
             return ""
         return (
             f"this agent was shown what is labelled {str(label)!r}, and role {role!r} is cleared "
-            f"for {cleared.value!r} alone; {_remedy(label, role)}"
+            f"for {cleared.value!r} alone; {remedy(label, role)}"
         )
 
 
@@ -101,16 +111,24 @@ def _is_public(label: Label | None) -> bool:
 def _above(label: Label, what: str, role: str, cleared: Confidentiality) -> str:
     return (
         f"{what} is labelled higher than role {role!r} is cleared for ({cleared.value!r}); "
-        f"{_remedy(label, role)}"
+        f"{remedy(label, role)}"
     )
 
 
-def _remedy(label: Label, role: str) -> str:
+def remedy(label: Label, role: str) -> str:
+    """What to ask for where a role is not cleared for what is labelled so."""
     wanted = label.confidentiality.value
     return (
         f'ask for: clearance = "{wanted}" in [roles.{role}], or for a declassification by somebody '
         "who may approve"
     )
+
+
+def _label_now(gated: Gated) -> Flow[Label]:
+    """The agent's label; of a principal with what it has been shown elsewhere up to now."""
+    if gated.carried is not None:
+        yield Io(gated.carried.refresh)
+    return gated.ledger.label
 
 
 def demand_cleared(gated: Gated, call: Call, label: Label | None, what: str) -> Flow[None]:
@@ -129,7 +147,7 @@ def demand_receiver(gated: Gated, call: Call, role: str | None, agent: str | Non
     """Go on if a role or agent may be told what this agent was shown; else record the refusal and
     raise Blocked.
     """
-    label = gated.ledger.label
+    label = yield from _label_now(gated)
     if _is_public(label):
         return
     reason: str = yield Io(functools.partial(gated.clearances.receives, label, role, agent))
@@ -141,7 +159,8 @@ def demand_taken(gated: Gated, call: Call) -> Flow[None]:
     """Go on if a call's tool takes what this agent was shown; else record the refusal and raise
     Blocked.
     """
-    label, takes = gated.ledger.label, call.spec.takes
+    takes = call.spec.takes
+    label = (yield from _label_now(gated)) if takes else LOWEST
     if takes and not label.flows_to(level(takes)):
         yield from gated.blocked(
             call,
@@ -149,6 +168,18 @@ def demand_taken(gated: Gated, call: Call) -> Flow[None]:
             f"this agent was shown what is labelled {str(label)!r}, and {call.spec.name} takes "
             f"{takes!r} at most; ask for a declassification by somebody who may approve",
         )
+
+
+def told_answer(gated: Gated, found: Approval) -> Flow[Approval]:
+    """An answer to a question of the agent's as it may be told: with its words where the agent is
+    cleared for them, which it then counts as shown; else whether it was granted, and nothing more.
+    """
+    if not _is_public(found.label):
+        cleared = yield Io(gated.clearances.mine)
+        if found.label is not None and not found.label.flows_to(cleared):
+            return msgspec.structs.replace(found, because="")
+    gated.ledger.shown(found.label)
+    return found
 
 
 def cleared_of(gated: Gated, labels: Mapping[K, Label | None]) -> Flow[list[K]]:
@@ -171,7 +202,7 @@ def demand_hand_off(gated: Gated, to: str) -> Flow[None]:
         if known is not None and known.event.rule == RULE:
             raise Blocked(RULE, known.event.because, what)
         return
-    label = gated.ledger.label
+    label = yield from _label_now(gated)
     if _is_public(label):
         return
     reason: str = yield Io(functools.partial(gated.clearances.receives, label, to, to))

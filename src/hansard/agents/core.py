@@ -10,20 +10,20 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from hansard.agents import gate as gates
 from hansard.agents import payloads
 from hansard.agents.board_store import Boards
+from hansard.agents.conversions import converted
 from hansard.agents.doubts import Doubts
 from hansard.agents.effects import ToolSpec
 from hansard.agents.errors import (
-    InDoubt,
     Miss,
     NoScope,
     SecretUnavailable,
+    SessionEnded,
     ToolChanged,
     ToolError,
+    doubt,
 )
 from hansard.agents.failures import raised
 from hansard.agents.flow import Body, Flow, Pause
@@ -37,6 +37,7 @@ from hansard.domain import values
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import call_base, canonical
 from hansard.domain.label import parse
+from hansard.domain.parts import MARK, Away, at_hand
 from hansard.domain.steps import Effects, Status, Step
 
 
@@ -61,7 +62,8 @@ class Core(Gated):
     # Resolve
 
     def scope(self, tool: str) -> Scope:
-        """The scope a call made here stands in. Raises NoScope, ToolError."""
+        """The scope a call made here stands in. Raises SessionEnded, NoScope, ToolError."""
+        self.ledger.demand_open()
         scope = current(self.ledger)
         if scope is None:
             if self.ledger.busy:
@@ -88,12 +90,19 @@ class Core(Gated):
             raise payloads.too_large(f"the arguments of {spec.name}", len(form))
         scope = self.scope(spec.name)
         base = call_base(spec.name, spec.version, self.stream.agent, scope.path, form)
-        if spec.name not in self._checked:
-            self._check_source(spec)
+        warning = self.source_changed(spec)
+        if warning:
+            warnings.warn(warning, ToolChanged, stacklevel=4)
         place, step = self.ledger.place(scope, base)
         return Call(spec, arguments, plain, form, place, step, spec.effects)
 
-    def _check_source(self, spec: ToolSpec) -> None:
+    def source_changed(self, spec: ToolSpec) -> str:
+        """What its caller is to be warned of, once a tool: that its source is another one.
+
+        Raises BadValue, and Miss in a strict replay.
+        """
+        if spec.name in self._checked:
+            return ""
         said = [spec.name, spec.version, spec.kind]
         where = "name, version or kind of a tool"
         if values.plain(said, where, self.settings.scrub) != said:
@@ -101,15 +110,15 @@ class Core(Gated):
         self._checked.add(spec.name)
         before = self.ledger.state.tools.get(spec.name)
         if before is None or self.settings.mode is Mode.OFFLINE:
-            return
-        if before.source and spec.source and before.source != spec.source:
-            message = (
-                f"the source of {spec.name} is not what it was when its recorded calls ran; "
-                "their results are returned as recorded: change version= to run it anew"
-            )
-            if self.settings.mode is Mode.STRICT:
-                raise Miss("strict", f"{spec.name} with other source", f"{spec.name} as recorded")
-            warnings.warn(message, ToolChanged, stacklevel=5)
+            return ""
+        if not (before.source and spec.source and before.source != spec.source):
+            return ""
+        if self.settings.mode is Mode.STRICT:
+            raise Miss("strict", f"{spec.name} with other source", f"{spec.name} as recorded")
+        return (
+            f"the source of {spec.name} is not what it was when its recorded calls ran; "
+            "their results are returned as recorded: change version= to run it anew"
+        )
 
     def answer(self, call: Call) -> tuple[bool, Any]:
         """(True, result) where the record answers at once; raises a recorded error that stands.
@@ -125,9 +134,15 @@ class Core(Gated):
         if step.version <= self.ledger.inherited and self.asks_anything:
             return False, None
         raw = bytes(step.result)
-        if b'"$blob"' in raw:
+        if MARK in raw:
+            try:
+                value = values.revive(at_hand(self.outcomes.reader.result(step)))
+            except Away:
+                return False, None
+        elif b'"$blob"' in raw:
             return False, None
-        value = values.load(raw)
+        else:
+            value = values.load(raw)
         self.ledger.advance(call.place.scope, step)
         return True, self._converted(call.spec, value)
 
@@ -144,9 +159,7 @@ class Core(Gated):
             declared = self.ledger.state.tools.get(spec.name)
             if declared is None or declared.gives != spec.gives:  # not as when this was recorded
                 self.ledger.shown(parse(spec.gives))
-        if spec.returns is None:
-            return value
-        return msgspec.convert(value, spec.returns)
+        return converted(value, spec.returns)
 
     def execute(
         self,
@@ -172,6 +185,7 @@ class Core(Gated):
         else:
             return result
         finally:
+            self.ledger.stop(call.number)
             self.ledger.leave_call(call.place.scope)
 
     def reraise(self, call: Call, step: Step) -> None:
@@ -183,7 +197,7 @@ class Core(Gated):
         """A recorded outcome, large values fetched."""
         self.ledger.advance(call.place.scope, step)
         self.reraise(call, step)
-        plain = yield from self.outcomes.fetch(payloads.unpack(step.result))
+        plain = yield from self.outcomes.fetch(self.outcomes.reader.result(step))
         return self._converted(call.spec, values.revive(plain))
 
     # Plan: what is to be done about a call. A returned step is the answer; None means run.
@@ -201,7 +215,7 @@ class Core(Gated):
             return step
         if self.settings.mode.reads_only:
             if step.is_open:
-                raise InDoubt(self.stream.run, self.stream.agent, step)
+                raise doubt(self.outcomes.address, step)
             return step
         later = self._in_parent(step) if step.is_open else None
         if later is not None:
@@ -284,6 +298,7 @@ class Core(Gated):
             arguments = {**arguments, spec.key_argument: call.key}
         args, kwargs = passed(spec, arguments)
         while True:
+            yield from self.start(call, held)
             scope = self.body_scope(call)
             try:
                 result, took = yield Body(spec.function, args, kwargs, scope, spec.timeout_s)
@@ -303,6 +318,16 @@ class Core(Gated):
             finally:
                 yield from self.spend(held, name, scope)
             return result
+
+    def start(self, call: Call, held: list[gates.Budget]) -> Flow[None]:
+        """A body begins; where the session has ended meanwhile, its attempt never began."""
+        try:
+            self.ledger.start(call.number)
+        except SessionEnded as error:
+            if call.told and call.has_effects:
+                yield from self.outcomes.never_began(call, error)
+            yield from self.release(call, held)
+            raise
 
     def revealed(self, call: Call, held: list[gates.Budget]) -> Flow[dict[str, Any]]:
         """The arguments that the tool gets, secrets given back. Raises SecretUnavailable."""
@@ -330,4 +355,5 @@ class Core(Gated):
         place = call.place
         scope = Scope(self.ledger, place.call, place.fingerprint, place.after, call.number)
         scope.nests = call.effects is Effects.COMPOSITE
+        scope.inherit(place.scope.beside)
         return scope

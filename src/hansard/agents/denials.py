@@ -13,12 +13,16 @@ from typing import Self
 
 import msgspec
 
+from hansard.agents import principals
 from hansard.agents.gatekeeper import AccessDenied
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import BusError
-from hansard.bus.log import Append
+from hansard.bus.log import Append, Expected, NotYet, VersionFree
 from hansard.domain.access import KIND, STRANGER, AccessRefused
+from hansard.domain.errors import HansardError
 from hansard.domain.ids import Lasting
+from hansard.domain.label import HIGHEST, Label
+from hansard.domain.principal import KIND as PRINCIPAL
 
 WINDOW_S = 60.0
 """Within this time, what is refused again is only counted."""
@@ -131,10 +135,24 @@ class Denials:
         async def news() -> Append:
             last = await self._workspace.log.last(stream)
             version = last.commit.last_version if last is not None else 0
-            return Append(stream, self._workspace.commit(version + 1, BY, [said]))
+            label, expected = await self._under(who)
+            commit = self._workspace.commit(version + 1, BY, [said], label=label)
+            return Append(stream, commit, expected)
 
         async with self._writing:
             await self._workspace.appended(news)
+
+    async def _under(self, who: str) -> tuple[Label | None, Expected]:
+        """The label of what is written of somebody: what it asked for is its own words, so that of
+        what it carries, and that this is still so then. Of a stranger nothing is known.
+        """
+        if who == STRANGER:
+            return None, VersionFree()
+        try:
+            state = await principals.read(self._workspace, who)
+        except HansardError:  # what cannot be read may be as high as any
+            return HIGHEST, VersionFree()
+        return state.carries.stored, NotYet(Lasting(PRINCIPAL, who), state.version + 1)
 
 
 def _clean(text: str) -> str:

@@ -12,16 +12,20 @@ from typing import Any
 import msgspec
 
 from hansard.agents import payloads
+from hansard.agents.callables import awaited, is_coroutine_function, name_of
 from hansard.agents.effects import DidNotHappen, Happened
-from hansard.agents.errors import Diverged, InDoubt, NeedsSettling, ShadowedEffect
+from hansard.agents.errors import Diverged, NeedsSettling, ShadowedEffect, doubt
 from hansard.agents.flow import Body, Flow
 from hansard.agents.outcomes import Call, Outcomes
 from hansard.agents.permits import refused, trusts
 from hansard.agents.scope import Scope
 from hansard.agents.secrets import reveal
+from hansard.bus.errors import NotFound
 from hansard.domain import values
-from hansard.domain.agent import Tell
+from hansard.domain.agent import Tell, initial
+from hansard.domain.errors import Corrupt
 from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.parts import MARK
 from hansard.domain.refusal import Refuse
 from hansard.domain.role_may import Trust
 from hansard.domain.steps import (
@@ -44,12 +48,14 @@ class Doubts:
         self.ledger = outcomes.ledger
         self.settings = outcomes.settings
         self.stream = outcomes.stream
+        self._parent = payloads.Reader(lambda: self.settings.parent or initial())
 
     def diverged(self, call: Call, old: Step) -> Flow[Step | None]:
         """A call on record with an effect, after something else than before."""
         verdict, why = old.verdict, ""
+        whole = yield from self._whole(old)
         if verdict not in (Verdict.REUSE, Verdict.RUN_AGAIN):
-            said, why = yield from self._policy(old)
+            said, why = yield from self._policy(whole)
             if isinstance(said, Verdict) and said in (Verdict.REUSE, Verdict.RUN_AGAIN):
                 verdict = said
                 yield from self._settled(old, verdict, _named("policy", self.settings.settle))
@@ -60,7 +66,15 @@ class Doubts:
             call.key = None
             return None
         now = f"{call.spec.name} {call.canonical.decode()[:200]} after {list(call.place.after)}"
-        raise _because(Diverged(self.stream.run, self.stream.agent, old, now), why)
+        raise _because(Diverged(self.outcomes.address, whole, now), why)
+
+    def _whole(self, step: Step) -> Flow[Step]:
+        """A step for people and policies to look at: with its values in full, but for blobs."""
+        try:
+            whole: Step = yield from self.outcomes.fetch(self.outcomes.reader.step(step))
+        except (NotFound, Corrupt):
+            return step
+        return whole
 
     def _settled(self, step: Step, verdict: Verdict, by: str, result: Any = None) -> Flow[None]:
         """Put a verdict on record, the blob of a large result before it."""
@@ -78,6 +92,7 @@ class Doubts:
 
     def settle(self, step: Step) -> Flow[Step | None]:
         """A policy's word on a doubt, or the error that asks a person."""
+        step = yield from self._whole(step)
         said, why = yield from self._policy(step)
         return (yield from self._believe(step, said, _named("policy", self.settings.settle), why))
 
@@ -93,11 +108,15 @@ class Doubts:
         if told is not None:
             yield from self.outcomes.tell(Refuse(told))
             return None, str(refused(told))
-        if not inspect.iscoroutinefunction(self.settings.settle):
-            return self.settings.settle(step), ""
+        body: tuple[Any, tuple[Any, ...]] = self.settings.settle, (step,)
+        if not is_coroutine_function(self.settings.settle):
+            said = self.settings.settle(step)
+            if not inspect.isawaitable(said):
+                return said, ""
+            body = awaited, (said,)
         scope = Scope(self.ledger, step.call, step.fingerprint, (), step.number)
         scope.nests = False
-        said, _ = yield Body(self.settings.settle, (step,), {}, scope)
+        said, _ = yield Body(*body, {}, scope)
         return said, ""
 
     def _believe(self, step: Step, said: Any, by: str, why: str = "") -> Flow[Step | None]:
@@ -109,7 +128,7 @@ class Doubts:
                 yield from self._settled(step, Verdict.DID_NOT_HAPPEN, by)
                 return None
             case _:
-                raise _because(InDoubt(self.stream.run, self.stream.agent, step), why)
+                raise _because(doubt(self.outcomes.address, step), why)
 
     def ask_world(self, call: Call, step: Step) -> Flow[Step | None]:
         """Let a reconciling tool look; an error of its own leaves the step in doubt."""
@@ -122,14 +141,21 @@ class Doubts:
         try:
             said, _ = yield Body(ask, (), arguments, scope, call.spec.timeout_s)
         except Exception as error:
-            doubt = InDoubt(self.stream.run, self.stream.agent, step)
-            doubt.add_note(f"asking the world raised {type(error).__name__}: {error}")
-            raise doubt from error
+            unknown = doubt(self.outcomes.address, step)
+            unknown.add_note(f"asking the world raised {type(error).__name__}: {error}")
+            raise unknown from error
         return (yield from self._believe(step, said, _named("reconcile", ask)))
 
     def adopt(self, call: Call, old: Step) -> Flow[None]:
         """Put an outcome that is on record elsewhere on record here."""
         commands: list[Any] = [] if call.told else [(yield from self.outcomes.requested(call))]
+        result = old.result
+        if MARK in bytes(result) and self._is_parents(old):
+            # It may refer to what the parent recorded after the cut, which is not of this stream.
+            plain = yield from self.outcomes.fetch(self._parent.result(old))
+            packed = yield from self.outcomes.packed_result(call, plain)
+            yield from self.outcomes.put(packed.blobs)
+            result = packed.raw
         # A stream settled as `happened` is what was said of it, not its items before the cut.
         streamed = old.streamed and old.verdict is not Verdict.HAPPENED
         if streamed:
@@ -141,7 +167,7 @@ class Doubts:
             commands.append(
                 StepCompleted(
                     step=call.number,
-                    result=old.result,
+                    result=result,
                     digest=old.digest,
                     items=len(old.items) if streamed else None,
                     closed=old.closed,
@@ -154,6 +180,10 @@ class Doubts:
                 StepFailed(step=call.number, error=error, digest=old.digest, safe=old.safe)
             )
         yield from self.outcomes.tell(*map(Tell, commands))
+
+    def _is_parents(self, step: Step) -> bool:
+        parent = self.settings.parent
+        return parent is not None and parent.steps.get(step.number) is step
 
     def shadow(self, call: Call, *candidates: Step | None) -> Flow[None]:
         """A fork's effect: an outcome that is on record, the declared shadow, or an error."""
@@ -181,4 +211,4 @@ def _because(error: NeedsSettling, why: str) -> NeedsSettling:
 
 def _named(kind: str, function: object) -> str:
     """Who settled a step: a kind of judge and its function's name."""
-    return f"{kind}:{getattr(function, '__name__', type(function).__name__)}"
+    return f"{kind}:{name_of(function)}"

@@ -7,17 +7,17 @@ import hashlib
 import inspect
 import typing
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import is_dataclass
-from enum import Enum
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
 from tenacity import RetryCallState, wait_exponential_jitter
 from tenacity.wait import wait_base
 
+from hansard.agents import callables, conversions
 from hansard.agents.errors import NotDone, ToolError
 from hansard.agents.scope import ambient
 from hansard.domain import ids, label
+from hansard.domain.choices import check_options, nearest
 from hansard.domain.steps import Effects
 
 P = ParamSpec("P")
@@ -58,14 +58,12 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_async(self) -> bool:
         """Whether calling it gives a coroutine."""
-        return inspect.iscoroutinefunction(self.function)
+        return callables.is_coroutine_function(self.function)
 
     @property
     def is_stream(self) -> bool:
         """Whether calling it gives items one by one."""
-        return inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(
-            self.function
-        )
+        return callables.is_stream(self.function)
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, defaults filled in. Raises TypeError as the call would."""
@@ -128,41 +126,50 @@ def reconcile(ask: Callable[..., Any]) -> Reconcile:
     return Reconcile(ask)
 
 
+OPTIONS = (
+    "effects",
+    "name",
+    "version",
+    "kind",
+    "timeout_s",
+    "attempts",
+    "wait",
+    "safe_errors",
+    "doubtful_errors",
+    "raises",
+    "shadow",
+    "key_argument",
+    "gives",
+    "takes",
+)
+"""What a tool may be declared with."""
+
+
 def source_digest(function: Callable[..., Any]) -> str:
     """A digest of a function's source text; empty where there is none to read."""
     try:
-        text = inspect.getsource(function)
+        text = inspect.getsource(callables.underlying(function))
     except (OSError, TypeError):
         return ""
     return hashlib.sha256(inspect.cleandoc(text).encode()).hexdigest()[:32]
 
 
-def is_rich(annotation: Any) -> bool:
-    """Whether a return annotation names records that JSON values must be converted to."""
-    if isinstance(annotation, type):
-        return (
-            is_dataclass(annotation)
-            or issubclass(annotation, (msgspec.Struct, Enum))
-            or hasattr(annotation, "_fields")
-        )
-    return any(is_rich(inner) for inner in typing.get_args(annotation))
-
-
-def spec(
-    function: Callable[..., Any], effects: str | Reconcile, options: dict[str, Any]
-) -> ToolSpec:
+def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> ToolSpec:
     """A function's declaration. Raises ToolError where it contradicts itself."""
     ask = effects.ask if isinstance(effects, Reconcile) else None
+    check_options("a tool", options, OPTIONS)
     try:
         policy = Effects.RECONCILE if isinstance(effects, Reconcile) else Effects(effects)
     except ValueError:
-        choices = ", ".join(e.value for e in Effects if e is not Effects.RECONCILE)
-        message = f"effects={effects!r} is not a policy: use {choices} or reconcile(function)"
-        raise ToolError(message) from None
+        known = [e.value for e in Effects if e is not Effects.RECONCILE]
+        choices = f"{', '.join(known)} or reconcile(function)"
+        like = nearest(effects, known) if isinstance(effects, str) else ""
+        raise ToolError(f"effects={effects!r} is not a policy: {like}use {choices}") from None
     if policy is Effects.RECONCILE and ask is None:
         message = "effects='reconcile' needs the function that asks: effects=reconcile(function)"
         raise ToolError(message)
-    name = ids.name("tool", options.pop("name", None) or function.__name__)
+    callables.check(function)
+    name = ids.name("tool", options.pop("name", None) or callables.own_name(function))
     for field, read in (("gives", _gives), ("takes", _takes)):
         if field in options:
             options[field] = read(options[field], f"{field}= of {name}")
@@ -170,19 +177,16 @@ def spec(
         if not isinstance(options.get(field, ""), str):
             message = f"{field}={options[field]!r} of {name}: give a text"
             raise ToolError(message)
-    try:
-        hints = typing.get_type_hints(inspect.unwrap(function))
-    except (NameError, TypeError):
-        hints = {}
-    returns = hints.get("return")
+    signature = callables.signature(function, name)
+    returns = _annotated(function, name, signature, options.get("key_argument"))
     declared = ToolSpec(
         function=function,
         name=name,
         effects=policy,
         reconcile=ask,
         source=source_digest(function),
-        signature=inspect.signature(function),
-        returns=returns if is_rich(returns) else None,
+        signature=signature,
+        returns=returns,
         **options,
     )
     if declared.attempts < 1:
@@ -192,6 +196,22 @@ def spec(
         message = f"key_argument={declared.key_argument!r} is not a parameter of {name}"
         raise ToolError(message)
     return declared
+
+
+def _annotated(
+    function: Any, name: str, signature: inspect.Signature, key_argument: str | None
+) -> Any:
+    """What results (of a stream, items) are converted to, None for as they are. Raises ToolError
+    for annotations of what can never be recorded.
+    """
+    hints = callables.hints(function, callables.around())
+    returns = conversions.result_of(hints.pop("return", Any))
+    if callables.is_stream(function):
+        returns = conversions.item_of(returns)
+    hints.pop(key_argument or "", None)
+    conversions.check_parameters(name, signature, hints)
+    conversions.check(name, "result", returns)
+    return conversions.of_returns(returns, name)
 
 
 def _gives(text: str, where: str) -> str:
@@ -225,7 +245,8 @@ class Tool(Generic[P, R]):
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """The tool as a method of an object."""
-        if instance is None:
+        unbound = isinstance(self.spec.function, staticmethod)
+        if instance is None or unbound or not hasattr(self.spec.function, "__get__"):
             return self
         method = functools.partial(self.spec.function, instance)
         parameters = list(self.spec.signature.parameters.values())[1:]

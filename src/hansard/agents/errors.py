@@ -4,6 +4,7 @@
     ├── NotDone             raised by tools: the effect surely did not happen; it may be retried
     ├── Blocked             the gate refused the call; nothing ran
     │   └── RoleRefused     the agent's role does not allow it; nothing was done
+    ├── SessionEnded        the caller: the session's `with` was left
     ├── NoScope             the caller: a call from a thread or task that no scope covers
     ├── SecretUnavailable   the caller: a live call needs a secret that no provider gives
     ├── ToolError           the caller: a tool that cannot be declared so
@@ -22,6 +23,8 @@ A recorded error whose class is at hand is raised as that class.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
+
+import msgspec
 
 from hansard.domain.errors import HansardError
 
@@ -51,8 +54,8 @@ class Blocked(AgentError):
 
 class RoleRefused(Blocked):
     """The agent's role does not allow it; nothing was done. `what` is a `tool`, a `kind` of event,
-    a `key` to write, one to `read`, a `task`, a `budget`, a run's `place`, or what a role is
-    trusted with; `name` which one; `reason` says what to ask for.
+    a `key` to write, one to `read`, a `task`, a `budget`, a run's `place`, a `label` to write
+    under, or what a role is trusted with; `name` which one; `reason` says what to ask for.
     """
 
     what: str
@@ -79,9 +82,22 @@ _REFUSED = {
     "kind": "events of kind",
     "place": "placing a run by its",
     "key": "writing key",
+    "label": "opening a run under this label as role",
     "read": "reading key",
     "task": "claiming tasks of role",
 }
+
+
+class SessionEnded(AgentError):
+    """The session has ended, its `with` was left; nothing was done."""
+
+    def __init__(self, run: str, agent: str) -> None:
+        super().__init__(
+            f"the session of agent {agent!r} in run {run} has ended, its 'with' was left: "
+            f"do it inside, or open another with record.run(run={run!r}, agent={agent!r}, ...)"
+        )
+        self.run = run
+        self.agent = agent
 
 
 class NoScope(AgentError):
@@ -114,30 +130,46 @@ class ToolError(AgentError):
 class NeedsSettling(AgentError):
     """A person or a policy must say what is true before the run goes on; nothing ran."""
 
-    def __init__(self, message: str, run: str, agent: str, step: Step) -> None:
+    def __init__(self, message: str, address: RunAddress, step: Step) -> None:
         super().__init__(message)
-        self.run = run
-        self.agent = agent
+        self.run = address.run
+        self.agent = address.agent
         self.step = step
 
 
-def settle_hint(run: str, agent: str, step: int, *choices: str) -> str:
-    """The command that settles a step."""
-    return f"hansard run settle {run} {agent}#{step} " + " | ".join(choices)
+class RunAddress(msgspec.Struct, frozen=True):
+    """Where a step stands that must be settled: `command` reaches the record from a shell."""
+
+    run: str
+    agent: str
+    command: str = "hansard"
+
+    def settle(self, step: int, *choices: str) -> str:
+        """The command that settles a step."""
+        return f"{self.command} run settle {self.run} {self.agent}#{step} " + " | ".join(choices)
+
+
+def doubt_note(address: RunAddress, step: int, tool: str) -> str:
+    """What is added to the error that left a call in doubt."""
+    return (
+        f"hansard: step {address.agent}#{step} ({tool}) is now in doubt: nobody knows whether its "
+        "effect happened, and it will not run again unasked. Look, say which, then resume the run:"
+        f"\n  {address.settle(step, '--happened RESULT')}"
+        f"\n  {address.settle(step, '--did-not-happen')}"
+    )
 
 
 class InDoubt(NeedsSettling):
     """An intent without a known outcome: its effect may or may not have happened."""
 
-    def __init__(self, run: str, agent: str, step: Step) -> None:
+    def __init__(self, address: RunAddress, step: Step) -> None:
         why = f" ({step.error.type}: {step.error.message})" if step.error else ""
         items = f", after {len(step.items)} items" if step.items else ""
         super().__init__(
             f"step {step.number} ({step.tool}) is {step.status.value}{why}{items}: whether its "
             "effect happened is not known, and the tool may not simply run again; look, then say: "
-            + settle_hint(run, agent, step.number, "--happened RESULT", "--did-not-happen"),
-            run,
-            agent,
+            + address.settle(step.number, "--happened RESULT", "--did-not-happen"),
+            address,
             step,
         )
 
@@ -149,7 +181,7 @@ class Diverged(NeedsSettling):
     """This call is on record with an effect, but what came before it is not what it was."""
 
     def __init__(
-        self, run: str, agent: str, step: Step, now: str, why: str = EARLIER_STEP_CHANGED
+        self, address: RunAddress, step: Step, now: str, why: str = EARLIER_STEP_CHANGED
     ) -> None:
         was = bytes(step.arguments).decode()[:200]
         super().__init__(
@@ -157,9 +189,8 @@ class Diverged(NeedsSettling):
             f"  on record: {step.tool} {was} after "
             f"{list(step.after)} -> {step.status.value}\n  now:       {now}\n"
             "Running it again would repeat its effect; choose: "
-            + settle_hint(run, agent, step.number, "--reuse", "--run-again"),
-            run,
-            agent,
+            + address.settle(step.number, "--reuse", "--run-again"),
+            address,
             step,
         )
 
@@ -167,15 +198,21 @@ class Diverged(NeedsSettling):
 class ResultNotRecordable(NeedsSettling):
     """The effect happened, but its result would not survive being recorded."""
 
-    def __init__(self, run: str, agent: str, step: Step, why: str) -> None:
+    def __init__(self, address: RunAddress, step: Step, why: str) -> None:
         super().__init__(
             f"step {step.number} ({step.tool}) ran, but its result cannot be recorded: {why}. "
             "Mend the tool's return value, then say what it returned: "
-            + settle_hint(run, agent, step.number, "--happened RESULT"),
-            run,
-            agent,
+            + address.settle(step.number, "--happened RESULT"),
+            address,
             step,
         )
+
+
+def doubt(address: RunAddress, step: Step) -> NeedsSettling:
+    """The error for an intent without an outcome, as far as it is known."""
+    if step.happened and step.error is not None:
+        return ResultNotRecordable(address, step, step.error.message)
+    return InDoubt(address, step)
 
 
 class Miss(AgentError):

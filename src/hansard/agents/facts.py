@@ -16,8 +16,10 @@ from hansard.agents.clearances import demand_hand_off
 from hansard.agents.core import Core
 from hansard.agents.errors import Miss
 from hansard.agents.flow import Flow
+from hansard.agents.inputs import Inputs
 from hansard.agents.permits import states
 from hansard.agents.scope import Scope, current, enter
+from hansard.agents.secrets import check_names
 from hansard.bus.codec import record
 from hansard.domain import ids, values
 from hansard.domain.agent import (
@@ -43,6 +45,7 @@ class Facts:
 
     def __init__(self, core: Core) -> None:
         self.core = core
+        self._inputs = Inputs(core)
         self._stated: set[str] = set()
         """Fingerprints of what this session has stated, or skipped as done: what it has come to."""
 
@@ -60,6 +63,15 @@ class Facts:
             mark = known or marks[1 if scope.overlaps else 0]
             self._stated.add(mark)
             return mark, known is not None
+
+    def _is_known(self, scope: Scope, kind: str, content: Any) -> bool:
+        """Whether a fact is on record, without stating it."""
+        ledger = self.core.ledger
+        with ledger.lock:
+            base = fact_base(kind, scope.path, canonical(content))
+            number = scope.occurrences.get(base, 0)
+            marks = (fact_fingerprint(base, number, head) for head in (scope.head, UNORDERED))
+            return any(mark in ledger.state.known for mark in marks)
 
     def skip_to(self, fact: Fact) -> None:
         """Count what is on record up to a fact as stated: its statements are skipped."""
@@ -109,6 +121,7 @@ class Facts:
 
     def checkpoint_data(self, name: str) -> Flow[dict[str, Any] | None]:
         """The data of the newest checkpoint of a name."""
+        self.core.ledger.demand_open()
         saved = self.core.ledger.state.checkpoints.get(self._checkpoint_name(name))
         if saved is None:
             return None
@@ -122,27 +135,36 @@ class Facts:
         selected: str,
         *,
         alternatives: Iterable[object] = (),
-        inputs: Iterable[str] = (),
+        inputs: Iterable[Any] = (),
         threshold: float | None = None,
         confidence: float | None = None,
         because: str = "",
     ) -> Flow[None]:
         """State a decision.
 
-        alternatives: dicts or texts: id, score, reason, rejected_because. inputs: event or commit
-        ids. threshold, confidence: finite numbers. because: why.
+        alternatives: dicts or texts: id, score, reason, rejected_because. inputs: as
+        `hansard.agents.inputs.stated` gives them. threshold, confidence: finite numbers. because:
+        why.
         """
+        given = list(inputs)
         fields = {
             "question": question,
             "selected": selected,
             "alternatives": [msgspec.to_builtins(a) for a in _alternatives(alternatives)],
-            "inputs": list(inputs),
+            "inputs": [each for each in given if type(each) is str],
             "threshold": threshold,
             "confidence": confidence,
             "because": because,
         }
         plain = _said(self._plain(fields, "decision"))
         scope = self.core.scope("decide")
+        # Texts that are on record as they are: a decision of a version that took any text, too.
+        is_old = len(plain["inputs"]) == len(given) and self._is_known(scope, "decision", plain)
+        if given and not is_old:
+            plain["inputs"] = yield from self._inputs.found(given, scope)
+            is_said = self._is_known(scope, "decision", plain)
+            if not is_said and not self.core.settings.mode.reads_only:
+                yield from self._inputs.demand(plain["inputs"])
         mark, known = self._mark(scope, "decision", plain)
         if known:
             return
@@ -194,11 +216,13 @@ class Facts:
 
     def _inside(self, what: str) -> Scope:
         """The scope here, a tool's body included: facts about a call may be stated in it."""
+        self.core.ledger.demand_open()
         return current(self.core.ledger) or self.core.scope(what)
 
     def hand_off(self, to: str, because: str, payload: dict[str, Any]) -> Flow[None]:
         """State a hand-off."""
         ids.name("agent or role", to)
+        check_names("hand_off", {"to": to}, self.core.settings.scrub)
         plain = self._plain([to, because, payload], "hand-off")
         scope = self.core.scope("hand_off")
         mark, known = self._mark(scope, "hand_off", plain)
@@ -220,6 +244,7 @@ class Facts:
 
         On resume the record holds later messages, too; they come when they are stated again.
         """
+        self.core.ledger.demand_open()
         with self.core.ledger.lock:
             messages = self.core.ledger.state.messages
             stated = [message for message in messages if message.fingerprint in self._stated]
@@ -272,6 +297,7 @@ class Progress:
     def __init__(self, facts: Facts, name: str, every: int) -> None:
         if every < 1:
             raise BadValue("resumable", f"every={every}", "give 1 or more")
+        check_names("resumable", {"name": name}, facts.core.settings.scrub)
         self._facts = facts
         self._name = PROGRESS + name
         self._every = every
@@ -300,6 +326,7 @@ class Progress:
 
         Raises BadValue where the items are other ones than before.
         """
+        self._facts.core.ledger.demand_open()
         content = canonical(values.plain(item, "item", self._facts.core.settings.scrub))
         self._running = digest(self._running.encode(), content)
         self._done += 1

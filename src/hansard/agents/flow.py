@@ -11,11 +11,13 @@ import inspect
 import threading
 import time
 from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any, TypeVar, assert_never
 
 import msgspec
 
+from hansard.agents.callables import awaited, calling, is_coroutine_function, name_of
 from hansard.agents.scope import Scope, enter, leave
 from hansard.bus.portal import Portal, refuse_in_loop
 
@@ -109,7 +111,7 @@ def _run_body(op: Body) -> tuple[Any, float]:
     def call() -> tuple[Any, float]:
         return context.run(_body, op)
 
-    if op.timeout_s is None or inspect.iscoroutinefunction(op.function):
+    if op.timeout_s is None or is_coroutine_function(op.function):
         return call()
     return _bounded(call, op)
 
@@ -125,7 +127,7 @@ def _bounded(call: Callable[[], tuple[Any, float]], op: Body) -> tuple[Any, floa
         except BaseException as error:  # noqa: BLE001 -- raised again in the caller's thread
             raised.append(error)
 
-    thread = threading.Thread(target=work, name=f"hansard-{op.function.__name__}", daemon=True)
+    thread = threading.Thread(target=work, name=f"hansard-{name_of(op.function)}", daemon=True)
     thread.start()
     thread.join(op.timeout_s)
     if raised:
@@ -139,10 +141,9 @@ def _bounded(call: Callable[[], tuple[Any, float]], op: Body) -> tuple[Any, floa
 def _body(op: Body) -> tuple[Any, float]:
     enter(op.scope)
     begin = time.perf_counter()
-    if inspect.iscoroutinefunction(op.function):
-        result = asyncio.run(asyncio.wait_for(op.function(*op.args, **op.kwargs), op.timeout_s))
-    else:
-        result = op.function(*op.args, **op.kwargs)
+    result = calling(op.function, op.args, op.kwargs)
+    if inspect.isawaitable(result):
+        result = asyncio.run(asyncio.wait_for(awaited(result), op.timeout_s))
     return result, (time.perf_counter() - begin) * 1_000
 
 
@@ -194,15 +195,41 @@ async def _shielded(future: asyncio.Future[Any]) -> Any:
         raise
 
 
+async def _called(op: Body) -> Any:
+    """What a body gives; a plain function runs in a thread. What it gives to await is awaited."""
+    if is_coroutine_function(op.function):
+        return await op.function(*op.args, **op.kwargs)
+    result = await (_nesting(op) if op.scope.nests else _in_pool(op))
+    return await result if inspect.isawaitable(result) else result
+
+
+async def _in_pool(op: Body) -> Any:
+    return await asyncio.to_thread(calling, op.function, op.args, op.kwargs)
+
+
+async def _nesting(op: Body) -> Any:
+    """A body that may wait for calls of its own has a thread of its own: in a pool, as many such
+    bodies as it has threads would wait for ever for one to do their calls.
+    """
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+    context = copy_context()
+
+    def work() -> None:
+        try:
+            future.set_result(context.run(calling, op.function, op.args, op.kwargs))
+        except BaseException as error:  # noqa: BLE001 -- raised again where it is awaited
+            future.set_exception(error)
+
+    threading.Thread(target=work, name=f"hansard-{name_of(op.function)}", daemon=True).start()
+    return await asyncio.wrap_future(future)
+
+
 async def _run_body_async(op: Body) -> tuple[Any, float]:
     begin = time.perf_counter()
     token = enter(op.scope)
     try:
-        if inspect.iscoroutinefunction(op.function):
-            work = op.function(*op.args, **op.kwargs)
-        else:
-            work = asyncio.to_thread(op.function, *op.args, **op.kwargs)
-        result = await asyncio.wait_for(work, op.timeout_s)
+        result = await asyncio.wait_for(_called(op), op.timeout_s)
     finally:
         leave(token)
     return result, (time.perf_counter() - begin) * 1_000

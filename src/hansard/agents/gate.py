@@ -9,17 +9,20 @@ the call and corrected after it.
 from __future__ import annotations
 
 import fnmatch
+import inspect
 import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
+from hansard.agents.callables import name_of
 from hansard.domain import ids
 from hansard.domain.approval import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN
+from hansard.domain.choices import check_options
 from hansard.domain.errors import BadValue
 
 Condition = Callable[[Any], bool]
@@ -170,27 +173,36 @@ Check = Callable[[GateCall], "str | bool | None"]
 
 GateRule = Rule | AskFirst | Budget | Check
 
+_R = TypeVar("_R", Rule, AskFirst, Budget)
+
+
+def _made(kind: type[_R], where: str, given: Mapping[str, Any], fields: Mapping[str, Any]) -> _R:
+    """A rule. Raises BadOption for a field that there is not."""
+    known = [name for name in kind.__struct_fields__ if name not in given]
+    check_options(where, fields, known)
+    return kind(**given, **fields)
+
 
 def allow(tool: str = "*", **fields: Any) -> GateRule:
     """Allow calls of a tool (a glob); see `Rule` for `role`, `where`, `unless`, `name`."""
-    return Rule(allows=True, tool=tool, **fields)
+    return _made(Rule, "allow", {"allows": True, "tool": tool}, fields)
 
 
 def deny(tool: str = "*", **fields: Any) -> GateRule:
     """Refuse calls of a tool (a glob); see `Rule` for `role`, `where`, `unless`, `name`."""
-    return Rule(allows=False, tool=tool, **fields)
+    return _made(Rule, "deny", {"allows": False, "tool": tool}, fields)
 
 
 def ask_first(tool: str = "*", **fields: Any) -> GateRule:
     """Have a person asked before calls of a tool (a glob) run; see `AskFirst` for `role`, `where`,
     `unless`, `timeout` (seconds, an hour by default) and `name`.
     """
-    return AskFirst(tool=tool, **fields)
+    return _made(AskFirst, "ask_first", {"tool": tool}, fields)
 
 
 def budget(name: str, limit: float, **fields: Any) -> GateRule:
     """Limit what a run may use; see `Budget` for `unit`, `reserve`, `tool`, `role`."""
-    return Budget(name=name, limit=limit, **fields)
+    return _made(Budget, "budget", {"name": name, "limit": limit}, fields)
 
 
 def path_under(*roots: str | os.PathLike[str]) -> Condition:
@@ -275,8 +287,13 @@ def ask(rules: Sequence[GateRule], call: GateCall) -> Verdict:
             if rule.matches(call):
                 return Verdict(allowed=True, rule=rule.title(), asks=rule)
             continue
-        said = rule(call)
+        said: Any = rule(call)
+        if inspect.isawaitable(said):
+            if inspect.iscoroutine(said):
+                said.close()
+            fact = "it gives something to await, which says neither yes nor no"
+            raise BadValue(f"gate rule {name_of(rule)!r:.80}", fact, "give a plain function")
         if isinstance(said, str) or said is False:
-            name = getattr(rule, "__name__", type(rule).__name__)
+            name = name_of(rule)
             return Verdict(allowed=False, rule=name, reason=said or f"{name} said no")
     return Verdict(allowed=True, rule="")

@@ -15,10 +15,11 @@ from typing import Self
 import msgspec
 
 from hansard.agents import tokens
+from hansard.agents.carried import Carried
 from hansard.agents.workspace import Workspace
 from hansard.bus import subjects
 from hansard.bus.codec import revive_all
-from hansard.bus.log import AtPosition, Kind, Stored
+from hansard.bus.log import AtPosition, EventLog, Kind, Stored
 from hansard.domain import principal, role, role_events
 from hansard.domain.errors import HansardError
 from hansard.domain.events import Actor
@@ -143,6 +144,16 @@ class Gatekeeper:
         state = self._principals.get(who.name)
         found = state.tokens.get(who.token_id) if state is not None else None
         return self._why_not(who.name, who.role, found, proven=True) is None
+
+    def carried(self, who: Principal, log: EventLog) -> Carried:
+        """What somebody who was let in carries, and a log to write to for it."""
+        known = self._principals.get(who.name) or principal.initial()
+        return Carried(log, known, who.actor, who.role)
+
+    def lowered(self, name: str) -> int:
+        """The version of the event that lowered what a principal carries last; 0 for none."""
+        state = self._principals.get(name)
+        return state.lowered if state is not None else 0
 
     def rules_version(self, role: str) -> int:
         """The version of a role's rules: another one means that they may say something else."""

@@ -12,6 +12,7 @@ from hansard.agents import clearances
 from hansard.agents import gate as gates
 from hansard.agents.approvals import Asking, refusal
 from hansard.agents.board_store import Boards
+from hansard.agents.carried import Carried
 from hansard.agents.errors import Blocked
 from hansard.agents.failures import recordable
 from hansard.agents.flow import Flow, Io
@@ -33,6 +34,8 @@ class Gated:
         self.stream = outcomes.stream
         self.boards = boards
         self.clearances = clearances.Clearances(boards.states, outcomes.stream)
+        self.carried: Carried | None = None
+        """What the principal carries whose session this is; None of a trusted program."""
         self._budgets = budgets
         self._asking = Asking(outcomes, boards.states)
 
@@ -81,7 +84,9 @@ class Gated:
 
     def _ask_first(self, call: Call, rule: gates.AskFirst) -> Flow[None]:
         """Wait until somebody has granted a call."""
-        found = yield from self._asking.obtain(call, rule)
+        found = yield from clearances.told_answer(
+            self, (yield from self._asking.obtain(call, rule))
+        )
         if call.approval is None:
             yield from self.blocked(call, rule.title(), refusal(found))
 
@@ -116,7 +121,8 @@ class Gated:
         if not untouched and (step is None or not is_final(step)):
             told = [] if call.told else [Tell((yield from self.outcomes.requested(call)))]
             reason = recordable(reason, self.settings.scrub)
-            event = StepBlocked(step=call.number, rule=rule, reason=reason)
+            named = recordable(rule, self.settings.scrub)
+            event = StepBlocked(step=call.number, rule=named, reason=reason)
             yield from self.outcomes.tell(*told, Tell(event))
         raise error if error is not None else Blocked(rule, reason, call.spec.name)
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents import payloads
+from hansard.agents.carried import together
 from hansard.agents.core import Core
 from hansard.agents.errors import Blocked
 from hansard.agents.failures import failure, failure_digest
@@ -78,8 +79,10 @@ class JointWrite(ABC):
         """The shared streams that are written."""
 
     @abstractmethod
-    async def _outcome(self, *, fresh: bool) -> tuple[Outcome, list[Draft]]:
-        """What the write comes to now, and what it writes; `fresh`: read anew, a race was lost."""
+    async def _outcome(self) -> tuple[Outcome, list[Draft]]:
+        """What the write comes to now, and what it writes. A stream over which a race was lost is
+        outdated by then: who goes by what is known of it reads it again, once for all who wait.
+        """
 
     def _follows(self) -> Sequence[Ticket]:
         """What is on its way and what was decided last goes by."""
@@ -113,25 +116,30 @@ class JointWrite(ABC):
         boards, streams = self._boards, self._streams()
         async with boards.turn(streams) as give_back:
             self.shown, self._own = None, self._ledger.label
-            outcome, drafts = await self._outcome(fresh=self._lost > 0)
+            outcome, drafts = await self._outcome()
             label = joined.shown(join(self.used, self.shown))
             others = [
                 Append(each.stream, self._commit(each, joined)) for each in drafts if each.events
             ]
             sent: list[Ticket] = []
 
-            async def through(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
+            async def put(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
                 ticket = boards.sender.put(log, appends, self._follows())
                 sent.append(ticket)
                 if self._expect(ticket):
                     give_back()
                 return await ticket.stored
 
+            async def through(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
+                return await together(log, appends, put)
+
             try:
                 stored = await send(joined.events(outcome), others, label, through=through)
             except Conflict as conflict:
-                if isinstance(conflict.stream, Board) and sent and sent[0].took_s:
-                    boards.lost(conflict.stream, sent[0].took_s)
+                if isinstance(conflict.stream, Board):
+                    boards.outdate(conflict.stream)
+                    if sent and sent[0].took_s:
+                        boards.lost(conflict.stream, sent[0].took_s)
                 raise
             for stream in streams:
                 boards.won(stream)
@@ -202,7 +210,7 @@ class JointSteps:
             if scrub is not None:  # somebody else's value may hold a secret of this session
                 plain = yield from core.outcomes.fetch(payloads.resolve(told))
                 plain = values.plain(values.revive(plain), call.spec.name, scrub)
-            packed = payloads.pack(plain, call.spec.name)
+            packed = yield from core.outcomes.packed_result(call, plain)
             took = (time.perf_counter() - begin) * 1_000
             yield from core.outcomes.completed_as(call, plain, packed, took, scope.usage)
         finally:

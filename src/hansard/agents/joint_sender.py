@@ -162,7 +162,7 @@ class JointSender:
                 ticket.fail(error)
             elif isinstance(error, AppendUnknown):
                 unknown = (first.stream, first.commit.version, first.commit.id, took_s)
-                ticket.fail(AppendUnknown(*unknown))
+                ticket.fail(AppendUnknown(*unknown, error.why))
             else:
                 again.append(ticket)
         if len(again) == len(group):  # which of them it is about is not known: each for itself

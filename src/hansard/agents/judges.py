@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
+from hansard.agents.callables import is_coroutine_function
 from hansard.agents.failures import recordable
+from hansard.agents.secrets import check_names
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import Append
 from hansard.bus.states import RunView
@@ -51,6 +53,7 @@ async def score(
     races.
     """
     ids.name("by", by)
+    check_names("score", {"by": by, "metrics": metrics}, scrub)
     if not isinstance(because, str):
         raise BadValue(BECAUSE, f"{because!r:.80}", "give a text")
     event = RunScored(metrics=_finite(metrics), by=by, because=recordable(because, scrub))
@@ -138,7 +141,7 @@ def evaluate(
     wait: Callable[[Coroutine[Any, Any, Any]], Any],
 ) -> Evaluated:
     """Judge runs one after another, the evaluator in the calling thread. Raises NotFound."""
-    if inspect.iscoroutinefunction(evaluator):
+    if is_coroutine_function(evaluator):
         remedy = "give a plain one, or use the async client"
         raise BadValue("evaluator", "it is a coroutine function", remedy)
     for run in dict.fromkeys(runs):

@@ -1,4 +1,5 @@
-"""Declassification: lowering the label of an agent or of a key, on record with who answers for it.
+"""Declassification: lowering the label of an agent, of a key, or of what a principal carries from
+run to run, on record with who answers for it.
 
 Whoever runs this process may do it, in a name; who acts in a role that is defined needs one that
 may approve. What was recorded before keeps its label.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
-from hansard.agents import permits
+from hansard.agents import permits, principals
 from hansard.agents.failures import recordable
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
@@ -26,12 +27,14 @@ from hansard.domain.values import Scrub
 
 
 class Lowering(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose label is lowered, of an agent or of a key; to what, such as `untrusted`, or to public
-    and trusted; who answers for it and why; and the role that the approver acts in, if any.
+    """Whose label is lowered, of an agent or of a key of a run, or of a principal; to what, such as
+    `untrusted`, or to public and trusted; who answers for it and why; and the role that the
+    approver acts in, if any.
     """
 
     agent: str | None = None
     key: str | None = None
+    principal: str | None = None
     to: str = ""
     approver: str
     because: str
@@ -39,17 +42,16 @@ class Lowering(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def declassify(
-    workspace: Workspace, run: str, asked: Lowering, scrub: Scrub | None = None
+    workspace: Workspace, run: str | None, asked: Lowering, scrub: Scrub | None = None
 ) -> Label:
-    """Lower the label of an agent or a key; what it was.
+    """Lower the label of an agent, a key or a principal; what it was.
 
-    An agent's takes its next epoch, so that a session still at work is fenced: what that was shown
-    it may not have said yet. Raises Refused where it would not lower the label, RoleRefused where
-    the role may not approve, NotFound, BadName, BadValue, and Conflict after 50 lost races.
+    An agent's takes its next epoch, so that a session still at work is fenced, and a principal's
+    ends its sessions: what they were shown they may not have said yet. Raises Refused where it
+    would not lower the label, RoleRefused where the role may not approve, NotFound, BadName,
+    BadValue, and Conflict after 50 lost races.
     """
-    if (asked.agent is None) == (asked.key is None):
-        fact = f"agent={asked.agent!r:.80}, key={asked.key!r:.80}"
-        raise BadValue("declassify", fact, "give an agent or a key, one of them")
+    _check(run, asked)
     approver = ids.name("approver", asked.approver)
     target = parse(asked.to, "to")
     if not recordable(asked.because, None).strip():
@@ -58,7 +60,10 @@ async def declassify(
     if asked.role is not None:
         permit = await permits.read(workspace, asked.role)
         permit.demand(permits.trusts(Trust.APPROVE, "declassify"))
+    if asked.principal is not None:
+        return await principals.lower(workspace, asked.principal, target, approver, because)
     before = LOWEST
+    run = run or ""
 
     async def of_agent() -> Append:
         nonlocal before
@@ -89,3 +94,14 @@ async def declassify(
 
     await workspace.appended(of_key if asked.agent is None else of_agent)
     return before
+
+
+def _check(run: str | None, asked: Lowering) -> None:
+    """Raise BadValue for a label of nobody, of several, or of a run that is not named."""
+    given = {kind: getattr(asked, kind) for kind in ("agent", "key", "principal")}
+    if sum(name is not None for name in given.values()) != 1:
+        fact = ", ".join(f"{kind}={name!r:.80}" for kind, name in given.items())
+        raise BadValue("declassify", fact, "give an agent, a key or a principal, one of them")
+    if (run is None) != (asked.principal is not None):
+        remedy = "an agent or a key is one of a run, a principal is of none: give run= or leave it"
+        raise BadValue("declassify", f"run={run!r:.80}", remedy)

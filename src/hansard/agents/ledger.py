@@ -6,24 +6,29 @@ lock. What is told goes to the stream's writer in the order it was told.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
+from hansard.agents.errors import SessionEnded
 from hansard.agents.scope import Scope
+from hansard.bus.log import Stored
 from hansard.bus.writer import Pending, Send, StreamWriter
 from hansard.domain import agent, fingerprint, steps
-from hansard.domain.agent import AgentEvent, AgentState, Command, MessageAdded
+from hansard.domain.agent import AgentEvent, AgentState, Command, Leave, MessageAdded, Tell
 from hansard.domain.errors import Refused
 from hansard.domain.events import Actor, Event, Recorded
 from hansard.domain.ids import AgentStream
 from hansard.domain.label import Label, parse, raised
+from hansard.domain.parts import WholeSteps
 from hansard.domain.steps import (
     NULL,
+    Failure,
     Status,
     Step,
     StepAttempted,
@@ -38,6 +43,13 @@ from hansard.domain.steps import (
 
 TELLING = (StepAttempted, StepYielded, StepCompleted, StepFailed, StepInDoubt, StepSettled)
 """Events that hold something of what a tool told: they get the label that it gives."""
+
+
+ENDING = (StepCompleted, StepFailed, StepBlocked, StepSettled)
+"""Events that may say what a step came to."""
+
+OUTCOMES = (StepCompleted, StepFailed, StepInDoubt)
+"""What may come of a call after its session has ended."""
 
 
 class Mode(StrEnum):
@@ -96,8 +108,18 @@ class Ledger:
         self._by_call: dict[str, int] = {}
         self._followed: set[int] = set()
         self._next = state.last_step
+        self.handed: dict[int, None] = {}
+        """The steps whose outcomes this session was given, in that order."""
+        self.ids: dict[int, str] = {}
+        """Ids of the events that say what steps came to, of those that this session has told."""
         self.busy = 0
         """Calls and child scopes that are open in any scope."""
+        self.ended = False
+        """Whether the session's block was left: from then on it does nothing but say what came late
+        of what had begun before."""
+        self._running: set[int] = set()
+        """Steps whose bodies run."""
+        self._watching: set[asyncio.Task[Any]] = set()
         for step in state.steps.values():
             self._index(step)
         for noted in state.facts:
@@ -120,6 +142,87 @@ class Ledger:
         self._followed.update(getattr(event, "after", ()))
         if isinstance(event, MessageAdded) and event.step is not None:
             self._followed.add(event.step)
+
+    # ------------------------------------------------------------ the session's end
+
+    def demand_open(self) -> None:
+        """Raise SessionEnded where the session has ended: whatever begins comes by here."""
+        if self.ended:
+            raise SessionEnded(self.stream.run, self.stream.agent)
+
+    def start(self, step: int) -> None:
+        """A call's body begins. Raises SessionEnded."""
+        with self.lock:
+            self.demand_open()
+            self._running.add(step)
+
+    def stop(self, step: int) -> None:
+        """A call's body is over, whatever came of it."""
+        with self.lock:
+            self._running.discard(step)
+
+    async def watch(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """What something that only looks comes to. On the bus's loop. Raises SessionEnded as soon
+        as the session ends.
+        """
+        self.demand_open()
+        looking = asyncio.ensure_future(work())
+        self._watching.add(looking)
+        try:
+            return await looking
+        except asyncio.CancelledError:
+            self.demand_open()
+            raise
+        finally:
+            self._watching.discard(looking)
+            looking.cancel()
+
+    def end(self) -> None:
+        """The session has ended, though nothing says so on record."""
+        with self.lock:
+            if self.ended:
+                return
+            self.ended = True
+
+        def cut() -> None:
+            for looking in self._watching:
+                looking.cancel()
+
+        self._post(cut)
+
+    def leave(
+        self, command: Leave, work: Callable[[Sequence[Recorded], Send], Awaitable[Stored]]
+    ) -> Any:
+        """Like `tell`, of the session's end; `work` sends it with what it is to the run.
+
+        A call with effects whose body still runs is in doubt from here on: what comes of it may
+        never be on record. What is told of it later is recorded as late.
+        """
+        with self.lock:
+            writer = self._open_writer()
+            events: list[Recorded] = []
+            commands: list[Command] = [Tell(doubt) for doubt in self._unfinished()]
+            for each in (*commands, command):
+                for event in agent.decide(self.state, each):
+                    events.append(writer.recorded(event))
+                    self._evolve(event)
+            done = self._pending()
+
+            async def joint(send: Send) -> Stored:
+                return await work(events, send)
+
+            self._post(lambda: writer.put_jointly(joint, done))
+            self.end()
+            return done
+
+    def _unfinished(self) -> list[StepInDoubt]:
+        why = Failure("SessionEnded", "the session ended while the call ran", module="hansard")
+        steps = [self.state.steps.get(number) for number in sorted(self._running)]
+        return [
+            StepInDoubt(step=step.number, error=why)
+            for step in steps
+            if step is not None and step.status is Status.REQUESTED and step.is_of_world
+        ]
 
     def next_step(self) -> int:
         """The number of a new step."""
@@ -145,18 +248,60 @@ class Ledger:
 
     def recorded_call(self, call: str) -> Step | None:
         """The newest step with a call key, whatever came before it."""
-        number = self._by_call.get(call)
-        return self.state.steps[number] if number is not None else None
+        with self.lock:
+            number = self._by_call.get(call)
+            return self.state.steps[number] if number is not None else None
+
+    def in_doubt(self, scope: Scope, since: int) -> bool:
+        """Whether a call that does something to the world was begun in a scope, or in what that
+        began, after a step, and what came of it is not known.
+        """
+        with self.lock:
+            return any(
+                step.number > since
+                and step.is_open
+                and step.is_of_world
+                and self._stands_in(step, scope.path)
+                for step in self.state.steps.values()
+            )
+
+    def _stands_in(self, step: Step | None, path: str) -> bool:
+        while step is not None:
+            if step.scope == path or step.scope.startswith(f"{path}/"):
+                return True
+            step = self.state.steps.get(step.parent) if step.parent is not None else None
+        return False
 
     def went_on(self, step: Step) -> bool:
         """Whether the agent did something after a step, in its scope or after joining it."""
-        return step.number in self._followed
+        with self.lock:
+            return step.number in self._followed
 
     def advance(self, scope: Scope, step: Step) -> None:
         """Let a scope go on after a step's outcome."""
-        if not step.unordered:
-            scope.head = step.digest
-            scope.after = (step.number,)
+        with self.lock:
+            self.handed[step.number] = None
+            if step.unordered:
+                scope.beside.append(step.number)
+            else:
+                scope.head = step.digest
+                scope.after = (step.number,)
+
+    def given(self, scope: Scope) -> list[int]:
+        """The steps whose results the agent has been given in a scope: those that its chain leads
+        back to, into scopes that were joined and out of those that it is in, and what overlapped
+        others there.
+        """
+        with self.lock:
+            found: set[int] = set()
+            ahead = [*scope.after, *scope.beside]
+            while ahead:
+                number = ahead.pop()
+                step = self.state.steps.get(number)
+                if step is not None and number not in found:
+                    found.add(number)
+                    ahead += step.after
+            return sorted(found)
 
     def enter_call(self, scope: Scope) -> None:
         """A call of this scope is open from here on."""
@@ -185,9 +330,12 @@ class Ledger:
         """Decide, fold, and hand the events to the writer as one commit's worth.
 
         Returns a future to wait for, or None where nothing was new or `wait` is False. Raises
-        Refused, BadValue, TooLarge, and what the writer was lost to.
+        Refused, BadValue, TooLarge, what the writer was lost to, and SessionEnded for all but what
+        came of a call.
         """
         with self.lock:
+            if not _is_outcome(commands):
+                self.demand_open()
             writer = self._open_writer()
             done: Pending | None = None
             events: list[Recorded] = []
@@ -196,6 +344,8 @@ class Ledger:
                     for event in agent.decide(self.state, command):
                         events.append(writer.recorded(event))
                         self._evolve(event)
+                        if isinstance(event, ENDING):
+                            self.ids[event.step] = events[-1].id
                 done = self._pending() if events and wait else None
             finally:  # what is folded is written, whatever the next event's error
                 if events:
@@ -221,6 +371,7 @@ class Ledger:
         step stays open until `work` has called `Joined.outcome`, which it must, once.
         """
         with self.lock:
+            self.demand_open()
             writer = self._open_writer()
             events: list[Recorded] = []
             for command in commands:
@@ -265,7 +416,7 @@ class Ledger:
         with self.lock:
             for step in self.state.steps.values():
                 if step.scope == scope.path and step.after == scope.after:
-                    return describe(step)
+                    return describe(WholeSteps(self.state.steps)[step.number])
         return f"nothing more in scope {scope.path or 'run'!r}"
 
 
@@ -285,10 +436,13 @@ class Joined:
         self._step = step
         self._version = version
         self._events = events
+        self._id = ""
 
     def events(self, outcome: Ended) -> list[Recorded]:
         """What is to be sent to the agent's stream. Raises BadValue, TooLarge."""
-        return [*self._events, self._writer.recorded(outcome)]
+        recorded = self._writer.recorded(outcome)
+        self._id = recorded.id
+        return [*self._events, recorded]
 
     def shown(self, label: Label | None) -> Label | None:
         """The agent's label, raised by that of what the outcome tells it."""
@@ -301,6 +455,7 @@ class Joined:
         with self._ledger.lock:
             found = self._ledger.state.steps
             found[self._step] = steps.evolve(found[self._step], outcome, self._version)
+            self._ledger.ids[self._step] = self._id
 
 
 def describe(step: Step) -> str:
@@ -309,6 +464,12 @@ def describe(step: Step) -> str:
     if len(arguments) > 200:  # noqa: PLR2004 -- one line of an error
         arguments = arguments[:200] + "..."
     return f"step {step.number}: {step.tool} {arguments} -> {step.status.value}"
+
+
+def _is_outcome(commands: Sequence[Command]) -> bool:
+    """Whether commands say what a call came to, and nothing after it."""
+    last = commands[-1] if commands else None
+    return isinstance(last, Tell) and isinstance(last.event, OUTCOMES)
 
 
 def is_final(step: Step) -> bool:

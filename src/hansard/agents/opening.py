@@ -16,41 +16,48 @@ import msgspec
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
 from hansard.agents import experiments, permits, placing
 from hansard.agents.budgets import LogBudgets
+from hansard.agents.carried import CarriedLog, together
+from hansard.agents.clearances import LABEL, RULE, clearance_of, remedy
 from hansard.agents.conversations import turns
 from hansard.agents.core import Core
 from hansard.agents.errors import AgentError
 from hansard.agents.experiments import Arm, Asked
 from hansard.agents.failures import failure, recordable
-from hansard.agents.gate import GateRule
+from hansard.agents.gate import Budget, GateRule
+from hansard.agents.joint_sender import Ticket
 from hansard.agents.ledger import Ledger, Mode
 from hansard.agents.outcomes import Settings, Settle
 from hansard.agents.runs import told_labels
-from hansard.agents.secrets import Provider, scrubber
+from hansard.agents.secrets import Provider, check_names, scrubber
 from hansard.agents.workspace import RACES_MAX, Workspace, decided
 from hansard.bus.errors import Conflict, NotFound
-from hansard.bus.log import Append, NothingUnder, Stored
+from hansard.bus.log import Append, EventLog, NothingUnder, Stored
 from hansard.bus.states import fold_life
-from hansard.bus.writer import Identity, StreamWriter
+from hansard.bus.writer import Identity, Send, StreamWriter
 from hansard.domain import agent as agents
 from hansard.domain import ids
 from hansard.domain import run as runs
 from hansard.domain.agent import AgentState, Begin, Leave
+from hansard.domain.choices import chosen
 from hansard.domain.conversation import KIND, RunJoined
 from hansard.domain.errors import BadValue, HansardError, Refused
-from hansard.domain.events import Actor
+from hansard.domain.events import Actor, Recorded
 from hansard.domain.ids import AgentStream, Lasting, Life
-from hansard.domain.label import parse
+from hansard.domain.label import LOWEST, Label, join, parse
+from hansard.domain.refusal import AgentRefused
 from hansard.domain.run import (
     AgentJoined,
     ForkEffects,
-    RunCompleted,
+    RunAgentLeft,
     RunEvent,
-    RunFailed,
     RunResumed,
     RunStarted,
     RunState,
     RunStatus,
 )
+
+LEAVE_TRIES_MAX = 1_000
+"""Most tries to say that an agent left; each one lost means that another of the run got through."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,17 +93,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opened(msgspec.Struct):
-    """An open session. `owner` says whether its end is the run's end."""
+    """An open session. `writer` is None where it only reads."""
 
     run: str
     core: Core
     writer: StreamWriter | None
-    owner: bool
     arm: Arm | None = None
 
 
 class _Found(msgspec.Struct):
-    """What is on record of a run and one of its agents."""
+    """What is on record of a run and one of its agents. `label` is what the agent writes under."""
 
     life: RunState
     state: AgentState
@@ -104,6 +110,7 @@ class _Found(msgspec.Struct):
     inherited: int = 0
     arm: Arm | None = None
     first: Stored | None = None
+    label: Label = LOWEST
 
 
 async def _find(workspace: Workspace, run: str, agent: str, role: str) -> _Found:
@@ -139,8 +146,7 @@ async def open_agent(
     pending: Callable[[], Any],
 ) -> Opened:
     """Open a session. Raises Refused, NotFound, Conflict after 50 lost races."""
-    ids.name("agent", agent)
-    ids.name("role", role)
+    _check_names(agent, role, options)
     for kind in ("correlation", "traceparent", "conversation"):
         if getattr(options, kind) is not None:
             ids.name(kind, getattr(options, kind))
@@ -152,7 +158,7 @@ async def open_agent(
         ids.name("on_behalf_of", principal)
     options.asked.check()
     run = ids.name("run", options.run) if options.run is not None else workspace.clock.new_id()
-    mode = Mode(options.mode) if options.mode is not None else None
+    mode = chosen(Mode, options.mode, "mode") if options.mode is not None else None
     seen = await placing.read(workspace, role, agent) if options.restricted else None
     found = _Found(RunState(), agents.initial())
     for race in range(RACES_MAX):
@@ -161,7 +167,9 @@ async def open_agent(
         if seen is not None:
             found = _shown(seen, run, options, found)
         _check(found, run, mode, options)
-        if mode is not None and mode.reads_only:
+        writes = mode is None or not mode.reads_only
+        found = await _under_label(workspace, role, found, writes=writes)
+        if not writes:
             break
         try:
             found = await _take_part(workspace, run, agent, role, options, found)
@@ -175,6 +183,20 @@ async def open_agent(
         permit = seen.permit if seen is not None else await permits.read(workspace, role)
     stream = AgentStream(run, role, agent)
     return _opened(workspace, stream, options, found, post, pending, permit)
+
+
+def _check_names(agent: str, role: str, options: Options) -> None:
+    """Raises BadName; BadValue for one that holds a secret."""
+    ids.name("agent", agent)
+    ids.name("role", role)
+    said = ("run", "workflow", "conversation", "correlation", "traceparent", "on_behalf_of")
+    names: dict[str, Any] = {kind: getattr(options, kind) for kind in said}
+    names |= {"agent": agent, "role": role, **msgspec.structs.asdict(options.asked)}
+    if isinstance(options.labels, Mapping):  # what is none is refused where it is read
+        names["labels"] = list(options.labels)
+    budgets = [rule for rule in options.gate if isinstance(rule, Budget)]
+    names["gate"] = [msgspec.structs.asdict(rule) for rule in budgets]
+    check_names("record.run", names, scrubber(options.redact))
 
 
 def _shown(seen: placing.Placing, run: str, options: Options, found: _Found) -> _Found:
@@ -212,6 +234,37 @@ def _check(found: _Found, run: str, mode: Mode | None, options: Options) -> None
         raise NotFound(f"this agent in run {run}", f"its roster is {sorted(found.life.roster)}")
 
 
+async def _under_label(workspace: Workspace, role: str, found: _Found, *, writes: bool) -> _Found:
+    """What the agent writes under: what was shown to it here before, what the run began under,
+    since its id and workflow are part of whatever is written in it, and what its principal carries.
+
+    Raises Refused for a run that began under more than the role is cleared for, and RoleRefused for
+    a principal that carries more: nothing of what it asked is written.
+    """
+    own = parse(found.state.label)
+    begun = (found.first.commit.label if found.first is not None else None) or LOWEST
+    log = workspace.log
+    carried = log.carried.label if isinstance(log, CarriedLog) else LOWEST
+    under = join(own, begun, carried)
+    if under.confidentiality is not own.confidentiality and writes:
+        cleared = await clearance_of(log, role)
+        if not begun.flows_to(cleared) and not found.state.epoch:
+            message = (
+                f"the run was begun under the label {str(begun)!r}, and role {role!r} is cleared "
+                f"for {cleared.value!r} alone: take part in another run; {remedy(begun, role)}"
+            )
+            raise Refused(message)
+        if not join(own, carried).flows_to(cleared) and join(own, carried) != own:
+            because = (
+                f"this principal was shown what is labelled {str(carried)!r}, in whichever run, "
+                f"and would write of it here, while role {role!r} is cleared for "
+                f"{cleared.value!r} alone; {remedy(carried, role)}"
+            )
+            told = AgentRefused(what=LABEL, name=role, rule=RULE, because=because)
+            raise permits.refused(told)
+    return msgspec.structs.replace(found, label=under)
+
+
 async def _take_part(
     workspace: Workspace, run: str, agent: str, role: str, options: Options, found: _Found
 ) -> _Found:
@@ -241,14 +294,18 @@ async def _take_part(
     began = agents.decide(found.state, begin)
     state = agents.fold(found.state, began)
     joined = AgentJoined(agent=agent, role=role)
-    told.append(RunResumed(agent=agent, epoch=state.epoch) if found.state.epoch else joined)
+    resumed = RunResumed(agent=agent, epoch=state.epoch)
+    if not found.state.epoch:
+        told.append(joined)
+    if found.state.epoch or found.life.status not in (RunStatus.UNKNOWN, RunStatus.OPEN):
+        told.append(resumed)  # with whoever joins a run that has ended, it goes on
     life = decided(found.life, told)
-    label = parse(found.state.label).stored
+    label = found.label.stored
     mine = Append(
         AgentStream(run, role, agent),
         workspace.commit(found.state.version + 1, actor, began, state.epoch, label),
     )
-    if not found.state.epoch:
+    if not found.state.epoch and place is None:  # a run that begins here has no agent yet
         mine = msgspec.structs.replace(mine, expected=NothingUnder(run, agent))
     lives = Append(Life(run), workspace.commit(found.life.version + 1, actor, life, label=label))
     if place is not None and place.condition is not None:
@@ -284,7 +341,7 @@ def _opened(
     pending: Callable[[], Any],
     permit: permits.Permit,
 ) -> Opened:
-    mode = Mode(options.mode) if options.mode is not None else None
+    mode = chosen(Mode, options.mode, "mode") if options.mode is not None else None
     if mode is None:
         mode = Mode.RESUME if found.state.epoch > 1 else Mode.LIVE
         if found.life.forked is not None:
@@ -299,9 +356,10 @@ def _opened(
             found.state.version,
             identity,
             workspace.clock,
-            parse(found.state.label).stored,
+            found.label.stored,
         )
     ledger = Ledger(stream, found.state, writer, post, pending)
+    ledger.shown(found.label.stored)
     ledger.inherited = found.inherited
     forked = found.life.forked
     settings = Settings(
@@ -313,14 +371,18 @@ def _opened(
         parent=found.parent,
         shadows=forked is not None and forked.effects is ForkEffects.SHADOW,
         permit=permit,
+        command="hansard" if options.restricted else workspace.command,  # it may name folders here
     )
     budgets = LogBudgets(workspace.log, workspace.states, stream.run, actor, workspace.clock)
     budgets.label = lambda: ledger.label.stored
-    owner = next(iter(found.life.roster), stream.agent) == stream.agent
     core = Core(ledger, settings, workspace.blobs, budgets, workspace.boards)
+    if isinstance(workspace.log, CarriedLog):
+        core.carried = workspace.log.carried
+        core.carried.tell = ledger.shown
+        ledger.shown(core.carried.label.stored)
     if options.restricted:
         budgets.demand = core.clearances.demand
-    return Opened(stream.run, core, writer, owner, found.arm)
+    return Opened(stream.run, core, writer, found.arm)
 
 
 async def open_agent_here(workspace: Workspace, agent: str, role: str, options: Options) -> Opened:
@@ -332,22 +394,102 @@ async def open_agent_here(workspace: Workspace, agent: str, role: str, options: 
 
 
 async def close_agent(workspace: Workspace, opened: Opened, error: BaseException | None) -> None:
-    """End a session in order. With an error it never raises one of its own: it adds a note."""
-    writer = opened.writer
+    """End a session in order. With an error it never raises one of its own: it adds a note.
+
+    That the agent leaves stands in its own stream and in the run's life, in one commit, and so does
+    the run's end where it was the last one at work: a kill leaves all of it or nothing.
+    """
+    writer, ledger = opened.writer, opened.core.ledger
     if writer is None or (error is not None and writer.lost is not None):
+        ledger.end()
         return
     scrub = opened.core.settings.scrub
     told = failure(error, scrub) if error is not None else None
     outcome = "completed" if error is None else "failed"
+    left = RunAgentLeft(agent=ledger.stream.agent, outcome=outcome, error=told)
+
+    async def leave(events: Sequence[Recorded], send: Send) -> Stored:
+        return await _left(workspace, ledger, left, events, send)
+
     try:
-        done = opened.core.ledger.tell([Leave(outcome, told)])
-        if done is not None:
-            await (asyncio.wrap_future(done) if isinstance(done, Future) else done)
-        if opened.owner:
-            end = RunFailed(error=told) if told is not None else RunCompleted()
-            label = opened.core.ledger.label.stored
-            await workspace.tell_life(opened.run, opened.core.ledger.actor, end, label=label)
+        done = ledger.leave(Leave(outcome, told), leave)
+        await (asyncio.wrap_future(done) if isinstance(done, Future) else done)
     except HansardError as failed:
         if error is None:
             raise
         error.add_note(f"the end of the session could not be recorded: {failed}")
+    finally:
+        ledger.end()
+
+
+async def _left(
+    workspace: Workspace,
+    ledger: Ledger,
+    left: RunAgentLeft,
+    events: Sequence[Recorded],
+    send: Send,
+) -> Stored:
+    """Write the end of an agent's session, and what that is to its run. Raises Fenced, Conflict
+    after 1,000 tries.
+    """
+    life = Life(ledger.stream.run)
+    last = Conflict(life, 0, None)
+    for _ in range(LEAVE_TRIES_MAX):
+        try:
+            stored = await _left_once(workspace, ledger, left, events, send)
+        except Conflict as lost:
+            if lost.stream != life:
+                raise
+            last = lost
+        else:
+            if stored is not None:
+                return stored
+    raise last
+
+
+async def _left_once(
+    workspace: Workspace,
+    ledger: Ledger,
+    left: RunAgentLeft,
+    events: Sequence[Recorded],
+    send: Send,
+) -> Stored | None:
+    """The agents of one process decide one after the other, each by what the one before has sent:
+    their ends go in one batch. None where that was not to be gone by. Raises Conflict.
+    """
+    life, boards = Life(ledger.stream.run), workspace.boards
+    sent: list[Ticket] = []
+    async with boards.turn([life]) as give_back:
+        state, before = boards.leaving(life) or (await workspace.states.life(life.run), None)
+        try:
+            news = decided(state, [left])
+        except Refused:
+            if before is None:
+                raise
+            news = []  # it joined behind the back of those who were leaving
+        if not news and before is not None:
+            # What they went by is not so: they joined since, or what was sent for them was lost.
+            await asyncio.wait({before.stored})
+            return None
+        label = ledger.label.stored  # a lost race may be that it was shown more elsewhere
+        commit = workspace.commit(state.version + 1, ledger.actor, news, label=label)
+
+        async def put(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
+            ticket = boards.sender.put(log, appends, [before] if before is not None else [])
+            sent.append(ticket)
+            boards.leaves(life, runs.fold(state, news), ticket)
+            give_back()
+            return await ticket.stored
+
+        async def through(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
+            return await together(log, appends, put)
+
+        others = [Append(life, commit)] if news else []
+        try:
+            [mine, *_] = await send(events, others, label, through=through)
+        except Conflict:
+            if sent and sent[0].took_s:
+                boards.lost(life, sent[0].took_s)
+            raise
+        boards.won(life)
+        return mine

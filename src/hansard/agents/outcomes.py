@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from hansard.agents import gate, payloads
+from hansard.agents import errors, gate, payloads
 from hansard.agents.effects import DidNotHappen, Happened, ToolSpec
-from hansard.agents.errors import Miss, NeedsSettling, ResultNotRecordable
+from hansard.agents.errors import Miss, NeedsSettling, SessionEnded, doubt, doubt_note
 from hansard.agents.failures import failure, failure_digest
 from hansard.agents.flow import Flow, Io, Wait
 from hansard.agents.ledger import Ledger, Mode, Place
 from hansard.agents.permits import FREE, Need, Permit, refused
 from hansard.agents.scope import Scope
 from hansard.agents.secrets import Provider
+from hansard.agents.shared import SOURCE_CHARACTERS_MIN, Learned, Shared
 from hansard.bus.blobs import Blobs
-from hansard.bus.errors import BusError
+from hansard.bus.errors import BusError, NotFound
 from hansard.domain import values
 from hansard.domain.agent import AgentState, Declare, Tell
-from hansard.domain.errors import BadValue, Refused
+from hansard.domain.errors import BadValue, Corrupt, Refused
 from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.parts import Fetch, Key, Text, arguments_of
 from hansard.domain.refusal import Refuse, refusal_key
 from hansard.domain.steps import (
     Effects,
     Failure,
+    Status,
     Step,
     StepAttempted,
     StepCompleted,
@@ -39,11 +42,17 @@ from hansard.domain.steps import (
 )
 from hansard.domain.values import Scrub
 
+REMEMBERED_MAX = 32
+"""Newest texts on record that a session compares with when it goes on with an agent."""
+
+REMEMBERED_CHARACTERS_MAX = 4 * 1024 * 1024
+"""Characters of them."""
+
 Settled = Verdict | Happened | DidNotHappen | None
 Settle = Callable[[Step], "Settled | Awaitable[Settled]"]
 """A policy that settles doubt and divergence; None leaves it to a person."""
 
-UNTOUCHED = (NeedsSettling, BusError, Miss, Refused)
+UNTOUCHED = (NeedsSettling, SessionEnded, BusError, Miss, Refused)
 """What a composite's body may raise without that being the composite's own outcome."""
 
 
@@ -62,6 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     parent: AgentState | None = None
     shadows: bool = False
     permit: Permit = FREE
+    command: str = "hansard"
 
 
 class Call(msgspec.Struct):
@@ -82,6 +92,7 @@ class Call(msgspec.Struct):
     told: bool = False
     needs: tuple[Need, ...] | None = None
     approval: str | None = None
+    learned: list[Learned] = []
 
     @property
     def has_effects(self) -> bool:
@@ -101,6 +112,20 @@ def passed(spec: ToolSpec, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...
     return bound.args, bound.kwargs
 
 
+def texts_of(step: Step) -> Iterator[tuple[Key, Text, str]]:
+    """What may be referred to of a step, and the name of its tool."""
+    raw = bytes(step.arguments)
+    if len(raw) >= SOURCE_CHARACTERS_MIN:
+        for name, value in arguments_of(raw, f"step {step.number}").items():
+            told = bytes(value)
+            if len(told) >= SOURCE_CHARACTERS_MIN and not told.startswith(b'{"$append"'):
+                yield (step.number, name), Text(step.version, told), step.tool
+    if step.status is Status.COMPLETED and step.outcome_version is not None and not step.streamed:
+        told = bytes(step.result)
+        if len(told) >= SOURCE_CHARACTERS_MIN:
+            yield (step.number, None), Text(step.outcome_version, told), step.tool
+
+
 class Outcomes:
     """Records what a session's calls asked for and came to."""
 
@@ -108,11 +133,12 @@ class Outcomes:
         self.ledger = ledger
         self.settings = settings
         self.stream = ledger.stream
+        self.address = errors.RunAddress(self.stream.run, self.stream.agent, settings.command)
         self.blobs = blobs
-        self._prompts = payloads.Prompts()
-        self._known: dict[int, Any] = {}
+        self.reader = payloads.Reader(lambda: ledger.state)
+        self._shared: Shared | None = None
 
-    def fetch(self, request: payloads.Fetch) -> Flow[Any]:
+    def fetch(self, request: Fetch) -> Flow[Any]:
         """Drive a fetch: get the blobs it asks for."""
         try:
             wanted = next(request)
@@ -132,7 +158,7 @@ class Outcomes:
         else:
             yield from self._before(call, declare, Tell(request))
         call.told = True
-        self._prompts.learn(call.spec.name, call.number, call.plain)
+        self.learn(call)
 
     def again(self, call: Call) -> Flow[None]:
         """Record that another attempt begins, before it does."""
@@ -185,23 +211,50 @@ class Outcomes:
         return blobs, [Declare(self._declaration(call.spec)), Tell(request)]
 
     def _packed_request(self, call: Call) -> Flow[tuple[list[bytes], StepRequested]]:
-        name = call.spec.name
-        if any(type(value) is list for value in call.plain.values()):
-            if not self._prompts.knows(name):
-                yield from self._remember(name)
-            packed = payloads.pack_arguments(self._prompts.shorten(name, call.plain))
-        else:
-            packed = payloads.pack_arguments(call.plain)
+        shared = yield from self._sharing()
+        packed = payloads.pack_arguments(call.plain, call.spec.name, shared)
+        call.learned = packed.learned
         return packed.blobs, self._request(call, packed.raw)
 
-    def _remember(self, tool: str) -> Flow[None]:
-        """Take the last recorded call of a tool as what its lists were last given."""
-        for number in sorted(self.ledger.state.steps, reverse=True):
-            step = self.ledger.state.steps[number]
-            if step.tool == tool:
-                fetch = payloads.unpack_arguments(step, self.ledger.state, self._known)
-                self._prompts.learn(tool, number, (yield from self.fetch(fetch)))
-                return
+    def packed_result(self, call: Call, plain: values.Plain) -> Flow[payloads.Packed]:
+        """A call's result, ready to record. Raises BadValue."""
+        shared = yield from self._sharing()
+        return payloads.pack(plain, "result", call.spec.name, shared)
+
+    def _sharing(self) -> Flow[Shared]:
+        """What is known of the agent's texts; of an agent that goes on, its newest ones."""
+        if self._shared is not None:
+            return self._shared
+        made = Shared()
+        if self.ledger.state.steps:
+            yield from self._remember(made)
+        if self._shared is None:  # another call may have come first
+            self._shared = made
+        return self._shared
+
+    def _remember(self, shared: Shared) -> Flow[None]:
+        """Take in the newest texts on record. One that cannot be read any more, because its blob
+        was erased or it is damaged, is not referred to.
+        """
+        newest: list[tuple[Key, Text, str]] = []
+        for step in self.ledger.state.steps.values():
+            newest += texts_of(step)
+        newest.sort(key=lambda one: one[1].version, reverse=True)
+        found: list[tuple[Key, str, str]] = []
+        left = REMEMBERED_CHARACTERS_MAX
+        for key, standing, tool in newest[:REMEMBERED_MAX]:
+            try:
+                text: str = yield from self.fetch(self.reader.texts.text(key, standing))
+            except (NotFound, Corrupt):
+                continue
+            found.append((key, text, tool))
+            left -= len(text)
+            if left <= 0:
+                break
+        for (number, argument), text, tool in reversed(found):
+            kind = (tool, argument)
+            new = shared.find(text, kind).new
+            shared.learn(number, [Learned(argument, text, kind, new)])
 
     def _request(self, call: Call, arguments: msgspec.Raw) -> StepRequested:
         """A call's intent as an event; numbers the step and gives it its idempotency key."""
@@ -232,7 +285,7 @@ class Outcomes:
         """Record the outcome before the result is handed on."""
         try:
             plain = payloads.plain_result(result, call.spec.returns, self.settings.scrub)
-            packed = payloads.pack(plain, "result")
+            packed = yield from self.packed_result(call, plain)
         except BadValue as error:
             yield from self.not_recordable(call, error, took)
             raise
@@ -263,20 +316,25 @@ class Outcomes:
         yield from self.tell(*told, Tell(done))
         if told:
             self.learn(call)
+        if self._shared is not None:
+            self._shared.learn(call.number, packed.learned)
 
     def learn(self, call: Call) -> None:
         """Take note of what a call was given, once its intent is told."""
-        self._prompts.learn(call.spec.name, call.number, call.plain)
+        if self._shared is not None:
+            self._shared.learn(call.number, call.learned)
+            call.learned = []
 
     def not_recordable(self, call: Call, error: BadValue, took: float) -> Flow[None]:
         """Put a call with effects in doubt whose result cannot be recorded, and raise that."""
         if call.effects in (Effects.PURE, Effects.COMPOSITE):
             return
         told = failure(error, self.settings.scrub)
-        event = StepInDoubt(step=call.number, error=told, duration_ms=round(took, 3))
+        took_ms = round(took, 3)
+        event = StepInDoubt(step=call.number, error=told, duration_ms=took_ms, happened=True)
         yield from self.tell(Tell(event))
         step = self.ledger.state.steps[call.number]
-        raise ResultNotRecordable(self.stream.run, self.stream.agent, step, str(error)) from error
+        raise doubt(self.address, step) from error
 
     def raised(self, call: Call, error: BaseException, scope: Scope) -> Flow[float]:
         """Record what an error means and raise it; the seconds to wait where it is tried again."""
@@ -284,9 +342,10 @@ class Outcomes:
         if isinstance(error, UNTOUCHED):
             raise error
         told = failure(error, self.settings.scrub)
-        again = spec.may_retry(error) and call.attempt < spec.attempts
+        again = spec.may_retry(error) and call.attempt < spec.attempts and not self.ledger.ended
         if spec.is_doubtful(error) and not again:
             yield from self.tell(Tell(StepInDoubt(step=call.number, error=told)))
+            error.add_note(doubt_note(self.address, call.number, spec.name))
             raise error
         if not isinstance(error, Exception) and not spec.is_safe(error):
             raise error

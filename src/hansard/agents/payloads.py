@@ -1,23 +1,47 @@
 """How arguments and results become what is recorded: plain values, large ones by reference.
 
-A value over 64 KiB goes to the blobs. A list argument that extends what the same parameter of the
-same tool was last given (a growing prompt) is recorded as that step plus what was appended, so
-that N model calls cost O(N) bytes. Both are undone when a step's arguments are read.
+A value over 64 KiB goes to the blobs. What an argument or a result says that earlier ones of the
+same agent said (a growing prompt, in whatever structure) is recorded as references to those, so
+that N model calls cost O(N) bytes (`hansard.domain.parts`; `hansard.agents.shared` finds it). Both
+are undone when a step is read. Records of older versions hold lists told as an earlier list and
+what was appended (`$append`): they are read, and no longer written.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Mapping
-from pathlib import PurePath
+import re
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from hansard.domain import values
+from hansard.agents.conversions import converted, same
+from hansard.agents.shared import (
+    SHARED_CHARACTERS_MIN,
+    SOURCE_CHARACTERS_MIN,
+    Found,
+    Learned,
+    Shared,
+)
+from hansard.domain import value_types, values
 from hansard.domain.agent import AgentState
 from hansard.domain.errors import BadValue, Corrupt
-from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.fingerprint import digest
+from hansard.domain.parts import (
+    MARK,
+    TAG,
+    Copy,
+    Fetch,
+    Key,
+    Source,
+    Text,
+    Texts,
+    of_steps,
+    whole_arguments,
+    whole_value,
+)
 from hansard.domain.steps import Step
 from hansard.domain.values import Plain, Scrub
 
@@ -27,84 +51,34 @@ INLINE_BYTES_MAX = 64 * 1024
 EVENT_BYTES_MAX = 160 * 1024
 """Largest event data; above it the largest values become blobs although each alone would fit."""
 
-APPEND_BYTES_MIN = 512
-"""A list argument shorter than this is recorded whole: a reference would not be smaller."""
+LISTS_KEPT_MAX = 64
+"""Newest arguments with lists told by what was appended that a reader keeps."""
+
+SAVED_CHARACTERS_MIN = 256
+"""Least that is referred to in a value: less of it is not worth its references. At least a quarter
+of the value must be, too: what is new for the most part stands in one piece."""
+
+MOVED_BYTES_MIN = 1_024
+"""Texts of a value told by parts that are larger become blobs, where the event is too large."""
+
+REPR_LENGTH_MAX = 500
+"""Most characters of a result that cannot be recorded, of which its repr is."""
 
 VALUE_BYTES_MAX = 256 * 1024 * 1024
 """Largest single value, in JSON bytes; larger is refused before the call."""
 
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _encoder = msgspec.json.Encoder()
 
 
 class Packed(msgspec.Struct):
-    """A payload ready to record, and the blobs that must be stored before it."""
+    """A payload ready to record, the blobs that must be stored before it, and the texts that may be
+    referred to once it is on record.
+    """
 
     raw: msgspec.Raw
     blobs: list[bytes]
-
-
-class _Told(msgspec.Struct):
-    """The list that a tool's parameter was last given: by which step, and its items' digests."""
-
-    step: int
-    digests: list[str]
-
-
-class Prompts:
-    """What each list parameter was last given, so that only what is new is recorded."""
-
-    def __init__(self) -> None:
-        self._told: dict[tuple[str, str], _Told] = {}
-        self._tools: set[str] = set()
-        self._digested: list[tuple[list[Plain], list[str]]] = []
-        """The lists of the call that was shortened last: `learn` comes after it."""
-
-    def _digests(self, items: list[Plain]) -> list[str]:
-        for known, digests in self._digested:
-            if known is items:
-                return digests
-        digests = [digest(canonical(item)) for item in items]
-        self._digested.append((items, digests))
-        return digests
-
-    def knows(self, tool: str) -> bool:
-        """Whether `learn` was ever told of a tool."""
-        return tool in self._tools
-
-    def shorten(self, tool: str, arguments: dict[str, Plain]) -> dict[str, Plain]:
-        """Arguments with growing lists told as what was appended to one earlier step's."""
-        out = arguments
-        base: int | None = None
-        self._digested.clear()
-        for name, value in arguments.items():
-            before = self._told.get((tool, name))
-            if before is None or type(value) is not list or base not in (None, before.step):
-                continue
-            count = len(before.digests)
-            if len(value) < count or len(_encoder.encode(value[:count])) < APPEND_BYTES_MIN:
-                continue
-            digests = self._digests(value)
-            if digests[:count] != before.digests:
-                continue
-            base = before.step
-            if out is arguments:
-                out = dict(arguments)
-            out[name] = {
-                "$append": {
-                    "to": before.step,
-                    "count": count,
-                    "digest": rolling(digests),
-                    "items": value[count:],
-                }
-            }
-        return out
-
-    def learn(self, tool: str, step: int, arguments: dict[str, Plain]) -> None:
-        """Take over what a step was given, once it is told to the record."""
-        for name, value in arguments.items():
-            if type(value) is list and value:
-                self._told[tool, name] = _Told(step, self._digests(value))
-                self._tools.add(tool)
+    learned: list[Learned] = []
 
 
 def rolling(digests: list[str]) -> str:
@@ -115,29 +89,79 @@ def rolling(digests: list[str]) -> str:
     return running
 
 
-def pack_arguments(arguments: Mapping[str, Plain]) -> Packed:
-    """Recorded arguments: each value inline or as a blob."""
-    encoded = {name: _encoder.encode(value) for name, value in arguments.items()}
+class _Value(msgspec.Struct):
+    """A value on its way into an event: its JSON, what is recorded for it, and its blobs."""
+
+    encoded: bytes
+    raw: bytes
+    found: Found | None = None
     blobs: list[bytes] = []
-    total = sum(map(len, encoded.values()))
-    for name in sorted(encoded, key=lambda key: -len(encoded[key])):
-        size = len(encoded[name])
+
+    def move(self) -> None:
+        """Leave as little of it in the event as can be: the rest goes to blobs."""
+        if self.found is not None:
+            self.raw, self.blobs = _told(self.found, self.encoded, MOVED_BYTES_MIN)
+        else:
+            self.raw, self.blobs = _encoder.encode(_reference(self.encoded)), [self.encoded]
+
+
+def pack_arguments(
+    arguments: Mapping[str, Plain], tool: str = "", shared: Shared | None = None
+) -> Packed:
+    """Recorded arguments: each value inline, by parts or as a blob."""
+    made: dict[str, _Value] = {}
+    learned: list[Learned] = []
+    for name, value in arguments.items():
+        made[name], text = _value(value, (tool, name), shared)
+        learned += text
+    total = sum(len(one.raw) for one in made.values())
+    for one in sorted(made.values(), key=lambda one: -len(one.raw)):
+        size = len(one.raw)
         if size <= INLINE_BYTES_MAX and total <= EVENT_BYTES_MAX:
             break
-        blob, encoded[name] = _moved(arguments[name], encoded[name])
-        blobs.append(blob)
-        total += len(encoded[name]) - size
-    raws = {name: msgspec.Raw(value) for name, value in encoded.items()}
-    return Packed(values.dump(raws), blobs)
+        one.move()
+        total += len(one.raw) - size
+    raws = {name: msgspec.Raw(one.raw) for name, one in made.items()}
+    return Packed(values.dump(raws), [blob for one in made.values() for blob in one.blobs], learned)
 
 
-def _moved(value: Plain, encoded: bytes) -> tuple[bytes, bytes]:
-    """A value's blob and what stays in the event: of a list that grew, what it grew from."""
-    if type(value) is dict and len(value) == 1 and "$append" in value:
-        blob = _encoder.encode(value["$append"]["items"])
-        told = {**value["$append"], "items": _reference(blob)}
-        return blob, _encoder.encode({"$append": told})
-    return encoded, _encoder.encode(_reference(encoded))
+def _value(
+    value: Plain, kind: tuple[str, str | None], shared: Shared | None
+) -> tuple[_Value, list[Learned]]:
+    """A value as it is recorded unless that is too large, and its text to refer to."""
+    encoded = _encoder.encode(value)
+    if shared is None or len(encoded) < SOURCE_CHARACTERS_MIN:
+        return _Value(encoded, encoded), []
+    text = encoded.decode()
+    if len(text) < SHARED_CHARACTERS_MIN:
+        return _Value(encoded, encoded), [Learned(kind[1], text, kind, [(0, len(text))])]
+    found = shared.find(text, kind)
+    learned = [Learned(kind[1], text, kind, found.new)]
+    new = sum(end - begin for begin, end in found.new)
+    if len(text) - new < SAVED_CHARACTERS_MIN or new * 4 > len(text) * 3:
+        return _Value(encoded, encoded), learned
+    raw, blobs = _told(found, encoded, INLINE_BYTES_MAX)
+    return _Value(encoded, raw, found, blobs), learned
+
+
+def _told(found: Found, encoded: bytes, largest: int) -> tuple[bytes, list[bytes]]:
+    """What stands for a value told by parts; texts that are larger than this go to blobs."""
+    blobs: list[bytes] = []
+    of: list[Any] = []
+    for piece in found.pieces:
+        if isinstance(piece, Copy):
+            step, argument = piece.key
+            named = () if argument is None else (argument,)
+            of.append([step, piece.begin, piece.end, *named])
+            continue
+        text = _encoder.encode(piece)
+        if len(text) > largest:
+            blobs.append(text)
+            of.append(_reference(text))
+        else:
+            of.append(msgspec.Raw(text))
+    sha256 = hashlib.sha256(encoded).hexdigest()
+    return _encoder.encode({TAG: {"sha256": sha256, "size": len(encoded), "of": of}}), blobs
 
 
 def too_large(where: str, size: int) -> BadValue:
@@ -145,14 +169,16 @@ def too_large(where: str, size: int) -> BadValue:
     return BadValue(where, f"{size:,} bytes of JSON", "pass a reference to it instead")
 
 
-def pack(value: Plain, where: str = "value") -> Packed:
-    """A recorded value: inline or as a blob."""
-    encoded = _encoder.encode(value)
-    if len(encoded) > VALUE_BYTES_MAX:
-        raise too_large(where, len(encoded))
-    if len(encoded) <= INLINE_BYTES_MAX:
-        return Packed(msgspec.Raw(encoded), [])
-    return Packed(values.dump(_reference(encoded)), [encoded])
+def pack(
+    value: Plain, where: str = "value", tool: str = "", shared: Shared | None = None
+) -> Packed:
+    """A recorded value: inline or as a blob; with `shared`, a result of this tool: or by parts."""
+    one, learned = _value(value, (tool, None), shared)
+    if len(one.encoded) > VALUE_BYTES_MAX:
+        raise too_large(where, len(one.encoded))
+    if len(one.raw) > INLINE_BYTES_MAX:
+        one.move()
+    return Packed(msgspec.Raw(one.raw), one.blobs, learned)
 
 
 def _reference(encoded: bytes) -> Plain:
@@ -162,39 +188,52 @@ def _reference(encoded: bytes) -> Plain:
 def plain_result(value: object, convert: Any, scrub: Scrub | None) -> Plain:
     """A result as plain values, after making sure that replay gives an equal one back.
 
-    `convert` is the return annotation where it names records. Raises BadValue.
+    `convert` is the return annotation where it names records. Raises BadValue, which says what it
+    was: where there was an effect, that is all that is recorded of it.
     """
+    try:
+        with value_types.exactly():
+            return _checked(value, convert, scrub)
+    except BadValue as error:
+        shown = _shown(value, scrub)
+        fact = f"{error.fact} (it returned {shown})" if shown else error.fact
+        raise BadValue(error.where, fact, error.remedy) from error
+
+
+def _checked(value: object, convert: Any, scrub: Scrub | None) -> Plain:
     plain = values.plain(value, "result", None)
     back = values.revive(plain)
-    if convert is not None:
-        try:
-            back = msgspec.convert(back, convert)
-        except msgspec.ValidationError as error:
-            raise BadValue("result", str(error), "return what the annotation says") from error
-    if not _same(back, value):
+    try:
+        back = converted(back, convert)
+        survives = same(back, value)
+    except BadValue:
+        raise
+    except msgspec.ValidationError as error:
+        raise BadValue("result", str(error), "return what the annotation says") from error
+    except Exception as error:  # of the classes' own code
+        fact = f"making it again, or comparing it, raised {type(error).__name__}: {error}"
+        raise BadValue("result", fact[:500], "mend the class, or return plain values") from error
+    if not survives:
         raise BadValue(
             "result",
             f"a {type(value).__name__} that would come back as {back!r:.80}",
-            "return plain values, or annotate the return type with the dataclass or Struct",
+            "return plain values, annotate the return type with the record (dataclass, Struct, "
+            "pydantic model), or register its class with hansard.value_type(cls, tag=...)",
         )
     return values.plain(value, "result", scrub) if scrub is not None else plain
 
 
-def _same(back: Any, value: Any) -> bool:
-    """Equal, and of equal types all the way down; NaN equals itself."""
-    if type(back) is not type(value):
-        return isinstance(back, PurePath) and isinstance(value, PurePath) and back == value
-    if type(value) is dict:
-        return len(back) == len(value) and all(
-            key in back and _same(back[key], item) for key, item in value.items()
-        )
-    if type(value) in (list, tuple):
-        return len(back) == len(value) and all(map(_same, back, value))
-    return bool(back == value) or (value != value and back != back)  # noqa: PLR0124 -- only NaN is unequal to itself
-
-
-Fetch = Generator[tuple[str, int], bytes, Any]
-"""A generator that asks for blobs (sha256, size) and is sent their bytes."""
+def _shown(value: object, scrub: Scrub | None) -> str:
+    """What a value says of itself, but for where it lies; nothing where that is told already."""
+    try:
+        text = _ADDRESS.sub("", repr(value))
+    except BadValue:  # a client's result, which says why it cannot be recorded
+        return ""
+    except Exception as error:  # noqa: BLE001 -- whatever its __repr__ raises, the rest is recorded
+        text = f"a {type(value).__name__} whose repr raises {type(error).__name__}"
+    scrubbed = scrub(text) if scrub is not None else text  # before a cut may leave half a secret
+    text = scrubbed if isinstance(scrubbed, str) else f"<secret:{scrubbed.name}>"
+    return text.encode(errors="backslashreplace").decode()[:REPR_LENGTH_MAX]
 
 
 class _Blob(msgspec.Struct):
@@ -246,8 +285,66 @@ def unpack(raw: msgspec.Raw) -> Fetch:
     return plain
 
 
-def unpack_arguments(step: Step, state: AgentState, known: dict[int, Any]) -> Fetch:
-    """A step's arguments in full: blobs fetched, growing lists put together again.
+class _Texts(Texts):
+    """Texts that several threads put together."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._lock = threading.Lock()
+
+    def keep(self, key: Key, text: str) -> None:
+        """As for one thread."""
+        with self._lock:
+            super().keep(key, text)
+
+
+class Reader:
+    """Reads an agent's steps in full. Keeps what it put together last, in bounded memory, so that
+    reading N prompts that grow costs what they hold together. From any thread.
+    """
+
+    def __init__(self, state: Callable[[], AgentState]) -> None:
+        self._state = state
+        self.texts = _Texts(of_steps(lambda: state().steps))
+        self._lists: dict[int, Any] = {}
+
+    def arguments(self, step: Step) -> Fetch:
+        """The plain values of a step's arguments. Raises Corrupt."""
+        raw = bytes(step.arguments)
+        if MARK in raw:
+            raw = yield from whole_arguments(self.texts, step.number, step.version, raw)
+        if b'"$append"' not in raw:
+            return _by_name((yield from unpack(msgspec.Raw(raw))), step)
+        found = yield from unpack_lists(step, self._state(), self._lists)
+        for number in sorted(self._lists)[:-LISTS_KEPT_MAX]:
+            self._lists.pop(number, None)
+        return found
+
+    def result(self, step: Step) -> Fetch:
+        """The plain values of a step's result. Raises Corrupt."""
+        raw = bytes(step.result)
+        if MARK in raw and step.outcome_version is not None:
+            found = Text(step.outcome_version, raw)
+            raw = yield from whole_value(self.texts, (step.number, None), found)
+        return (yield from unpack(msgspec.Raw(raw)))
+
+    def step(self, step: Step) -> Fetch:
+        """A step with its values as they would stand if they were told in full; blobs stay."""
+        if MARK not in bytes(step.arguments) and MARK not in bytes(step.result):
+            return step
+        asked = whole_arguments(self.texts, step.number, step.version, bytes(step.arguments))
+        arguments = yield from asked
+        result = bytes(step.result)
+        if step.outcome_version is not None:
+            found = Text(step.outcome_version, result)
+            result = yield from whole_value(self.texts, (step.number, None), found)
+        return msgspec.structs.replace(
+            step, arguments=msgspec.Raw(arguments), result=msgspec.Raw(result)
+        )
+
+
+def unpack_lists(step: Step, state: AgentState, known: dict[int, Any]) -> Fetch:
+    """A step's arguments in full where lists were told by what was appended to an earlier step's.
 
     `known` keeps what was unpacked, by step, so that a chain of N prompts costs O(N).
     """

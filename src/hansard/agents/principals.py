@@ -20,11 +20,14 @@ from hansard.domain import access, ids, principal
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.events import Event
 from hansard.domain.ids import Lasting
+from hansard.domain.label import LOWEST, Label, text
+from hansard.domain.label_events import LabelDeclassified
 from hansard.domain.principal import (
     KIND,
     PrincipalEvent,
     PrincipalKind,
     PrincipalRegistered,
+    PrincipalShown,
     PrincipalState,
     TokenIssued,
     TokenRevoked,
@@ -168,6 +171,27 @@ async def revoke(
     return await _tell(workspace, name, TokenRevoked(token=token_id, because=because), by, scrub)
 
 
+async def lower(workspace: Workspace, name: str, to: Label, approver: str, because: str) -> Label:
+    """Lower the label that a principal carries, from here on; what it was. Its open sessions end:
+    what they were shown they may not have said yet. Raises Refused where that would not lower it,
+    and for who is not registered; Conflict after 50 lost races.
+    """
+    before = LOWEST
+
+    def news(stored: list[Stored]) -> Sequence[Event]:
+        nonlocal before
+        state = _folded(stored)
+        before = state.carries
+        wanted = LabelDeclassified(
+            to=text(to), approver=approver, because=because, before=str(before)
+        )
+        return principal.decide(state, wanted)
+
+    stream = Lasting(KIND, ids.name("principal", name))
+    await workspace.tell_lasting(stream, approver, news, label=to.stored)
+    return before
+
+
 class Ended(msgspec.Struct, frozen=True):
     """A token that is revoked: whose it is, and whether it was not until now."""
 
@@ -210,8 +234,8 @@ async def _tell(
             event = msgspec.structs.replace(event, about=recordable(event.about, scrub))
         case TokenRevoked():
             event = msgspec.structs.replace(event, because=recordable(event.because, scrub))
-        case TokenIssued():
-            pass
+        case TokenIssued() | PrincipalShown() | LabelDeclassified():
+            pass  # the one has no texts, what is shown is told by `carried`, because is cleaned
 
     def news(stored: list[Stored]) -> Sequence[Event]:
         return principal.decide(_folded(stored), event)

@@ -22,17 +22,19 @@ from hansard.agents.labels import Lowering, declassify
 from hansard.agents.ledger import Mode
 from hansard.agents.opening import Options
 from hansard.agents.outcomes import Settle
-from hansard.agents.runs import fork, settle
+from hansard.agents.runs import cancel, finish, fork, reopen, settle
 from hansard.agents.scope import enter, leave
-from hansard.agents.secrets import Provider, scrubber
+from hansard.agents.secrets import Provider, check_names, scrubber
 from hansard.agents.session import AsyncSession, Session
 from hansard.agents.workspace import Workspace
 from hansard.bus.portal import Portal
 from hansard.bus.states import RunView
+from hansard.domain.choices import check_options, chosen
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
 from hansard.domain.role_events import RoleDefined
 from hansard.domain.run import ForkEffects, RunState
+from hansard.domain.values import Scrub
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +48,10 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode | None = None
 
 
+RUN_OPTIONS = [name for name in Options.__struct_fields__ if name != "workflow"]
+"""What `record.run` takes besides a workflow, an agent and a role."""
+
+
 def _options(defaults: Defaults, workflow: str | None, given: dict[str, Any]) -> Options:
     fields: dict[str, Any] = {
         "gate": defaults.gate,
@@ -57,12 +63,31 @@ def _options(defaults: Defaults, workflow: str | None, given: dict[str, Any]) ->
         "program": recordable(PurePath(sys.argv[0]).name if sys.argv else "", None),
     }
     fields |= {key: value for key, value in given.items() if value is not None}
+    check_options("record.run", given, RUN_OPTIONS)
     check_rules(fields["gate"])
-    try:
-        return Options(workflow=workflow, **fields)
-    except TypeError as error:
-        message = f"record.run() got an option it does not know ({error})"
-        raise AgentError(message) from error
+    return Options(workflow=workflow, **fields)
+
+
+def clean(defaults: Defaults, method: str, **names: object) -> Scrub | None:
+    """What takes secrets out of texts. Raises BadValue for a name that holds one."""
+    scrub = scrubber(defaults.redact)
+    check_names(f"record.{method}", names, scrub)
+    return scrub
+
+
+def _names_of(plan: ExperimentRegistered) -> dict[str, object]:
+    """What of a plan others go by."""
+    return {
+        "arms": [arm.name for arm in plan.arms],
+        "metrics": [metric.name for metric in plan.metrics],
+        "unit": plan.unit,
+        "cluster": plan.cluster,
+    }
+
+
+def _rules_of(rules: RoleDefined) -> object:
+    """What of a role's rules others go by: all but what they are about."""
+    return msgspec.to_builtins(msgspec.structs.replace(rules, about=""))
 
 
 def check_rules(rules: Sequence[Any]) -> None:
@@ -96,8 +121,8 @@ class Record:
         options: run, mode (`strict` or `offline` only read), conversation, gate, redact, secrets,
         settle, labels; for the run's place in an experiment: experiment, task, trial, unit, and
         arm where the caller chooses it (`session.arm` is what it got). Leaving the block ends the
-        agent's session; if this agent began the run, it completes the run, or fails it where the
-        block raised.
+        agent's session, and with the last of its agents the run: completed, or failed where one of
+        them left its block by an error.
         """
         wanted = _options(self._defaults, workflow, options)
         opened = self._portal.run(
@@ -119,8 +144,10 @@ class Record:
 
     def fork(self, run: str, *, at: object = None, effects: str = "shadow", **labels: str) -> str:
         """Begin a new run where another stood; its id. See `runs.fork`."""
-        scrub = scrubber(self._defaults.redact)
-        return self._portal.run(fork(self.workspace, run, at, ForkEffects(effects), labels, scrub))
+        scrub = clean(self._defaults, "fork", labels=list(labels))
+        return self._portal.run(
+            fork(self.workspace, run, at, chosen(ForkEffects, effects, "effects"), labels, scrub)
+        )
 
     def state(self, run: str, at: object = None) -> RunView:
         """A whole run at a point; see `hansard.bus.points`."""
@@ -139,17 +166,38 @@ class Record:
 
     def settle(self, run: str, step: str, verdict: str, **fields: Any) -> None:
         """Say what is true of a step in doubt; see `runs.settle`."""
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "settle", by=fields.get("by"))
         self._portal.run(settle(self.workspace, run, step, verdict, scrub=scrub, **fields))
+
+    def finish(self, run: str, **fields: Any) -> bool:
+        """Say that a run has ended as it should, whoever is still at work in it; see `runs.finish`
+        for `by` and `because`. False where it is completed already.
+        """
+        scrub = clean(self._defaults, "finish", by=fields.get("by"))
+        return self._portal.run(finish(self.workspace, run, scrub=scrub, **fields))
+
+    def cancel(self, run: str, **fields: Any) -> bool:
+        """Say that a run is cancelled; see `runs.cancel` for `by` and `because`. False where it is
+        already.
+        """
+        scrub = clean(self._defaults, "cancel", by=fields.get("by"))
+        return self._portal.run(cancel(self.workspace, run, scrub=scrub, **fields))
+
+    def reopen(self, run: str, task: str, **fields: Any) -> bool:
+        """Have a task of a run that failed be done after all; see `runs.reopen` for `by` and
+        `because`. False where it is not over.
+        """
+        scrub = clean(self._defaults, "reopen", task=task, by=fields.get("by"))
+        return self._portal.run(reopen(self.workspace, run, task, scrub=scrub, **fields))
 
     def approve(self, approval: str, **fields: Any) -> None:
         """Grant what an agent asks; see `approvals.answer` for `by`, `because` and `role`."""
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "approve", by=fields.get("by"), role=fields.get("role"))
         self._portal.run(answer(self.workspace, approval, granted=True, scrub=scrub, **fields))
 
     def deny(self, approval: str, **fields: Any) -> None:
         """Deny what an agent asks; see `approvals.answer` for `by`, `because` and `role`."""
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "deny", by=fields.get("by"), role=fields.get("role"))
         self._portal.run(answer(self.workspace, approval, granted=False, scrub=scrub, **fields))
 
     def approvals(self) -> list[Listed]:
@@ -158,14 +206,14 @@ class Record:
 
     def register(self, name: str, plan: ExperimentRegistered, *, by: str = "person") -> bool:
         """Register an experiment; False where it stands so already. See `experiments.register`."""
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "register", name=name, by=by, **_names_of(plan))
         return self._portal.run(
             experiments.register(self.workspace, name, plan, by=by, scrub=scrub)
         )
 
     def stop(self, name: str, *, because: str = "", by: str = "person") -> bool:
         """Assign no run to an experiment any more; False where it is stopped already."""
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "stop", name=name, by=by)
         return self._portal.run(
             experiments.stop(self.workspace, name, because=because, by=by, scrub=scrub)
         )
@@ -178,7 +226,7 @@ class Record:
         """Put on record what came of a run, as finite numbers; False where the same judge said
         just that last. See `judges.score`.
         """
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "score", by=by, metrics=list(metrics))
         return self._portal.run(
             judges.score(self.workspace, run, metrics, by=by, because=because, scrub=scrub)
         )
@@ -195,7 +243,7 @@ class Record:
         as a dict. Runs that `by` has judged are skipped, unless `again`; one of which it raises is
         left unjudged.
         """
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "evaluate", by=by)
         work = Evaluation(self.workspace, by, again=again, scrub=scrub)
         return judges.evaluate(work, runs, evaluator, self._portal.run)
 
@@ -212,17 +260,23 @@ class Record:
         """State what a million of each usage (`input_tokens=2.5`) of a model costs from a day on;
         False where all of it is stated already.
         """
+        names = {"model": model, "by": by, "currency": currency, "usages": list(amounts)}
+        source = recordable(source, clean(self._defaults, "price", **names))
         terms = prices.Terms(since=since, currency=currency, source=source)
         return self._portal.run(prices.state(self.workspace, model, amounts, terms, by=by))
 
     def apply_role(self, name: str, rules: RoleDefined, *, by: str = "person") -> bool:
         """Give a role its rules; False where it has just them. See `hansard.agents.roles`."""
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "apply_role", name=name, by=by, rules=_rules_of(rules))
         return self._portal.run(roles.apply(self.workspace, name, rules, by=by, scrub=scrub))
 
-    def declassify(self, run: str, **fields: Any) -> Label:
-        """Lower the label of an agent or a key; what it was. Fields as of `labels.Lowering`."""
-        scrub = scrubber(self._defaults.redact)
+    def declassify(self, run: str | None = None, **fields: Any) -> Label:
+        """Lower the label of an agent or a key of a run, or of a principal; what it was. Fields as
+        of `labels.Lowering`.
+        """
+        scrub = clean(
+            self._defaults, "declassify", approver=fields.get("approver"), role=fields.get("role")
+        )
         return self._portal.run(declassify(self.workspace, run, Lowering(**fields), scrub))
 
     def close(self) -> None:
@@ -271,8 +325,10 @@ class AsyncRecord:
         self, run: str, *, at: object = None, effects: str = "shadow", **labels: str
     ) -> str:
         """Begin a new run where another stood; its id. See `runs.fork`."""
-        scrub = scrubber(self._defaults.redact)
-        return await fork(self.workspace, run, at, ForkEffects(effects), labels, scrub)
+        scrub = clean(self._defaults, "fork", labels=list(labels))
+        return await fork(
+            self.workspace, run, at, chosen(ForkEffects, effects, "effects"), labels, scrub
+        )
 
     async def state(self, run: str, at: object = None) -> RunView:
         """A whole run at a point; see `hansard.bus.points`."""
@@ -291,17 +347,32 @@ class AsyncRecord:
 
     async def settle(self, run: str, step: str, verdict: str, **fields: Any) -> None:
         """Say what is true of a step in doubt; see `runs.settle`."""
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "settle", by=fields.get("by"))
         await settle(self.workspace, run, step, verdict, scrub=scrub, **fields)
+
+    async def finish(self, run: str, **fields: Any) -> bool:
+        """Say that a run has ended as it should; see `Record.finish`."""
+        scrub = clean(self._defaults, "finish", by=fields.get("by"))
+        return await finish(self.workspace, run, scrub=scrub, **fields)
+
+    async def cancel(self, run: str, **fields: Any) -> bool:
+        """Say that a run is cancelled; see `Record.cancel`."""
+        scrub = clean(self._defaults, "cancel", by=fields.get("by"))
+        return await cancel(self.workspace, run, scrub=scrub, **fields)
+
+    async def reopen(self, run: str, task: str, **fields: Any) -> bool:
+        """Have a task of a run that failed be done after all; see `Record.reopen`."""
+        scrub = clean(self._defaults, "reopen", task=task, by=fields.get("by"))
+        return await reopen(self.workspace, run, task, scrub=scrub, **fields)
 
     async def approve(self, approval: str, **fields: Any) -> None:
         """Grant what an agent asks; see `Record.approve`."""
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "approve", by=fields.get("by"), role=fields.get("role"))
         await answer(self.workspace, approval, granted=True, scrub=scrub, **fields)
 
     async def deny(self, approval: str, **fields: Any) -> None:
         """Deny what an agent asks; see `Record.deny`."""
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "deny", by=fields.get("by"), role=fields.get("role"))
         await answer(self.workspace, approval, granted=False, scrub=scrub, **fields)
 
     async def approvals(self) -> list[Listed]:
@@ -310,12 +381,12 @@ class AsyncRecord:
 
     async def register(self, name: str, plan: ExperimentRegistered, *, by: str = "person") -> bool:
         """Register an experiment; False where it stands so already. See `experiments.register`."""
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "register", name=name, by=by, **_names_of(plan))
         return await experiments.register(self.workspace, name, plan, by=by, scrub=scrub)
 
     async def stop(self, name: str, *, because: str = "", by: str = "person") -> bool:
         """Assign no run to an experiment any more; False where it is stopped already."""
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "stop", name=name, by=by)
         return await experiments.stop(self.workspace, name, because=because, by=by, scrub=scrub)
 
     async def experiment(self, name: str) -> ExperimentState:
@@ -326,7 +397,7 @@ class AsyncRecord:
         """Put on record what came of a run, as finite numbers; False where the same judge said
         just that last. See `judges.score`.
         """
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "score", by=by, metrics=list(metrics))
         return await judges.score(self.workspace, run, metrics, by=by, because=because, scrub=scrub)
 
     async def evaluate(
@@ -338,7 +409,7 @@ class AsyncRecord:
         again: bool = False,
     ) -> Evaluated:
         """Have a function or coroutine function judge runs; see `Record.evaluate`."""
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "evaluate", by=by)
         work = Evaluation(self.workspace, by, again=again, scrub=scrub)
         return await judges.evaluate_async(work, runs, evaluator)
 
@@ -353,17 +424,23 @@ class AsyncRecord:
         **amounts: float,
     ) -> bool:
         """State what a model's use costs; see `Record.price`."""
+        names = {"model": model, "by": by, "currency": currency, "usages": list(amounts)}
+        source = recordable(source, clean(self._defaults, "price", **names))
         terms = prices.Terms(since=since, currency=currency, source=source)
         return await prices.state(self.workspace, model, amounts, terms, by=by)
 
     async def apply_role(self, name: str, rules: RoleDefined, *, by: str = "person") -> bool:
         """Give a role its rules; False where it has just them. See `hansard.agents.roles`."""
-        scrub = scrubber(self._defaults.redact)
+        scrub = clean(self._defaults, "apply_role", name=name, by=by, rules=_rules_of(rules))
         return await roles.apply(self.workspace, name, rules, by=by, scrub=scrub)
 
-    async def declassify(self, run: str, **fields: Any) -> Label:
-        """Lower the label of an agent or a key; what it was. Fields as of `labels.Lowering`."""
-        scrub = scrubber(self._defaults.redact)
+    async def declassify(self, run: str | None = None, **fields: Any) -> Label:
+        """Lower the label of an agent or a key of a run, or of a principal; what it was. Fields as
+        of `labels.Lowering`.
+        """
+        scrub = clean(
+            self._defaults, "declassify", approver=fields.get("approver"), role=fields.get("role")
+        )
         return await declassify(self.workspace, run, Lowering(**fields), scrub)
 
     async def close(self) -> None:

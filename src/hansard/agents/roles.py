@@ -12,12 +12,15 @@ import msgspec
 from hansard.agents.failures import recordable
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive, revive_all
+from hansard.bus.in_full import RunInFull
 from hansard.bus.log import AtPosition, Stored, UpTo
 from hansard.domain import ids, role
 from hansard.domain import run as runs
 from hansard.domain.errors import Refused, UnknownEvent
-from hansard.domain.events import Recorded
+from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import Lasting, Life
+from hansard.domain.label import join, parse
+from hansard.domain.parts import MARK
 from hansard.domain.role import RoleState
 from hansard.domain.role_events import KIND, RoleDefined, RoleEvent, RoleWithdrawn
 from hansard.domain.role_judge import Facts, facts
@@ -89,12 +92,21 @@ async def seen(
 
 
 def happened(run: str, history: Iterable[Stored]) -> Iterator[Happened]:
-    """A run's events, from its first, and what each is judged by: roster and labels as of then."""
+    """A run's events, from its first, and what each is judged by: roster and labels as of then.
+
+    Values that refer to earlier ones are in full: what is judged is what the agent gave.
+    """
     life = runs.initial()
+    history = list(history)
+    shares = any(MARK in bytes(each.data) for stored in history for each in stored.commit.events)
+    in_full = RunInFull() if shares else None
     for stored in history:
         if isinstance(stored.stream, Life):
-            _live(life, stored.commit.events)
-        for recorded in stored.commit.events:
+            _live(life, stored.commit)
+        commit = stored.commit
+        if in_full is not None:
+            commit = in_full.commit(stored.stream, commit)
+        for recorded in commit.events:
             yield Happened(
                 facts=facts_of(stored, recorded, life),
                 id=recorded.id,
@@ -107,11 +119,13 @@ def happened(run: str, history: Iterable[Stored]) -> Iterator[Happened]:
             )
 
 
-def _live(life: RunState, events: Iterable[Recorded]) -> None:
+def _live(life: RunState, commit: Commit) -> None:
     """Fold what is known of a run's life: what a newer version wrote names no author for us."""
-    for recorded in events:
+    for recorded in commit.events:
         try:
-            runs.evolve(life, revive(recorded))
+            event = revive(recorded)
+            runs.begun_under(life, [event], commit.label)
+            runs.evolve(life, event)
         except (UnknownEvent, Refused):
             continue
 
@@ -121,4 +135,6 @@ def facts_of(
 ) -> Facts:
     """What an event is judged by. `life` is that of the run it is in, as of its commit."""
     actor, label = stored.commit.actor.agent, stored.commit.label
+    if life.label:
+        label = join(label, parse(life.label)).stored
     return facts(recorded.type, stored.stream, actor, life.roster, life.labels, fields, label)

@@ -1,4 +1,4 @@
-"""What is done to runs from outside: fork one, settle a step of one."""
+"""What is done to runs from outside: fork one, end one, settle a step or reopen a task of one."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from typing import Any
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
 from hansard.agents import payloads
 from hansard.agents.failures import recordable
-from hansard.agents.workspace import Workspace
+from hansard.agents.workspace import Workspace, decided
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append
 from hansard.bus.states import RunView
+from hansard.bus.teams import evolve_team, tasks_of
 from hansard.domain import agent as agents
-from hansard.domain import ids, values
+from hansard.domain import ids, task, task_rules, values
 from hansard.domain.agent import Begin, Tell
+from hansard.domain.choices import chosen
 from hansard.domain.errors import BadName, BadValue
 from hansard.domain.events import Actor
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import Life
 from hansard.domain.label import parse, raised
-from hansard.domain.run import ForkEffects, RunForked
+from hansard.domain.run import ForkEffects, RunCancelled, RunCompleted, RunForked, RunStatus
 from hansard.domain.steps import NULL, Step, StepSettled, Verdict
+from hansard.domain.task_rules import Reopen
 from hansard.domain.values import Scrub
 
 
@@ -44,7 +47,8 @@ async def fork(
     told = told_labels(labels or {}, scrub)
     forked = RunForked(parent=run, at=vector, effects=effects, labels=told)
     actor = next(iter(life.roster), "hansard")
-    commit = workspace.commit(vector["life"] + 1, actor, [forked])
+    label = parse(life.label).stored  # it names its parent
+    commit = workspace.commit(vector["life"] + 1, actor, [forked], label=label)
     await workspace.log.append(Append(Life(child), commit))
     return child
 
@@ -97,7 +101,7 @@ async def settle(
 
     Raises Refused where the step is not of a kind that can be settled so, NotFound, BadName.
     """
-    said = Verdict(verdict)
+    said = chosen(Verdict, verdict, "verdict")
     plain = values.plain(result, "result", scrub)
     actor = Actor.of(by)
     ids.name("by", actor.agent)
@@ -131,3 +135,77 @@ async def settle(
         return Append(view.stream_of(agent), commit)
 
     await workspace.appended(settled)
+
+
+async def reopen(
+    workspace: Workspace,
+    run: str,
+    name: str,
+    *,
+    by: str | Actor = "person",
+    because: str = "",
+    scrub: Scrub | None = None,
+) -> bool:
+    """Have a task that failed be done after all; False where it is not over.
+
+    Raises Refused (there is no such task, it is done, or tasks would wait for each other), BadName.
+    """
+    actor = Actor.of(by)
+    ids.name("by", actor.agent)
+    wanted = Reopen(task=name, because=recordable(because, scrub))
+    stream = tasks_of(ids.name("run", run))
+
+    async def reopened() -> Append | None:
+        state = task.initial()
+        for stored in await workspace.states.commits(stream):
+            evolve_team(state, stored)
+        news = task_rules.decide(state, wanted, 0)
+        return Append(stream, workspace.commit(state.version + 1, actor, news)) if news else None
+
+    return await workspace.appended(reopened)
+
+
+async def finish(
+    workspace: Workspace,
+    run: str,
+    *,
+    by: str | Actor = "person",
+    because: str = "",
+    scrub: Scrub | None = None,
+) -> bool:
+    """Say that a run has ended as it should, whoever is still at work in it or was killed; False
+    where it is completed already. Raises NotFound, Refused (it ended otherwise), BadName.
+    """
+    return await _end(workspace, run, RunCompleted(because=recordable(because, scrub)), by)
+
+
+async def cancel(
+    workspace: Workspace,
+    run: str,
+    *,
+    by: str | Actor = "person",
+    because: str = "",
+    scrub: Scrub | None = None,
+) -> bool:
+    """Say that a run is cancelled, whoever is still at work in it; False where it is already.
+
+    Who is at work is not stopped, and goes on recording. Raises as `finish`.
+    """
+    return await _end(workspace, run, RunCancelled(because=recordable(because, scrub)), by)
+
+
+async def _end(
+    workspace: Workspace, run: str, event: RunCompleted | RunCancelled, by: str | Actor
+) -> bool:
+    actor = Actor.of(by)
+    ids.name("by", actor.agent)
+    life = Life(ids.name("run", run))
+
+    async def ended() -> Append | None:
+        state = await workspace.states.life(run)
+        if state.status is RunStatus.UNKNOWN:
+            raise NotFound(f"run {run}", "see 'hansard runs'")
+        news = decided(state, [event])
+        return Append(life, workspace.commit(state.version + 1, actor, news)) if news else None
+
+    return await workspace.appended(ended)

@@ -18,7 +18,9 @@ class Scope:
 
     `head` is the digest of its last result, `after` the steps it stands for, `step` the call whose
     body it is (`usage` is what that call has reported), `open` how many calls of it run, `noting`
-    how many of its facts are being written, `nests` whether calls may stand in it,
+    how many of its facts are being written, `nests` whether calls may stand in it, `beside` the
+    steps of it that overlapped others and so are in no chain, with those that were so around it
+    when it began (`begun` of them),
     `apart` whether it began while a call of its parent was open: then the parent's chain does not
     lead into it, nor on from it, since when that call ends is left to chance.
     """
@@ -26,6 +28,8 @@ class Scope:
     __slots__ = (
         "after",
         "apart",
+        "begun",
+        "beside",
         "children",
         "head",
         "nests",
@@ -52,6 +56,8 @@ class Scope:
         self.open = 0
         self.noting = 0
         self.children = 0
+        self.beside: list[int] = []
+        self.begun = 0
         self.occurrences: dict[str, int] = {}
 
     @property
@@ -74,10 +80,19 @@ class Scope:
         if self.open:
             child.apart, child.head = True, fingerprint.UNORDERED
         child.usage = self.usage
+        child.inherit(self.beside)
         return child
+
+    def inherit(self, beside: list[int]) -> None:
+        """Begin after what overlapped others in the scope around this one."""
+        self.beside, self.begun = list(beside), len(beside)
 
     def join(self, children: list[Scope]) -> None:
         """Go on after child scopes: their heads count, in their spawn order."""
+        for child in children:
+            self.beside += child.beside[child.begun :]
+            if child.apart:  # its chain does not lead on, and yet its results are there
+                self.beside += [step for step in child.after if step not in self.after]
         chained = [child for child in children if not child.apart]
         if children and not chained:
             return

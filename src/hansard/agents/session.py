@@ -21,13 +21,16 @@ from typing import Any, Generic, TypeVar
 
 from hansard.agents import facts
 from hansard.agents.board_twins import AsyncBoard, SyncBoard
+from hansard.agents.callables import is_async_generator_function
 from hansard.agents.core import Core
 from hansard.agents.effects import Declare, ToolSpec
 from hansard.agents.errors import ToolError
 from hansard.agents.experiments import Arm
 from hansard.agents.flow import Flow, drive, drive_async
+from hansard.agents.inputs import stated
 from hansard.agents.ledger import Ledger, Mode
 from hansard.agents.scope import Scope, current, enter, leave
+from hansard.agents.secrets import check_names
 from hansard.agents.streams import iterate, iterate_async
 from hansard.agents.team_twins import AsyncTeam, SyncTeam
 from hansard.agents.view_steps import ViewFlows
@@ -86,7 +89,9 @@ class _Session:
 
         Raises BadName, and BadValue for what is not a finite number.
         """
+        self.core.ledger.demand_open()
         given: dict[str, Any] = dict(figures)
+        check_names("usage", {"name": list(given)}, self.core.settings.scrub)
         for name, amount in given.items():
             ids.name("usage", name)
             if not isinstance(amount, int | float) or not math.isfinite(amount):
@@ -128,7 +133,7 @@ class Session(_Session):
         Raises SyncInLoop, AfterFork first of all: a refused call must not count among its equals.
         """
         self._portal.refuse()
-        if inspect.isasyncgenfunction(spec.function):
+        if is_async_generator_function(spec.function):
             message = f"{spec.name} is an async generator: use the async client, or a generator"
             raise ToolError(message)
         call = self.core.begin(spec, args, kwargs)
@@ -152,8 +157,14 @@ class Session(_Session):
         return self._drive(self.facts.checkpoint_data(name))
 
     def decide(self, question: str, *, selected: str, **fields: Any) -> None:
-        """Put a decision on record; see `facts.Facts.decide` for the fields."""
-        self._drive(self.facts.decide(question, selected, **fields))
+        """Put a decision on record. Fields: alternatives (dicts or texts: id, score, reason,
+        rejected_because), inputs, threshold, confidence, because.
+
+        inputs: what it was made from: values that calls returned or parts of them, steps
+        ('ada#3'), entries of the board (or 'key@version'), views, ids of events and commits.
+        Raises BadValue for what is none of these; then nothing is recorded.
+        """
+        self._drive(self.facts.decide(question, selected, **stated(fields)))
 
     def message(self, role: str, content: Any, *, tokens: int | None = None, **fields: Any) -> None:
         """Add a message to the context window, in the provider's form. label="secret untrusted"
@@ -262,15 +273,18 @@ class AsyncSession(_Session):
 
     def __init__(self, core: Core, run: str, arm: Arm | None) -> None:
         super().__init__(core, run, arm)
+        self._loop = asyncio.get_running_loop()
         self.board = AsyncBoard(core)
         self.team = AsyncTeam(core)
         self.wait_for = self.team.wait_for
 
     def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a declared tool: a coroutine, or an async iterator for a streaming tool."""
+        """Call a declared tool: a coroutine, or an async iterator for a streaming tool. In a thread
+        without a loop (the body of a plain composite tool) it waits for the result, or iterates.
+        """
         if spec.is_stream:
-            return self._iterate(spec, args, kwargs)
-        return self._call(spec, args, kwargs)
+            return handed_items(self._iterate(spec, args, kwargs), self._loop, spec.name)
+        return handed(self._call(spec, args, kwargs), self._loop, spec.name)
 
     async def _call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self.core.begin(spec, args, kwargs)
@@ -279,7 +293,7 @@ class AsyncSession(_Session):
 
     async def _iterate(
         self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         call = self.core.begin(spec, args, kwargs)
         async with contextlib.aclosing(iterate_async(self.core, call, drive_async)) as items:
             async for item in items:
@@ -298,8 +312,8 @@ class AsyncSession(_Session):
         return await drive_async(self.facts.checkpoint_data(name))
 
     async def decide(self, question: str, *, selected: str, **fields: Any) -> None:
-        """Put a decision on record; see `facts.Facts.decide` for the fields."""
-        await drive_async(self.facts.decide(question, selected, **fields))
+        """Put a decision on record; see `Session.decide`."""
+        await drive_async(self.facts.decide(question, selected, **stated(fields)))
 
     async def message(
         self, role: str, content: Any, *, tokens: int | None = None, **fields: Any
@@ -365,6 +379,51 @@ class AsyncSession(_Session):
             self._join(parent, children)
 
 
+def handed(work: Any, loop: asyncio.AbstractEventLoop, tool: str) -> Any:
+    """A call for who made it: the coroutine in a loop; in a thread without one, what it comes to.
+
+    Raises ToolError where the session's own loop does not run: nobody would do the call.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        work.__qualname__ = tool  # what Python names where it was never awaited
+        return work
+    if not loop.is_running():
+        work.close()
+        message = f"{tool} was called where no event loop runs: await it inside the async session"
+        raise ToolError(message)
+    return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+
+def handed_items(
+    items: AsyncGenerator[Any, None], loop: asyncio.AbstractEventLoop, tool: str
+) -> AsyncGenerator[Any, None] | Iterator[Any]:
+    """A streamed call for who made it: see `handed`."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _items(items, loop, tool)
+    return items
+
+
+def _items(
+    items: AsyncGenerator[Any, None], loop: asyncio.AbstractEventLoop, tool: str
+) -> Iterator[Any]:
+    async def following() -> list[Any]:
+        async for item in items:
+            return [item]
+        return []
+
+    try:
+        while found := handed(following(), loop, tool):
+            yield found[0]
+    finally:
+        handed(items.aclose(), loop, tool)
+
+
 class SessionTasks:
     """Starts tasks in scopes of their own."""
 
@@ -380,6 +439,7 @@ class SessionTasks:
         """Start something as a task of the group."""
         ledger = self._session.core.ledger
         with ledger.lock:
+            ledger.demand_open()
             [child] = self._parent.spawn(1)
             ledger.busy += 1
         self._children.append(child)

@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 import msgspec
 
 from hansard.agents import payloads
+from hansard.agents.conversions import converted
 from hansard.agents.core import Core
-from hansard.agents.errors import Diverged, Miss
+from hansard.agents.errors import Diverged, Miss, SessionEnded
 from hansard.agents.flow import Flow
 from hansard.agents.gate import Budget
 from hansard.agents.outcomes import INTERRUPTIONS, Call
@@ -56,11 +57,13 @@ class StreamCall:
             yield from self.core.outcomes.again(call)
         else:
             yield from self.core.outcomes.intend(call)
+        yield from self.core.start(call, self._held)
         self.scope = self.core.body_scope(call)
 
     def leave(self) -> None:
         """The call is over, if it was ever open."""
         if self._entered:
+            self.core.ledger.stop(self.call.number)
             self.core.ledger.leave_call(self.call.place.scope)
 
     def start(self) -> Any:
@@ -74,13 +77,18 @@ class StreamCall:
 
     def item(self, value: Any) -> Flow[None]:
         """Record an item; it is handed on after that."""
-        plain = payloads.plain_result(value, None, self.core.settings.scrub)
+        plain = payloads.plain_result(value, self.call.spec.returns, self.core.settings.scrub)
         packed = payloads.pack(plain, "item")
         yield from self.core.outcomes.put(packed.blobs)
         event = StepYielded(step=self.call.number, index=self.count, items=(packed.raw,))
         self.count += 1
         self.digests.append(digest(canonical(plain)))
-        yield from self.core.outcomes.tell(Tell(event))
+        try:
+            yield from self.core.outcomes.tell(Tell(event))
+        except SessionEnded:  # it is not on record, nor handed on
+            self.count -= 1
+            self.digests.pop()
+            raise
         if self.is_old and bytes(packed.raw) != bytes(self._had[self.count - 1]):
             raise self._diverged(f"item {self.count} is another one than before")
 
@@ -92,7 +100,7 @@ class StreamCall:
     def _diverged(self, now: str) -> Diverged:
         step = self.core.ledger.state.steps[self.call.number]
         why = "what its reader was given then is not what it is to be given now"
-        return Diverged(self.core.stream.run, self.core.stream.agent, step, now, why)
+        return Diverged(self.core.outcomes.address, step, now, why)
 
     def end(self, *, closed: bool) -> Flow[None]:
         """Record that the items are all there are, or that their reader stopped."""
@@ -125,6 +133,9 @@ class StreamCall:
 
     def failed(self, error: BaseException) -> Flow[NoReturn]:
         """Record an error and raise it."""
+        if isinstance(error, SessionEnded) and self.core.ledger.ended:  # for its reader, the end
+            yield from self.end(closed=True)
+            raise error
         self.call.attempt = self.call.spec.attempts
         try:
             yield from self.core.outcomes.raised(
@@ -145,13 +156,14 @@ class StreamCall:
         items: list[Any] = []
         whole = step.status is Status.COMPLETED and not step.streamed
         if whole or step.verdict is Verdict.HAPPENED:
-            settled = yield from self.core.outcomes.fetch(payloads.unpack(step.result))
+            settled = yield from self.core.outcomes.fetch(self.core.outcomes.reader.result(step))
             found = values.revive(settled)
             items = list(found) if isinstance(found, list | tuple) else [found]
+            items = [converted(item, self.call.spec.returns) for item in items]
         else:
             for raw in step.items:
                 plain = yield from self.core.outcomes.fetch(payloads.unpack(raw))
-                items.append(values.revive(plain))
+                items.append(converted(values.revive(plain), self.call.spec.returns))
         self.core.ledger.advance(self.call.place.scope, step)
         return items
 
@@ -194,17 +206,19 @@ def iterate(core: Core, call: Call, drive: Drive) -> Iterator[Any]:
         while True:
             token = enter(stream.scope or call.place.scope)
             try:
+                core.ledger.demand_open()
                 value = next(inner)
             except StopIteration:
                 break
             except BaseException as error:
+                inner.close()
                 drive(stream.failed(error))
                 raise
             finally:
                 leave(token)
             try:
                 drive(stream.item(value))
-            except (BadValue, *INTERRUPTIONS) as error:
+            except (BadValue, SessionEnded, *INTERRUPTIONS) as error:
                 try:
                     drive(stream.refused(error))
                 finally:
@@ -238,17 +252,19 @@ async def iterate_async(core: Core, call: Call, drive: Drive) -> AsyncGenerator[
         while True:
             token = enter(stream.scope or call.place.scope)
             try:
+                core.ledger.demand_open()
                 value = await following()
             except StopAsyncIteration:
                 break
             except BaseException as error:
+                await _close(inner)
                 await drive(stream.failed(error))
                 raise
             finally:
                 leave(token)
             try:
                 await drive(stream.item(value))
-            except (BadValue, *INTERRUPTIONS) as error:
+            except (BadValue, SessionEnded, *INTERRUPTIONS) as error:
                 try:
                     await drive(stream.refused(error))
                 finally:

@@ -42,9 +42,10 @@ from hansard.domain.task import (
     TaskFailed,
     TaskHandedOff,
     TaskReleased,
+    TaskReopened,
     TeamState,
 )
-from hansard.domain.task_rules import Claim, Wanted
+from hansard.domain.task_rules import Claim, Reopen, Wanted
 from hansard.domain.task_sight import Sight
 
 NAMES = ("task", "role", "agent", "waits_for", "waits_for_roles")
@@ -104,6 +105,7 @@ def _extend(task: str, number: int, lease: float) -> None: ...
 def _complete(task: str, number: int, result: Any) -> None: ...
 def _fail(task: str, number: int, error: Any) -> None: ...
 def _release(task: str, number: int, because: str) -> None: ...
+def _reopen(task: str, because: str) -> None: ...
 def _hand_off(task: str, number: int, role: str, agent: str, given: Any, because: str) -> None: ...
 def _tasks() -> None: ...
 def _wait(role: str, timeout: float | None) -> None: ...
@@ -130,6 +132,7 @@ SPECS = {
     "fail": spec("fail", _fail, writes=True),
     "release": spec("release", _release, writes=True),
     "hand_off": spec("hand_off", _hand_off, writes=True),
+    "reopen": spec("reopen", _reopen, writes=True),
     "tasks": spec("tasks", _tasks, writes=False),
     "wait": spec("wait", _wait, writes=False),
 }
@@ -143,6 +146,7 @@ STATES = {
     "fail": TaskFailed.tag,
     "release": TaskReleased.tag,
     "hand_off": TaskHandedOff.tag,
+    "reopen": TaskReopened.tag,
 }
 """The kind of event that an operation puts on record."""
 
@@ -155,6 +159,8 @@ class TeamFlows(JointSteps):
         self.store = TeamStore(core.boards.states, core.stream.run)
         self.ended: set[tuple[str, int]] = set()
         """Claims of which this session has said how they ended."""
+        self.claimed_by: dict[tuple[str, int], int] = {}
+        """The steps that made this session's claims."""
 
     def _begin(self, name: str, *given: Any) -> Call:
         """An operation with its place in the record. Raises BadValue, NoScope, ToolError."""
@@ -234,7 +240,10 @@ class TeamFlows(JointSteps):
             known = call.step is not None
             told = yield from self._write(call, wanted)
             if told is not None:
-                return Task(**told), known
+                task = Task(**told)
+                made = call.number or (call.step.number if call.step is not None else 0)
+                self.claimed_by[task.id, task.number] = made
+                return task, known
             if timeout_s == 0:
                 return None, known
             said = yield from self._wait(wanted, timeout_s, until)
@@ -249,7 +258,7 @@ class TeamFlows(JointSteps):
             mine: Claim = yield Io(claim)
             left = None if timeout_s is None else max(0.0, until - time.monotonic())
             work = functools.partial(team_wait.for_claim, self.store, mine, left)
-            found: str = yield Watch(work)
+            found: str = yield Watch(functools.partial(self.core.ledger.watch, work))
             return found
 
         def run(call: Call) -> Flow[Any]:
@@ -320,6 +329,13 @@ class TeamFlows(JointSteps):
         )
         yield from self._write(call, wanted, packed.blobs)
         self.ended.add((task.id, task.number))
+
+    def reopen(self, task: str, because: str) -> Flow[bool]:
+        """Have a task that failed be done after all."""
+        call = self._begin("reopen", task, because)
+        wanted = Reopen(task=task, because=call.plain["because"])
+        told = yield from self._write(call, wanted)
+        return bool(told["reopened"])
 
     def tasks(self) -> Flow[list[TaskEntry]]:
         """All tasks of the run, in the order they were added."""

@@ -14,7 +14,7 @@ from hansard.agents.board_store import Boards
 from hansard.agents.team_store import TeamStore
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record
-from hansard.bus.errors import BusError, Conflict
+from hansard.bus.errors import BusError, Closed, Conflict
 from hansard.bus.log import Append
 from hansard.domain.errors import HansardError
 from hansard.domain.events import Actor, Commit
@@ -37,6 +37,8 @@ class Heartbeat:
         self._clock = Clock()
         self._event = TaskExtended(task=task, number=number, lease_ms=lease_ms)
         self._work: asyncio.Task[None] | None = None
+        self.is_over: Callable[[], bool] = lambda: False
+        """Whether the session has ended: then nobody is left who could end the task."""
         self.label: Callable[[], Label | None] = lambda: None
         """The agent's label, when it is asked for."""
 
@@ -55,13 +57,15 @@ class Heartbeat:
         pause_s = self._event.lease_ms / 1_000 / BEATS_A_LEASE
         if not at_once:
             await asyncio.sleep(pause_s)
-        while True:
+        while not self.is_over():
             try:
                 if not await self._extend():
                     return
                 wait_s = pause_s
             except Conflict:
                 wait_s = 0.0  # somebody else said something of a task: read that first
+            except Closed:
+                return
             except BusError:
                 wait_s = pause_s / BEATS_A_LEASE  # the broker may be back before the lease is over
             except HansardError:

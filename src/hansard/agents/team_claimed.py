@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from hansard.agents.errors import NeedsSettling
 from hansard.agents.flow import Flow, Io
 from hansard.agents.outcomes import UNTOUCHED
+from hansard.agents.scope import Scope
 from hansard.agents.team import LEASE_S, Task, TeamFlows
 from hansard.agents.team_beat import Heartbeat
 from hansard.domain.task import ClaimLost
@@ -21,6 +23,7 @@ class Claimed:
         self._flows = flows
         self._task: Task | None = None
         self._beat: Heartbeat | None = None
+        self._scope: Scope | None = None
 
     def begin(
         self, role: str | None, lease: float | None, timeout: float | None
@@ -29,6 +32,7 @@ class Claimed:
         flows = self._flows
         task, known = yield from flows.claim(role, lease, timeout)
         self._task = task
+        self._scope = flows.core.scope("team.claimed")
         if task is not None and not flows.core.settings.mode.reads_only:
             lease_ms = round((LEASE_S if lease is None else lease) * 1_000)
             self._beat = Heartbeat(
@@ -39,6 +43,7 @@ class Claimed:
                 task.number,
                 lease_ms,
             )
+            self._beat.is_over = lambda: flows.core.ledger.ended
             self._beat.label = lambda: flows.core.ledger.label.stored
             yield Io(functools.partial(self._beat.start, at_once=known))
         return task
@@ -53,7 +58,7 @@ class Claimed:
         if error is None:
             yield from self._flows.complete(task, task.result)
             return
-        if isinstance(error, (*UNTOUCHED, ClaimLost)):
+        if _stops(error) or self._is_in_doubt(task):
             return
         try:
             if isinstance(error, Exception):
@@ -62,3 +67,22 @@ class Claimed:
                 yield from self._flows.release(task, INTERRUPTED)
         except Exception as failed:  # noqa: BLE001 -- the block's own error is the stronger news
             error.add_note(f"how task {task.id!r} ended could not be recorded: {failed}")
+
+    def _is_in_doubt(self, task: Task) -> bool:
+        """Whether a call of the block is: what it did to the task's work, somebody has to say."""
+        since = self._flows.claimed_by.get((task.id, task.number), 0)
+        return self._scope is not None and self._flows.core.ledger.in_doubt(self._scope, since)
+
+
+def _stops(error: BaseException) -> bool:
+    """Whether an error says that the run stops here, and nothing of the task."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_stops, error.exceptions))
+    cause: BaseException | None = error
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if isinstance(cause, NeedsSettling):
+            return True
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return isinstance(error, (*UNTOUCHED, ClaimLost))

@@ -168,7 +168,8 @@ class MailFlows(JointSteps):
         for step in list(self.core.ledger.state.steps.values()):
             done = step.tool == INBOX.name and step.status is Status.COMPLETED
             if done and step.number not in self._known:
-                told = yield from self.core.outcomes.fetch(payloads.unpack(step.result))
+                outcomes = self.core.outcomes
+                told = yield from outcomes.fetch(outcomes.reader.result(step))
                 up_to = [0, *mine][told["given"]] if "given" in told else told["up_to"]
                 self._known[step.number] = up_to
         return max(self._known.values(), default=0)

@@ -87,6 +87,12 @@ class SyncTeam:
         """
         self._drive(self._flows.hand_off(task, role, agent, with_, because))
 
+    def reopen(self, task: str, because: str = "") -> bool:
+        """Have a task that failed (by its id) be done after all; False where it is not over.
+        Another may then claim it, and what waits for it goes on. Raises Refused.
+        """
+        return self._drive(self._flows.reopen(task, because))
+
     def tasks(self) -> list[TaskEntry]:
         """All tasks of the run, in the order they were added."""
         return self._drive(self._flows.tasks())
@@ -99,7 +105,8 @@ class SyncTeam:
 
         At its end the task is completed with `task.result`, failed with the error that the block
         raised, or, where it was interrupted, released. What the block said itself stands. An error
-        that says that the run stops here, not the task, leaves the claim to the resumed session.
+        that says that the run stops here, not the task, leaves the claim to the resumed session,
+        and so does any error while a call of the block is in doubt.
         """
         claimed = Claimed(self._flows)
         task = self._drive(claimed.begin(role, lease, timeout))
@@ -190,6 +197,10 @@ class AsyncTeam:
     ) -> None:
         """Hand a task on to a role or an agent, with what the receiver needs."""
         await drive_async(self._flows.hand_off(task, role, agent, with_, because))
+
+    async def reopen(self, task: str, because: str = "") -> bool:
+        """Have a task that failed (by its id) be done after all; False where it is not over."""
+        return await drive_async(self._flows.reopen(task, because))
 
     async def tasks(self) -> list[TaskEntry]:
         """All tasks of the run, in the order they were added."""

@@ -22,6 +22,7 @@ from hansard.domain import task_rules
 from hansard.domain.board import key_name
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import Board
+from hansard.domain.label import Label
 
 
 def _wait_for(
@@ -51,7 +52,8 @@ class WaitFlows(TeamFlows):
         def wait() -> Flow[str]:
             left = None if until is None else max(0.0, until - time.monotonic())
             watch = Watched(self.core, self.store, key, task, position)
-            found: str = yield Watch(functools.partial(watch.until, left))
+            look = functools.partial(watch.until, left)
+            found: str = yield Watch(functools.partial(self.core.ledger.watch, look))
             return found
 
         def run(call: Call) -> Flow[Any]:
@@ -115,11 +117,12 @@ class Watched:
         if self._key is not None:
             state = await self._boards.state(self._stream(self._key))
             now = await self._store.log_time() if state.expires is not None else 0
-            if state.label is not None and not state.label.flows_to(
-                await self._core.clearances.mine()
-            ):
+            if not await self._may_know(state.label):
                 return None
-            return None if state.absent(now) else team_wait.READY
+            if state.absent(now):
+                return None
+            self._core.ledger.shown(state.label)  # that it is there is news of it
+            return team_wait.READY
         return await self._look_at_task(self._task or "")
 
     async def _look_at_task(self, name: str) -> str | None:
@@ -128,6 +131,13 @@ class Watched:
         sight = await self._store.sight(self._core)
         if task is None or (sight is not None and not sight.sees(task)):
             return None
-        if task.is_over:
-            return team_wait.READY
-        return team_wait.OVER if task_rules.waits(state)[name].failed else None
+        if not await self._may_know(task.label):
+            return None
+        if not task.is_over and not task_rules.waits(state)[name].failed:
+            return None
+        self._core.ledger.shown(task.label)
+        return team_wait.READY if task.is_over else team_wait.OVER
+
+    async def _may_know(self, label: Label | None) -> bool:
+        """Whether the agent's role is cleared for what is waited for: else it never comes."""
+        return label is None or label.flows_to(await self._core.clearances.mine())

@@ -24,10 +24,11 @@ from hansard.domain.task import (
     TaskFailed,
     TaskHandedOff,
     TaskReleased,
+    TaskReopened,
     TaskState,
     TeamState,
 )
-from hansard.domain.task_rules import Claim, Wanted, decide
+from hansard.domain.task_rules import Claim, Reopen, Wanted, decide
 from hansard.domain.values import Plain
 
 
@@ -43,12 +44,12 @@ class TeamWrite(JointWrite):
     def _streams(self) -> list[Board]:
         return [self._store.tasks]
 
-    async def _outcome(self, *, fresh: bool) -> tuple[Outcome, list[Draft]]:
+    async def _outcome(self) -> tuple[Outcome, list[Draft]]:
         try:
             state = await self._store.team()
             if isinstance(self._wanted, Claim):
                 self._wanted = await self._clearances.claim(state, self._wanted)
-            if fresh and isinstance(self._wanted, Claim):
+            if self._lost and isinstance(self._wanted, Claim):
                 self.now = max(self.now, await self._store.log_time())
             sight = await self._store.sight(self._core)
             if sight is None:
@@ -73,6 +74,8 @@ def _told(state: TeamState, wanted: Wanted, events: Any) -> Plain:
             if not isinstance(event, TaskClaimed):
                 return None
             return told_claim(state.tasks[event.task], event.number)
+        case Reopen():
+            return {"task": wanted.task, "reopened": isinstance(event, TaskReopened)}
         case TaskExtended() | TaskReleased() | TaskCompleted() | TaskFailed() | TaskHandedOff():
             return {"task": wanted.task, "number": wanted.number}
         case _:
@@ -109,7 +112,7 @@ class MailWrite(JointWrite):
     def _streams(self) -> list[Board]:
         return [self._store.mail]
 
-    async def _outcome(self, *, fresh: bool) -> tuple[Outcome, list[Draft]]:  # noqa: ARG002 -- it goes by nothing but the version, which is always read
+    async def _outcome(self) -> tuple[Outcome, list[Draft]]:
         try:
             sent = await self._store.mails()
             version = sent[-1].version if sent else 0

@@ -115,8 +115,7 @@ class _Write(JointWrite):
     def _streams(self) -> list[Board]:
         return [self._stream]
 
-    async def _outcome(self, *, fresh: bool) -> tuple[Outcome, list[Draft]]:
-        del fresh  # where the stream ends is read each time
+    async def _outcome(self) -> tuple[Outcome, list[Draft]]:
         event = self._event
         told = {"events": event.events, "digest": event.digest, "served": self._recorded.id}
         after = await views.next_version(self._boards.states, self._stream) - 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Self
 
 from hansard.agents.board_store import Boards
 from hansard.bus.blobs import Blobs
@@ -26,7 +28,9 @@ RACES_MAX = 50
 
 
 class Workspace:
-    """A workspace's log and blobs, and who to tell when it is closed."""
+    """A workspace's log and blobs, and who to tell when it is closed; `command` is how a person
+    reaches it from a shell.
+    """
 
     def __init__(
         self,
@@ -35,11 +39,13 @@ class Workspace:
         clock: Clock,
         close: Callable[[], Awaitable[None]],
         snapshots: Snapshots | None = None,
+        command: str = "hansard",
     ) -> None:
         self.log = log
         self.blobs = blobs
         self.clock = clock
         self.snapshots = snapshots
+        self.command = command
         self.states = States(log, snapshots)
         self.points = Points(self.states)
         self.boards = Boards(self.states)
@@ -48,6 +54,17 @@ class Workspace:
     async def close(self) -> None:
         """Let go of the broker."""
         await self._close()
+
+    def through(self, log: EventLog) -> Self:
+        """The same workspace, written through another log of the same record: what was read and
+        whose turn it is they share.
+        """
+        made = copy.copy(self)
+        made.log = log
+        made.states = self.states.through(log)
+        made.points = Points(made.states)
+        made.boards = self.boards.through(made.states)
+        return made
 
     def commit(
         self,
@@ -86,7 +103,11 @@ class Workspace:
         await self.appended(news)
 
     async def tell_lasting(
-        self, stream: Lasting, by: str, decide: Callable[[list[Stored]], Sequence[Event]]
+        self,
+        stream: Lasting,
+        by: str,
+        decide: Callable[[list[Stored]], Sequence[Event]],
+        label: Label | None = None,
     ) -> bool:
         """State of what outlives runs what `decide` makes of its commits; False for nothing.
 
@@ -99,7 +120,8 @@ class Workspace:
             stored = await self.log.read(stream)
             told = decide(stored)
             version = stored[-1].commit.last_version if stored else 0
-            return Append(stream, self.commit(version + 1, by, told)) if told else None
+            commit = self.commit(version + 1, by, told, label=label) if told else None
+            return Append(stream, commit) if commit is not None else None
 
         try:
             return await self.appended(news)

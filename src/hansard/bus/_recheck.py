@@ -10,6 +10,7 @@ import msgspec
 from hansard.bus import quarantine, subjects
 from hansard.bus._payloads import appended, arguments_in, blobs_in
 from hansard.bus._recheck_approvals import Approvals
+from hansard.bus._recheck_carried import Carried
 from hansard.bus.codec import decode, revive
 from hansard.bus.rosters import Rosters
 from hansard.domain import agent, run, steps
@@ -17,6 +18,7 @@ from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Event, Recorded
 from hansard.domain.ids import AgentStream, Lasting, Life, StreamId, run_of
+from hansard.domain.parts import MARK, Copy, arguments_of, parts_of, pieces_of
 
 FORK_DEPTH_MAX = 100
 """Longest line of forks of forks that is looked through."""
@@ -78,6 +80,7 @@ class Recheck:
         self._facts: list[tuple[AgentStream, int, int]] = []
         self._members = Rosters()
         self._approvals = Approvals()
+        self._carried = Carried()
 
     # ------------------------------------------------------------ one message
 
@@ -93,6 +96,9 @@ class Recheck:
         why = self._members.misfit(stream, commit) or quarantine.foreign(stream, commit)
         if why:
             self._count("quarantine", f"nobody is shown it: {why}", where)
+        odd = "" if copied else self._carried.lacks(stream, commit)
+        if odd:
+            self._count("label", odd, where, wrong=False)
         self.commits += 1
         self.events += len(commit.events)
         self._transaction(commit, position)
@@ -202,6 +208,7 @@ class Recheck:
     def _event(
         self, stream: StreamId, event: Event, version: int, known: _Stream, where: dict[str, Any]
     ) -> None:
+        self._carried.event(stream, event)
         for fact in self._approvals.event(stream, event):
             self._count("reference", f"version {version}: {fact}", where)
         match stream:
@@ -226,6 +233,7 @@ class Recheck:
                         yield f"step {event.step} follows step {step}, which is not on record"
                 known.requested[event.step] = version
                 yield from self._lists(stream, event, known)
+                yield from self._parts(stream, event.step, bytes(event.arguments), known)
             case (
                 steps.StepAttempted()
                 | steps.StepYielded()
@@ -237,6 +245,8 @@ class Recheck:
             ):
                 if not self._knows(stream, event.step, known):
                     yield f"{event.tag} of step {event.step}, which was never requested"
+                if isinstance(event, steps.StepCompleted):
+                    yield from self._parts(stream, event.step, bytes(event.result), known)
             case agent.CheckpointSaved() | agent.DecisionMade():
                 for step in event.after:
                     if not self._knows(stream, step, known):
@@ -291,6 +301,32 @@ class Recheck:
         if sizes:
             known.lists[event.step] = sizes
 
+    def _parts(self, stream: AgentStream, step: int, raw: bytes, known: _Stream) -> Iterator[str]:
+        """Values that refer to earlier steps: these must be there. Whether they add up to what was
+        recorded is seen where a run is derived again (`hansard replay`).
+        """
+        if MARK not in raw:
+            return
+        told = {"its result": raw}
+        if parts_of(raw, "") is None:
+            plain = msgspec.json.decode(raw)
+            if type(plain) is not dict:
+                return
+            told = {
+                f"argument {name!r}": bytes(value)
+                for name, value in arguments_of(raw, f"step {step}").items()
+            }
+        for name, value in told.items():
+            parts = parts_of(value, f"{name} of step {step}")
+            for piece in pieces_of(parts, f"{name} of step {step}") if parts is not None else ():
+                if not isinstance(piece, Copy):
+                    continue
+                before = piece.key[0]
+                if (before == step and piece.key[1] is not None) or not self._knows(
+                    stream, before, known
+                ):
+                    yield f"{name} of step {step} refers to step {before}, which is not on record"
+
     def _length(self, stream: AgentStream, step: int, name: str) -> int | None:
         """How long a step's list argument was; None where it is not known (a blob, a hole)."""
         for _ in range(FORK_DEPTH_MAX):
@@ -321,6 +357,9 @@ class Recheck:
             case run.RunResumed():
                 if event.agent not in roster and stream.run not in self._orphans:
                     yield f"agent {event.agent!r} resumed, but never joined"
+            case run.RunAgentLeft():
+                if event.agent not in roster and stream.run not in self._orphans:
+                    yield f"agent {event.agent!r} left, but never joined"
             case _:
                 pass
 

@@ -10,7 +10,10 @@
     access.*          its restricted logins: see `hansard.bus._server_access`
     server.log        what supervisor and server say; server.log.1 is the one before
     server.error      why the last supervisor gave up
+    server.obstacle   why the server that runs cannot write: of one size from the start, and written
+                      over in place, since on a full disk no file can be made or grow
     nats/             the JetStream store
+    .gitignore        so that git never takes any of it along
 
 A FIFO and no socket, because a socket's path may have about 100 bytes only. All files are 0600.
 """
@@ -36,11 +39,15 @@ LOCK_POLL_S = 0.01
 """Pause between two tries to take a lock: flock has no timeout of its own."""
 
 LOG_BYTES_MAX = 8 * 1024 * 1024
-"""From this size on, the next supervisor starts a new log and keeps one old one."""
+"""From this size on, what the log holds is put aside, and one old log kept."""
 
 TAIL_BYTES_MAX = 4096
 TAIL_LINES_MAX = 20
 """How much of the log an error quotes."""
+
+GITIGNORE = b"# The record of a workspace, with its logins: never to be committed.\n*\n"
+
+OBSTACLE_BYTES = 4096
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIR = 0o700
@@ -136,8 +143,16 @@ class Place(msgspec.Struct, frozen=True):
         return self.root / "server.error"
 
     @property
+    def obstacle(self) -> Path:
+        return self.root / "server.obstacle"
+
+    @property
     def store(self) -> Path:
         return self.root / "nats"
+
+    def stream(self, name: str) -> Path:
+        """The folder of one of our account's streams, as nats-server lays them out."""
+        return self.store / "jetstream" / "HANSARD" / "streams" / name
 
     @property
     def _credentials(self) -> Path:
@@ -155,6 +170,9 @@ class Place(msgspec.Struct, frozen=True):
         is_open = stat.S_IMODE(self.root.stat().st_mode) & ~PRIVATE_DIR
         if is_open and (self.join_lock.exists() or not any(self.root.iterdir())):
             self.root.chmod(PRIVATE_DIR)
+        ignored = self.root / ".gitignore"
+        if not ignored.exists():
+            _write(ignored, GITIGNORE)
 
     # ------------------------------------------------------------ users
 
@@ -219,6 +237,23 @@ class Place(msgspec.Struct, frozen=True):
         except FileNotFoundError:
             return None
 
+    def write_obstacle(self, text: str = "") -> None:
+        """Say why the server cannot write; nothing: it can. Needs no room once it was done."""
+        content = text.encode(errors="replace")[:OBSTACLE_BYTES].ljust(OBSTACLE_BYTES)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(self.obstacle, flags, PRIVATE_FILE)
+        try:
+            os.pwrite(fd, content, 0)
+        finally:
+            os.close(fd)
+
+    def read_obstacle(self) -> str:
+        """Why the server cannot write; empty: nothing is known against it."""
+        try:
+            return self.obstacle.read_bytes().decode(errors="replace").strip()
+        except FileNotFoundError:
+            return ""
+
     def read_credentials(self) -> Credentials:
         """The logins of this directory; made if there are none that can be read."""
         with contextlib.suppress(msgspec.DecodeError):
@@ -237,11 +272,21 @@ class Place(msgspec.Struct, frozen=True):
 
     # ------------------------------------------------------------ log
 
-    def open_log(self) -> int:
-        """The log, to append to. A long one is put aside first."""
+    def put_log_aside(self) -> bool:
+        """Copy a log that is long to `server.log.1` and empty it; whether it was.
+
+        Who has it open goes on in the same file, at its new end. A line written just then is lost.
+        """
         with contextlib.suppress(FileNotFoundError):
             if self.log.stat().st_size > LOG_BYTES_MAX:
-                self.log.replace(self.log.with_name("server.log.1"))
+                _write(self.log.with_name("server.log.1"), self.log.read_bytes())
+                os.truncate(self.log, 0)
+                return True
+        return False
+
+    def open_log(self) -> int:
+        """The log, to append to. A long one is put aside first."""
+        self.put_log_aside()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         return os.open(self.log, flags, PRIVATE_FILE)
 

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -44,6 +45,8 @@ RELOAD_TIMEOUT_S = 10.0
 """For a reload: it takes milliseconds, on a machine that is not overloaded."""
 
 PROBE_BYTES_MAX = 64 * 1024
+SAID_BYTES = 64 * 1024
+_OBSTACLE = re.compile(rb"\[ERR\] (.*(?:critical write error: |will be DISABLED).*)", re.IGNORECASE)
 
 TERM_S = 1.2
 """From SIGTERM to SIGKILL: together with the supervisor's grace less than two seconds. An ended
@@ -134,17 +137,48 @@ def free_port(preferred: int) -> int:
 
 
 def launch(binary: Path, place: Place, lock_fd: int) -> subprocess.Popen[bytes]:
-    """Start the server. It inherits the store's lock, our output, and nothing else.
+    """Start the server. It inherits the store's lock and nothing else; what it says comes through
+    its `stderr`, which does not block.
 
     Raises OSError if the binary cannot be run.
     """
-    return subprocess.Popen(  # noqa: S603 -- the binary that `join` found
+    process = subprocess.Popen(  # noqa: S603 -- the binary that `join` found
         [binary, "-c", place.config],
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         cwd="/",
         pass_fds=(lock_fd,),
         preexec_fn=_die_with_parent(),  # noqa: PLW1509 -- the supervisor has one thread
     )
+    os.set_blocking(output(process), False)
+    return process
+
+
+def output(process: subprocess.Popen[bytes]) -> int:
+    """The descriptor of what the server says."""
+    if process.stderr is None:
+        raise AssertionError("it was made with stderr=PIPE")
+    return process.stderr.fileno()
+
+
+def said(process: subprocess.Popen[bytes]) -> bytes:
+    """What the server has said since the last call, without waiting."""
+    found = b""
+    with contextlib.suppress(BlockingIOError):
+        while part := os.read(output(process), SAID_BYTES):
+            found += part
+    return found
+
+
+def obstacle(lines: bytes) -> str:
+    """Why the server cannot write, if it says so: the last of the lines that do.
+
+    After such an error nats-server stores nothing more on that stream, or at all, until it is
+    started again, and does not answer either.
+    """
+    found = _OBSTACLE.findall(lines)
+    return found[-1].decode(errors="replace").strip() if found else ""
 
 
 def _die_with_parent() -> Callable[[], None] | None:
@@ -187,7 +221,7 @@ def probe(port: int, name: str, login: Login) -> str | None:
     The name tells it from a stranger who took the port.
     """
     try:
-        with _entered(port, name, login) as (_, said):
+        with entered(port, name, login) as (_, said):
             return str(said.get("version", "")) if said.get("jetstream") is True else None
     except OSError:
         return None
@@ -200,7 +234,7 @@ def asking(port: int, name: str, login: Login) -> Generator[Callable[[], None]]:
     That returns when the server has done so. Connections of users that are still there, with what
     they may do as before, are kept. Raises ConnectionError, TimeoutError.
     """
-    with _entered(port, name, login) as (connection, said):
+    with entered(port, name, login) as (connection, said):
 
         def reload() -> None:
             connection.settimeout(RELOAD_TIMEOUT_S)
@@ -221,8 +255,13 @@ def asking(port: int, name: str, login: Login) -> Generator[Callable[[], None]]:
 
 
 @contextlib.contextmanager
-def _entered(port: int, name: str, login: Login) -> Generator[tuple[socket.socket, dict[str, Any]]]:
-    """A connection as a user of the server of that name, and what it said of itself."""
+def entered(
+    port: int, name: str, login: Login, *, headers: bool = False
+) -> Generator[tuple[socket.socket, dict[str, Any]]]:
+    """A connection as a user of the server of that name, and what it said of itself.
+
+    With `headers` answers come with theirs. Raises OSError.
+    """
     with socket.create_connection((HOST, port), PROBE_TIMEOUT_S) as connection:
         info = _line(connection)
         try:
@@ -231,7 +270,7 @@ def _entered(port: int, name: str, login: Login) -> Generator[tuple[socket.socke
             raise ConnectionError(f"no NATS server answers on port {port}") from error
         if said.get("server_name") != name:
             raise ConnectionError(f"another server answers on port {port}")
-        hello = {"user": login.user, "pass": login.password, "verbose": False}
+        hello = {"user": login.user, "pass": login.password, "verbose": False, "headers": headers}
         connection.sendall(b"CONNECT " + msgspec.json.encode(hello) + b"\r\nPING\r\n")
         _answer(connection, b"PONG")
         yield connection, said

@@ -2,7 +2,10 @@
 
 It keeps one nats-server running for as long as somebody uses it. It ends the server half a second
 after the last user is gone, however that user went; it restarts a server that dies; and a server
-never outlives it. One thread, one loop; whatever happens wakes it through one `poll`.
+never outlives it. A server that could not write, its disk being full, is left running for those who
+read, and started again once there is room: until then it stores nothing. A server whose files are
+no longer where its users look for them is ended. One thread, one loop; whatever happens wakes it
+through one `poll`.
 
 It says "up" on its standard output once processes can enter, then writes to the log only.
 """
@@ -22,7 +25,8 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.bus import _server_access, _server_process
+from hansard.bus import _server_access, _server_process, disk, marks
+from hansard.bus._marker import Marker
 from hansard.bus._server_place import (
     LOCK_POLL_S,
     PRIVATE_DIR,
@@ -57,6 +61,17 @@ STARTS_MAX = 3
 BACKOFF_S = 0.1
 """Pause before the first restart; each further one within the window doubles it."""
 
+LOG_POLL_S = 5.0
+"""Pause between two looks at the log's size: a server writes much only where something is wrong."""
+
+ROOM_POLL_S = 0.25
+ROOM_POLL_S_MAX = 30.0
+"""Pause between two looks whether there is room again; it doubles each time that a server that was
+started again could not write soon after, and begins anew after a RESTART_WINDOW_S without that."""
+
+FILES_POLL_S = 1.0
+"""Pause between two looks whether the server's files are still where they were."""
+
 STORE_WAIT_S = 15.0
 """How long to wait for a predecessor to release the store."""
 
@@ -81,6 +96,7 @@ class Supervisor:
         self._store_lock = store_lock
         self._log_since = log_since
         self._credentials = place.read_credentials()
+        self._marker = Marker(place, durability)
         self._server: subprocess.Popen[bytes] | None = None
         self._launched_at = 0.0
         self._next_start_at = 0.0
@@ -89,6 +105,15 @@ class Supervisor:
         self._deaths: list[float] = []
         self._alone_since: float | None = None
         self._over = False
+        self._look_at_log = 0.0
+        self._said = b""
+        self._obstacle = ""
+        self._room_poll_s = ROOM_POLL_S
+        self._look_for_room = 0.0
+        self._obstacle_at = 0.0
+        self._files = disk.Anchors()
+        self._files.hold(place.root)
+        self._files.hold(place.store)
         self._wakeup, wakeup_in = os.pipe()
         os.set_blocking(self._wakeup, False)
         os.set_blocking(wakeup_in, False)
@@ -111,10 +136,18 @@ class Supervisor:
             # In this order: who waits finds the reason when he finds us gone; nobody new enters;
             # nobody is told of a server that ends.
             self._leave_users()
-            self._place.state.unlink(missing_ok=True)
+            self._forget_state()
+            self._marker.end()
             if self._server is not None:
-                _server_process.stop(self._server)
+                self._stop(self._server)
+            self._files.close()
         return 0
+
+    def _forget_state(self) -> None:
+        """Nobody is told of the server any more; what another made in our folder's place stays."""
+        with contextlib.suppress(OSError):
+            if self._files.lost() is None:
+                self._place.state.unlink(missing_ok=True)
 
     def _end(self, number: int, _frame: object) -> None:
         _say(f"received {signal.Signals(number).name}")
@@ -123,7 +156,14 @@ class Supervisor:
     def _step(self) -> float | None:
         """Do what is due; seconds until something may be due again, None: until an event."""
         now = time.monotonic()
-        due = [self._watch_users(now), self._watch_server(now)]
+        self._watch_output()
+        due = [
+            self._watch_files(),
+            self._watch_users(now),
+            self._watch_server(now),
+            self._watch_room(now),
+            self._watch_log(now),
+        ]
         return min((pause for pause in due if pause is not None), default=None)
 
     def _wait(self, pause_s: float | None) -> None:
@@ -131,6 +171,8 @@ class Supervisor:
         poll.register(self._wakeup, select.POLLIN)
         if self._alone_since is None and self._users >= 0:
             poll.register(self._users, 0)  # POLLHUP comes unasked, and stays until a user comes
+        if self._server is not None and self._server.poll() is None:
+            poll.register(_server_process.output(self._server), select.POLLIN)
         poll.poll(None if pause_s is None else max(1, int(pause_s * 1000)))
         with contextlib.suppress(BlockingIOError):
             os.read(self._wakeup, 512)
@@ -138,6 +180,8 @@ class Supervisor:
     # ------------------------------------------------------------ users
 
     def _watch_users(self, now: float) -> float | None:
+        if self._over:
+            return None
         if not hung_up(self._users):
             self._alone_since = None
             return None
@@ -164,9 +208,107 @@ class Supervisor:
             os.close(self._users)
             self._users = -1
 
+    # ------------------------------------------------------------ log
+
+    def _watch_log(self, now: float) -> float:
+        """Keep the log bounded; a disk without room for the old one is no reason to stop."""
+        if now >= self._look_at_log:
+            self._look_at_log = now + LOG_POLL_S
+            with contextlib.suppress(OSError):
+                if self._place.put_log_aside():
+                    self._log_since = 0
+        return self._look_at_log - now
+
+    # ------------------------------------------------------------ files
+
+    def _watch_files(self) -> float | None:
+        """End a server whose files are gone: what it acknowledges from then on would be lost."""
+        if self._over:
+            return None
+        try:
+            lost = self._files.lost()
+        except OSError as error:
+            self._hinder(str(error))
+            return FILES_POLL_S
+        if lost is not None:
+            _say(f"the data directory is gone: {lost}")
+            self._over = True
+            if self._server is not None:
+                self._server.kill()  # at once: an orderly end would write to where others may look
+        return FILES_POLL_S
+
+    def _watch_output(self) -> None:
+        """Keep what the server says in the log, and see whether it says that it cannot write."""
+        if self._server is None:
+            return
+        said = _server_process.said(self._server)
+        _write(said)
+        whole, newline, rest = (self._said + said).rpartition(b"\n")
+        self._said = rest
+        obstacle = _server_process.obstacle(whole) if newline else ""
+        if obstacle and not self._over:
+            self._hinder(obstacle)
+
+    def _hinder(self, obstacle: str) -> None:
+        """The server cannot write: tell its users why, and look for room from now on."""
+        now = time.monotonic()
+        before, self._obstacle_at = self._obstacle_at, now
+        if self._obstacle:
+            return
+        again = before and now - before < RESTART_WINDOW_S
+        longer = min(2 * self._room_poll_s, ROOM_POLL_S_MAX)
+        self._room_poll_s = longer if again else ROOM_POLL_S
+        self._look_for_room = now + self._room_poll_s
+        self._tell_obstacle(obstacle)
+        _say(f"the server cannot write: {disk.explained(self._place.root, obstacle)}")
+
+    def _tell_obstacle(self, obstacle: str) -> None:
+        self._obstacle = obstacle
+        with contextlib.suppress(OSError):  # its users then see for themselves that nothing answers
+            self._place.write_obstacle(obstacle)
+
+    def _watch_room(self, now: float) -> float | None:
+        """Start the server again once there is room for it to write."""
+        if self._over or not self._obstacle or self._server is None or not self._answers:
+            return None
+        if now < self._look_for_room:
+            return self._look_for_room - now
+        self._look_for_room = now + self._room_poll_s
+        try:
+            disk.try_room(self._place.store)
+        except OSError:
+            return self._room_poll_s
+        _say("there is room again: starting the server again")
+        self._forget_state()
+        self._stop(self._server)
+        self._server = None
+        self._answers = False
+        self._next_start_at = now
+        return READY_POLL_S
+
+    def _stop(self, server: subprocess.Popen[bytes]) -> None:
+        _server_process.stop(server)
+        _write(_server_process.said(server))
+        self._said = b""
+        if server.stderr is not None:
+            server.stderr.close()
+
     # ------------------------------------------------------------ server
 
     def _watch_server(self, now: float) -> float | None:
+        """Start the server, wait for its first answer, see its end. Files that cannot be written
+        meanwhile are an obstacle that may pass.
+        """
+        try:
+            return self._attend(now)
+        except OSError as error:
+            if not disk.code_of(error):
+                raise
+            self._hinder(str(error))
+            self._next_start_at = now + ROOM_POLL_S
+            return ROOM_POLL_S
+
+    def _attend(self, now: float) -> float | None:
         if self._over:
             return None
         if self._server is None:
@@ -178,13 +320,13 @@ class Supervisor:
         if code is not None:
             return self._died(code, now)
         if self._answers:
-            return None
+            return self._marker.keep(self._credentials, now)
         version = _server_process.probe(
             self._credentials.port, self._credentials.name, self._credentials.admin
         )
         if version is not None:
             self._answered(self._server.pid, version, now)
-            return None
+            return self._marker.keep(self._credentials, now)
         if now - self._launched_at > READY_TIMEOUT_S:
             _say(f"the server did not answer for {READY_TIMEOUT_S:.0f} s")
             self._server.kill()
@@ -206,7 +348,6 @@ class Supervisor:
         self._launched_at = now
 
     def _answered(self, pid: int, version: str, now: float) -> None:
-        self._answers = self._answered_once = True
         self._place.write_state(
             ServerInfo(
                 url=f"nats://{_server_process.HOST}:{self._credentials.port}",
@@ -219,11 +360,17 @@ class Supervisor:
                 version=version,
             )
         )
+        self._answers = self._answered_once = True
+        if self._obstacle_at < self._launched_at:  # else this server, too, has met with one
+            self._tell_obstacle("")
         _say(f"nats-server {version} answers after {now - self._launched_at:.3f} s")
 
     def _died(self, code: int, now: float) -> float:
         """Restart later, or give up. The pause until then."""
-        self._place.state.unlink(missing_ok=True)
+        self._forget_state()
+        self._watch_output()
+        if self._server is not None and self._server.stderr is not None:
+            self._server.stderr.close()
         self._server = None
         self._answers = False
         self._deaths = [at for at in self._deaths if now - at < RESTART_WINDOW_S] + [now]
@@ -280,6 +427,11 @@ def _serve(place: Place, durability: Durability, binary: Path, log_since: int) -
     place.state.unlink(missing_ok=True)
     place.error.unlink(missing_ok=True)
     place.store.mkdir(mode=PRIVATE_DIR, exist_ok=True)
+    place.write_obstacle()
+    try:
+        marks.begin_missing(place.root, place.store, durability.value)
+    except OSError as error:
+        _say(f"marks are not begun: {error}")
     supervisor = Supervisor(place, durability, binary, store_lock, log_since)
     os.write(sys.stdout.fileno(), UP)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -291,14 +443,22 @@ def _give_up(place: Place, error: Exception) -> int:
     expected = isinstance(error, GaveUp | OSError)
     told = str(error) if expected else "".join(traceback.format_exception(error))
     _say(f"gave up: {told}")
-    place.write_error(told)
+    with contextlib.suppress(OSError):  # `join` sees for itself that the disk takes nothing
+        place.write_error(told)
     return 1
 
 
 def _say(text: str) -> None:
     now = time.strftime("%Y/%m/%d %H:%M:%S")
     line = f"[{os.getpid()}] {now} [supervisor] {text}\n"
-    os.write(sys.stderr.fileno(), line.encode(errors="surrogateescape"))
+    _write(line.encode(errors="surrogateescape"))
+
+
+def _write(text: bytes) -> None:
+    """Into the log; a full disk is no reason to end."""
+    with contextlib.suppress(OSError):
+        while text:
+            text = text[os.write(sys.stderr.fileno(), text) :]
 
 
 def _become_daemon() -> None:

@@ -1,14 +1,16 @@
-"""Recheck a whole workspace: does the record say what it should, does it hold together?
+"""Recheck a whole workspace: does the record say what it should, does it hold together, is it all
+there?
 
 Every message of the log is read once, in order, undecoded: a message that cannot be decoded is a
 finding and no reason to stop. Checked are holes in positions and versions, bodies against their
-subjects, transactions, epochs, references from event to event, and every blob that an event names.
+subjects, transactions, epochs, references from event to event, every blob that an event names, and
+what is kept of the log elsewhere: only by that is a log known that lost its end.
 Costs one full replay, one fetch of each blob, and memory for the steps' numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -16,9 +18,19 @@ import msgspec
 
 from hansard.bus._payloads import event_ids
 from hansard.bus._recheck import Count, Recheck
+from hansard.bus._recheck_marks import Compared
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Origin
+from hansard.bus.marks import Known
 from hansard.domain.errors import Corrupt
+
+LOST = (
+    "acknowledged commits are gone, or cannot be read any more; stop what writes, and put back a "
+    "copy of the broker's files that has them"
+)
+"""What follows from a hole in the positions, and what to do."""
+
+ERASED = "it was erased, or the blobs' files were lost or damaged: put back a copy that has it"
 
 
 class Kind(StrEnum):
@@ -35,7 +47,12 @@ class Kind(StrEnum):
     EVENT = "event"
     UNKNOWN_EVENT = "unknown_event"
     REFERENCE = "reference"
+    LABEL = "label"
     BLOB = "blob"
+    LOSS = "loss"
+    HISTORY = "history"
+    MARK = "mark"
+    TABLES = "tables"
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -63,6 +80,8 @@ class Summary(msgspec.Struct):
     blobs_unreferenced: int = 0
     wrong: int = 0
     notes: int = 0
+    marks: dict[str, int] = {}
+    """With what the log was compared, and as of which position."""
 
 
 class RawMessage(msgspec.Struct, frozen=True):
@@ -118,17 +137,45 @@ def _silent(_what: str, _done: int, _total: int) -> None:
     return None
 
 
-async def check(source: Source, tell: Tell, progress: Progress = _silent) -> Summary:
-    """Recheck a workspace up to the position it has now. Raises Unreachable, BrokerError."""
+async def check(
+    source: Source,
+    tell: Tell,
+    progress: Progress = _silent,
+    *,
+    known: Sequence[Known] = (),
+    found: Sequence[Finding] = (),
+) -> Summary:
+    """Recheck a workspace up to the position it has now. Raises Unreachable, BrokerError.
+
+    `known` are marks of its log as they were before this call, `found` what is known to be wrong
+    beside the log.
+    """
     summary = Summary(source.workspace)
+    summary.marks = {each.who: each.mark.position for each in known}
+
+    def take(finding: Finding) -> None:
+        summary.wrong += finding.wrong
+        summary.notes += not finding.wrong
+        tell(finding)
 
     def count(kind: str, fact: str, where: Mapping[str, object], *, wrong: bool = True) -> None:
-        summary.wrong += wrong
-        summary.notes += not wrong
-        tell(msgspec.convert({"kind": kind, "fact": fact, "wrong": wrong, **where}, Finding))
+        take(msgspec.convert({"kind": kind, "fact": fact, "wrong": wrong, **where}, Finding))
 
+    for finding in found:
+        take(finding)
     for fact in await source.contradictions():
         count(Kind.SETTINGS, fact, {})
+    recheck = await _log(source, summary, Compared(known, count), count, progress)
+    summary.commits, summary.events = recheck.commits, recheck.events
+    summary.streams, summary.runs = len(recheck.streams), len(recheck.runs)
+    await _blobs(source, recheck.blobs, summary, count, progress)
+    return summary
+
+
+async def _log(
+    source: Source, summary: Summary, compared: Compared, count: Count, progress: Progress
+) -> Recheck:
+    """Read the whole log, beside what was known of it."""
     first, summary.position = await source.bounds()
     if summary.position and first != 1:
         count(Kind.POSITION, f"the log begins at position {first}, not at 1", {}, wrong=False)
@@ -136,22 +183,24 @@ async def check(source: Source, tell: Tell, progress: Progress = _silent) -> Sum
     at = first - 1
     async for message in source.follow(at, until=summary.position):
         if message.position != at + 1:
-            fact = f"positions {at + 1} to {message.position - 1} are missing"
+            fact = f"positions {at + 1} to {message.position - 1} are missing: {LOST}"
             count(Kind.POSITION, fact, {"position": message.position})
         at = message.position
         if message.fault is not None:
             count(Kind.BODY, str(message.fault), {"position": at})
         copied = message.origin is not None
         recheck.message(message.position, message.subject, message.body, copied=copied)
+        compared.message(message.position, message.subject, message.body)
         progress("commits", at - first + 1, summary.position - first + 1)
+    if at < summary.position:
+        fact = f"positions {at + 1} to {summary.position} are missing at the end: {LOST}"
+        count(Kind.POSITION, fact, {"position": summary.position})
     recheck.end()
-    summary.commits, summary.events = recheck.commits, recheck.events
-    summary.streams, summary.runs = len(recheck.streams), len(recheck.runs)
+    compared.end(summary.position)
     wanted = recheck.causations
     if wanted:
         await _causations(source, first, summary.position, wanted, count)
-    await _blobs(source, recheck.blobs, summary, count, progress)
-    return summary
+    return recheck
 
 
 async def _causations(
@@ -181,10 +230,14 @@ async def _blobs(
     stored = await source.blob_chunks()
     summary.blobs_unreferenced = len(stored.keys() - named.keys())
     for done, (sha256, (size, position)) in enumerate(named.items(), 1):
-        try:
-            await source.blob(sha256, size)
-        except (NotFound, Corrupt) as error:
-            count(Kind.BLOB, str(error), {"position": position})
+        if sha256 not in stored:  # where there is no stream of blobs, nobody would answer
+            fact = str(NotFound(f"blob {sha256} (all its chunks)", ERASED))
+            count(Kind.BLOB, fact, {"position": position})
+        else:
+            try:
+                await source.blob(sha256, size)
+            except (NotFound, Corrupt) as error:
+                count(Kind.BLOB, str(error), {"position": position})
         summary.blobs += 1
         summary.blob_bytes += size
         progress("blobs", done, len(named))

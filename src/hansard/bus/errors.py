@@ -7,7 +7,11 @@
     ├── Conflict            a lost race: another commit has that version; carries the winner
     ├── Fenced              a lost race: another session holds a later epoch; never retried
     ├── AppendUnknown       the world: the broker did not answer; the commit may be stored or not
+    ├── StoreGone           the world: the embedded broker's files were deleted, moved or replaced
     ├── Unreachable         the world: no connection to the broker
+    │   ├── NotWritable     the world: the disk of the embedded broker takes nothing (it is full)
+    │   ├── Closed          the caller: the connection was closed
+    │   └── ReplicaBehind   the world: no replica that has come far enough answered in time
     └── BrokerError         the world: the broker answered with an error of its own
 
 A record that contradicts itself is `hansard.domain.errors.Corrupt`.
@@ -17,9 +21,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hansard.bus import disk
 from hansard.domain.errors import HansardError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hansard.bus.log import Stored
     from hansard.domain.ids import StreamId
 
@@ -99,14 +106,20 @@ class AppendUnknown(BusError):
     the connection that sent it may still deliver it.
     """
 
-    def __init__(self, stream: StreamId, version: int, commit_id: str, waited_s: float) -> None:
+    def __init__(
+        self, stream: StreamId, version: int, commit_id: str, waited_s: float, why: str = ""
+    ) -> None:
+        known = f" ({why})" if why else ""
         super().__init__(
             f"the broker did not confirm commit {commit_id} (version {version} of {stream}) "
-            f"within {waited_s:.1f} s: it may be stored or not; reconnect, then resume the run"
+            f"within {waited_s:.1f} s: it may be stored or not{known}; reconnect, then resume the "
+            "run"
         )
         self.stream = stream
         self.version = version
         self.commit_id = commit_id
+        self.waited_s = waited_s
+        self.why = why
 
 
 class Unreachable(BusError):
@@ -118,6 +131,70 @@ class Unreachable(BusError):
             "check HANSARD_NATS_URL and the server, or unset it to use the embedded one"
         )
         self.url = url
+
+
+class NotWritable(Unreachable):
+    """The disk of the embedded broker takes nothing: it is full, read-only, broken. Nothing was
+    written. What is tried again goes on by itself once the cause is removed.
+    """
+
+    def __init__(self, path: Path, said: OSError | str) -> None:
+        BusError.__init__(
+            self,
+            f"nothing can be recorded: {disk.explained(path, said)}; what waits then goes on by "
+            f"itself [{said}]",
+        )
+        self.url = ""
+        self.path = path
+
+
+class StoreGone(BusError):
+    """The embedded broker's files were deleted, moved or replaced while they were in use.
+
+    What was acknowledged before went with them; what is written after it is not on record, also
+    where the broker acknowledged it.
+    """
+
+    def __init__(self, path: Path, fact: str) -> None:
+        super().__init__(
+            f"the data directory {str(path)!r} is not the one that was opened ({fact}): nothing is "
+            "recorded any more; put it back, or connect again to go on with what stands there now"
+        )
+        self.path = path
+
+
+class Closed(Unreachable):
+    """The record was closed; nothing was sent."""
+
+    def __init__(self, url: str) -> None:
+        BusError.__init__(
+            self,
+            "the record was closed (record.close(), or its 'with' was left): "
+            "do it before, or call hansard.connect(...) again",
+        )
+        self.url = url
+
+
+class ReplicaBehind(Unreachable):
+    """No replica that has come as far as a read must reach answered in time; nothing was read.
+
+    Only on streams with several replicas. `wanted` is the position to be reached, `reached` the
+    furthest that an answer reached.
+    """
+
+    def __init__(
+        self, url: str, stream: str, wanted: int, reached: int, waited_s: float, replicas: str
+    ) -> None:
+        BusError.__init__(
+            self,
+            f"stream {stream!r} was to be read up to position {wanted}, but what its replicas at "
+            f"{url} answered within {waited_s:.1f} s ends at {reached} ({replicas}): read again "
+            "when the replica has caught up, or restart the server that stays behind",
+        )
+        self.url = url
+        self.stream = stream
+        self.wanted = wanted
+        self.reached = reached
 
 
 class BrokerError(BusError):

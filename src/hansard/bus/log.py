@@ -2,9 +2,17 @@
 
 An `EventLog` keeps the commits of one workspace in one order. It promises: a commit is stored
 whole or not at all; a version of a stream is written once; what was acknowledged is read by every
-later read; every reader sees one order. It does not promise that an append whose answer was lost
-did not happen (see `AppendUnknown`), nor how long an acknowledgement survives a power cut
-(see `durability`).
+later read; every reader sees one order.
+
+A read up to a position holds all that stands up to there, however the position was learned; a read
+of what is newest holds all that was acknowledged to anybody before it began. So it is on any number
+of replicas: where one lags, the read waits for a while (some 15 s), then raises ReplicaBehind,
+which says the position wanted, how far the answers went, and how the servers stand. The second
+promise rests on the word of the log's leader, which counts while it heard of a quorum within 3 s: a
+server that was stopped and goes on is not believed, nor is one that answers while nobody leads.
+
+It does not promise that an append whose answer was lost did not happen (see `AppendUnknown`), nor
+how long an acknowledgement survives a power cut (see `durability`).
 """
 
 from __future__ import annotations
@@ -91,7 +99,16 @@ class StreamAt(msgspec.Struct, frozen=True):
     position: int
 
 
-Expected = VersionFree | NothingUnder | StreamAt
+class NotYet(msgspec.Struct, frozen=True):
+    """Expect besides that another stream does not have this version yet: that nobody has gone on
+    from the one before it. Costs the broker less than `StreamAt`: there is nothing to read.
+    """
+
+    stream: StreamId
+    version: int
+
+
+Expected = VersionFree | NothingUnder | StreamAt | NotYet
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -130,8 +147,8 @@ class EventLog(Protocol):
 
     @property
     def durability(self) -> str:
-        """`strict` (an ack means on disk), `relaxed` (at most about 14 ms unsynced), `memory`, or
-        `unknown`.
+        """`strict` (an ack means on disk; with several replicas, on the disks of a quorum),
+        `relaxed` (at most about 14 ms unsynced), `memory`, or `unknown`.
         """
         ...
 
@@ -220,8 +237,9 @@ class EventLog(Protocol):
         """Every commit after a position, in order, without gap or repeat, across reconnects; with
         `of`, those of one stream alone, or of all streams of a kind that outlives runs.
 
-        Ends after `until` where given, else goes on for ever; with `of`, it ends only with such a
-        commit at or beyond it. Close it with `aclose()`. Raises
-        Corrupt if `after` is beyond the head: what was read there is no longer in the log.
+        Ends after `until` where given, else goes on for ever; with `of`, at the latest with such a
+        commit at or beyond it. What is not written yet is waited for. Close it with `aclose()`.
+        Raises Corrupt if `after` is beyond the head: what was read there is no longer in the log;
+        and where what is up to `until` is gone from it.
         """
         ...

@@ -34,11 +34,11 @@ from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId, uuid
 from hansard.domain.mail import KEY as MAIL
 from hansard.domain.mail import MailSent
 from hansard.domain.quarantined import TAG, Quarantined
-from hansard.domain.run import AgentJoined, RunForked, RunResumed, RunStarted
+from hansard.domain.run import AgentJoined, RunAgentLeft, RunForked, RunResumed, RunStarted
 from hansard.domain.steps import StepSettled
 from hansard.domain.streams import may_hold
 from hansard.domain.task import KEY as TASKS
-from hansard.domain.task import TaskClaimed
+from hansard.domain.task import TaskClaimed, TaskReopened
 from hansard.domain.view import ViewServed
 
 IMPORTER = "import"
@@ -62,9 +62,12 @@ _FAMILIES = {
 _RESERVED = tuple(_FAMILIES)
 _BEGAN = SessionBegan.tag
 _SHARED = ("board.", "label.")
-_TAKES_PART = frozenset({AgentJoined.tag, RunResumed.tag})
+_TAKES_PART = frozenset({AgentJoined.tag, RunResumed.tag, RunAgentLeft.tag})
 _BEGINS = frozenset({RunStarted.tag, RunForked.tag})
 _OF_AGENTS = ("board.", "task.", "mail.")
+_BY_ANYBODY = frozenset({TaskReopened.tag})
+"""Of those the ones that whoever may say so writes, though no agent of the run."""
+
 _SAYS_WHO = ("board.", TaskClaimed.tag, MailSent.tag)
 """Kinds that say their writer's role; a claim says who claims, and the role whose work it is."""
 
@@ -192,7 +195,8 @@ def _of_life(commit: Commit) -> str:
         if recorded.type in _TAKES_PART and actor != IMPORTER:
             said = _claimed(recorded)
             if said is not None and said.agent != actor:
-                return f"{actor!r} says that agent {said.agent!r} takes part"
+                part = "leaves" if recorded.type == RunAgentLeft.tag else "takes part"
+                return f"{actor!r} says that agent {said.agent!r} {part}"
     return ""
 
 
@@ -209,7 +213,7 @@ def _of_board(stream: Board, commit: Commit, members: Members | None) -> str:
             why = _of_view(stream, actor, role, recorded, whole=whole)
             if why:
                 return why
-        if not tag.startswith(_OF_AGENTS):
+        if not tag.startswith(_OF_AGENTS) or tag in _BY_ANYBODY:
             continue
         if role is None and whole:
             return f"{actor!r} wrote it, who is no agent of the run"

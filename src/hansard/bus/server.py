@@ -16,6 +16,7 @@ stored stays, and so do its logins and, if nobody else took it, its port.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.metadata
 import os
 import select
@@ -32,6 +33,7 @@ from typing import Self
 
 import msgspec
 
+from hansard.bus import disk
 from hansard.bus._server_place import (
     Durability,
     Login,
@@ -42,7 +44,7 @@ from hansard.bus._server_place import (
     release,
     take,
 )
-from hansard.bus.errors import BusError
+from hansard.bus.errors import BusError, NotWritable
 
 __all__ = [
     "BadDataDir",
@@ -54,6 +56,7 @@ __all__ = [
     "OtherDurability",
     "ServerError",
     "ServerInfo",
+    "hindrance",
     "join",
     "peek",
 ]
@@ -67,6 +70,10 @@ STATE_POLL_MS = 5
 LEAVING_S = 2.5
 """How long a server of another durability may take to end once its users are gone: the
 supervisor's grace and a clean stop."""
+
+OBSTACLE_WAIT_S = 3.0
+"""How long a server that does not answer is waited for where its supervisor says that the disk
+takes nothing: one that is started again since there is room answers in less, unless it is large."""
 
 UP = b"up"
 
@@ -162,7 +169,7 @@ def join(data_dir: Path, durability: Durability | None = None, *, timeout_s: flo
     """Use the server of a data directory; start it if nobody runs it. Blocks.
 
     `durability` None takes what runs, else strict. Raises BadDataDir, OtherDurability,
-    NoServerBinary, NotStarted.
+    NoServerBinary, NotStarted, NotWritable (the disk is full).
 
     Warm, this costs about a millisecond; cold, the start of a Python and of the server.
     """
@@ -204,6 +211,18 @@ def peek(data_dir: Path) -> ServerInfo | None:
         return place.read_state()
 
 
+def hindrance(data_dir: Path) -> NotWritable | None:
+    """Why the server that runs on a data directory cannot write; None: nothing is known against
+    it.
+    """
+    place = Place(Path(os.path.realpath(data_dir)))
+    try:
+        said = place.read_obstacle()
+    except OSError as error:
+        return NotWritable(place.root, error)
+    return NotWritable(place.root, said) if said else None
+
+
 def find_binary() -> Path:
     """The nats-server of this environment, else one on PATH. Raises NoServerBinary."""
     # Not resolved: in a virtual environment, sys.executable is a link out of it.
@@ -229,10 +248,16 @@ def _data_dir_errors(place: Place) -> Generator[None, None, None]:
     try:
         yield
     except OSError as error:
+        if _is_full(error):
+            raise NotWritable(place.root, error) from error
         raise BadDataDir(place.root, error) from error
     except msgspec.DecodeError as error:
         fact = f"{place.state.name} is of another version of hansard, whose users must end: {error}"
         raise BadDataDir(place.root, fact) from error
+
+
+def _is_full(said: OSError | str) -> bool:
+    return disk.code_of(said) in {errno.ENOSPC, errno.EDQUOT}
 
 
 def _enter(place: Place, durability: Durability, deadline: float) -> int:
@@ -254,13 +279,17 @@ def _await_state(place: Place, fd: int, deadline: float) -> ServerInfo | None:
     """The state of the server once it answers; None if its supervisor ended instead."""
     ended = select.poll()
     ended.register(fd, 0)
+    began = time.monotonic()
     while True:
         info = place.read_state()
         if ended.poll(0 if info else STATE_POLL_MS):
             return None
         if info is not None:
             return info
-        if time.monotonic() >= deadline:
+        now = time.monotonic()
+        if now - began > OBSTACLE_WAIT_S and (obstacle := place.read_obstacle()):
+            raise NotWritable(place.root, obstacle)
+        if now >= deadline:
             raise _too_late(place)
 
 
@@ -337,6 +366,11 @@ def _freed(place: Place, deadline: float) -> bool:
 def _raise_recorded(place: Place) -> None:
     """Raise what the supervisor gave as its reason, if it gave up."""
     why = place.read_error()
+    try:
+        disk.try_room(place.root)
+    except OSError as error:
+        if _is_full(error):
+            raise NotWritable(place.root, why or error) from error
     if why is not None:
         raise NotStarted(place, why, f"Remove the cause and join again; more in {place.log}.")
 

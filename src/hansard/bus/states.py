@@ -8,8 +8,10 @@ memory, since the past does not change.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 import msgspec
 
@@ -28,6 +30,7 @@ from hansard.domain.board import RESERVED, BoardState, By
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream, Board, Life, StreamId, in_run
 from hansard.domain.label import raised
+from hansard.domain.parts import in_full
 from hansard.domain.run import RunForked, RunState
 from hansard.domain.task import TeamState
 
@@ -87,6 +90,12 @@ class States:
         self._histories = Histories(log, snapshots, self._begin)
         self._skeletons: OrderedDict[str, _Skeleton] = OrderedDict()
         self._begins: OrderedDict[str, RunForked | None] = OrderedDict()
+
+    def through(self, log: EventLog) -> Self:
+        """The same, written through another log of the same record; what was read they share."""
+        made = copy.copy(self)
+        made.log = log
+        return made
 
     async def forked(self, run: str) -> RunForked | None:
         """How a run began, if as a fork. That does not change, so it is asked once."""
@@ -148,7 +157,10 @@ class States:
         return fold_life(commits)
 
     async def run(self, run: str, up_to: UpTo = None) -> RunView:
-        """A whole run at a point. Raises NotFound where it had not begun by then."""
+        """A whole run at a point. Raises NotFound where it had not begun by then.
+
+        Steps' values are told in full up to 64 KiB (`hansard.domain.parts.in_full`).
+        """
         position = await self.log.end(up_to)
         newest = up_to is None
         life, vector, streams, boards = await self._skeleton_at(run, position, newest=newest)
@@ -161,6 +173,7 @@ class States:
         found: dict[str, AgentState] = {}
         for stream, state in zip(members, states, strict=True):
             if state.version:
+                in_full(state.steps)
                 found[stream.agent] = state
                 vector[str(stream)] = state.version
                 streams[str(stream)] = stream
@@ -337,6 +350,8 @@ def fold_life(commits: Iterable[Stored]) -> RunState:
     """A run's life from its stream's commits."""
     state = runs.initial()
     for stored in commits:
-        for recorded in stored.commit.events:
-            runs.evolve(state, revive(recorded))
+        events = [revive(recorded) for recorded in stored.commit.events]
+        runs.begun_under(state, events, stored.commit.label)
+        for event in events:
+            runs.evolve(state, event)
     return state

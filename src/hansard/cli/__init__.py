@@ -50,7 +50,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-VALUED = {"--workspace", "-w", "--data-dir", "--nats", "--durability"}
+VALUED = {"--workspace", "-w", "--data-dir", "--nats", "--durability", "--replicas"}
 FLAGS = {"--debug"}
 """The global options, with and without a value, which `hoisted` brings to the front."""
 
@@ -78,6 +78,15 @@ def _globals(
         Literal["strict", "relaxed"] | None,
         typer.Option(help="What the embedded broker's acks promise [HANSARD_DURABILITY]."),
     ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=5,
+            help="Make a workspace's streams with so many replicas on an outside cluster "
+            "[HANSARD_NATS_REPLICAS].",
+        ),
+    ] = None,
     debug: Annotated[
         bool,
         typer.Option("--debug", envvar="HANSARD_DEBUG", help="Log more; show tracebacks."),
@@ -94,6 +103,7 @@ def _globals(
         "data_dir": data_dir,
         "nats_url": nats,
         "durability": durability,
+        "nats_replicas": replicas,
     }
     Given.debug = debug
 
@@ -142,7 +152,8 @@ def check(json: Json = False) -> None:
     """Recheck a whole workspace.
 
     Holes in positions and versions, bodies against subjects, transactions, epochs, references
-    between events, and every blob. Exits with 1 where anything is wrong.
+    between events, and every blob; and the whole log beside what was known of it: the broker's
+    mark and the tables. Exits with 1 where anything is wrong.
     """
     from hansard.commands.check import check as work
 

@@ -47,10 +47,12 @@ def do(work: Callable[[], Coroutine[Any, Any, int]], *, json: bool = False) -> N
     import asyncio
 
     from hansard import logging
+    from hansard.domain.value_types import reading
 
     logging.setup(json=json, debug=Given.debug)
     try:
-        code = asyncio.run(work())
+        with reading():
+            code = asyncio.run(work())
         sys.stdout.flush()
     except BrokenPipeError:
         raise typer.Exit(PIPE_CLOSED) from None

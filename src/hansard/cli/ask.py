@@ -58,6 +58,14 @@ def sql(  # noqa: PLR0913, PLR0917 -- each is an option of the command
         str | None, typer.Option(help="Answer what this role may see, and put that on record.")
     ] = None,
     by: Annotated[str, typer.Option(help="With --role: who asks, for the record.")] = "person",
+    csv_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--csv-formulas",
+            help="In CSV, write texts that begin a formula (= + - @) as they are, without an "
+            "apostrophe before them: a spreadsheet would run them.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Ask the record in SQL, read-only.
@@ -83,6 +91,7 @@ def sql(  # noqa: PLR0913, PLR0917 -- each is an option of the command
         limits=limits,
         role=role,
         by=by,
+        csv_formulas=csv_formulas,
     )
     do(lambda: work(options(), told), json=json)
 

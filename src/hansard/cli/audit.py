@@ -23,17 +23,20 @@ def why(
         Path | None,
         typer.Option(metavar="FILE", help="Write one HTML file instead; '-' is stdout."),
     ] = None,
+    whole: Annotated[
+        bool, typer.Option("--all", help="List all of what is many, as --json and --html do.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show why something was decided.
 
-    What was asked and chosen, from which events, what else could have been chosen and how near it
-    was, what the gate said, under which versions of prompts, models and tools, who acted, and what
-    came of it.
+    What was asked and chosen, from which inputs, what its agent had been given by then, what else
+    could have been chosen and how near it was, what the gate said, under which versions of prompts,
+    models and tools, who acted, and what came of it.
     """
     from hansard.commands.why import why as work
 
-    do(lambda: work(options(), decision, html, json=json), json=json)
+    do(lambda: work(options(), decision, html, json=json, whole=whole), json=json)
 
 
 def audit(

@@ -66,7 +66,9 @@ def credentials(  # noqa: PLR0913, PLR0917 -- the command's options are the func
 
 @principals_app.callback()
 def principals(context: typer.Context, json: Json = False) -> None:
-    """Show who may log in: every principal with its tokens, and whether they are valid."""
+    """Show who may log in: every principal with its tokens, whether they are valid, and the label
+    that it carries from run to run.
+    """
     if context.invoked_subcommand is not None:
         return
     from hansard.commands.principals import principals as work

@@ -10,7 +10,7 @@ from hansard.cli._common import At, Command, Json, Run, do, options
 
 run_app = typer.Typer(
     name="run",
-    help="Look at one run, replay it, resume it, fork it, settle its doubts.",
+    help="Look at one run, replay it, resume it, fork it, settle its doubts, end it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -136,3 +136,40 @@ def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the function'
         by=by,
     )
     do(lambda: work(options(), run, step, said, json=json), json=json)
+
+
+Because = Annotated[str, typer.Option(metavar="TEXT", help="Why, for the record.")]
+By = Annotated[str, typer.Option(metavar="NAME", help="Who says so.")]
+
+
+@run_app.command()
+def reopen(
+    run: Run,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task's id, see 'hansard team'.")],
+    because: Because = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Have a task that failed be done after all: it may be claimed again."""
+    from hansard.commands.going import Word
+    from hansard.commands.going import reopen as work
+
+    do(lambda: work(options(), run, task, Word(by=by, because=because), json=json), json=json)
+
+
+@run_app.command()
+def finish(run: Run, because: Because = "", by: By = "person", json: Json = False) -> None:
+    """Say that a run has ended as it should, whoever has not left it."""
+    from hansard.commands.going import Word, end
+
+    word = Word(by=by, because=because)
+    do(lambda: end(options(), run, word, cancels=False, json=json), json=json)
+
+
+@run_app.command()
+def cancel(run: Run, because: Because = "", by: By = "person", json: Json = False) -> None:
+    """Say that a run is cancelled, whoever has not left it; it stops nobody."""
+    from hansard.commands.going import Word, end
+
+    word = Word(by=by, because=because)
+    do(lambda: end(options(), run, word, cancels=True, json=json), json=json)

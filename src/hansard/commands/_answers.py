@@ -17,6 +17,7 @@ from hansard.bus.errors import BrokerError, Unreachable
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.commands import _show
 from hansard.commands._open import Options, data_dir_of, reading_raw
+from hansard.domain.errors import Corrupt
 from hansard.projections import generations
 from hansard.projections.errors import Behind, Held
 from hansard.projections.generations import Generation
@@ -107,7 +108,7 @@ def place_of(options: Options) -> Place:
 async def reach(raw: RawWorkspace, place: Place, wait_for: int | None = None) -> None:
     """Have a generation published at the head of the log, or at `wait_for`, by whichever process.
 
-    Raises Behind, OtherLog, ProjectionError, BusError.
+    Raises Behind, OtherLog, ProjectionError, BusError, Corrupt (the log lost its end).
     """
     _, head = await raw.bounds()
     wanted = head if wait_for is None else wait_for
@@ -131,12 +132,19 @@ async def reach(raw: RawWorkspace, place: Place, wait_for: int | None = None) ->
                 return
             await asyncio.sleep(POLL_S)
             continue
-        await _project(projector, wanted, None if wanted <= head else WAIT_S)
+        reached = await _project(projector, wanted, None if wanted <= head else WAIT_S)
+        if reached < wanted:
+            fact = (
+                f"it goes to position {max(head, wanted):,}, but from {reached + 1:,} on it is gone"
+            )
+            raise Corrupt(f"the log of workspace {raw.workspace!r}", fact)
         return
 
 
-async def _project(projector: Projector, wanted: int, timeout_s: float | None) -> None:
-    """Bring the tables to a position and publish them. Raises Behind where the log ends before."""
+async def _project(projector: Projector, wanted: int, timeout_s: float | None) -> int:
+    """Bring the tables to a position and publish them; where they stand then, which is before it
+    where the log has lost what is there. Raises Behind where the log ends before.
+    """
     try:
         async with asyncio.timeout(timeout_s):
             await projector.run(until=wanted)
@@ -145,6 +153,7 @@ async def _project(projector: Projector, wanted: int, timeout_s: float | None) -
         raise Behind(wanted, reached, timeout_s or 0.0) from error
     finally:
         await projector.close()
+    return projector.store.progress.position
 
 
 async def _is_of(raw: RawWorkspace, stands: Generation, head: int) -> bool:

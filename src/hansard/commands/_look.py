@@ -29,6 +29,7 @@ from hansard.domain import agent as agents
 from hansard.domain.agent import AgentState
 from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream, run_of
+from hansard.domain.parts import Fetch, in_full
 from hansard.domain.steps import StepAttempted, StepRequested
 from hansard.domain.values import SAFE_INT
 
@@ -247,6 +248,7 @@ def folded(name: str, commits: Iterable[Stored]) -> Agent:
                 made.attempted[event.step] = []
             elif isinstance(event, StepAttempted):
                 made.attempted[event.step].append(version)
+    in_full(made.state.steps)
     return made
 
 
@@ -287,7 +289,7 @@ class Payloads:
             return _show.recorded(raw)
         return await self.get(payloads.unpack(raw), raw)
 
-    async def get(self, fetch: payloads.Fetch, raw: msgspec.Raw) -> Any:
+    async def get(self, fetch: Fetch, raw: msgspec.Raw) -> Any:
         """What a fetch leads to, else the recorded payload as it stands. Raises Corrupt."""
         try:
             return await Fetcher(self._workspace)(fetch)

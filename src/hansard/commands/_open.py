@@ -7,6 +7,8 @@ error and not an empty answer.
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import re
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -19,7 +21,8 @@ from hansard._connect import find_broker, open_workspace
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.commands import _lives
+from hansard.bus.marks import Witness
+from hansard.commands import _lives, _show
 from hansard.domain.errors import CallerError
 from hansard.settings import Settings
 
@@ -50,11 +53,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path | None = None
     nats_url: str | None = None
     durability: str | None = None
+    nats_replicas: int | None = None
 
     def settings(self) -> Settings:
         """The settings they lead to. Raises SettingsError."""
         given: dict[str, Any] = msgspec.structs.asdict(self)
-        return configuration.load(**given)
+        settings = configuration.load(**given)
+        _tell_found(data_dir_of(settings))
+        return settings
+
+
+@functools.cache
+def _tell_found(folder: Path) -> None:
+    """Say which record is meant where nobody named it and it is not in the working directory."""
+    above = None if os.environ.get("HANSARD_DATA_DIR") else configuration.found_above(Path.cwd())
+    if above is not None and folder.is_relative_to(above):
+        _show.hint(f"the record in {folder}")
 
 
 def masked(text: str) -> str:
@@ -75,24 +89,32 @@ def check_data_dir(settings: Settings) -> None:
         raise NotFound(f"data directory {str(folder)!r}", remedy)
 
 
-async def check_workspace(raw: RawWorkspace) -> None:
-    """Raise NotFound where the broker has no such workspace."""
+async def check_workspace(raw: RawWorkspace, witness: Witness | None = None) -> None:
+    """Raise NotFound where the broker has no such workspace; with a witness Corrupt where it had
+    one.
+    """
     found = await raw.workspaces()
     if raw.workspace not in found:
+        if witness is not None:
+            await raw.refuse_loss(witness)
         known = ", ".join(found) or "none yet"
         raise NotFound(f"workspace {raw.workspace!r}", f"give --workspace; there are: {known}")
 
 
 @contextlib.asynccontextmanager
-async def reading_raw(options: Options) -> AsyncGenerator[RawWorkspace]:
-    """A workspace that exists, undecoded. Raises NotFound, Unreachable, ServerError, BadName."""
+async def reading_raw(options: Options, *, damaged: bool = False) -> AsyncGenerator[RawWorkspace]:
+    """A workspace that exists, undecoded. Raises NotFound, Unreachable, ServerError, BadName, and
+    Corrupt where the broker lost something of it; `damaged` only where it is not there at all.
+    """
     settings = options.settings()
     check_data_dir(settings)
     broker = await find_broker(settings)
     try:
         raw = await RawWorkspace.open(broker.runtime, settings.workspace)
         try:
-            await check_workspace(raw)
+            await check_workspace(raw, broker.witness)
+            if broker.witness is not None and not damaged:
+                await raw.refuse_loss(broker.witness)
             yield raw
         finally:
             await raw.close()

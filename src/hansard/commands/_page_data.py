@@ -18,13 +18,17 @@ from hansard.bus._commits import whole_at
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
+from hansard.commands._snapshots import Fetcher
 from hansard.domain import agent as agents
 from hansard.domain import run as runs
 from hansard.domain.agent import AgentState
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Event
 from hansard.domain.ids import AgentStream, Board, Life, StreamId, run_of
+from hansard.domain.parts import as_blob
+from hansard.domain.parts_line import PartsLine
 from hansard.domain.run import AgentJoined, RunState
+from hansard.domain.steps import StepCompleted, StepRequested
 
 FORMAT = 1
 """Of the data in the page; its script reads this one only."""
@@ -34,6 +38,9 @@ BLOB_BYTES_MAX = 8 * 1024 * 1024
 
 BLOBS_BYTES_MAX = 64 * 1024 * 1024
 """All blobs that a page holds together, in the order of the events: what a browser still opens."""
+
+PARTS_BYTES_MAX = 16 * 1024 * 1024
+"""All values that refer to earlier ones that a page holds together, each whole."""
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -52,6 +59,7 @@ _AGENT_FIELDS = (
 _LIFE_FIELDS = (
     "workflow",
     "status",
+    "missing",
     "conversation_id",
     "program",
     "labels",
@@ -142,6 +150,7 @@ async def gather(workspace: Workspace, run: str) -> Page:
         builder.take(stored)
     page = builder.page()
     page.blobs, page.absent = await _blobs(workspace, history)
+    await _by_parts(workspace, history, page)
     return page
 
 
@@ -296,6 +305,13 @@ def _data(event: Event) -> list[Any]:
     """An event's values in its fields' order; as text what JSON readers differ about."""
     told = _fields.decode(msgspec.json.encode(event))
     row = [_plain(told.get(name)) for name in event.__struct_encode_fields__]
+    if isinstance(event, StepRequested):
+        at = event.__struct_encode_fields__.index("arguments")
+        if isinstance(row[at], dict):
+            row[at] = {name: as_blob(value) for name, value in row[at].items()}
+    elif isinstance(event, StepCompleted):
+        at = event.__struct_encode_fields__.index("result")
+        row[at] = as_blob(row[at])
     while row and row[-1] is None:
         row.pop()
     return row
@@ -358,6 +374,8 @@ def _references(stored: Stored) -> list[tuple[str, int]]:
             match waiting.pop():
                 case {"$blob": {"sha256": str(sha256), "size": int(size)}}:
                     named.append((sha256, size))
+                case {"$parts": dict()} as inner if len(inner) == 1:
+                    pass  # the page has its text
                 case dict() as inner:
                     waiting += reversed(inner.values())
                 case list() as inner:
@@ -365,3 +383,31 @@ def _references(stored: Stored) -> list[tuple[str, int]]:
                 case _:
                     pass
     return named
+
+
+async def _by_parts(workspace: Workspace, history: Sequence[Stored], page: Page) -> None:
+    """Put the values that refer to earlier ones beside the blobs, whole, up to the same bounds."""
+    lines: dict[str, PartsLine] = {}
+    fetch = Fetcher(workspace)
+    left = PARTS_BYTES_MAX
+    for stored in history:
+        if not isinstance(stored.stream, AgentStream):
+            continue
+        line = lines.setdefault(stored.stream.agent, PartsLine())
+        for version, recorded in enumerate(stored.commit.events, stored.commit.version):
+            data = bytes(recorded.data)
+            line.note(recorded.type, version, data)
+            for parts, asked in line.by_parts(recorded.type, version, data):
+                if parts.sha256 in page.blobs or parts.sha256 in page.absent:
+                    continue
+                if parts.size > min(BLOB_BYTES_MAX, left):
+                    page.absent[parts.sha256] = "it is larger than what a page holds"
+                    continue
+                try:
+                    page.blobs[parts.sha256] = msgspec.json.decode(await fetch(asked))
+                except NotFound:
+                    page.absent[parts.sha256] = "a part of it was erased"
+                except (Corrupt, msgspec.DecodeError, RecursionError) as error:
+                    page.absent[parts.sha256] = f"it cannot be read ({error})"
+                else:
+                    left -= parts.size

@@ -22,6 +22,7 @@ from hansard.commands._look import Agent
 from hansard.domain.agent import DecisionMade, Noted
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import run_of
+from hansard.domain.parts import as_blob
 from hansard.domain.steps import Step
 
 WINDOW_MOVES = 1_024
@@ -159,12 +160,12 @@ def _argument(value: Any) -> Any:
         case list():
             return {"$list": rolling([digest(canonical(item)) for item in value])}
         case _:
-            return value
+            return as_blob(value)
 
 
 def _digest(raw: msgspec.Raw) -> str:
     try:
-        return digest(canonical(_show.recorded(raw)))
+        return digest(canonical(as_blob(_show.recorded(raw))))
     except RecursionError:  # nested too deep for this process
         return digest(bytes(raw))
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Callable
 
 from hansard._connect import Broker
+from hansard.bus import disk
+from hansard.bus.errors import StoreGone, Unreachable
 from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.requests import NoAnswer
 from hansard.commands._open import data_dir_of
 from hansard.domain.errors import HansardError
-from hansard.projections.errors import Held
+from hansard.projections.errors import Held, NoRoom
 from hansard.projections.place import Place
 from hansard.projections.runner import Projector
 from hansard.settings import Settings
@@ -18,6 +22,12 @@ from hansard.settings import Settings
 TAKE_OVER_S = 1.0
 """Pause between two tries where another process projects: it may end, and then this one does."""
 
+
+TRY_AGAIN_S = 1.0
+"""Pause between two looks whether there is room again."""
+
+TELL_AGAIN_S = 10.0
+"""The same hindrance is told again if it had passed for so long."""
 
 LOOK_S = 2.0
 """Pause between two looks for workspaces that somebody has begun."""
@@ -62,39 +72,75 @@ async def _workspaces(
 ) -> AsyncGenerator[set[str], None]:
     """The names of the workspaces, looked up again and again; first the one that was asked for."""
     yield {mine}
-    try:
-        raw = await RawWorkspace.open(broker.runtime, mine)
+    while True:
         try:
-            while True:
-                yield set(await raw.workspaces())
-                await asyncio.sleep(LOOK_S)
-        finally:
-            await raw.close()
-    except HansardError as error:
-        tell(f"new workspaces are not looked for: {error}")
+            raw = await RawWorkspace.open(broker.runtime, mine)
+            try:
+                while True:
+                    yield set(await raw.workspaces())
+                    await asyncio.sleep(LOOK_S)
+            finally:
+                await raw.close()
+        except (Unreachable, NoAnswer):  # it may be there again
+            await asyncio.sleep(LOOK_S)
+        except HansardError as error:
+            tell(f"new workspaces are not looked for: {error}")
+            return
 
 
 async def _project(
     place: Place, workspace: str, broker: Broker, tell: Callable[[str], None]
 ) -> None:
-    try:
-        source = await RawWorkspace.open(broker.runtime, workspace)
+    """Project, again where what hindered it has passed: the disk is full, the broker is away."""
+    said: type[HansardError] | None = None
+    while True:
+        began_s = time.monotonic()
         try:
-            projector = await _taken(source, place, tell)
-            try:
-                await projector.run()
-            finally:
-                await projector.close()
+            await _project_once(place, workspace, broker, tell)
+        except (NoRoom, Unreachable, NoAnswer) as error:
+            if type(error) is not said or time.monotonic() - began_s > TELL_AGAIN_S:
+                tell(f"workspace {workspace!r} is not projected for the moment: {error}")
+            said = type(error)
+        except HansardError as error:
+            tell(f"workspace {workspace!r} is not projected: {error}")
+            return
+        await _has_room(place)
+
+
+async def _project_once(
+    place: Place, workspace: str, broker: Broker, tell: Callable[[str], None]
+) -> None:
+    source = await RawWorkspace.open(broker.runtime, workspace)
+    try:
+        projector = await _taken(source, place, broker, tell)
+        try:
+            await projector.run()
         finally:
-            await source.close()
-    except HansardError as error:
-        tell(f"workspace {workspace!r} is not projected: {error}")
+            await projector.close()
+    finally:
+        await source.close()
 
 
-async def _taken(source: RawWorkspace, place: Place, tell: Callable[[str], None]) -> Projector:
-    """The projector, as soon as no other process has one."""
+async def _has_room(place: Place) -> None:
+    """Return when there is room to project, but not at once."""
+    while True:
+        await asyncio.sleep(TRY_AGAIN_S)
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(disk.try_room, place.path.parent.parent)
+            return
+
+
+async def _taken(
+    source: RawWorkspace, place: Place, broker: Broker, tell: Callable[[str], None]
+) -> Projector:
+    """The projector, as soon as no other process has one. Raises StoreGone: the folder of tables is
+    not made where the data directory was.
+    """
     told = False
     while True:
+        gone = broker.runtime.host.obstacle() if broker.runtime.host is not None else None
+        if isinstance(gone, StoreGone):
+            raise gone
         try:
             return await Projector.open(source, place)
         except Held as error:

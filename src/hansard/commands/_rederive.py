@@ -29,6 +29,7 @@ from hansard.domain.fingerprint import (
     digest,
     fingerprint,
 )
+from hansard.domain.parts import Fetch
 from hansard.domain.steps import (
     Status,
     Step,
@@ -44,7 +45,7 @@ from hansard.domain.steps import (
 OCCURRENCE_SLACK = 64
 """Equal calls of a scope that left no record (a pure call that was interrupted) and yet counted."""
 
-Fetch = Callable[[payloads.Fetch], Awaitable[Any]]
+Fetched = Callable[[Fetch], Awaitable[Any]]
 
 
 class Checked(msgspec.Struct):
@@ -62,11 +63,11 @@ class Checked(msgspec.Struct):
 class Rederiver:
     """Takes one agent's commits in order."""
 
-    def __init__(self, agent: str, fetch: Fetch) -> None:
+    def __init__(self, agent: str, fetch: Fetched) -> None:
         self._agent = agent
         self._fetch = fetch
         self._state = agents.initial()
-        self._known: dict[int, Any] = {}
+        self._reader = payloads.Reader(lambda: self._state)
         self._versions: dict[str, list[str]] = {}
         self._equals: dict[str, int] = {}
         self._heads = Heads()
@@ -110,7 +111,7 @@ class Rederiver:
 
     async def _request(self, checked: Checked) -> None:
         step = checked.step
-        fetch = payloads.unpack_arguments(step, self._state, self._known)
+        fetch = self._reader.arguments(step)
         checked.arguments = await self._fetch(fetch)
         self._lists(checked)
         self._call(checked)
@@ -179,7 +180,7 @@ class Rederiver:
         """The digest of a step's result as it is recorded."""
         step = checked.step
         if not step.streamed or step.verdict is Verdict.HAPPENED:
-            checked.result = await self._fetch(payloads.unpack(step.result))
+            checked.result = await self._fetch(self._reader.result(step))
             return digest(canonical(checked.result))
         checked.result = [await self._fetch(payloads.unpack(item)) for item in step.items]
         return payloads.rolling([digest(canonical(item)) for item in checked.result])

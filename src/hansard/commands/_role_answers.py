@@ -12,12 +12,14 @@ from collections.abc import AsyncGenerator
 
 from hansard._connect import open_workspace
 from hansard.agents import permits, queries, refusals, roles
+from hansard.agents.carried import Carried
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
 from hansard.commands._open import Options, data_dir_of, reading_raw
 from hansard.domain import ids
 from hansard.domain.errors import CallerError
 from hansard.domain.events import Actor
+from hansard.domain.label import HIGHEST, parse
 from hansard.domain.role_events import RoleDefined
 from hansard.domain.role_may import Trust, may_be_trusted
 from hansard.projections import generations
@@ -74,10 +76,18 @@ async def role_published(options: Options, role: str, by: str | Actor) -> AsyncG
 
 
 async def ask_as(
-    options: Options, role: str, statement: str, limits: Limits, by: str | Actor = "person"
+    options: Options,
+    role: str,
+    statement: str,
+    limits: Limits,
+    by: str | Actor = "person",
+    carried: Carried | None = None,
 ) -> Answer:
     """A question answered from a role's tables, and nothing else is within its reach; that it was
     answered is on record before the answer is given. Raises as `role_published`, and DoorError.
+
+    carried: that of a principal who asks: it counts as shown all that stands in the tables, since
+    what an answer drew on is not known.
     """
     ids.name("by", Actor.of(by).agent)
     async with (
@@ -86,10 +96,14 @@ async def ask_as(
     ):
         kept = load(place)
         answer = await door.ask(statement, limits)
+        later = load(place)  # it may be of a generation that was published meanwhile
+    if carried is not None:
+        for each in (kept, later):
+            await carried.shown(parse(each.seen.label) if each is not None else HIGHEST)
     workspace = await open_workspace(options.settings())
     try:
         await queries.answered(
-            workspace,
+            workspace if carried is None else workspace.through(carried.log),
             role,
             statement,
             head=kept.position if kept is not None else 0,

@@ -18,11 +18,11 @@ from hansard.commands._access import telling
 from hansard.commands._open import Options
 from hansard.commands._role_answers import ask_as
 from hansard.domain.errors import BadValue, HansardError
-from hansard.domain.events import Actor
 from hansard.projections.door.answer import jsonable
 from hansard.projections.door.limits import Limits
 from hansard.service import wire
 from hansard.service.door import NOBODY
+from hansard.service.lobby import Asker
 from hansard.service.running import serving
 
 PING_S = 1.0
@@ -39,9 +39,12 @@ async def served(
     """
     one_at_a_time = asyncio.Semaphore(1)
 
-    async def answer(role: str, who: Actor, statement: str) -> Any:
+    async def answer(asker: Asker, statement: str) -> Any:
         async with one_at_a_time:
-            found = await ask_as(options, role, statement, LIMITS, by=who)
+            who = asker.who
+            found = await ask_as(
+                options, who.role, statement, LIMITS, by=who.actor, carried=asker.carried
+            )
         if found.cut is not None:
             fact = f"the answer has more {found.cut} than one message holds"
             raise BadValue("sql", fact, "ask for less at once: aggregate it, or give a LIMIT")

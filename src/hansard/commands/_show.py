@@ -272,6 +272,10 @@ def _shortened(plain: Any, most: int | None, depth: int = 0) -> Any:
             return plain[: most + 1]
         case {"$blob": dict() as told} if len(plain) == 1:
             return f"<{told.get('size', 0):,} bytes>"
+        case {"$parts": dict() as told} if len(plain) == 1:
+            of = told.get("of", [])
+            new = [it for it in of if isinstance(it, str)] if isinstance(of, list) else []
+            return [f"<{told.get('size', 0):,} bytes, new in it:>", "".join(new)[: most + 1]]
         case {"$append": dict() as told} if len(plain) == 1:
             added = _shortened(told.get("items", []), most, depth + 1)
             rest = added if isinstance(added, list) else [added]

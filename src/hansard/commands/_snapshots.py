@@ -17,6 +17,7 @@ from hansard.domain import agent as agents
 from hansard.domain import values
 from hansard.domain.agent import AgentState, MessageAdded
 from hansard.domain.ids import AgentStream
+from hansard.domain.parts import Fetch
 from hansard.domain.snapshot import Snapshot, snapshot, snapshot_id
 
 
@@ -28,7 +29,7 @@ class _Fold:
         self.state = agents.initial()
         self.times: dict[int, datetime] = {}
         self.streams: dict[int, AgentStream] = {}
-        self.known: dict[int, Any] = {}
+        self.reader = payloads.Reader(lambda: self.state)
 
     def take(self, stored: Stored, event: agents.AgentEvent) -> bool:
         """Fold one event; whether it begins or ends a call."""
@@ -61,8 +62,8 @@ class _Fold:
         ]
         step = state.steps.get(state.call_step) if state.call_step is not None else None
         if step is not None:
-            given = await self.fetch(payloads.unpack_arguments(step, self.state, self.known))
-            result = await self.fetch(payloads.unpack(step.result))
+            given = await self.fetch(self.reader.arguments(step))
+            result = await self.fetch(self.reader.result(step))
             state.steps[step.number] = msgspec.structs.replace(
                 step, arguments=values.dump(given), result=values.dump(result)
             )
@@ -85,7 +86,7 @@ class Fetcher:
         self._blobs = workspace.blobs
         self._kept: dict[str, bytes] = {}
 
-    async def __call__(self, fetch: payloads.Fetch) -> Any:
+    async def __call__(self, fetch: Fetch) -> Any:
         """The plain values. Raises NotFound, Corrupt."""
         try:
             sha256, size = next(fetch)

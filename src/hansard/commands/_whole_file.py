@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and only their owner may read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from hansard.bus import disk
 from hansard.domain.errors import CallerError
+
+PRIVATE_FILE = 0o600
+"""What comes out of a record is as private as the record."""
+
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class Unwritable(CallerError):
@@ -18,7 +24,10 @@ class Unwritable(CallerError):
 
     def __init__(self, path: Path, error: OSError) -> None:
         why = error.strerror or str(error)
-        super().__init__(f"{str(path)!r} cannot be written: {why}; give another place with -o")
+        fact = f"{str(path)!r} cannot be written: {why};"
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            fact = f"{disk.explained(path, error)}, or"
+        super().__init__(f"{fact} give another place with -o")
         self.path = path
 
 
@@ -35,9 +44,9 @@ def _direct(path: Path) -> Generator[BinaryIO]:
 def whole(path: Path) -> Generator[BinaryIO]:
     """Write a file beside its place, and move it there at the end.
 
-    An error or a kill leaves what was there before; a kill also a hidden file beside it. What a
-    link names is replaced, not the link; what is no regular file (a device, a pipe) is written as
-    it is. Raises Unwritable.
+    An error or a kill leaves what was there before; a kill also a hidden file beside it. The mode
+    is 0600, whatever stood there. What a link names is replaced, not the link; what is no regular
+    file (a device, a pipe) is written as it is. Raises Unwritable.
     """
     path = path.resolve()
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -48,7 +57,7 @@ def whole(path: Path) -> Generator[BinaryIO]:
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        file = part.open("xb")
+        file = os.fdopen(os.open(part, NEW_FILE, PRIVATE_FILE), "wb")
     except OSError as error:
         raise Unwritable(path, error) from error
     try:

@@ -29,22 +29,29 @@ def _said(text: str) -> str:
     return html.escape(plain_text(text, lines=True))
 
 
-def _table(part: Part) -> str:
+def _section(part: Part) -> str:
+    """A part, what is many in it folded: it opens by a click, without a script."""
+    shown, rest, word = part.folded()
+    tables = [_table(part, shown)]
+    if rest:
+        fold = f"<details><summary>{_said(word)}</summary>\n{_table(part, rest)}</details>"
+        tables.insert(0 if part.fold == "newest" else 1, fold)
+    return "\n".join([f"<section><h2>{_said(part.title)}</h2>", *tables]) + "</section>"
+
+
+def _table(part: Part, shown: list[tuple[str, ...]]) -> str:
     head = "".join(f'<th scope="col">{_said(name)}</th>' for name in part.columns)
     rows = "\n".join(
-        f"<tr>{''.join(f'<td>{_said(text)}</td>' for text in row)}</tr>" for row in part.rows
+        f"<tr>{''.join(f'<td>{_said(text)}</td>' for text in row)}</tr>" for row in shown
     )
-    return (
-        f"<section><h2>{_said(part.title)}</h2>\n<table><thead><tr>{head}</tr></thead>\n"
-        f"<tbody>\n{rows}\n</tbody></table></section>"
-    )
+    return f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table>"
 
 
 def render(told: Told, position: int) -> bytes:
     """The whole file. Equal rows give equal bytes."""
     style = _style()
     sentences = "".join(f"<p>{_said(sentence)}</p>" for sentence in told.sentences)
-    body = "\n".join(_table(part) for part in told.parts)
+    body = "\n".join(_section(part) for part in told.parts)
     at = told.address.partition(".")[0]
     return f"""<!doctype html>
 <html lang="en">

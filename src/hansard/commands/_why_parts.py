@@ -12,12 +12,33 @@ Row = dict[str, Any]
 """A row of the macro `why`: part, number, name, value, event, address, at."""
 
 
+WHOLE_MAX = 12
+"""Most rows of a table that is shown whole."""
+
+SHOWN = 10
+"""So many rows are shown of a longer one."""
+
+
 class Part(msgspec.Struct, frozen=True):
-    """A table: what it shows, the names of its columns, its rows. The last column says where."""
+    """A table: what it shows, the names of its columns, its rows. The last column says where.
+
+    `fold` says which rows are shown where they are many: the first, the newest, or all ("").
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
+    fold: str = ""
+
+    def folded(self) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]], str]:
+        """The rows that are shown, those that are not, and a word on these."""
+        if not self.fold or len(self.rows) <= WHOLE_MAX:
+            return self.rows, [], ""
+        if self.fold == "newest":
+            shown, rest = self.rows[-SHOWN:], self.rows[:-SHOWN]
+            return shown, rest, f"and {len(rest):,} before these"
+        shown, rest = self.rows[:SHOWN], self.rows[SHOWN:]
+        return shown, rest, f"and {len(rest):,} more"
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -35,8 +56,8 @@ class Told(msgspec.Struct, frozen=True):
 _TITLES = {
     "alternative": ("What could have been chosen", ("", "alternative", "score", "margin", "why")),
     "input": ("What it was made from", ("", "what", "by", "words")),
-    "after": ("Steps whose results it had seen", ("step", "tool", "status", "asked", "words")),
-    "message": ("The newest messages it had seen", ("version", "role", "words")),
+    "after": ("Results it had been given", ("step", "tool", "status", "asked", "words")),
+    "message": ("Messages in its context", ("version", "role", "words")),
     "policy": ("What the gate refused around it", ("step", "tool", "rule", "when", "reason")),
     "settlement": ("What somebody settled around it", ("step", "tool", "verdict", "by", "because")),
     "version": ("Versions", ("what", "which")),
@@ -47,6 +68,16 @@ _TITLES = {
     "outcome": ("What came of the run", ("what", "words")),
 }
 """Each part's heading and columns, in the order in which they are shown."""
+
+_FOLDS = {
+    "input": "first",
+    "after": "newest",
+    "message": "newest",
+    "policy": "first",
+    "settlement": "first",
+    "followed": "first",
+}
+"""Which rows of a long part are shown."""
 
 
 def plain(row: Row) -> Row:
@@ -78,7 +109,7 @@ def told(decision: str, rows: Sequence[Row]) -> Told:
         found = [row for row in plain_rows if row["part"] == part]
         if found:
             cells = [(*_cells(part, row), row["address"] or "") for row in found]
-            parts.append(Part(title, (*columns, "at"), cells))
+            parts.append(Part(title, (*columns, "at"), cells, _FOLDS.get(part, "")))
     return Told(
         decision,
         facts["run"],
@@ -127,7 +158,9 @@ def _cells(part: str, row: Row) -> tuple[str, ...]:
             return (number, name, *say("score", "margin"), "; ".join(filter(None, reasons)))
         case "input":
             step = f"#{value['step']}" if value.get("step") is not None else ""
-            by = f"{_text(value.get('agent'))}{step} {_text(value.get('tool'))}".strip()
+            who = value.get("agent") or value.get("by")
+            about = value.get("tool") or value.get("key")
+            by = f"{_text(who)}{step} {_text(about)}".strip()
             return (number, name, by, *say("words"))
         case "after" | "followed":
             return (number, name, *say("status", "arguments", "words"))

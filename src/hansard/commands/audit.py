@@ -14,6 +14,7 @@ from hansard.commands._why_parts import moment
 
 VIEWS = {
     "orphan_intents": "intents without a known outcome",
+    "late_outcomes": "outcomes that came when their agent had left",
     "policy_overrides": "words of the gate, and doubts, that somebody went over",
     "retries": "retry storms, and calls repeated in vain",
     "threshold_flips": "decisions that turn if their threshold moves by {flip:g}",

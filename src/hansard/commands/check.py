@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hansard.bus import check as rechecking
 from hansard.bus.check import Finding, Summary
-from hansard.commands import _show
+from hansard.commands import _marks, _show
 from hansard.commands._open import Options, reading_raw
 
 PROGRESS_EVERY = 500
@@ -28,9 +28,12 @@ async def check(options: Options, *, json: bool) -> int:
         else:
             _show.write(_line(finding), style="red" if finding.wrong else "yellow")
 
-    async with reading_raw(options) as raw:
+    async with reading_raw(options, damaged=True) as raw:
+        evidence = await _marks.collect(options.settings(), raw)
         with _progress() as progress:
-            summary = await rechecking.check(raw, tell, progress)
+            summary = await rechecking.check(
+                raw, tell, progress, known=evidence.known, found=evidence.found
+            )
     if json:
         _show.emit({"summary": summary.workspace, **msgspec.to_builtins(summary)})
     else:
@@ -63,9 +66,11 @@ def _words(summary: Summary) -> str:
         f"{summary.runs:,} runs, {summary.blobs:,} blobs ({_show.size(summary.blob_bytes)}) "
         f"up to position {summary.position}"
     )
+    beside = ", ".join(f"{who} (position {at})" for who, at in summary.marks.items())
+    compared = f"; compared with {beside}" if beside else ""
     if summary.wrong:
-        return f"checked {read}: {summary.wrong} wrong"
-    return f"checked {read}: nothing is wrong"
+        return f"checked {read}{compared}: {summary.wrong} wrong"
+    return f"checked {read}{compared}: nothing is wrong"
 
 
 @contextmanager

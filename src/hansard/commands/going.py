@@ -1,4 +1,4 @@
-"""`hansard run resume`, `fork` and `settle`: how a run goes on."""
+"""`hansard run resume`, `fork`, `settle`, `reopen`, `finish`, `cancel`: how a run goes on."""
 
 from __future__ import annotations
 
@@ -129,6 +129,46 @@ async def fork(
     return 0
 
 
+class Word(msgspec.Struct, frozen=True, kw_only=True):
+    """Who says something of a run, and why."""
+
+    by: str = "person"
+    because: str = ""
+
+
+async def reopen(options: Options, run: str, task: str, word: Word, *, json: bool) -> int:
+    """Have a task that failed be done after all. Raises NotFound, Refused, BadName."""
+    async with reading(options) as workspace:
+        run = await find_run(workspace, run)
+        news = await actions.reopen(workspace, run, task, by=word.by, because=word.because)
+    if json:
+        _show.emit({"run": run, "task": task, "reopened": news})
+    else:
+        told = "is open again" if news else "is not over: nothing was written"
+        _show.write(f"task {task} of run {run} {told}")
+    if news:
+        _show.hint("its next claim is another agent's to make, or a resumed one's")
+    return 0
+
+
+async def end(options: Options, run: str, word: Word, *, cancels: bool, json: bool) -> int:
+    """Say that a run has ended. Raises NotFound, Refused, BadName."""
+    async with reading(options) as workspace:
+        run = await find_run(workspace, run)
+        missing = (await workspace.states.life(run)).missing
+        said = actions.cancel if cancels else actions.finish
+        news = await said(workspace, run, by=word.by, because=word.because)
+        status = (await workspace.states.life(run)).status
+    if json:
+        _show.emit({"run": run, "status": status, "ended": news, "at_work": missing})
+    else:
+        told = f"run {run} is {status.value}"
+        _show.write(told if news else f"{told} already: nothing was written")
+    if news and missing:
+        _show.hint(f"it is no longer waited for {', '.join(missing)}, at work or killed")
+    return 0
+
+
 async def resume(options: Options, run: str, command: list[str]) -> int:
     """Run a command that goes on with a run, or say how to."""
     if command:
@@ -146,6 +186,8 @@ async def resume(options: Options, run: str, command: list[str]) -> int:
 
 def _how(run: str, life: RunState) -> str:
     stands = f"run {run} ({life.workflow}) is {life.status.value}"
+    if life.missing:
+        stands += f" for {', '.join(life.missing)}, at work or killed"
     if life.status is RunStatus.COMPLETED:
         stands += "; resuming replays it from the record and records what is new"
     program = (

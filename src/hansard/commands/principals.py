@@ -19,6 +19,7 @@ COLUMNS = (
     _show.Column("on behalf of"),
     _show.Column("token", whole=True),
     _show.Column("standing", whole=True),
+    _show.Column("carries", whole=True),
     _show.Column("expires"),
     _show.Column("because"),
 )
@@ -27,7 +28,9 @@ _STYLES = {VALID: "green", EXPIRED: "yellow", REVOKED: "red"}
 
 
 async def principals(options: Options, *, json: bool) -> int:
-    """List every principal with its tokens. Raises NotFound, UnknownEvent, Corrupt."""
+    """List every principal with its tokens and the label that it carries. Raises NotFound,
+    UnknownEvent, Corrupt.
+    """
     async with reading(options) as workspace:
         rows = list(_rows(workspace, await recorded.known(workspace)))
     if json:
@@ -40,7 +43,12 @@ async def principals(options: Options, *, json: bool) -> int:
 
 def _rows(workspace: Workspace, found: dict[str, PrincipalState]) -> Iterator[dict[str, Any]]:
     for name, state in found.items():
-        own = {"principal": name, "kind": state.kind, "about": state.about}
+        own = {
+            "principal": name,
+            "kind": state.kind,
+            "about": state.about,
+            "carries": str(state.carries),
+        }
         none = {
             "role": None,
             "on_behalf_of": (),
@@ -77,6 +85,7 @@ def _cells(row: dict[str, Any]) -> list[Any]:
         ", ".join(row["on_behalf_of"]),
         row["token"] or "none",
         _show.cell(standing, _STYLES.get(standing, "")),
+        row["carries"],
         row["expires"] or ("never" if row["token"] else ""),
         _show.cut(row["because"]),
     ]

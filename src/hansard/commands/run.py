@@ -123,6 +123,7 @@ def lines(view: RunView, history: list[Stored]) -> Iterator[dict[str, Any]]:
         "forked": life.forked,
         "vector": view.vector,
         "agents": life.roster,
+        "at_work": life.missing,
         "keys": sorted(view.boards),
     }
     for name, state in view.agents.items():
@@ -195,6 +196,7 @@ def _print(view: RunView, history: list[Stored]) -> None:
                 ("run", view.run),
                 ("workflow", life.workflow),
                 ("status", _show.status_cell(life.status.value)),
+                ("at work", _at_work(life)),
                 ("error", _show.failure_text(life.error) if life.error is not None else None),
                 ("program", life.program),
                 ("conversation", life.conversation_id),
@@ -226,6 +228,13 @@ def _print(view: RunView, history: list[Stored]) -> None:
             "an open step's effect may or may not have happened: look, then say so with\n"
             f"  hansard run settle {view.run} STEP --happened RESULT | --did-not-happen"
         )
+
+
+def _at_work(life: RunState) -> str:
+    """Whom an open run waits for: at work, or killed, which no record tells apart."""
+    if not life.missing:
+        return ""
+    return f"{', '.join(life.missing)} (or killed: resume, or 'hansard run finish')"
 
 
 def _times(view: RunView, history: list[Stored]) -> list[tuple[str, str]]:

@@ -24,6 +24,7 @@ ENDINGS: dict[str, Format] = {
     ".ndjson": "ndjson",
     ".jsonl": "ndjson",
     ".csv": "csv",
+    ".txt": "table",
     ".parquet": "parquet",
     ".arrow": "arrow",
 }
@@ -44,13 +45,23 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     role: str | None = None
     by: str = "person"
+    csv_formulas: bool = False
 
     @property
     def chosen(self) -> Format:
-        """The format: what was said, else what the file's name says, else a table."""
-        if self.format is not None or self.out is None:
+        """The format: what was said, else what the file's name says, else a table.
+
+        Raises NotAsked for a name that says something else.
+        """
+        if self.format is not None or self.out is None or not self.out.suffix:
             return self.format or "table"
-        return ENDINGS.get(self.out.suffix, "table")
+        try:
+            return ENDINGS[self.out.suffix.lower()]
+        except KeyError:
+            raise NotAsked(
+                f"{self.out.name!r} ends in {self.out.suffix!r}, which is not written: name it "
+                f"{', '.join(ENDINGS)}, or say what to write with --format"
+            ) from None
 
 
 def question(text: str | None, file: Path | None) -> str:
@@ -104,7 +115,7 @@ async def _as_role(options: Options, asked: Asked, role: str) -> Answer:
 def _give(answer: Answer, asked: Asked) -> None:
     if asked.out is not None:
         with whole(asked.out) as file:
-            file.write(_bytes(answer, asked.chosen))
+            file.write(_bytes(answer, asked))
     elif asked.chosen == "table":
         _show.write(_table(answer))
     elif asked.chosen == "ndjson":
@@ -112,18 +123,18 @@ def _give(answer: Answer, asked: Asked) -> None:
             _show.emit(jsonable(row))
     else:
         sys.stdout.flush()
-        sys.stdout.buffer.write(_bytes(answer, asked.chosen))
+        sys.stdout.buffer.write(_bytes(answer, asked))
 
 
-def _bytes(answer: Answer, wanted: Format) -> bytes:
-    match wanted:
+def _bytes(answer: Answer, asked: Asked) -> bytes:
+    match asked.chosen:
         case "table":
             lines = _table(answer).lines
             return "".join(f"{line.plain.rstrip()}\n" for line in lines).encode()
         case "ndjson":
             return "".join(f"{as_json(row)}\n" for row in answer.dicts()).encode()
         case "csv":
-            return answer.csv()
+            return answer.csv(formulas=asked.csv_formulas)
         case "parquet":
             return answer.parquet()
         case "arrow":

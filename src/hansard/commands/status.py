@@ -10,7 +10,7 @@ import msgspec
 from hansard._connect import find_broker
 from hansard.bus import subjects
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.bus.server import peek
+from hansard.bus.server import hindrance, peek
 from hansard.commands import _lives, _show
 from hansard.commands._open import Options, check_data_dir, data_dir_of, masked, reading
 from hansard.commands._serving import is_served
@@ -26,9 +26,21 @@ MEANING = {
 }
 """What each durability promises, said wherever it is shown."""
 
+QUORUM = {
+    "strict": "an acknowledged commit is on the disks of {quorum} of {replicas} servers",
+    "relaxed": "an acknowledged commit is written by {quorum} of {replicas} servers, and on their "
+    "disks within about 14 ms",
+}
+"""The same of a stream with several replicas."""
+
+OPEN_SHOWN_MAX = 3
+"""Open runs that people are shown who has not left; `hansard runs` has all."""
+
 
 class BrokerStatus(msgspec.Struct, kw_only=True):
-    """The broker. `pid` and `data_dir` only of the embedded one."""
+    """The broker. Only of the embedded one: `pid`, `data_dir`, and why it cannot write in
+    `hindered`.
+    """
 
     kind: str = "broker"
     running: bool
@@ -38,6 +50,7 @@ class BrokerStatus(msgspec.Struct, kw_only=True):
     durability: str = "unknown"
     pid: int | None = None
     data_dir: str | None = None
+    hindered: str | None = None
 
 
 async def status(options: Options, *, start: bool, json: bool) -> int:
@@ -77,6 +90,7 @@ async def status(options: Options, *, start: bool, json: bool) -> int:
 def broker_status(settings: Settings, urls: tuple[str, ...], durability: str) -> BrokerStatus:
     """A running broker, without its passwords."""
     running = peek(data_dir_of(settings)) if settings.nats_url is None else None
+    hinders = hindrance(data_dir_of(settings)) if running is not None else None
     return BrokerStatus(
         running=True,
         embedded=settings.nats_url is None,
@@ -85,6 +99,7 @@ def broker_status(settings: Settings, urls: tuple[str, ...], durability: str) ->
         durability=durability,
         pid=running.server_pid if running is not None else None,
         data_dir=str(data_dir_of(settings)) if settings.nats_url is None else None,
+        hindered=str(hinders) if hinders is not None else None,
     )
 
 
@@ -103,13 +118,18 @@ async def _workspace(options: Options, figures: list[Any]) -> dict[str, Any]:
         lives = await _lives.read(workspace)
     name = options.settings().workspace
     log = next(f for f in figures if f.name == subjects.log_stream(name))
+    asked = options.settings().nats_replicas or 1
     by_status = Counter("unreadable" if life.problem else life.state.status.value for life in lives)
     return {
         "position": log.last,
         "commits": log.messages,
         "bytes": sum(f.bytes for f in figures),
+        "replicas": log.replicas,
+        "leader": log.leader or None,
         "streams": [msgspec.structs.asdict(f) for f in figures],
+        "fewer": [fact for f in figures if (fact := f.lacks(asked)) is not None],
         "runs": dict(by_status),
+        "open_runs": {life.run: life.state.missing for life in lives if life.state.missing},
         "projection": _projection(options.settings(), log.last),
         "published": _published(options.settings(), log.last),
         "quarantined": _quarantined(options.settings()),
@@ -154,6 +174,13 @@ def _quarantined(settings: Settings) -> int | None:
             store.close()
 
 
+def _promise(durability: str, replicas: int) -> str:
+    """What a durability means of a log with so many replicas."""
+    if replicas > 1 and durability in QUORUM:
+        return QUORUM[durability].format(quorum=replicas // 2 + 1, replicas=replicas)
+    return MEANING.get(durability, "")
+
+
 def _words(told: dict[str, Any]) -> str:
     """The same for people."""
     if not told["running"]:
@@ -174,15 +201,41 @@ def _published_words(told: dict[str, Any], *, running: bool) -> str:
     return f"position {told['position']}, {behind}{late}"
 
 
+def _at_work(open_runs: dict[str, list[str]]) -> str | None:
+    """Whom the newest open runs wait for: at work, or killed."""
+    shown = [f"{', '.join(who)} in {run}" for run, who in list(open_runs.items())[:OPEN_SHOWN_MAX]]
+    more = len(open_runs) - len(shown)
+    return "; ".join([*shown, *([f"and in {more:,} more"] if more else [])]) or None
+
+
+def _late(streams: list[dict[str, Any]]) -> list[str]:
+    """Which servers are not as far as the leader, by what they hold of the workspace."""
+    names = sorted({name for each in streams for name in each["late"]})
+    return [
+        f"{name} is away or lags: "
+        + ", ".join(each["name"] for each in streams if name in each["late"])
+        for name in names
+    ]
+
+
+def _led(replicas: int, leader: str | None) -> str | None:
+    """A log's replicas for people; None where its server stands alone."""
+    if leader is None and replicas == 1:
+        return None
+    return f"{replicas}, led by {leader}" if leader else f"{replicas}, led by nobody now"
+
+
 def _print(
     settings: Settings, told: BrokerStatus, held: dict[str, Any] | None, workspaces: list[str]
 ) -> None:
     where = "embedded" if told.embedded else "outside"
+    replicas = held["replicas"] if held is not None else 1
     rows: list[tuple[str, object]] = [
         ("broker", f"{told.url} ({where}, nats-server {told.version})"),
         ("pid", told.pid),
-        ("durability", f"{told.durability}: {MEANING.get(told.durability, '')}"),
+        ("durability", f"{told.durability}: {_promise(told.durability, replicas)}"),
         ("data", told.data_dir),
+        ("hindered", told.hindered),
         ("workspace", settings.workspace),
     ]
     if held is None:
@@ -195,7 +248,9 @@ def _print(
         ("position", str(held["position"])),
         ("commits", f"{held['commits']:,}"),
         ("bytes", _show.size(held["bytes"])),
+        ("replicas", _led(replicas, held["leader"])),
         ("runs", runs or "none"),
+        ("at work", _at_work(held["open_runs"])),
         ("projected", _words(held["projection"])),
         (
             "published",
@@ -204,16 +259,30 @@ def _print(
         ("service", "answers restricted agents" if held["served"] else "none: 'hansard up' is one"),
         ("quarantined", f"{held['quarantined']:,}" if held["quarantined"] else None),
     ]
-    columns = (
+    columns = [
         _show.Column("stream", whole=True),
         _show.Column("messages", right=True),
         _show.Column("size", right=True),
         _show.Column("last", right=True),
-    )
+        _show.Column("replicas", right=True),
+        _show.Column("leader"),
+    ]
     streams = [
-        [f["name"], f"{f['messages']:,}", _show.size(f["bytes"]), str(f["last"])]
+        [
+            f["name"],
+            f"{f['messages']:,}",
+            _show.size(f["bytes"]),
+            str(f["last"]),
+            str(f["replicas"]),
+            f["leader"],
+        ]
         for f in held["streams"]
     ]
+    clustered = any(f["leader"] or f["replicas"] > 1 for f in held["streams"])
+    if not clustered:  # one server alone: nothing to say of replicas
+        columns, streams = columns[:-2], [row[:-2] for row in streams]
     _show.write(_show.pairs(rows), "", _show.table(columns, streams))
+    for fact in (*held["fewer"], *_late(held["streams"])):
+        _show.hint(fact)
     if held["quarantined"]:
         _show.hint("what is quarantined counts nowhere: see 'hansard check' or the table problems")

@@ -158,8 +158,8 @@ async def _changes(
 
 
 def _is_over(view: RunView) -> bool:
-    """Whether the run has ended, and each task is over or blocked: the agent that began a run ends
-    it, though others may still be at work.
+    """Whether the run has ended, and each task is over or blocked: somebody may have ended it with
+    work to do.
     """
     unmet = waits(view.team).values()
     return view.life.status is not RunStatus.OPEN and all(each.failed for each in unmet)

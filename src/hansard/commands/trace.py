@@ -17,10 +17,6 @@ from hansard.domain.agent import AgentState
 from hansard.domain.ids import run_of
 from hansard.domain.steps import Step
 
-PROMPTS_KEPT_MAX = 64
-"""Newest lists of an agent's calls kept to put the next ones together: a growing prompt follows
-one of the last; an older one is put together anew."""
-
 
 class Line(msgspec.Struct):
     """A step with where it stands: how deep, and the commit of its intent."""
@@ -116,18 +112,18 @@ class _Whole:
 
     def __init__(self, fetch: Payloads) -> None:
         self._fetch = fetch
-        self._known: dict[str, dict[int, Any]] = {}
+        self._readers: dict[str, payloads.Reader] = {}
 
     async def values(self, line: Line) -> tuple[Any, Any]:
         """A step's arguments and its result, or its items. Raises Corrupt."""
-        step, known = line.step, self._known.setdefault(line.agent, {})
-        unpacked = payloads.unpack_arguments(step, line.state, known)
-        arguments = await self._fetch.get(unpacked, step.arguments)
-        for number in list(known)[:-PROMPTS_KEPT_MAX]:
-            del known[number]
+        step, state = line.step, line.state
+        reader = self._readers.get(line.agent)
+        if reader is None:
+            reader = self._readers[line.agent] = payloads.Reader(lambda: state)
+        arguments = await self._fetch.get(reader.arguments(step), step.arguments)
         if step.streamed:
             return arguments, [await self._fetch.value(item) for item in step.items]
-        return arguments, await self._fetch.value(step.result)
+        return arguments, await self._fetch.get(reader.result(step), step.result)
 
 
 def _raw(step: Step) -> tuple[Any, Any]:
@@ -160,6 +156,7 @@ def _object(told: _Run, line: Line, arguments: Any, result: Any) -> dict[str, An
         "effects": step.effects.value,
         "arguments": arguments,
         "status": step.status.value,
+        "late": step.late,
         "result": result,
         "error": step.error,
         "rule": step.rule or None,
@@ -324,6 +321,11 @@ def _outcome(step: Step) -> Text:
 
 
 def _settled(step: Step) -> str:
+    late = "after its agent had left" if step.late else ""
+    return ", ".join(part for part in (_verdict(step), late) if part)
+
+
+def _verdict(step: Step) -> str:
     told = f"{step.verdict.value} by {step.settled_by}" if step.verdict is not None else ""
     return told if step.reused is None else f"{told} outcome of step {step.reused}".strip()
 

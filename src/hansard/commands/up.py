@@ -10,9 +10,12 @@ import sys
 from datetime import UTC, datetime
 from functools import partial
 
+import msgspec
+
 from hansard._connect import Broker, find_broker, open_workspace
 from hansard.bus.check import RawMessage
 from hansard.bus.codec import decode
+from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.commands import _show
 from hansard.commands._open import Options, masked
@@ -34,12 +37,13 @@ async def up(options: Options, after: int | None, *, json: bool) -> int:
     with until_told() as stop:
         broker = await find_broker(settings)
         try:
-            await (await open_workspace(settings)).close()  # makes the streams, or checks them
+            made = await _made(settings)
             raw = await RawWorkspace.open(broker.runtime, settings.workspace)
             try:
                 _, head = await raw.bounds()
                 async with served(options, broker, partial(_unserved, json=json)) as serves:
-                    _begin(settings, broker, raw, head, serves=serves, json=json)
+                    begun = _Begun(head, made=made, serves=serves)
+                    _begin(settings, broker, raw, begun, json=json)
                     async with projecting(settings, broker, partial(_trouble, json=json), stop):
                         await _follow(raw, head if after is None else after, stop, json=json)
             finally:
@@ -49,6 +53,15 @@ async def up(options: Options, after: int | None, *, json: bool) -> int:
     if not json:
         _show.hint("stopped")
     return 0
+
+
+async def _made(settings: Settings) -> bool:
+    """Make the workspace's streams, or check them; whether they were made."""
+    workspace = await open_workspace(settings)
+    try:
+        return isinstance(workspace.log, JetStreamLog) and workspace.log.made
+    finally:
+        await workspace.close()
 
 
 async def _follow(raw: RawWorkspace, after: int, stop: asyncio.Event, *, json: bool) -> None:
@@ -63,8 +76,16 @@ async def _follow(raw: RawWorkspace, after: int, stop: asyncio.Event, *, json: b
     await until(stop, show())
 
 
+class _Begun(msgspec.Struct, frozen=True):
+    """Where it begins: at which position, whether in a workspace of its own making."""
+
+    head: int
+    made: bool
+    serves: bool
+
+
 def _begin(
-    settings: Settings, broker: Broker, raw: RawWorkspace, head: int, *, serves: bool, json: bool
+    settings: Settings, broker: Broker, raw: RawWorkspace, begun: _Begun, *, json: bool
 ) -> None:
     told = broker_status(settings, broker.runtime.urls, broker.durability)
     told.version = told.version or raw.server_version
@@ -74,22 +95,24 @@ def _begin(
             {
                 "kind": "up",
                 "workspace": workspace,
-                "position": head,
+                "position": begun.head,
+                "made": begun.made,
                 "broker": told,
-                "service": serves,
+                "service": begun.serves,
             }
         )
         sys.stdout.flush()
         return
     of = f"embedded, pid {told.pid}" if told.embedded else "outside"
     lines = [
-        f"workspace   {settings.workspace}, at position {head}",
+        f"workspace   {settings.workspace}, at position {begun.head}"
+        + (", made just now" if begun.made else ""),
         f"broker      {told.url} ({of}, nats-server {told.version})",
         f"durability  {told.durability}: {MEANING.get(told.durability, '')}",
     ]
     if told.embedded:
         lines.append(f"data        {told.data_dir}")
-    if serves:
+    if begun.serves:
         lines.append("service     answers restricted agents (hansard credentials ROLE)")
     lines.append("stop it with Ctrl-C")
     _show.hint(masked("\n".join(lines)))

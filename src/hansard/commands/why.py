@@ -51,8 +51,10 @@ class NoDecision(CallerError):
         self.address = address
 
 
-async def why(options: Options, text: str, html: Path | None, *, json: bool) -> int:
-    """Print a decision, or write its page; or list a run's decisions.
+async def why(
+    options: Options, text: str, html: Path | None, *, json: bool, whole: bool = False
+) -> int:
+    """Print a decision, or write its page; or list a run's decisions. `whole`: long tables, too.
 
     Raises NotFound, Unclear, NoDecision, Unwritable, TwoAnswers, ProjectionError.
     """
@@ -71,7 +73,7 @@ async def why(options: Options, text: str, html: Path | None, *, json: bool) -> 
             _show.emit({"kind": "fact", "decision": decision, **_why_parts.plain(row)})
         _show.emit({"kind": "explained", "decision": decision, "position": position})
     else:
-        _print(_why_parts.told(decision, rows), position)
+        _print(_why_parts.told(decision, rows), position, whole=whole)
     return 0
 
 
@@ -183,7 +185,7 @@ def _page(
     return 0
 
 
-def _print(told: Told, position: int) -> None:
+def _print(told: Told, position: int, *, whole: bool) -> None:
     _show.write(f"{told.question}  {told.selected}", style="bold")
     _show.write("\n".join(told.sentences))
     for part in told.parts:
@@ -192,8 +194,13 @@ def _print(told: Told, position: int) -> None:
             _show.Column(name, whole=number + 1 == len(part.columns))
             for number, name in enumerate(part.columns)
         ]
-        rows = [[_show.cut(text, 120) for text in row] for row in part.rows]
+        shown, _, word = (part.rows, [], "") if whole else part.folded()
+        rows = [[_show.cut(text, 120) for text in row] for row in shown]
+        if word and part.fold == "newest":
+            _show.write(f"{word}; --all lists them")
         _show.write(_show.table(columns, rows))
+        if word and part.fold != "newest":
+            _show.write(f"{word}; --all lists them")
     _show.write("", f"as of position {position}")
     at = told.address.partition(".")[0]
     _show.hint(f"the run as it stood then: hansard run show {told.run} --at {at}")

@@ -243,7 +243,10 @@ def evolve(state: AgentState, event: Event) -> None:
             state.last_step = max(state.last_step, event.step)
             _chain(state, event.step, version)
         case StepCompleted() | StepFailed() | StepBlocked() | StepInDoubt() | StepSettled():
-            state.steps[event.step] = steps.evolve(_requested(state, event), event, version)
+            step = steps.evolve(_requested(state, event), event, version)
+            if state.left is not None and isinstance(event, StepCompleted | StepFailed):
+                step = msgspec.structs.replace(step, late=True)  # it ran when the agent left
+            state.steps[event.step] = step
             _chain(state, event.step, version)
         case StepAttempted() | StepYielded():
             state.steps[event.step] = steps.evolve(_requested(state, event), event, version)

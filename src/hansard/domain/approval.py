@@ -24,6 +24,7 @@ from hansard.domain import ids, values
 from hansard.domain.board import By
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
+from hansard.domain.label import Label
 from hansard.domain.quarantined import Quarantined
 from hansard.domain.steps import Status, Step
 
@@ -99,7 +100,7 @@ class Standing(StrEnum):
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
     """A question as folded so far. `asked_at`, `answered_at` and `expires` are log times in ns;
-    `by` answered it, `because` is why.
+    `by` answered it, `because` is why, `label` that of the answer.
     """
 
     asked: ApprovalRequested
@@ -108,6 +109,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     given: Standing = Standing.PENDING
     by: str = ""
     because: str = ""
+    label: Label | None = None
 
     @property
     def id(self) -> str:
@@ -183,7 +185,12 @@ def _answered(state: ApprovalsState, event: Answer, given: Standing, by: By) -> 
         return
     if found.standing(by.stamp) is Standing.PENDING:
         state.requests[event.approval] = msgspec.structs.replace(
-            found, given=given, answered_at=by.stamp, by=event.by, because=event.because
+            found,
+            given=given,
+            answered_at=by.stamp,
+            by=event.by,
+            because=event.because,
+            label=by.label,
         )
 
 

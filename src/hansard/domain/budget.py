@@ -6,7 +6,9 @@ reservation whose call never ended stays reserved: the call may have been made.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 
 import msgspec
 
@@ -35,24 +37,42 @@ def key_of(name: str) -> str:
 
 
 class BudgetState(msgspec.Struct):
-    """What is gone, by call."""
+    """What is gone, by call. `gone` is the exact sum, kept along: a call costs the same however
+    many were counted before it.
+    """
 
     version: int = 0
     calls: dict[str, float] = msgspec.field(default_factory=dict)
+    gone: Fraction = Fraction(0)
 
     @property
     def total(self) -> float:
         """The sum of what is reserved and spent."""
-        return sum(self.calls.values())
+        return _float(self.gone)
+
+
+def _float(amount: Fraction) -> float:
+    try:
+        return float(amount)
+    except OverflowError:
+        return math.copysign(math.inf, amount)
+
+
+def evolve(state: BudgetState, event: Event) -> None:
+    """Fold one more event into a state that the caller owns."""
+    state.version += 1
+    if isinstance(event, Reserved | Spent):
+        before = state.calls.get(event.call, 0.0)
+        if event.amount != before:
+            state.gone += Fraction(event.amount) - Fraction(before)
+        state.calls[event.call] = event.amount
 
 
 def fold(state: BudgetState, events: Iterable[Event]) -> BudgetState:
-    """The state after more events; the given one is left as it is."""
-    state = BudgetState(state.version, dict(state.calls))
+    """The state after more events; the given one is left as it is. Copies it: see `evolve`."""
+    state = BudgetState(state.version, dict(state.calls), state.gone)
     for each in events:
-        state.version += 1
-        if isinstance(each, Reserved | Spent):
-            state.calls[each.call] = each.amount
+        evolve(state, each)
     return state
 
 
@@ -60,7 +80,7 @@ def reserve(state: BudgetState, call: str, amount: float, limit: float) -> Seque
     """The events that set `amount` aside; None where `limit` does not allow it."""
     if call in state.calls:
         return ()
-    if state.total + amount > limit:
+    if _float(state.gone + Fraction(amount)) > limit:
         return None
     return (Reserved(call=call, amount=amount),)
 

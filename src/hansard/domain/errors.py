@@ -3,6 +3,7 @@
     HansardError                    everything this package raises on purpose
     ├── CallerError                 the caller gave something that cannot be taken
     │   ├── BadName                 a workspace, run, role, agent or tool name that is not one
+    │   ├── BadOption               an option that there is not; a TypeError, too
     │   ├── BadValue                a value that would not survive being recorded
     │   └── Refused                 a command that the recorded state does not allow
     └── RecordError                 the record itself cannot be read as asked
@@ -30,6 +31,16 @@ class BadName(CallerError):
         super().__init__(f"{kind} name {value!r} is not valid: {remedy}")
         self.kind = kind
         self.value = value
+        self.remedy = remedy
+
+
+class BadOption(CallerError, TypeError):
+    """An option that there is not."""
+
+    def __init__(self, where: str, option: str, remedy: str) -> None:
+        super().__init__(f"{where} has no option {option!r}: {remedy}")
+        self.where = where
+        self.option = option
         self.remedy = remedy
 
 

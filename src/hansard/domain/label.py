@@ -71,6 +71,10 @@ LOWEST = Label()
 """Public and trusted: what has no label."""
 
 
+HIGHEST = Label(Confidentiality.SECRET, untrusted=True)
+"""As high as any: what is not known to be lower."""
+
+
 def join(*labels: Label | None) -> Label:
     """The least label that is as high as all of some; of none, public and trusted."""
     found = LOWEST

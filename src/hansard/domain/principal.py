@@ -3,6 +3,10 @@
 Its tokens are on record as digests only: who holds a token's secret can prove it, and nobody who
 reads the record can. A token is of one role, may expire, and may be revoked for good. Its holder
 may act for other principals; then it is good only as long as all of them are what they were.
+
+What its holder was shown is on record here too, as the label that it carries: over runs, processes
+and tokens, until somebody declassifies it. It is that of the principal alone: whom it acts for was
+not shown it.
 """
 
 from __future__ import annotations
@@ -17,9 +21,11 @@ from typing import assert_never
 
 import msgspec
 
-from hansard.domain import ids, values
+from hansard.domain import ids, label_events, values
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
+from hansard.domain.label import Label, join, parse, raised, text
+from hansard.domain.label_events import LabelDeclassified
 from hansard.domain.quarantined import Quarantined
 
 KIND = "principal"
@@ -78,7 +84,21 @@ class TokenRevoked(Event, frozen=True, kw_only=True):
     because: str = ""
 
 
-PrincipalEvent = PrincipalRegistered | TokenIssued | TokenRevoked
+@event("principal.shown.v1")
+class PrincipalShown(Event, frozen=True, kw_only=True):
+    """From here on it carries `label` (`hansard.domain.label`): the join of all that its holder was
+    shown, or is as soon as this is on record. `role` is the one it acts in, `run` where it is shown
+    it; empty outside of any.
+    """
+
+    label: str
+    role: str
+    run: str = ""
+
+
+PrincipalEvent = (
+    PrincipalRegistered | TokenIssued | TokenRevoked | PrincipalShown | LabelDeclassified
+)
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -95,12 +115,23 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class PrincipalState(msgspec.Struct):
-    """A principal at a version; `kind` is None before it is registered. Tokens by their id."""
+    """A principal at a version; `kind` is None before it is registered. Tokens by their id.
+
+    `label` is what it carries, as states keep labels; `lowered` the version of the event that
+    lowered it last, 0 for none.
+    """
 
     version: int = 0
     kind: PrincipalKind | None = None
     about: str = ""
     tokens: dict[str, Token] = msgspec.field(default_factory=dict)
+    label: str = ""
+    lowered: int = 0
+
+    @property
+    def carries(self) -> Label:
+        """The label that it carries."""
+        return parse(self.label)
 
 
 def initial() -> PrincipalState:
@@ -124,6 +155,11 @@ def fold(state: PrincipalState, events: Iterable[Event]) -> PrincipalState:
                     message = f"token {each.token!r:.80} is revoked, but was never issued"
                     raise Refused(message)
                 state.tokens[each.token] = Token(found.issued, revoked=True, because=each.because)
+            case PrincipalShown():
+                state.label = raised(state.label, parse(each.label))
+            case LabelDeclassified():
+                state.label = text(label_events.after(each))
+                state.lowered = state.version
             case Quarantined():
                 continue
             case _:
@@ -158,8 +194,34 @@ def decide(state: PrincipalState, event: PrincipalEvent) -> Sequence[PrincipalEv
                 message = f"it has no token {event.token!r:.80}: see 'hansard principals'"
                 raise Refused(message)
             return () if found.revoked else (event,)
+        case PrincipalShown():
+            return _show(state, event)
+        case LabelDeclassified():
+            _demand_registered(state, "nothing is shown to it, so it carries no label")
+            return (
+                label_events.decide(
+                    state.carries, label_events.after(event), event.approver, event.because
+                ),
+            )
         case _:
             assert_never(event)
+
+
+def _show(state: PrincipalState, event: PrincipalShown) -> Sequence[PrincipalEvent]:
+    """That it was shown something, where it does not carry so high a label yet."""
+    ids.name("role", event.role)
+    shown = parse(event.label)
+    _demand_registered(state, "register it before it is shown anything")
+    carried = join(state.carries, shown)
+    if carried == state.carries:
+        return ()
+    return (msgspec.structs.replace(event, label=text(carried)),)
+
+
+def _demand_registered(state: PrincipalState, remedy: str) -> None:
+    if state.kind is None:
+        message = f"it is not registered: {remedy}"
+        raise Refused(message)
 
 
 def _issue(state: PrincipalState, event: TokenIssued) -> Sequence[PrincipalEvent]:
@@ -172,9 +234,7 @@ def _issue(state: PrincipalState, event: TokenIssued) -> Sequence[PrincipalEvent
         raise BadValue("nkey", f"{event.nkey!r:.80} is no public user key", "give one, U...")
     expiry(event)
     chain(event.on_behalf_of)
-    if state.kind is None:
-        message = "it is not registered: register it before it is issued a token"
-        raise Refused(message)
+    _demand_registered(state, "register it before it is issued a token")
     found = state.tokens.get(event.token)
     if found is not None:
         if found.issued == event:

@@ -1,6 +1,7 @@
 """Paths through a recorded value: what they show, what they mask; the tags of values seen through.
 
-A path goes through lists, tuples, sets and maps (`hansard.domain.values`) into every item. Where a
+A path goes through lists, tuples, sets and maps (`hansard.domain.values`) into every item, and
+through the tag of a registered type into its data. Where a
 path that masks comes upon a value it cannot go into, such as a text or a blob, and the masked one
 may be inside, it masks that value whole; where a path that shows does, it shows nothing.
 """
@@ -47,6 +48,19 @@ def walk(value: Any, shows: list[Remaining], masks: Masks, apply: Apply) -> Any:
             # Which step's list it grew from, its count and its digest tell of another event.
             items = walk(told.get("items"), shows, deeper, apply)
             out = items if items is MISSING else {"$append": {"items": items}}
+        case {"$value": {"tag": str() as tag, "data": data}} if len(value) == 1:
+            into, whole = _through(data, deeper)
+            kept = walk(data, shows, into, apply)
+            out = kept if kept is MISSING else {"$value": {"tag": tag, "data": kept}}
+            if whole and out is not MISSING:
+                out = apply(Masked(out, whole))
+        case {"$parts": dict() as told} if len(value) == 1:
+            # Too large to be put in full, damaged, or in a blob: no path goes into it, and what it
+            # refers to stands in other events.
+            of = told.get("of")
+            own = [it for it in of if isinstance(it, str | dict)] if isinstance(of, list) else []
+            shown = {"$parts": {"size": told.get("size"), "of": own}}
+            out = _leaf(shown, shows, deeper, apply)
         case {"$map": list() as pairs} if len(value) == 1:
             found = [_pair(pair, shows, deeper, apply) for pair in pairs]
             out = _or_missing({"$map": _there(found)}, shows, empty=not _there(found))
@@ -69,6 +83,21 @@ def walk(value: Any, shows: list[Remaining], masks: Masks, apply: Apply) -> Any:
     if out is MISSING or not here:
         return out
     return apply(Masked(out, here))
+
+
+def _through(data: Any, masks: Masks) -> tuple[Masks, tuple[Mask, ...]]:
+    """The masks that go on into a registered type's data, and those that mask the value whole: what
+    they mean has no name in the data, and may be anywhere in it (a frame's column in its bytes).
+    """
+    names = list(data) if isinstance(data, dict) else []
+    into: Masks = []
+    whole: list[Mask] = []
+    for rest, mask in masks:
+        if any(segment_matches(rest[0], name) for name in names):
+            into.append((rest, mask))
+        else:
+            whole.append(mask)
+    return into, tuple(whole)
 
 
 def _there(items: list[Any]) -> list[Any]:

@@ -204,7 +204,8 @@ def _field(
     shows: list[Remaining], masks: role_paths.Masks, raw: msgspec.Raw, key: bytes | None
 ) -> Any:
     """One field's value as shown, or MISSING."""
-    if () in shows and not masks and b"$append" not in bytes(raw):
+    refers = b"$append" in bytes(raw) or b"$parts" in bytes(raw)
+    if () in shows and not masks and not refers:
         return raw
     try:
         value = _value.decode(raw)

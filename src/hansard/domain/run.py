@@ -1,5 +1,10 @@
 """A run: one execution of a workflow by one or more agents. Its events are its `life` stream.
 
+A run is open while an agent is at work in it: one that took part (joined, or was resumed) and has
+not left. It ends when the last of them leaves, as the worst of its agents' ends; or when somebody
+says so, and then whoever is still at work counts no more. An agent that was killed never leaves: it
+is at work until it is resumed, or somebody ends the run.
+
 Names, events, state, evolve, decide. The events are the storage format: a tag never changes its
 meaning, a field is only added with a default.
 """
@@ -14,6 +19,7 @@ import msgspec
 
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event, event
+from hansard.domain.label import Label, raised
 from hansard.domain.quarantined import Quarantined
 from hansard.domain.steps import NULL, Failure
 
@@ -91,16 +97,33 @@ class RunResumed(Event, frozen=True, kw_only=True):
     epoch: int
 
 
+@event("run.agent_left.v1")
+class RunAgentLeft(Event, frozen=True, kw_only=True):
+    """An agent is no longer at work: written with the end of its own stream, which says the same.
+    `outcome`: completed, failed or cancelled. Records of before have no such events: there, who
+    began a run ended it.
+    """
+
+    agent: str
+    outcome: str
+    error: Failure | None = None
+
+
 @event("run.completed.v1")
 class RunCompleted(Event, frozen=True, kw_only=True):
-    """The run ended as it should."""
+    """The run ended as it should; `because` is a word of somebody who says so."""
+
+    because: str = ""
 
 
 @event("run.failed.v1")
 class RunFailed(Event, frozen=True, kw_only=True):
-    """The run ended in an error; it can be resumed."""
+    """The run ended in an error; it can be resumed. `agent` is the one that failed where another
+    one left last: then `error` only says so.
+    """
 
     error: Failure
+    agent: str = ""
 
 
 @event("run.cancelled.v1")
@@ -117,6 +140,7 @@ RunEvent = (
     | RunAssigned
     | RunScored
     | RunResumed
+    | RunAgentLeft
     | RunCompleted
     | RunFailed
     | RunCancelled
@@ -134,9 +158,16 @@ class RunStatus(StrEnum):
 
 
 class RunState(msgspec.Struct, kw_only=True):
-    """A run's life at a version. `roster` is agent to role; `forked` says what it is a fork of."""
+    """A run's life at a version. `roster` is agent to role; `forked` says what it is a fork of.
+    `at_work` are the agents that an open run waits for, in the order they took part; `ends` how the
+    others left, in that order, as far as the life tells.
+
+    `label` is the one that it began under, as states keep labels: its id, workflow and labels are
+    part of whatever is written in it, so nothing of it is shown to who is not cleared for that.
+    """
 
     version: int = 0
+    label: str = ""
     workflow: str = ""
     status: RunStatus = RunStatus.UNKNOWN
     conversation_id: str | None = None
@@ -144,10 +175,17 @@ class RunState(msgspec.Struct, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     roster: dict[str, str] = msgspec.field(default_factory=dict)
     epochs: dict[str, int] = msgspec.field(default_factory=dict)
+    at_work: list[str] = msgspec.field(default_factory=list)
+    ends: dict[str, RunAgentLeft] = msgspec.field(default_factory=dict)
     forked: RunForked | None = None
     error: Failure | None = None
     assigned: RunAssigned | None = None
     judged: list[RunScored] = msgspec.field(default_factory=list)
+
+    @property
+    def missing(self) -> list[str]:
+        """The agents that the run is open for: at work, or killed. None where it has ended."""
+        return list(self.at_work) if self.status is RunStatus.OPEN else []
 
     @property
     def scores(self) -> dict[str, float]:
@@ -161,8 +199,16 @@ class RunState(msgspec.Struct, kw_only=True):
             labels=dict(self.labels),
             roster=dict(self.roster),
             epochs=dict(self.epochs),
+            at_work=list(self.at_work),
+            ends=dict(self.ends),
             judged=list(self.judged),
         )
+
+
+def begun_under(state: RunState, events: Iterable[Event], label: Label | None) -> None:
+    """Take the label of a commit into a state that the caller owns: where it begins the run."""
+    if label is not None and any(isinstance(each, RunStarted | RunForked) for each in events):
+        state.label = raised(state.label, label)
 
 
 def initial() -> RunState:
@@ -193,9 +239,12 @@ def evolve(state: RunState, event: Event) -> None:
             state.labels = {**state.labels, **event.labels}
             state.status = RunStatus.OPEN
             state.error = None
+            state.at_work = []  # nobody has taken part in the fork yet
+            state.ends = {}
         case AgentJoined():
             state.roster[event.agent] = event.role
             state.epochs[event.agent] = 1
+            _takes_part(state, event.agent)
         case RunAssigned():
             state.assigned = event
         case RunScored():
@@ -204,18 +253,44 @@ def evolve(state: RunState, event: Event) -> None:
             state.epochs[event.agent] = event.epoch
             state.status = RunStatus.OPEN
             state.error = None
-        case RunCompleted():
-            state.status = RunStatus.COMPLETED
-        case RunFailed():
-            state.status = RunStatus.FAILED
-            state.error = event.error
-        case RunCancelled():
-            state.status = RunStatus.CANCELLED
+            _takes_part(state, event.agent)
+        case RunAgentLeft():
+            _leaves(state, event)
+        case RunCompleted() | RunFailed() | RunCancelled():
+            _ends(state, event)
         case Quarantined():
             return
         case _:
             message = f"{event.tag} is not an event of a run's life"
             raise Refused(message)
+
+
+def _takes_part(state: RunState, agent: str) -> None:
+    state.ends.pop(agent, None)
+    if agent not in state.at_work:
+        state.at_work.append(agent)
+
+
+def _leaves(state: RunState, event: RunAgentLeft) -> None:
+    if event.agent in state.at_work:
+        state.at_work.remove(event.agent)
+    state.ends.pop(event.agent, None)
+    state.ends[event.agent] = event
+
+
+def _ends(state: RunState, event: RunCompleted | RunFailed | RunCancelled) -> None:
+    state.at_work = []
+    match event:
+        case RunCompleted():
+            state.status = RunStatus.COMPLETED
+        case RunFailed():
+            state.status = RunStatus.FAILED
+            left = state.ends.get(event.agent)
+            state.error = left.error if left is not None and left.error else event.error
+        case RunCancelled():
+            state.status = RunStatus.CANCELLED
+        case _:
+            assert_never(event)
 
 
 def decide(state: RunState, event: RunEvent) -> Sequence[RunEvent]:
@@ -237,7 +312,10 @@ def decide(state: RunState, event: RunEvent) -> Sequence[RunEvent]:
             return () if last == event else (event,)
         case RunResumed():
             _demand(state, event.agent)
-            return () if state.epochs[event.agent] >= event.epoch else (event,)
+            is_so = state.status is RunStatus.OPEN and event.agent in state.at_work
+            return () if is_so and state.epochs[event.agent] >= event.epoch else (event,)
+        case RunAgentLeft():
+            return _leave(state, event)
         case RunCompleted() | RunFailed() | RunCancelled():
             return _end(state, event)
         case _:
@@ -291,3 +369,32 @@ def _end(state: RunState, event: RunCompleted | RunFailed | RunCancelled) -> Seq
         message = f"the run is {state.status} and cannot become {end}: resume it first"
         raise Refused(message)
     return (event,)
+
+
+def _leave(state: RunState, event: RunAgentLeft) -> Sequence[RunEvent]:
+    """An agent's leaving, and the run's end where it was the last one at work."""
+    _demand(state, event.agent)
+    if event.agent not in state.at_work and state.ends.get(event.agent) == event:
+        return ()
+    after = fold(state, (event,))
+    if state.status is not RunStatus.OPEN or after.at_work:
+        return (event,)
+    return (event, _worst(after, event.agent))
+
+
+def _worst(state: RunState, last: str) -> RunEvent:
+    """How a run ends whose agents have all left, `last` the last of them: as the worst of their
+    ends. Of several that failed, the first counts: the others may have failed for it.
+    """
+    failed = [end for end in state.ends.values() if end.outcome == RunStatus.FAILED]
+    if failed:
+        first = failed[0]
+        if first.agent == last and first.error is not None:
+            return RunFailed(error=first.error)
+        words = f"agent {first.agent!r} failed: see how it left"
+        told = Failure("AgentFailed", words, module="hansard")
+        return RunFailed(error=told, agent=first.agent)
+    for end in state.ends.values():
+        if end.outcome == RunStatus.CANCELLED:
+            return RunCancelled(because=f"agent {end.agent!r} was cancelled")
+    return RunCompleted()

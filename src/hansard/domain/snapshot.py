@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain import values
+from hansard.domain import value_types, values
 from hansard.domain.agent import AgentState, ResourceAccessed
 from hansard.domain.ids import AgentStream, uuid8
 from hansard.domain.steps import Status, Step
@@ -84,6 +84,13 @@ def snapshot(
     stream: AgentStream, state: AgentState, times: dict[int, datetime], timestamp: datetime
 ) -> Snapshot:
     """The snapshot of a state. `times` are the log's times of versions, as far as known."""
+    with value_types.reading():
+        return _snapshot(stream, state, times, timestamp)
+
+
+def _snapshot(
+    stream: AgentStream, state: AgentState, times: dict[int, datetime], timestamp: datetime
+) -> Snapshot:
     step = state.steps.get(state.call_step) if state.call_step is not None else None
     messages = [
         {

@@ -145,11 +145,14 @@ class StepBlocked(Event, frozen=True, kw_only=True):
 
 @event("step.in_doubt.v1")
 class StepInDoubt(Event, frozen=True, kw_only=True):
-    """The call ended without telling whether its effect happened."""
+    """The call ended without telling whether its effect happened. `happened` says that it did, and
+    that only its result could not be recorded: `error` says why, and what it was.
+    """
 
     step: int
     error: Failure
     duration_ms: float = 0.0
+    happened: bool = False
 
 
 @event("step.settled.v1")
@@ -190,7 +193,9 @@ class Status(StrEnum):
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     """A step as folded so far. Versions are those of its events in the agent's stream. `approvals`
-    are those that its intents name, the newest last.
+    are those that its intents name, the newest last. `late`: its outcome came when its agent had
+    left. `happened` says of one in doubt that its effect happened, and only its result could not be
+    recorded.
     """
 
     number: int
@@ -224,6 +229,13 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     settled_by: str = ""
     outcome_version: int | None = None
     approvals: tuple[str, ...] = ()
+    late: bool = False
+    happened: bool = False
+
+    @property
+    def is_of_world(self) -> bool:
+        """Whether the call itself does something to the world."""
+        return self.effects not in (Effects.PURE, Effects.COMPOSITE)
 
     @property
     def attempt(self) -> int:
@@ -296,8 +308,10 @@ def evolve(step: Step, event: StepEvent, version: int) -> Step:
                 else (*step.approvals, event.approval),
                 items=(),
                 closed=False,
+                late=False,
                 error=None,
                 verdict=None,
+                happened=False,
             )
         case StepYielded():
             return change(step, items=step.items + event.items, streamed=True)
@@ -315,6 +329,7 @@ def evolve(step: Step, event: StepEvent, version: int) -> Step:
                 status=Status.IN_DOUBT,
                 error=event.error,
                 duration_ms=event.duration_ms,
+                happened=event.happened,
                 outcome_version=version,
             )
         case StepSettled():

@@ -119,18 +119,30 @@ class TaskHandedOff(Event, frozen=True, kw_only=True):
     because: str = ""
 
 
+@event("task.reopened.v1")
+class TaskReopened(Event, frozen=True, kw_only=True):
+    """A task that had failed is to be done after all: it may be claimed again, and what waits for
+    it is no longer blocked. `number` is that of the claim that it failed under. Whoever may say so
+    may be no agent of the run.
+    """
+
+    task: str
+    number: int
+    because: str = ""
+
+
 Said = TaskExtended | TaskReleased | TaskCompleted | TaskFailed | TaskHandedOff
 """What only the agent that has claimed a task may say of it."""
 
-TaskEvent = TaskAdded | TaskClaimed | Said
+TaskEvent = TaskAdded | TaskClaimed | Said | TaskReopened
 
 
 class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     """A task as folded so far. `added` is how it was added, `by` who added it; `role` and `agent`
     are whose it is now. `holder` has claimed it (or, once it is over, had): `number` counts the
-    claims. `expires` is a log time in ns; `given` and `because` are of the last hand-off or
-    release. `changed` is the stream's version of its last event. `label` is the join of the labels
-    of the commits that what it says follows from; None is public and trusted.
+    claims. `expires` is a log time in ns; `given` is of the last hand-off, `because` of that, the
+    last release or reopening. `changed` is the stream's version of its last event. `label` is the
+    join of the labels of the commits that what it says follows from; None is public and trusted.
     """
 
     added: TaskAdded
@@ -240,7 +252,14 @@ def evolve(state: TeamState, event: Event, by: By) -> None:
                 expires=by.stamp + event.lease_ms * 1_000_000,
                 changed=state.version,
             )
-        case TaskExtended() | TaskReleased() | TaskCompleted() | TaskFailed() | TaskHandedOff():
+        case (
+            TaskExtended()
+            | TaskReleased()
+            | TaskCompleted()
+            | TaskFailed()
+            | TaskHandedOff()
+            | TaskReopened()
+        ):
             before = found(state, event.task)
             told = join(before.label, by.label).stored
             if isinstance(event, TaskExtended):  # it says nothing that anybody is shown
@@ -254,7 +273,7 @@ def evolve(state: TeamState, event: Event, by: By) -> None:
             raise Refused(message)
 
 
-def _after(task: TaskState, event: Said, by: By) -> TaskState:
+def _after(task: TaskState, event: Said | TaskReopened, by: By) -> TaskState:
     change = msgspec.structs.replace
     match event:
         case TaskExtended():
@@ -262,6 +281,15 @@ def _after(task: TaskState, event: Said, by: By) -> TaskState:
         case TaskReleased():
             return change(
                 task, status=TaskStatus.OPEN, holder="", holder_role="", because=event.because
+            )
+        case TaskReopened():
+            return change(
+                task,
+                status=TaskStatus.OPEN,
+                holder="",
+                holder_role="",
+                error=None,
+                because=event.because,
             )
         case TaskCompleted():
             return change(task, status=TaskStatus.DONE, result=event.result)

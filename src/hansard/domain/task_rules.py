@@ -24,6 +24,7 @@ from hansard.domain.task import (
     TaskFailed,
     TaskHandedOff,
     TaskReleased,
+    TaskReopened,
     TaskState,
     TaskStatus,
     TeamState,
@@ -56,7 +57,14 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     cleared: Confidentiality = Confidentiality.SECRET
 
 
-Wanted = TaskAdded | Claim | Said
+class Reopen(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody wants a task that has failed to be done after all."""
+
+    task: str
+    because: str = ""
+
+
+Wanted = TaskAdded | Claim | Reopen | Said
 
 
 class Circle(Refused):
@@ -84,6 +92,8 @@ def decide(state: TeamState, wanted: Wanted, now: int) -> Sequence[TaskEvent]:
             _check_lease(wanted.lease_ms)
             task = claimable(state, wanted, now)
             return () if task is None else (_claimed(task, wanted),)
+        case Reopen():
+            return _reopened(state, wanted)
         case TaskExtended() | TaskReleased() | TaskCompleted() | TaskFailed():
             _mine(state, wanted)
             if isinstance(wanted, TaskExtended):
@@ -110,6 +120,21 @@ def _claimed(task: TaskState, wanted: Claim) -> TaskClaimed:
         role=wanted.role,
         lease_ms=wanted.lease_ms,
     )
+
+
+def _reopened(state: TeamState, wanted: Reopen) -> Sequence[TaskEvent]:
+    """Raise Refused for a task that is done, and where tasks would now wait for each other."""
+    task = found(state, wanted.task)
+    if not task.is_over:
+        return ()
+    if task.status is not TaskStatus.FAILED:
+        message = (
+            f"task {task.id!r} is {task.status.value}: only one that has failed can be reopened; "
+            "add another"
+        )
+        raise Refused(message)
+    _check_circle(state, task.id, task.role, task.added)
+    return (TaskReopened(task=task.id, number=task.number, because=wanted.because),)
 
 
 def _mine(state: TeamState, wanted: Said) -> None:

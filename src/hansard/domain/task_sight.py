@@ -26,7 +26,7 @@ from hansard.domain.task import (
     TeamState,
     no_task,
 )
-from hansard.domain.task_rules import Circle, Claim, Wanted
+from hansard.domain.task_rules import Circle, Claim, Reopen, Wanted
 
 TASK_KINDS = ("task.*",)
 
@@ -64,6 +64,10 @@ def decide(sight: Sight, state: TeamState, wanted: Wanted, now: int) -> Sequence
         case TaskAdded():
             wanted = _added(sight, state, wanted, hidden)
         case Claim():
+            pass
+        case Reopen() if wanted.task in hidden:
+            raise no_task(wanted.task)
+        case Reopen():
             pass
         case _ if wanted.task not in state.tasks or wanted.task in hidden:
             raise ClaimLost(wanted.task, wanted.number, wanted.number, "", "not yours")

@@ -5,8 +5,11 @@ else without a word. Here each has a tag, an object with one key that starts wit
 
     $tuple $set $frozenset $map $bytes $bytearray $decimal $int $float $datetime $date $time
     $timedelta $uuid $path   what the value was
+    $value             a value of a registered type, by its tag (`hansard.domain.value_types`)
     $secret            a value that is never recorded, by its name
-    $blob $append      a large value, and a list told as an earlier list and what was added
+    $blob $parts       a large value, and one that says in part what earlier ones said
+                       (`hansard.domain.parts`)
+    $append            in older records, a list told as an earlier list and what was added
                        (made by `hansard.agents`, never by `plain`)
 
 A dict with other than str keys, or with a key that starts with `$`, becomes `$map`, so that no
@@ -18,7 +21,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path, PurePath, PureWindowsPath
@@ -29,6 +32,14 @@ import msgspec
 
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical
+from hansard.domain.value_types import (
+    Tagged,
+    ValueType,
+    exactly,
+    fields_of,
+    made_again,
+    recorded_by,
+)
 
 DEPTH_MAX = 100
 """Deepest nesting of a value; deeper is refused before anything is written."""
@@ -125,9 +136,16 @@ def _items(values: Iterable[Any], where: str, scrub: Scrub | None, depth: int) -
 
 def _tagged(value: Any, where: str, scrub: Scrub | None, depth: int) -> Plain:
     """Everything that JSON has no word for; the order is from the often met to the rare."""
+    if type(value) not in _OWN:
+        found = recorded_by(type(value))
+        if found is not None:
+            return _typed(found, value, where, scrub, depth)
     match value:
         case Secret():
             return {"$secret": value.name}
+        case Tagged():
+            data = _plain(value.data, where, scrub, depth + 1)
+            return {"$value": {"tag": value.tag, "data": data}}
         case tuple() if type(value) is tuple:
             return {"$tuple": _items(value, where, scrub, depth)}
         case set() | frozenset():
@@ -157,6 +175,36 @@ def _tagged(value: Any, where: str, scrub: Scrub | None, depth: int) -> Plain:
             return _like(value, where, scrub, depth)
 
 
+def _typed(found: ValueType, value: Any, where: str, scrub: Scrub | None, depth: int) -> Plain:
+    """A value of a registered type, after making sure that an equal one comes back."""
+    try:
+        with exactly():
+            encoded = found.encode(value)
+            data = _plain(encoded, where, None, depth + 1)
+            back = found.decode(revive(data))
+        survives = type(back) is type(value) and found.compares(back, value)
+    except BadValue:
+        raise
+    except Exception as error:
+        fact = f"recording it as {found.tag!r} raised {type(error).__name__}: {error}"
+        raise BadValue(where, fact[:500], "give it in another form") from error
+    if not survives:
+        fact = f"a {_name(value)} that would come back as {back!r:.80}"
+        raise BadValue(where, fact, f"give it in another form, or mend what encodes {found.tag!r}")
+    if scrub is not None:
+        clean = data
+        with exactly():
+            data = _plain(encoded, where, scrub, depth + 1)
+        if found.opaque and data != clean:
+            fact = f"a {_name(value)} holds a secret, which cannot be replaced in it"
+            raise BadValue(where, fact, "take it out of the value")
+    return {"$value": {"tag": found.tag, "data": data}}
+
+
+def _name(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
 def _bytes(value: bytes | bytearray, scrub: Scrub | None) -> Plain:
     if scrub is not None:
         text = value.decode(errors="surrogateescape")
@@ -174,7 +222,7 @@ def _like(value: Any, where: str, scrub: Scrub | None, depth: int) -> Plain:
     if isinstance(value, int | float | str | list | dict) and not hasattr(value, "__dict__"):
         return _plain(_held(value), where, scrub, depth)
     try:
-        fields = _fields(value)
+        fields = fields_of_record(value)
         if fields is not None:
             return _mapping(fields, where, scrub, depth)
         # Sets would otherwise come in an order of this process alone.
@@ -202,7 +250,7 @@ def _held(value: Any) -> Any:
             return dict(value)
 
 
-def _fields(value: Any) -> dict[str, Any] | None:
+def fields_of_record(value: Any) -> dict[str, Any] | None:
     """A record's fields by their recorded names; None for what is no record of names."""
     if isinstance(value, msgspec.Struct):
         config = value.__struct_config__
@@ -214,17 +262,28 @@ def _fields(value: Any) -> dict[str, Any] | None:
         return given if config.tag_field is None else {config.tag_field: config.tag, **given}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return None
+    return fields_of(value)
 
 
+_OWN = frozenset(
+    {
+        *(tuple, set, frozenset, bytes, bytearray, Decimal, UUID, Secret),
+        *(datetime, date, time, timedelta),
+    }
+)
 _KEPT = (bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)
 
 
 def _refuse(value: object, where: str, error: Exception | None) -> NoReturn:
+    if isinstance(value, Awaitable):
+        fact = f"a {type(value).__qualname__} that was not awaited cannot be recorded"
+        raise BadValue(where, fact, "await it, and give what it comes to") from error
     raise BadValue(
         where,
-        f"a {type(value).__module__}.{type(value).__qualname__} cannot be recorded",
-        "pass plain values (dict, list, str, numbers, bytes, dates), a dataclass or a Struct",
+        f"a {_name(value)} cannot be recorded",
+        "pass plain values (dict, list, str, numbers, bytes, dates), a dataclass, Struct or "
+        "pydantic model, or register its class: "
+        "hansard.value_type(cls, tag=..., encode=..., decode=...)",
     ) from error
 
 
@@ -256,6 +315,8 @@ def _untag(tag: str, inner: Plain, secret: Callable[[str], object]) -> Any:
                 return frozenset(revive(item, secret) for item in inner)
             case "$map":
                 return {revive(key, secret): revive(item, secret) for key, item in inner}
+            case "$value":
+                return made_again(inner["tag"], revive(inner["data"], secret))
             case "$secret":
                 return secret(inner)
             case "$timedelta":

@@ -20,9 +20,9 @@ from hansard.bus.quarantine import Members, inherit
 from hansard.bus.screen import FORK_DEPTH_MAX
 from hansard.domain.agent import SessionBegan
 from hansard.domain.run import AgentJoined, RunForked, RunStarted
-from hansard.projections._index_errors import BadQuery, IndexUnusable
+from hansard.projections._index_errors import BadQuery, IndexUnusable, unusable_index
 from hansard.projections._index_words import BEGIN, END, Snippet, quoted, raw, snippet, text_of
-from hansard.projections.errors import ProjectionError
+from hansard.projections.errors import unwritten
 from hansard.projections.rows import COLUMNS, EVENT_BITS, Batch, Row, digest
 from hansard.projections.store import Progress
 
@@ -132,13 +132,13 @@ class Index:
         try:
             self._con = _connect(path, read_only=read_only)
         except sqlite3.Error as error:
-            raise IndexUnusable(path, str(error)) from error
+            raise unusable_index(path, error) from error
         try:
             self.made = self._begin(read_only=read_only)
             self.progress = self._progress() if self.made else Progress()
         except sqlite3.Error as error:
             self._con.close()
-            raise IndexUnusable(path, str(error)) from error
+            raise unusable_index(path, error) from error
         except BaseException:
             self._con.close()
             raise
@@ -188,7 +188,7 @@ class Index:
             )
             self._con.execute("COMMIT")
         except sqlite3.Error as error:
-            raise ProjectionError(f"{str(self.path)!r} cannot be written: {error}") from error
+            raise unwritten(self.path, error) from error
         finally:
             if self._con.in_transaction:
                 self._con.execute("ROLLBACK")

@@ -17,7 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hansard.domain.errors import CallerError
-from hansard.projections.errors import OtherLog, ProjectionError, Unusable
+from hansard.projections.errors import OtherLog, ProjectionError, Unusable, unusable
 
 REMEDY = "make it anew with 'hansard search --rebuild'"
 
@@ -38,6 +38,12 @@ class IndexUnusable(Unusable):
         ProjectionError.__init__(self, f"{str(path)!r} cannot be used ({why}): {REMEDY}")
         self.path = path
         self.why = why
+
+
+def unusable_index(path: Path, error: Exception) -> ProjectionError:
+    """As `hansard.projections.errors.unusable`, of an index."""
+    found = unusable(path, error)
+    return IndexUnusable(path, found.why) if isinstance(found, Unusable) else found
 
 
 class IndexOfOtherLog(OtherLog):

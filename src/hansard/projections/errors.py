@@ -4,7 +4,10 @@
     ├── Held                another projector has the file: wait for it, or stop it
     ├── Newer               the file was written by a newer version of Hansard
     ├── Unusable            the file cannot be opened or is no projection: rebuild it
+    │   └── Older           the file was written by an older version, and is only to be read
+    ├── NoRoom              the disk takes nothing: make room, what projects goes on by itself
     ├── OtherLog            the file was made of another log: rebuild it
+    │   └── Ahead           the file knows more than the log: the log lost commits, or is another
     └── Behind              a position was not projected in time
 
 Nothing of the record is lost by any of them: the log is the truth, the tables are made of it.
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hansard.bus import disk
 from hansard.domain.errors import HansardError
 
 
@@ -58,6 +62,34 @@ class Unusable(ProjectionError):
         self.why = why
 
 
+class NoRoom(ProjectionError):
+    """The disk takes nothing (it is full, read-only, broken): nothing was written."""
+
+    def __init__(self, path: Path, said: OSError | str) -> None:
+        super().__init__(f"the tables cannot be written: {disk.explained(path, said)} [{said}]")
+        self.path = path
+
+
+def unwritten(path: Path, error: Exception) -> ProjectionError:
+    """What an error is that came of writing a file."""
+    said = error if isinstance(error, OSError) else str(error)
+    if disk.code_of(said):
+        return NoRoom(path, said)
+    return ProjectionError(f"{str(path)!r} cannot be written: {error}")
+
+
+def unusable(path: Path, error: Exception) -> ProjectionError:
+    """What an error is that came of opening a file: a disk that takes nothing says nothing about
+    the file, and making it anew would not help.
+    """
+    said = error if isinstance(error, OSError) else str(error)
+    return NoRoom(path, said) if disk.code_of(said) else Unusable(path, str(error))
+
+
+class Older(Unusable):
+    """The file has fewer migrations behind it than this version; whoever writes it adds them."""
+
+
 class OtherLog(ProjectionError):
     """The message up to which the file was projected is not what the log holds there."""
 
@@ -68,6 +100,25 @@ class OtherLog(ProjectionError):
         )
         self.path = path
         self.position = position
+
+
+class Ahead(OtherLog):
+    """The file was projected up to a position that the log does not hold, or not any more. `last`
+    is the newest that the log counts.
+    """
+
+    def __init__(self, path: Path, position: int, last: int) -> None:
+        gone = f"the log ends at {last}" if last < position else "that is gone from the log"
+        ProjectionError.__init__(
+            self,
+            f"{str(path)!r} stands at position {position}, and {gone}: commits that were "
+            "acknowledged are lost, or it is another log; see 'hansard check', put back a copy of "
+            "the broker's files that has them, and only then, or to go on without them, 'hansard "
+            "rebuild'",
+        )
+        self.path = path
+        self.position = position
+        self.last = last
 
 
 class Behind(ProjectionError):

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.projections.errors import Behind
+from hansard.projections.errors import Behind, ProjectionError
 from hansard.projections.migrations import migrations
 from hansard.projections.place import PRIVATE_DIR, PRIVATE_FILE, Place, away, wal
 from hansard.projections.store import Progress, Store
@@ -55,6 +55,8 @@ REST = 2
 TICK_S = 0.01
 """A file's time of change is no finer than this: a change right after another is not seen by it."""
 
+TICK_LOOKS_MAX = 8
+
 COPY_BYTES = 8 * 1024 * 1024
 TRIES_MAX = 100
 
@@ -63,13 +65,17 @@ POLL_S = 0.005
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """The tables at a position. `head` is the newest position of the log that was known then."""
+    """The tables at a position. `head` is the newest position of the log that was known then;
+    `messages` and `chain` are as in Progress.
+    """
 
     folder: Path
     position: int
     head: int
     digest: str
     schema: int
+    messages: int = 0
+    chain: str | None = None
 
     @property
     def path(self) -> Path:
@@ -77,11 +83,17 @@ class Generation(msgspec.Struct, frozen=True):
         return self.folder / TABLES
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Told(msgspec.Struct, frozen=True, omit_defaults=True):
     position: int
     head: int
     digest: str
     schema: int
+    messages: int = 0
+    chain: str | None = None
+
+    def generation(self, folder: Path) -> Generation:
+        """What stands in the folder that it was found in."""
+        return Generation(folder, *msgspec.structs.astuple(self))
 
 
 def newest(place: Place) -> Generation | None:
@@ -109,6 +121,33 @@ def holding(place: Place) -> Generator[Generation | None]:
                 os.close(fd)
             return
     yield None  # each was removed while it was looked at, which takes more tries than there are
+
+
+def restore(place: Place) -> int:
+    """Put what was published last in the place of tables that a kill has torn; its position, or 0
+    where nothing can be used: then there are none, and they are made from the log's beginning.
+
+    Whoever calls it holds the tables. Killed before its end, the torn tables stand as they were.
+    """
+    position = 0
+    with holding(place) as found:
+        place.remove(place.fresh)
+        if found is not None:
+            shutil.copyfile(found.path, place.fresh)
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(wal(found.path), wal(place.fresh))
+            try:
+                store = Store(place.fresh)
+                position = store.progress.position
+                store.close()  # DuckDB's log is worked into the file
+            except ProjectionError:
+                place.remove(place.fresh)
+    wal(place.path).unlink(missing_ok=True)
+    if place.fresh.exists():
+        place.fresh.replace(place.path)
+    else:
+        place.remove(place.path)
+    return position
 
 
 async def wait_for(place: Place, position: int, timeout_s: float) -> Generation:
@@ -245,12 +284,17 @@ class Publisher:
             finally:
                 os.close(fd)
         told = _Told(
-            progress.position, max(head, progress.position), progress.digest, len(migrations())
+            progress.position,
+            max(head, progress.position),
+            progress.digest,
+            len(migrations()),
+            progress.messages,
+            progress.chain,
         )
         (part / TOLD).write_bytes(msgspec.json.encode(told))
         folder = self._place.published / name
         part.rename(folder)
-        return Generation(folder, told.position, told.head, told.digest, told.schema)
+        return told.generation(folder)
 
     def _number(self) -> int:
         """Larger than any before, of processes before this one, too: no name comes twice."""
@@ -290,7 +334,9 @@ class _Copy:
 
     def _run(self, source: int) -> None:
         try:
-            while time.time_ns() - self.state[0] < TICK_S * 1e9:
+            for _ in range(TICK_LOOKS_MAX):  # a clock that was set back would never come there
+                if time.time_ns() - self.state[0] >= TICK_S * 1e9:
+                    break
                 time.sleep(TICK_S / 4)
             _copy(source, self.path)
         except OSError as error:
@@ -309,8 +355,7 @@ def _folders(place: Place) -> Iterator[tuple[int, Path]]:
 
 def _read(folder: Path) -> Generation | None:
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        told = msgspec.json.decode((folder / TOLD).read_bytes(), type=_Told)
-        return Generation(folder, told.position, told.head, told.digest, told.schema)
+        return msgspec.json.decode((folder / TOLD).read_bytes(), type=_Told).generation(folder)
     return None
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from hansard.domain.ids import workspace_name
-from hansard.projections.errors import Held, Unusable
+from hansard.projections.errors import Held, unusable
 
 LINE_BYTES = 512
 """What the lock file holds at most: it is written at once, so that no reader sees half of it."""
@@ -140,22 +140,34 @@ class Hold:
             place.path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
             self._fd = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         except OSError as error:
-            raise Unusable(place.path, str(error)) from error
+            raise unusable(place.path, error) from error
         for _ in range(TRIES_MAX):
             if _locked(self._fd, fcntl.LOCK_EX):
                 break
             time.sleep(TRY_S)
         known = _standing(self._fd)
+        self.interrupted = known is not None and known.running and place.path.exists()
+        """Whether who held it before did not come to its end: it was killed, for one."""
         if not _locked(self._fd, fcntl.LOCK_EX):
             os.close(self._fd)
             raise Held(place.path, known.pid if known is not None else None)
         mine = known if known is not None and place.path.exists() else Standing(0)
-        self.tell(msgspec.structs.replace(mine, pid=os.getpid(), running=True))
+        try:
+            self.tell(msgspec.structs.replace(mine, pid=os.getpid(), running=True))
+        except OSError as error:
+            os.close(self._fd)
+            raise unusable(place.path, error) from error
 
     def tell(self, standing: Standing) -> None:
         """Say how far it is."""
         line = msgspec.json.encode(standing)
         os.pwrite(self._fd, line.ljust(LINE_BYTES), 0)
+
+    def ended(self) -> None:
+        """Say that the tables were closed as they should be. Raises OSError."""
+        known = _standing(self._fd)
+        if known is not None:
+            self.tell(msgspec.structs.replace(known, running=False))
 
     def close(self) -> None:
         """Let go."""

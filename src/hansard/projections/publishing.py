@@ -11,11 +11,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from hansard.projections.errors import ProjectionError
-from hansard.projections.generations import Publisher
+from hansard.bus._logging import logger
+from hansard.projections.errors import ProjectionError, Unusable, unwritten
+from hansard.projections.generations import Publisher, restore
 from hansard.projections.place import Hold, Standing
 from hansard.projections.rows import Batch
 from hansard.projections.store import Store
+
+_log = logger(__name__)
 
 LATE_S = 0.02
 """Pause between two looks whether something waits to be published."""
@@ -27,8 +30,20 @@ class LiveStore(Store):
     """
 
     def __init__(self, hold: Hold) -> None:
-        """Open the tables that are held. Raises Unusable, Newer."""
-        super().__init__(hold.place.path)
+        """Open the tables that are held. Raises Unusable, Newer.
+
+        DuckDB writes some of a file's blocks over: killed just then, it leaves a file that it does
+        not open any more. Such tables begin again at what was published last.
+        """
+        try:
+            super().__init__(hold.place.path)
+        except Unusable as torn:
+            if not hold.interrupted or type(torn) is not Unusable:
+                raise
+            position = restore(hold.place)
+            hold.tell(Standing(os.getpid(), position, position))
+            _log.warning("tables_torn_by_a_kill", path=str(hold.place.path), begins_at=position)
+            super().__init__(hold.place.path)
         self._hold = hold
         self._head = 0
         self._stamp = 0
@@ -40,7 +55,7 @@ class LiveStore(Store):
         except BaseException as error:
             super().close()
             if isinstance(error, OSError):
-                raise _unpublished(error) from error
+                raise unwritten(self.path, error) from error
             raise
         position, published = self.progress.position, self._publisher.position
         self._standing = Standing(os.getpid(), position, position, published=max(0, published))
@@ -73,12 +88,14 @@ class LiveStore(Store):
         finally:
             super().close()
             self._publisher.close()
+        with contextlib.suppress(OSError):  # on a full disk: then it counts as not ended
+            self._hold.ended()
 
     def _publish(self, *, now: bool) -> None:
         try:
             made = self._publisher.publish(self._head, now=now)
         except OSError as error:
-            raise _unpublished(error) from error
+            raise unwritten(self.path, error) from error
         if made is None:
             return
         self._tell(published=made.position, published_delay_ms=self._delay_ms())
@@ -89,11 +106,10 @@ class LiveStore(Store):
 
     def _tell(self, **changed: object) -> None:
         self._standing = msgspec.structs.replace(self._standing, **changed)
-        self._hold.tell(self._standing)
-
-
-def _unpublished(error: OSError) -> ProjectionError:
-    return ProjectionError(f"the tables cannot be published ({error}): make room on the disk")
+        try:
+            self._hold.tell(self._standing)
+        except OSError as error:
+            raise unwritten(self.path, error) from error
 
 
 async def publish_late(store: LiveStore) -> None:

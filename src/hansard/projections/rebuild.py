@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from hansard.projections.errors import Unusable
+from hansard.projections.errors import Ahead, Unusable
 from hansard.projections.place import Hold, Place, Standing
 from hansard.projections.rows import Batch
 from hansard.projections.runner import Source, project
@@ -50,13 +50,14 @@ async def rebuild(source: Source, place: Place, progress: Progress) -> Rebuilt:
         return made
     finally:
         place.remove(place.fresh)
+        hold.ended()
         hold.close()
 
 
 async def verify(source: Source, place: Place, progress: Progress) -> Rebuilt:
     """Make the tables anew up to where the old ones are, compare, and throw them away.
 
-    Raises as `rebuild`, Unusable where there are none.
+    Raises as `rebuild`, Unusable where there are none, Ahead where the log does not reach so far.
     """
     if not place.path.exists():
         raise Unusable(place.path, "there is no such file")
@@ -68,10 +69,14 @@ async def verify(source: Source, place: Place, progress: Progress) -> Rebuilt:
             before = await asyncio.to_thread(store.digests)
         finally:
             await asyncio.to_thread(store.close)
+        _, last = await source.bounds()
+        if last < position:
+            raise Ahead(place.path, position, last)
         made = await _make(source, place, position, progress)
         return msgspec.structs.replace(made, before=before)
     finally:
         place.remove(place.fresh)
+        hold.ended()
         hold.close()
 
 

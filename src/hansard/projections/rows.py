@@ -16,7 +16,9 @@ import msgspec
 from hansard.bus._commits import TRANSACTION_COMMITS_MAX
 from hansard.bus.check import RawMessage
 from hansard.bus.codec import decode, record, revive
+from hansard.bus.in_full import Fault, InFull
 from hansard.bus.log import Origin
+from hansard.bus.marks import link
 from hansard.bus.rosters import Rosters
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
@@ -92,13 +94,16 @@ class Problem(msgspec.Struct, frozen=True):
 
 class Batch(msgspec.Struct):
     """What some messages lead to, whole transactions only, and where they end. `chunks` are the
-    rows as Arrow.
+    rows as Arrow; `messages` and `chain` are how many messages there are up to there, and their
+    rolling digest.
     """
 
     rows: list[Row]
     chunks: list[Any]
     problems: list[Problem]
     last: RawMessage
+    messages: int = 0
+    chain: str | None = None
 
     @property
     def position(self) -> int:
@@ -109,10 +114,26 @@ class Batch(msgspec.Struct):
 class Rows:
     """Takes messages in order. What belongs to a transaction is held until it is whole."""
 
-    def __init__(self, after: int = 0, rosters: Rosters | None = None) -> None:
-        """`rosters` says which commits do not fit; without it, all do that can be decoded."""
+    def __init__(
+        self,
+        after: int = 0,
+        rosters: Rosters | None = None,
+        messages: int = 0,
+        chain: str | None = None,
+        *,
+        in_full: InFull | None = None,
+    ) -> None:
+        """`rosters` says which commits do not fit; without it, all do that can be decoded.
+
+        `messages` and `chain` are those up to `after`; without a chain none is made. `in_full` puts
+        values that refer to earlier ones in full, and was made ready for each message.
+        """
         self._after = after
+        self._messages = messages
+        self._linked = chain
         self._rosters = rosters
+        self._in_full = in_full
+        self._grown = 0
         self._held: list[tuple[RawMessage, StreamId, Commit]] = []
         self._clear()
 
@@ -164,9 +185,16 @@ class Rows:
         if self._last is None:
             return None
         self._chunk()
-        batch = Batch(self._rows, self._chunks, self._problems, self._last)
+        batch = Batch(
+            self._rows, self._chunks, self._problems, self._last, self._messages, self._linked
+        )
         self._clear()
         return batch
+
+    def grown(self) -> int:
+        """By how many bytes what was added since last asked is larger in full."""
+        grown, self._grown = self._grown, 0
+        return grown
 
     def _chunk(self) -> None:
         if len(self._rows) > self._chunked:
@@ -183,11 +211,30 @@ class Rows:
         why = self._rosters.misfit(stream, commit) if self._rosters is not None else ""
         if why:
             self._refuse(message, why)
-        else:
-            self._put(message, stream, commit)
+            return
+        if self._in_full is not None:
+            whole, faults = self._in_full.commit(stream, commit)
+            if whole is not commit:
+                self._grown += _size(whole) - _size(commit)
+                commit = whole
+            for fault in faults:
+                self._damaged(message, fault)
+        self._put(message, stream, commit)
+
+    def _damaged(self, message: RawMessage, fault: Fault) -> None:
+        """Tell that a value cannot be put in full; its row has the references."""
+        problem = Problem(message.position, fault.index, message.subject, fault.reason)
+        self._problems.append(problem)
+
+    def _end(self, message: RawMessage) -> None:
+        """Take a message for the last."""
+        self._last = message
+        if self._linked is not None:
+            self._messages += 1
+            self._linked = link(self._linked, message.position, message.subject, message.body)
 
     def _refuse(self, message: RawMessage, reason: str) -> None:
-        self._last = message
+        self._end(message)
         self._problems.append(Problem(message.position, None, message.subject, reason))
 
     def _put(self, message: RawMessage, stream: StreamId, commit: Commit) -> None:
@@ -201,7 +248,7 @@ class Rows:
         if max(numbers) > INTEGER_MAX:
             self._refuse(message, f"a number of it is too large: {max(numbers)}")
             return
-        self._last = message
+        self._end(message)
         position, actor, logged_at = message.position, commit.actor, message.stamp // 1_000
         name, run = str(stream), run_of(stream)
         lasting = stream.id if type(stream) is Lasting else None
@@ -287,6 +334,10 @@ class Rows:
             reason = f"a {recorded.type} does not belong into stream {stream}"
         self._problems.append(Problem(message.position, index, message.subject, reason))
         return None, None
+
+
+def _size(commit: Commit) -> int:
+    return sum(len(bytes(recorded.data)) for recorded in commit.events)
 
 
 def digest(message: RawMessage) -> str:

@@ -13,9 +13,12 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
+from hansard.bus.in_full import InFull
 from hansard.bus.jetstream.raw import Chunk
+from hansard.bus.log import Stored
 from hansard.bus.rosters import Rosters
-from hansard.projections.errors import Behind, OtherLog
+from hansard.domain.ids import StreamId
+from hansard.projections.errors import Ahead, Behind, OtherLog
 from hansard.projections.place import Hold, Place
 from hansard.projections.publishing import LiveStore, publish_late, to_its_end
 from hansard.projections.rows import Batch, Rows, digest
@@ -54,6 +57,10 @@ class Source(Protocol):
         """Every message after a position, undecoded, in order."""
         ...
 
+    async def past(self, stream: StreamId) -> list[Stored]:
+        """A stream's own commits, by version; what cannot be read is a stand-in."""
+        ...
+
 
 Moved = Callable[[Batch, int], None]
 """Called after each batch with it and the newest position of the log that is known of."""
@@ -68,8 +75,10 @@ async def project(
 ) -> None:
     """Bring a store up to a position; without one, follow for ever.
 
-    Cancel it to stop: a batch that is being written is written to its end. What is held of a
-    transaction that is not whole is left out. Raises OtherLog, ProjectionError, BrokerError.
+    Where the log has gone beyond and does not hold what is before it any more, it ends with what
+    there is. Cancel it to stop: a batch that is being written is written to its end. What is held
+    of a transaction that is not whole is left out. Raises OtherLog, Ahead, ProjectionError,
+    BusError.
     """
     await _same_log(source, store)
     flow = _Flow(source, store, moved)
@@ -97,14 +106,16 @@ async def _same_log(source: Source, store: Store) -> None:
     if not known.position:
         return
     _, last = await source.bounds()
-    if last >= known.position:
-        async with contextlib.aclosing(
-            source.chunks(known.position - 1, until=known.position)
-        ) as chunks:
-            async for chunk in chunks:
-                if [digest(message) for message in chunk.messages] == [known.digest]:
-                    return
-    raise OtherLog(store.path, known.position)
+    if last < known.position:
+        raise Ahead(store.path, known.position, last)
+    async with contextlib.aclosing(
+        source.chunks(known.position - 1, until=known.position)
+    ) as chunks:
+        async for chunk in chunks:
+            if [digest(message) for message in chunk.messages] == [known.digest]:
+                return
+            raise OtherLog(store.path, known.position)
+    raise Ahead(store.path, known.position, last)
 
 
 class _Flow:
@@ -114,7 +125,12 @@ class _Flow:
         self._source = source
         self._store = store
         self._moved = moved
-        self._rows = Rows(store.progress.position, Rosters(store.members))
+        known = store.progress
+        rosters = Rosters(store.members)
+        self._in_full = InFull(source)
+        self._rows = Rows(
+            known.position, rosters, known.messages, known.chain, in_full=self._in_full
+        )
         self._bytes = 0
         self._head = 0
         self._until = 0
@@ -134,8 +150,9 @@ class _Flow:
         async with contextlib.aclosing(self._source.chunks(after, until=until)) as chunks:
             async for chunk in chunks:
                 for message in chunk.messages:
+                    await self._in_full.ready(message)
                     self._rows.add(message)
-                    self._bytes += len(message.body)
+                    self._bytes += len(message.body) + self._rows.grown()
                 self._head = chunk.head
                 self._some.set()
                 while self._full():

@@ -18,6 +18,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
 
@@ -30,8 +31,9 @@ from hansard.projections._index_errors import (
     IndexOfOtherLog,
     IndexRead,
     IndexUnusable,
+    unusable_index,
 )
-from hansard.projections.errors import OtherLog, Unusable
+from hansard.projections.errors import OtherLog, ProjectionError, Unusable
 from hansard.projections.place import PRIVATE_DIR, PRIVATE_FILE, Hold, Place, Standing
 from hansard.projections.rows import Batch
 from hansard.projections.runner import Source, project
@@ -53,7 +55,7 @@ __all__ = [
 ]
 
 READERS_WAIT_S = 30.0
-"""How long a rebuild waits for those who search at the moment."""
+"""How long a rebuild waits for those who search at the moment, and they for it."""
 
 TRY_S = 0.01
 """Pause between two tries to replace the file."""
@@ -104,24 +106,24 @@ class IndexPlace(Place, frozen=True):
     @contextlib.contextmanager
     def reading(self) -> Generator[None]:
         """Keep the file from being replaced meanwhile. Raises IndexUnusable."""
-        fd = self._reading_lock()
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH)
+        replaced = f"another process has been replacing it for {READERS_WAIT_S:g} s"
+        with self._locked(fcntl.LOCK_SH, IndexUnusable(self.path, replaced)):
             yield
-        finally:
-            os.close(fd)
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Wait until nobody reads, and let nobody begin."""
+        return self._locked(fcntl.LOCK_EX, IndexRead(self.path, READERS_WAIT_S))
 
     @contextlib.contextmanager
-    def _alone(self) -> Generator[None]:
-        """Wait until nobody reads, and let nobody begin."""
+    def _locked(self, kind: int, late: ProjectionError) -> Generator[None]:
         fd, until_s = self._reading_lock(), time.monotonic() + READERS_WAIT_S
         try:
             while True:
                 with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(fd, kind | fcntl.LOCK_NB)
                     break
                 if time.monotonic() >= until_s:
-                    raise IndexRead(self.path, READERS_WAIT_S)
+                    raise late
                 time.sleep(TRY_S)
             yield
         finally:
@@ -133,7 +135,7 @@ class IndexPlace(Place, frozen=True):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             return os.open(self.path.with_suffix(".reading"), flags, PRIVATE_FILE)
         except OSError as error:
-            raise IndexUnusable(self.path, str(error)) from error
+            raise unusable_index(self.path, error) from error
 
 
 async def bring_up(source: Source, place: IndexPlace, moved: Moved) -> int:

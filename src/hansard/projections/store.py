@@ -21,7 +21,7 @@ import msgspec
 from hansard.bus.quarantine import Members
 from hansard.projections._arrow import chunk, schema, table
 from hansard.projections._fillers import LABELLED, fillers
-from hansard.projections.errors import Newer, ProjectionError, Unusable
+from hansard.projections.errors import Newer, Older, Unusable, unusable, unwritten
 from hansard.projections.migrations import Migration, migrations
 from hansard.projections.place import wal
 from hansard.projections.rosters import members
@@ -53,10 +53,14 @@ _PROBLEMS = schema(
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Up to where the log is projected; `digest` is that of the message there."""
+    """Up to where the log is projected; `digest` is that of the message there. `messages` are how
+    many there are up to it, `chain` their rolling digest; None where none is kept.
+    """
 
     position: int = 0
     digest: str = ""
+    messages: int = 0
+    chain: str | None = None
 
 
 class Digest(msgspec.Struct, frozen=True):
@@ -86,8 +90,10 @@ class Store:
                 self._allow_unknown()
             self.progress = self._progress()
             self._forked = {run for (run,) in self.all("SELECT DISTINCT run FROM lineage")}
-        except BaseException:
+        except BaseException as error:
             self._con.close()
+            if isinstance(error, duckdb.Error) and not isinstance(error, duckdb.ProgrammingError):
+                raise unusable(self.path, error) from error  # of SQL, it is our own fault
             raise
 
     def _begin(self) -> None:
@@ -103,14 +109,14 @@ class Store:
                 os.fsync(file.fileno())
             part.replace(self.path)
         except OSError as error:
-            raise Unusable(self.path, str(error)) from error
+            raise unusable(self.path, error) from error
 
     def _connect(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
         config: dict[str, Any] = {"memory_limit": MEMORY_MAX, "threads": THREADS_MAX}
         try:
             con = duckdb.connect(self.path, read_only=read_only, config=config)
         except duckdb.Error as error:
-            raise Unusable(self.path, str(error)) from error
+            raise unusable(self.path, error) from error
         con.execute("SET TimeZone = 'UTC'").fetchall()
         con.execute(f"SET checkpoint_threshold = '{WAL_MAX}'").fetchall()
         return con
@@ -136,13 +142,20 @@ class Store:
             rows = [row for row in rows if row[0] > done]
             chunks = []
         problems = [each for each in problems if each.position > done]
-        end = _End(batch.position, batch.last.stamp // 1_000, head, digest(batch.last))
+        end = _End(
+            batch.position,
+            batch.last.stamp // 1_000,
+            head,
+            digest(batch.last),
+            batch.messages,
+            batch.chain,
+        )
         fault = self._try(rows, problems, end, chunks)
         while fault is not None:
             rows, problem = self._without(rows, fault)
             problems.append(problem)
             fault = self._try(rows, problems, end)
-        self.progress = Progress(end.position, end.digest)
+        self.progress = Progress(end.position, end.digest, end.messages, end.chain)
 
     def _try(
         self,
@@ -167,8 +180,9 @@ class Store:
         except FAULTS as error:
             return error
         except duckdb.Error as error:
-            ended = isinstance(error, duckdb.FatalException)
-            raise ProjectionError(f"{str(self.path)!r} cannot be written: {error}") from error
+            # A commit that failed, on a full disk for one, has ended the transaction itself.
+            ended = isinstance(error, duckdb.FatalException | duckdb.TransactionException)
+            raise unwritten(self.path, error) from error
         finally:
             if not ended:
                 self._run("ROLLBACK")
@@ -197,8 +211,16 @@ class Store:
     def _stand(self, end: _End) -> None:
         self._con.execute(
             "UPDATE progress SET position = $1, logged_at = make_timestamp($2), head = $3, "
-            "projected_at = make_timestamp($4), digest = $5",
-            [end.position, end.logged_at, max(end.head, end.position), _now(), end.digest],
+            "projected_at = make_timestamp($4), digest = $5, messages = $6, chain = $7",
+            [
+                end.position,
+                end.logged_at,
+                max(end.head, end.position),
+                _now(),
+                end.digest,
+                end.messages,
+                end.chain,
+            ],
         ).fetchall()
 
     def _without(self, rows: list[Row], fault: duckdb.Error) -> tuple[list[Row], Problem]:
@@ -208,7 +230,7 @@ class Store:
         """
         good, bad = 0, len(rows)
         if self._try([], [], None) is not None or not rows:
-            raise ProjectionError(f"{str(self.path)!r} cannot be written: {fault}") from fault
+            raise unwritten(self.path, fault) from fault
         while bad - good > 1:
             middle = (good + bad) // 2
             failed = self._try(rows[:middle], [], None)
@@ -237,7 +259,7 @@ class Store:
         if found > len(known):
             raise Newer(self.path, found, len(known))
         if read_only and found < len(known):
-            raise Unusable(self.path, f"it has schema {found} of {len(known)} and is only read")
+            raise Older(self.path, f"it has schema {found} of {len(known)} and is only read")
         if found and any(step.refills for step in known[found:]):
             found = self._empty()
         for step in known[found:]:
@@ -296,8 +318,17 @@ class Store:
         """Each table in short: equal rows, however written, give equal digests. Of `progress` it is
         where the tables stand.
         """
-        stands = Digest(1, f"{self.progress.position:x}-{self.progress.digest}")
+        known = self.progress
+        stands = Digest(1, f"{known.position:x}-{known.digest}-{known.chain or ''}")
         return {**{name: self._digest(name) for name in self.tables()}, "progress": stands}
+
+    def read_all(self) -> None:
+        """Read every row of every table, to see that it can be done. Raises Unusable."""
+        try:
+            for name in self.tables():
+                self.all(f'SELECT bit_xor(hash("{name}")) FROM "{name}"')  # noqa: S608 -- names of our own schema
+        except duckdb.Error as error:
+            raise Unusable(self.path, str(error)) from error
 
     def _digest(self, table: str) -> Digest:
         columns = [name for (name,) in self.all(_COLUMNS_OF, [table])]
@@ -310,12 +341,15 @@ class Store:
 
     def _progress(self) -> Progress:
         try:
-            found = self.all("SELECT position, digest FROM progress")
+            found = self.all("SELECT position, digest, coalesce(messages, 0), chain FROM progress")
         except duckdb.Error as error:
             raise Unusable(self.path, str(error)) from error
         if len(found) != 1:
             raise Unusable(self.path, f"its table progress has {len(found)} rows")
-        return Progress(*found[0])
+        position, digest_, messages, chain = found[0]
+        if not position and not self._partial:
+            chain = ""
+        return Progress(position, digest_, messages, chain)
 
     def _run(self, sql: str) -> None:
         self._con.execute(sql).fetchall()
@@ -326,7 +360,7 @@ class Store:
             with self._looking:  # DuckDB refuses while another thread reads
                 self._run("CHECKPOINT")
         except duckdb.Error as error:
-            raise ProjectionError(f"{str(self.path)!r} cannot be written: {error}") from error
+            raise unwritten(self.path, error) from error
 
 
 class _End(msgspec.Struct, frozen=True):
@@ -336,6 +370,8 @@ class _End(msgspec.Struct, frozen=True):
     logged_at: int
     head: int
     digest: str
+    messages: int
+    chain: str | None
 
 
 class _First(Store):

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine
-from contextvars import Context
 from typing import Any
 from uuid import uuid4
 
@@ -26,7 +25,8 @@ from hansard.bus._logging import logger
 from hansard.bus.errors import BusError, TooLarge
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.requests import Requests
-from hansard.domain.errors import BadValue
+from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.value_types import reading_context
 from hansard.service import faults, lobby, wire
 from hansard.service.errors import ServiceBusy, ServiceGone
 from hansard.service.hosted import Hosted
@@ -77,7 +77,7 @@ class Service:
         self._requests = requests
         self._gatekeeper = gatekeeper
         self._denials = denials
-        self._lobby = lobby.Lobby(workspace, asker)
+        self._lobby = lobby.Lobby(asker)
         self._quiet_s = quiet_s
         self._nonces = Nonces()
         self._under_way: dict[str, int] = {}
@@ -211,7 +211,7 @@ class Service:
                 return self._close(request.session, hosted, left)
             case _:
                 turn = hosted.begin(where.verb, request)
-                return self._word(hosted, turn)
+                return self._word(request.session, hosted, turn)
 
     def _again(self, who: Principal, nonce: str) -> Coroutine[Any, Any, bytes] | None:
         """The answer that an opening had, given again."""
@@ -234,16 +234,27 @@ class Service:
             self._spawn(self._let_go(request.session))  # it was opened under other rules
             why = "the rules of the role have changed since the session was opened"
             raise ServiceGone(why)
+        if found[1].lowered < self._gatekeeper.lowered(who.name):
+            self._spawn(self._let_go(request.session))  # what it was shown it may not have said yet
+            why = "the label that this principal carries was lowered since the session was opened"
+            raise ServiceGone(why)
         found[1].heard = time.monotonic()
         return found[1]
 
     # ------------------------------------------------------------ what it comes to
 
-    async def _word(self, hosted: Hosted, turn: Turn) -> bytes:
-        """A turn's next word."""
+    async def _word(self, name: str, hosted: Hosted, turn: Turn) -> bytes:
+        """A turn's next word, once what it shows is on record; where it cannot be, the session is
+        over.
+        """
         word = await turn.word()
         if not isinstance(word, wire.Run):
             hosted.turns.pop(turn.number, None)
+        try:
+            await hosted.told()
+        except HansardError:
+            self._spawn(self._let_go(name))
+            raise
         return wire.encode(word)
 
     async def _go_on(self, who: Principal, request: Request) -> bytes:
@@ -255,7 +266,7 @@ class Service:
         turn = hosted.turns.get(request.turn)
         if turn is None or not hosted.came(turn, wire.read(request.data, Came)):
             raise BadValue("request", f"turn {request.turn} waits for nothing", "use the client")
-        return await self._word(hosted, turn)
+        return await self._word(request.session, hosted, turn)
 
     async def _beat(self, who: Principal, request: Request) -> bytes:
         self._hosted(who, request)
@@ -275,6 +286,7 @@ class Service:
         error = hosted.error(left)
         try:
             await hosted.close(left)
+            await hosted.told()
         finally:
             self.sessions.pop(name, None)
         return wire.encode(Value(wire.dump(list(faults.notes_of(error)))))
@@ -283,11 +295,14 @@ class Service:
         try:
             if verb == "open":
                 return await self._open(who, request)
-            return await self._lobby.ask(verb, who, request)
+            return await self._lobby.ask(verb, await self._asker(who), request)
         except RoleRefused as error:  # in a session it is on record in the agent's stream
             denied = AccessDenied(error.reason, who.name, who.role, known=True)
             self._note_refusal(verb, denied)
             raise
+
+    async def _asker(self, who: Principal) -> lobby.Asker:
+        return await lobby.Asker.of(self._gatekeeper, self._workspace, who)
 
     async def _open(self, who: Principal, request: Request) -> bytes:
         mine = [name for name, (each, _) in self.sessions.items() if each.name == who.name]
@@ -299,8 +314,9 @@ class Service:
             if asked.run is not None and (stream.run, stream.agent) == (asked.run, asked.agent):
                 await self._let_go(name)
         rules_version = self._gatekeeper.rules_version(who.role)
-        hosted = await lobby.open_session(self._workspace, who, asked)
+        hosted = await lobby.open_session(await self._asker(who), asked)
         hosted.rules_version = rules_version
+        await hosted.told()
         name = uuid4().hex
         self.sessions[name] = (who, hosted)
         answer = wire.encode(lobby.opened(hosted, name, self.instance))
@@ -310,8 +326,10 @@ class Service:
     # ------------------------------------------------------------ answering
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something in a context of its own: the scopes of one request are not another's."""
-        task = asyncio.get_running_loop().create_task(work, context=Context())
+        """Do something in a context of its own: the scopes of one request are not another's, and no
+        code runs in this process for the types of what clients record.
+        """
+        task = asyncio.get_running_loop().create_task(work, context=reading_context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

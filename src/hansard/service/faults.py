@@ -2,34 +2,68 @@
 
 An error of a program crosses as what is recorded of it, with what its tool says of the effect; the
 service raises one of the same name. An error of ours crosses by its class, and is raised as that
-class, unless its text may tell of what the role does not see: then as `ServiceFailed`.
+class, unless its text may tell of what the role does not see: then as `ServiceFailed`. Which class
+it is says a code, one of a list: no peer can have a module imported or another class made.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import re
 import sys
 from typing import Any
 
 import msgspec
 
+from hansard.agents.carried import Lowered
 from hansard.agents.effects import DOUBTFUL, ToolSpec
-from hansard.agents.errors import AgentError, NotDone, RecordedFailure
+from hansard.agents.errors import (
+    AgentError,
+    Blocked,
+    Diverged,
+    InDoubt,
+    Miss,
+    NeedsSettling,
+    NoScope,
+    NotDone,
+    RecordedFailure,
+    ResultNotRecordable,
+    RoleRefused,
+    SecretUnavailable,
+    SessionEnded,
+    ShadowedEffect,
+    ToolError,
+    ViewDiffers,
+)
+from hansard.agents.experiments import NotPlaced
 from hansard.agents.failures import MESSAGE_LENGTH_MAX, failure
 from hansard.agents.outcomes import UNTOUCHED
 from hansard.bus.errors import AppendUnknown, Conflict, Fenced, NotFound, TooLarge
 from hansard.domain import values
 from hansard.domain.board import BoardConflict
-from hansard.domain.errors import BadValue, CallerError, HansardError, Refused
+from hansard.domain.errors import (
+    BadName,
+    BadOption,
+    BadValue,
+    CallerError,
+    HansardError,
+    Refused,
+)
 from hansard.domain.ids import StreamId
 from hansard.domain.steps import Effects, Failure, Status, Step
 from hansard.domain.task import ClaimLost
+from hansard.domain.task_rules import Circle
 from hansard.domain.values import Scrub
-from hansard.projections.door.errors import DoorError
+from hansard.projections.door.errors import (
+    Busy,
+    Closed,
+    DoorError,
+    NotAllowed,
+    QueryFailed,
+    TooCostly,
+)
 from hansard.service import wire
-from hansard.service.errors import ServiceBusy, ServiceFailed, ServiceGone
+from hansard.service.errors import NotOffered, ServiceBusy, ServiceFailed, ServiceGone
 from hansard.service.wire import Fault
 
 TEXT_LENGTH_MAX = 200_000
@@ -42,21 +76,55 @@ _RECORDED = re.compile(r"recorded at step (\d+) \(")
 _TYPED: dict[str, Any] = {"step": Step, "stream": StreamId}
 """Attributes of our errors that are no plain values."""
 
-_TOLD = (
-    AgentError,
-    CallerError,
-    BoardConflict,
-    ClaimLost,
-    DoorError,
-    AppendUnknown,
-    Conflict,
-    Fenced,
-    NotFound,
-    ServiceBusy,
-    ServiceGone,
-    TooLarge,
-)
-"""Ours that cross as they are: what they say is of the agent's own doing, or judged by its role."""
+CODES: dict[str, type[HansardError]] = {
+    cls.__name__: cls
+    for cls in (
+        AgentError,
+        AppendUnknown,
+        BadName,
+        BadOption,
+        BadValue,
+        Blocked,
+        BoardConflict,
+        Busy,
+        CallerError,
+        Circle,
+        ClaimLost,
+        Closed,
+        Conflict,
+        Diverged,
+        DoorError,
+        Fenced,
+        InDoubt,
+        Lowered,
+        Miss,
+        NeedsSettling,
+        NoScope,
+        NotAllowed,
+        NotDone,
+        NotFound,
+        NotOffered,
+        NotPlaced,
+        QueryFailed,
+        RecordedFailure,
+        Refused,
+        ResultNotRecordable,
+        RoleRefused,
+        SecretUnavailable,
+        ServiceBusy,
+        ServiceFailed,
+        ServiceGone,
+        SessionEnded,
+        ShadowedEffect,
+        TooCostly,
+        TooLarge,
+        ToolError,
+        ViewDiffers,
+    )
+}
+"""Ours that cross as they are, by their codes: what they say is of the agent's own doing, or judged
+by its role. One that is not here crosses as the nearest of its bases that is.
+"""
 
 
 class ClientGone(BaseException):
@@ -168,19 +236,27 @@ def of_service(error: BaseException, steps: dict[int, Step]) -> Fault:
         return recorded
     if isinstance(error, Conflict):
         error = Conflict(error.stream, error.version, None)  # the winner may be anybody's
-    if not isinstance(error, _TOLD):
-        kind = "an error" if isinstance(error, HansardError) else "a fault"
-        error = ServiceFailed(kind)
-    kind_ = type(error)
+    if isinstance(error, AppendUnknown):
+        why = "the service's disk takes nothing" if error.why else ""  # not where it is
+        unknown = error.stream, error.version, error.commit_id, error.waited_s, why
+        error = AppendUnknown(*unknown)
+    code = _code(error)
+    if not code:
+        error = ServiceFailed("an error" if isinstance(error, HansardError) else "a fault")
+        code = _code(error)
     return Fault(
         category="ours",
-        type=kind_.__qualname__,
-        module=kind_.__module__,
+        type=code,
         message=str(error),
         arguments=_arguments(error),
         attributes=_attributes(error),
         notes=notes,
     )
+
+
+def _code(error: BaseException) -> str:
+    """The code of an error of ours that may be told; empty for any other."""
+    return next((cls.__name__ for cls in type(error).mro() if CODES.get(cls.__name__) is cls), "")
 
 
 def notes_of(error: BaseException | None) -> tuple[str, ...]:
@@ -236,10 +312,8 @@ def ours(fault: Fault) -> BaseException:
     """An error of ours for the client's program. Raises BadValue for what is none."""
     if fault.category == "cancelled":
         return asyncio.CancelledError()
-    cls: Any = None
-    if fault.module.partition(".")[0] == "hansard":
-        cls = getattr(importlib.import_module(fault.module), fault.type, None)
-    if not (isinstance(cls, type) and issubclass(cls, HansardError)):
+    cls: Any = CODES.get(fault.type)
+    if cls is None:
         raise BadValue("the service's answer", f"error {fault.type!r:.80}", "use one version")
     # Not by its constructor: what is recorded of an error is what makes it again.
     error: BaseException = cls.__new__(cls, *wire.load(fault.arguments))

@@ -12,18 +12,19 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from contextvars import Context
 from typing import Any
 
 import msgspec
 
 from hansard.agents import opening
+from hansard.agents.carried import Carried
 from hansard.agents.opening import Opened
 from hansard.agents.scope import Scope, current, enter
 from hansard.agents.session import AsyncSession
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import AppendUnknown, BusError
 from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.value_types import reading_context
 from hansard.service import faults, operations, proxies, wire
 from hansard.service.errors import ServiceBusy, ServiceGone
 from hansard.service.faults import ClientGone
@@ -68,7 +69,9 @@ class Block(msgspec.Struct):
 class Hosted:
     """One hosted session. On the service's loop."""
 
-    def __init__(self, workspace: Workspace, opened: Opened, program: Program) -> None:
+    def __init__(
+        self, workspace: Workspace, opened: Opened, program: Program, carried: Carried
+    ) -> None:
         self.opened = opened
         self.session = AsyncSession(opened.core, opened.run, opened.arm)
         self.heard = time.monotonic()
@@ -78,6 +81,7 @@ class Hosted:
         self.over = False
         self._workspace = workspace
         self._program = program
+        self._carried = carried
         self._ledger = opened.core.ledger
         self._scopes: dict[str, Scope] = {"": self._ledger.root}
         self.turns: dict[int, Turn] = {}
@@ -87,6 +91,17 @@ class Hosted:
         self._number = 0
         self._taken = 0
         self._missing: set[int] = set()
+
+    @property
+    def lowered(self) -> int:
+        """The version of the event that lowered what its principal carries, as it was opened."""
+        return self._carried.lowered
+
+    async def told(self) -> None:
+        """Have it on record that the principal is shown whatever its agent was, before a word goes
+        to the client. Raises Lowered, BusError: then nothing may.
+        """
+        await self._carried.shown(self._ledger.label.stored)
 
     # ------------------------------------------------------------ requests
 
@@ -151,13 +166,13 @@ class Hosted:
                 for path in turn.scopes:
                     self._scopes.pop(path, None)
 
-        turn.task = asyncio.get_running_loop().create_task(run(), context=Context())
+        turn.task = asyncio.get_running_loop().create_task(run(), context=reading_context())
         return turn
 
     def failed(self, turn: Turn, error: BaseException) -> Failed:
         """An error as a last word."""
         if turn.is_own(error):
-            return Failed(wire.Fault(), own=True)
+            return Failed(wire.Fault(notes=faults.notes_of(error)), own=True)
         if self.over and isinstance(error, asyncio.CancelledError):
             error = ServiceGone(OVER)
         fault = faults.of_service(error, self._ledger.state.steps)
@@ -214,7 +229,7 @@ class Hosted:
     def _call(self, call: Call) -> Callable[[Turn], Awaitable[Answer]]:
         async def work(turn: Turn) -> Answer:
             spec = self._proxy(turn, call).spec()
-            turn.warning = operations.changed(self.session, spec)
+            turn.warning = self.session.core.source_changed(spec)
             found = await self.session.call(spec, (), wire.load(call.arguments))
             return value(turn, found)
 
@@ -224,7 +239,7 @@ class Hosted:
         async def work(turn: Turn) -> Answer:
             proxy = self._proxy(turn, call)
             spec = proxy.spec(streams=True)
-            turn.warning = operations.changed(self.session, spec)
+            turn.warning = self.session.core.source_changed(spec)
             items = self.session.call(spec, (), wire.load(call.arguments))
             stream = Stream(call, items, proxy)
             self._keep(turn.number, stream)

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents import opening, permits, views
+from hansard.agents import opening, permits, runs, views
 from hansard.agents.approvals import answer, listed
+from hansard.agents.carried import Carried
 from hansard.agents.experiments import NotPlaced
-from hansard.agents.gatekeeper import Principal
+from hansard.agents.gatekeeper import Gatekeeper, Principal
 from hansard.agents.ledger import Mode
 from hansard.agents.opening import Options
 from hansard.agents.runs import settle
@@ -20,9 +21,11 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.domain import ids
 from hansard.domain.errors import BadValue, Refused
-from hansard.domain.events import Actor
 from hansard.domain.role_may import Trust
+from hansard.domain.run import RunCancelled, RunCompleted
 from hansard.domain.steps import Verdict
+from hansard.domain.task import TaskReopened
+from hansard.domain.task_rules import Circle
 from hansard.service import operations, shapes, wire
 from hansard.service.errors import NotOffered
 from hansard.service.hosted import Hosted
@@ -32,15 +35,32 @@ from hansard.service.wire import Ask, Open, Request
 ASKED_MAX = 4
 """So many of these are answered at a time: each may read a whole run."""
 
-Sql = Callable[[str, Actor, str], Awaitable[Any]]
-"""Answers SQL from a role's own database: role, who asks, statement. It is a plain value."""
+Sql = Callable[["Asker", str], Awaitable[Any]]
+"""Answers SQL from a role's own database: who asks, and the statement. It is a plain value."""
 
 
-async def open_session(workspace: Workspace, who: Principal, asked: Open) -> Hosted:
+class Asker(msgspec.Struct, frozen=True):
+    """Who asks: as a principal of which role, what it carries, and the workspace as it writes."""
+
+    who: Principal
+    carried: Carried
+    workspace: Workspace
+
+    @classmethod
+    async def of(cls, gatekeeper: Gatekeeper, workspace: Workspace, who: Principal) -> Asker:
+        """Somebody who was let in."""
+        carried = gatekeeper.carried(who, workspace.log)
+        await carried.begin()
+        return cls(who, carried, workspace.through(carried.log))
+
+
+async def open_session(asker: Asker, asked: Open) -> Hosted:
     """Open a session for a principal: as the agent of its name, in the role of its token.
 
     Raises NotOffered, RoleRefused, Refused, BadName, BadValue.
     """
+    who, workspace = asker.who, asker.workspace
+    asker.carried.run = asked.run or ""
     if asked.agent != who.name:
         remedy = f"take part as {who.name!r}: a name is whose it is, as a principal"
         raise NotOffered(f"agent={asked.agent!r:.80}", remedy)
@@ -80,7 +100,8 @@ async def open_session(workspace: Workspace, who: Principal, asked: Open) -> Hos
             "id of a run that has begun, its workflow or none, and the role that it had in it"
         )
         raise Refused(message) from error
-    return Hosted(workspace, found, program)
+    asker.carried.run = found.run
+    return Hosted(workspace, found, program, asker.carried)
 
 
 async def _demand_budgets(
@@ -109,105 +130,161 @@ def opened(hosted: Hosted, name: str, instance: str) -> wire.Opened:
 class Lobby:
     """Answers what is asked outside of a session."""
 
-    def __init__(self, workspace: Workspace, sql: Sql | None) -> None:
-        self._workspace = workspace
+    def __init__(self, sql: Sql | None) -> None:
         self._sql = sql
         self._asking = asyncio.Semaphore(ASKED_MAX)
 
-    async def ask(self, verb: str, who: Principal, request: Request) -> bytes:
-        """The answer. Raises BadValue, NotOffered, Refused, NotFound."""
+    async def ask(self, verb: str, asker: Asker, request: Request) -> bytes:
+        """The answer; that it is shown what the answer says is on record before. Raises BadValue,
+        NotOffered, Refused, NotFound.
+        """
         async with self._asking:
-            return await self._answered(verb, who, request)
+            return await self._answered(verb, asker, request)
 
-    async def _answered(self, verb: str, who: Principal, request: Request) -> bytes:
+    async def _answered(self, verb: str, asker: Asker, request: Request) -> bytes:
         asked = wire.read(request.data, Ask)
         match verb:
             case "view":
-                return await self._view(who, asked)
+                return await self._view(asker, asked)
             case "sql":
-                return await self._answer(who, asked.statement)
+                return await self._answer(asker, asked.statement)
             case "approve" | "deny":
-                await self._approve(who, asked, granted=verb == "approve")
+                await self._approve(asker, asked, granted=verb == "approve")
             case "settle":
-                await self._settle(who, asked)
+                await self._settle(asker, asked)
+            case "reopen":
+                return await self._reopen(asker, asked)
+            case "finish" | "cancel":
+                return await self._end(asker, asked, verb)
             case _:
                 raise BadValue("request", f"{verb!r:.40} is none", "use the client of this version")
         return wire.encode(wire.Value())
 
-    async def _view(self, who: Principal, asked: Ask) -> bytes:
+    async def _view(self, asker: Asker, asked: Ask) -> bytes:
         key = bytes.fromhex(asked.key) if asked.key is not None else None
         run = ids.name("run", asked.run)
-        made = await self._derived(who, run, key)
+        asker.carried.run = run
+        made = await self._derived(asker, run, key)
         if made is None:
             raise NotFound(f"run {run!r:.80}", "give the id of one that the role is shown any of")
+        await asker.carried.shown(made.label)
         if asked.at is not None:
             if all(shown.id != asked.at for _, shown in made.view.events):
                 raise operations.not_shown(asked.at)
-            made = await views.derive(self._workspace.states, who.role, run, asked.at, key)
-        await views.record(self._workspace, made, who.actor)
+            role = asker.who.role
+            made = await views.derive(asker.workspace.states, role, run, asked.at, key)
+            await asker.carried.shown(made.label)
+        await views.record(asker.workspace, made, asker.who.actor)
         return wire.encode(wire.Value(shapes.shape("views.view")[0](made.view)))
 
-    async def _answer(self, who: Principal, statement: str) -> bytes:
+    async def _answer(self, asker: Asker, statement: str) -> bytes:
         if self._sql is None:
             raise NotOffered("record.sql()", "the service that answers keeps no role databases")
-        permit = await permits.read(self._workspace, who.role, restricted=True)
+        permit = await permits.read(asker.workspace, asker.who.role, restricted=True)
         permit.demand(permits.trusts(Trust.QUERY, "sql"))
-        return wire.encode(wire.Value(wire.dump(await self._sql(who.role, who.actor, statement))))
+        return wire.encode(wire.Value(wire.dump(await self._sql(asker, statement))))
 
-    async def _approve(self, who: Principal, asked: Ask, *, granted: bool) -> None:
+    async def _approve(self, asker: Asker, asked: Ask, *, granted: bool) -> None:
         """Grant or deny what an agent asks. A question that the role is not shown is none to it."""
-        await self._trusted(who, Trust.APPROVE, asked.approval)
+        await self._trusted(asker, Trust.APPROVE, asked.approval)
         found = [
-            each.run for each in await listed(self._workspace) if each.approval.id == asked.approval
+            each.run for each in await listed(asker.workspace) if each.approval.id == asked.approval
         ]
         about = {"approval": asked.approval}
-        if not found or not await self._sees(who, found[0], "approval.requested", about):
+        if not found or not await self._sees(asker, found[0], "approval.requested", about):
             raise NotFound(f"approval {asked.approval!r:.80}", "give one that the role is shown")
         await answer(
-            self._workspace,
+            asker.workspace,
             asked.approval,
             granted=granted,
-            by=who.actor,
+            by=asker.who.actor,
             because=asked.because,
-            role=who.role,
+            role=asker.who.role,
         )
 
-    async def _settle(self, who: Principal, asked: Ask) -> None:
+    async def _settle(self, asker: Asker, asked: Ask) -> None:
         """Say what is true of a step. One that the role is not shown is none to it."""
-        await self._trusted(who, Trust.SETTLE, asked.step)
+        await self._trusted(asker, Trust.SETTLE, asked.step)
         agent, _, number = asked.step.rpartition("#")
         about = {"step": int(number) if number.isdigit() else None}
-        if not await self._sees(who, asked.run, "step.requested", about, agent):
+        if not await self._sees(asker, asked.run, "step.requested", about, agent):
             raise NotFound(f"step {asked.step!r:.80}", "give agent#number of one that it is shown")
         if asked.verdict not in {each.value for each in Verdict}:
             raise BadValue("verdict", f"{asked.verdict!r:.40}", f"give one of {[*Verdict]}")
         await settle(
-            self._workspace,
+            asker.workspace,
             asked.run,
             asked.step,
             asked.verdict,
             result=wire.load(asked.result),
-            by=who.actor,
+            by=asker.who.actor,
             because=asked.because,
         )
 
-    async def _derived(self, who: Principal, run: str, key: bytes | None = None) -> Derived | None:
+    async def _reopen(self, asker: Asker, asked: Ask) -> bytes:
+        """Have a task that failed be done after all. One that the role is not shown is none to it;
+        nor is what that waits for.
+        """
+        await self._may_state(asker, TaskReopened.tag)
+        about = {"task": asked.task}
+        if not await self._sees(asker, asked.run, "task.failed", about):
+            raise NotFound(f"failed task {asked.task!r:.80}", "give one that the role is shown")
+        done = runs.reopen(
+            asker.workspace, asked.run, asked.task, by=asker.who.actor, because=asked.because
+        )
+        try:
+            told = await done
+        except Circle as circle:
+            message = f"task {asked.task!r} waits for what now waits for it: it stays as it is"
+            raise Refused(message) from circle
+        return wire.encode(wire.Value(wire.dump(told)))
+
+    async def _end(self, asker: Asker, asked: Ask, verb: str) -> bytes:
+        """Say that a run has ended. One of which the role is shown nothing is none to it."""
+        finishes = verb == "finish"
+        await self._may_state(asker, RunCompleted.tag if finishes else RunCancelled.tag)
+        run = ids.name("run", asked.run)
+        made = await self._derived(asker, run)
+        if made is None:
+            raise NotFound(f"run {run!r:.80}", "give the id of one that the role is shown any of")
+        asker.carried.run = run
+        await asker.carried.shown(made.label)  # what is said goes by how the run stands
+        end = runs.finish if finishes else runs.cancel
+        try:
+            told = await end(asker.workspace, run, by=asker.who.actor, because=asked.because)
+        except Refused as error:  # its text tells how the run ended, which may not be shown
+            message = f"run {run!r:.80} has ended otherwise: it has to be resumed first"
+            raise Refused(message) from error
+        return wire.encode(wire.Value(wire.dump(told)))
+
+    async def _may_state(self, asker: Asker, tag: str) -> None:
+        permit = await permits.read(asker.workspace, asker.who.role, restricted=True)
+        permit.demand(permits.states(tag))
+
+    async def _derived(self, asker: Asker, run: str, key: bytes | None = None) -> Derived | None:
         """A run as the role sees it; None where it sees nothing, whether or not there is a run."""
         try:
-            made = await views.derive(self._workspace.states, who.role, run, None, key)
+            made = await views.derive(asker.workspace.states, asker.who.role, run, None, key)
         except NotFound:
             return None
         return made if made.view.events else None
 
-    async def _trusted(self, who: Principal, trust: Trust, name: str) -> None:
-        (await permits.read(self._workspace, who.role)).demand(permits.trusts(trust, name))
+    async def _trusted(self, asker: Asker, trust: Trust, name: str) -> None:
+        permit = await permits.read(asker.workspace, asker.who.role)
+        permit.demand(permits.trusts(trust, name))
 
     async def _sees(
-        self, who: Principal, run: str, kind: str, about: dict[str, Any], agent: str = ""
+        self, asker: Asker, run: str, kind: str, about: dict[str, Any], agent: str = ""
     ) -> bool:
-        """Whether the role is shown an event of a kind that says something."""
-        made = await self._derived(who, ids.name("run", run))
-        return made is not None and any(
+        """Whether the role is shown an event of a kind that says something. What the answer is goes
+        by all that it is shown of the run, which counts as shown.
+        """
+        made = await self._derived(asker, ids.name("run", run))
+        if made is None:
+            return False
+        asker.carried.run = run
+        await asker.carried.shown(made.label)
+        return any(
             shown.type.startswith(f"{kind}.")
             and agent in ("", shown.agent)
             and about.items() <= msgspec.json.decode(shown.data).items()

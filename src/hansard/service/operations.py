@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from hansard.agents.effects import ToolSpec
-from hansard.agents.errors import ToolChanged
 from hansard.agents.flow import drive_async
 from hansard.agents.session import AsyncSession
 from hansard.agents.team import Task
@@ -31,7 +28,7 @@ _FACTS = frozenset(
 _BOARD = frozenset(("entry", "keys", "put", "change", "remove"))
 _TEAM = frozenset(
     (
-        *("add", "claim", "extend", "complete", "fail", "release", "hand_off", "tasks"),
+        *("add", "claim", "extend", "complete", "fail", "release", "hand_off", "reopen", "tasks"),
         "wait_for",
     )
 )
@@ -175,17 +172,6 @@ async def _visible(session: AsyncSession, at: object = None) -> None:
 def not_shown(at: str) -> NotFound:
     """What is said of an event that is not there, as far as a role knows."""
     return NotFound(f"event {at!r:.80}", "give the id of an event that the role is shown")
-
-
-def changed(session: AsyncSession, spec: ToolSpec) -> str:
-    """What the client is to warn of: that a tool's source is another one. Raises Miss."""
-    core = session.core
-    if spec.name in core._checked:  # noqa: SLF001 -- once a tool; the warning is for the client
-        return ""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ToolChanged)
-        core._check_source(spec)  # noqa: SLF001 -- see above
-    return next((str(each.message) for each in caught), "")
 
 
 def log_unexpected(error: BaseException, fault: Fault) -> None:

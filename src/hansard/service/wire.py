@@ -19,7 +19,7 @@ from hansard.bus import subjects
 from hansard.domain import values
 from hansard.domain.errors import BadValue
 
-VERSION = 2
+VERSION = 3
 """Of this form. A service refuses a client of another one, with a text that names both."""
 
 BEAT_S = 1.0
@@ -191,7 +191,9 @@ class Left(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`view`, `sql`, `approve`, `deny`, `settle`: what is asked outside of any session."""
+    """`view`, `sql`, `approve`, `deny`, `settle`, `reopen`, `finish`, `cancel`: what is asked
+    outside of any session.
+    """
 
     run: str = ""
     at: str | None = None
@@ -199,6 +201,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     statement: str = ""
     approval: str = ""
     step: str = ""
+    task: str = ""
     verdict: str = ""
     result: msgspec.Raw = EMPTY
     because: str = ""

@@ -25,6 +25,7 @@ from hansard.domain.events import Event, Recorded
 from hansard.domain.ids import AgentStream, Life
 from hansard.domain.run import (
     AgentJoined,
+    RunAgentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -139,7 +140,7 @@ def _of_life(stored: Stored, recorded: Recorded, mine: set[str]) -> Recorded | N
             if stored.commit.actor.agent in mine:
                 return recorded
             return msgspec.structs.replace(recorded, data=_NOTHING)
-        case AgentJoined(agent=agent) | RunResumed(agent=agent):
+        case AgentJoined(agent=agent) | RunResumed(agent=agent) | RunAgentLeft(agent=agent):
             return recorded if agent in mine else None
         case _:
             return None

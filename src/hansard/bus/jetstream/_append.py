@@ -22,6 +22,7 @@ from hansard.bus.errors import (
     BrokerError,
     BusError,
     Conflict,
+    NotWritable,
     TooLarge,
     Unreachable,
 )
@@ -29,6 +30,7 @@ from hansard.bus.jetstream._calls import BATCH_MESSAGES_MAX, publish_all
 from hansard.bus.jetstream._client import Broker
 from hansard.bus.jetstream._commit import Committer
 from hansard.bus.jetstream._direct import Direct
+from hansard.bus.jetstream._patience import Patience
 from hansard.bus.jetstream._wire import (
     EXPECTED_SEQUENCE,
     EXPECTED_SUBJECT,
@@ -44,12 +46,19 @@ from hansard.bus.jetstream._wire import (
     Rejected,
     block,
 )
-from hansard.bus.log import Append, Expected, NothingUnder, Stored, StreamAt, VersionFree
+from hansard.bus.log import (
+    Append,
+    Expected,
+    NothingUnder,
+    NotYet,
+    Stored,
+    StreamAt,
+    VersionFree,
+)
 
 TRANSACTION_BYTES_MAX = 8 * 1024 * 1024
 """Largest sum of bodies in one atomic batch: what the connection buffers."""
 
-RESEND_PAUSE_S = 0.02
 PASSING = LOST_RACE | UNFINISHED | {STORE_FAILED}
 """Rejections after which the same may be sent again, if nothing is seen that explains them (and
 for a failure to store: if it names the subject, see `Rejected.passing`)."""
@@ -65,30 +74,30 @@ class _Entry(msgspec.Struct):
 class _Attempts:
     """Decides how long one write is tried."""
 
-    def __init__(self, broker: Broker, entry: _Entry) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker, entry: _Entry, began: float | None = None) -> None:
+        self._patience = Patience(broker, began)
         self._entry = entry
-        self._began = time.monotonic()
         self.unknown = False
 
     async def again(self, error: NoAnswer | Rejected) -> None:
-        """Return when it is time to send again. Raises AppendUnknown, Unreachable, BrokerError."""
+        """Return when it is time to send again. Raises AppendUnknown, Unreachable, BrokerError,
+        StoreGone.
+        """
         self.unknown = self.unknown or not isinstance(error, (NotSent, Rejected))
-        left = self._broker.options.append_timeout_s - (time.monotonic() - self._began)
-        if left > 0:
-            await asyncio.sleep(min(RESEND_PAUSE_S, left))
-            try:
-                await self._broker.ready(left)
-            except Unreachable as unreachable:
-                raise self._given_up(error, unreachable) from error
-        else:
-            raise self._given_up(error, Unreachable(self._broker.url, str(error))) from error
+        try:
+            await self._patience.again(error)
+        except Unreachable as unreachable:
+            raise self._given_up(error, unreachable) from error
 
     def _given_up(self, error: NoAnswer | Rejected, unreachable: Unreachable) -> BusError:
         if self.unknown:
-            append, waited_s = self._entry.append, time.monotonic() - self._began
-            return AppendUnknown(append.stream, append.commit.version, append.commit.id, waited_s)
-        return _refused(self._entry, error) if isinstance(error, Rejected) else unreachable
+            append, waited_s = self._entry.append, self._patience.waited_s
+            why = str(unreachable) if isinstance(unreachable, NotWritable) else ""
+            commit = append.commit
+            return AppendUnknown(append.stream, commit.version, commit.id, waited_s, why)
+        if isinstance(error, Rejected) and not isinstance(unreachable, NotWritable):
+            return _refused(self._entry, error)
+        return unreachable
 
 
 class Appender:
@@ -105,7 +114,7 @@ class Appender:
         self._workspace = workspace
         self._stream = subjects.log_stream(workspace)
         self._broker = writes
-        self._points = Direct(writes)
+        self._points = Direct(writes, reads.known)
         self._reads = reads
         self._committer = committer
         self._decode = decode
@@ -114,6 +123,7 @@ class Appender:
         """As the port says."""
         entry = self._entry(append)
         attempts: _Attempts | None = None
+        began = time.monotonic()
         while True:
             try:
                 position = await self._committer.send(entry.subject, entry.body, entry.headers)
@@ -121,12 +131,14 @@ class Appender:
                 standing = await self._standing(entry, error)
                 if standing is not None:
                     return standing
-                attempts = attempts or _Attempts(self._broker, entry)
+                attempts = attempts or _Attempts(self._broker, entry, began)
                 await attempts.again(error)
             except NoAnswer as error:
-                attempts = attempts or _Attempts(self._broker, entry)
+                attempts = attempts or _Attempts(self._broker, entry, began)
                 await attempts.again(error)
             else:
+                self._check_files()
+                self._acknowledged(position, entry)
                 return _stored(position, entry)
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
@@ -154,6 +166,8 @@ class Appender:
             except NoAnswer as error:
                 await attempts.again(error)
             else:
+                self._check_files()
+                self._acknowledged(first + len(entries) - 1, entries[-1])
                 return [_stored(first + i, each) for i, each in enumerate(entries)]
 
     async def append_bulk(self, appends: Iterable[Append]) -> int:
@@ -172,6 +186,16 @@ class Appender:
                 new += await sending
         return new
 
+    def _check_files(self) -> None:
+        """Raise StoreGone where an acknowledgement came from a server whose files are gone."""
+        host = self._broker.options.host
+        if host is not None:
+            host.check(self._stream)
+
+    def _acknowledged(self, position: int, entry: _Entry) -> None:
+        """Have every later read reach what was acknowledged."""
+        self._reads.known.of(self._stream).note(position, entry.subject, len(entry.body))
+
     # ------------------------------------------------------------ one message
 
     def _entry(self, append: Append) -> _Entry:
@@ -187,7 +211,7 @@ class Appender:
         match expected:
             case VersionFree():
                 return FIRST
-            case NothingUnder():
+            case NothingUnder() | NotYet():
                 return block({EXPECTED_SEQUENCE: "0", EXPECTED_SUBJECT: self._watched(expected)})
             case StreamAt(_, position):
                 watched = self._watched(expected)
@@ -195,13 +219,15 @@ class Appender:
             case _:
                 assert_never(expected)
 
-    def _watched(self, expected: NothingUnder | StreamAt) -> str:
+    def _watched(self, expected: NothingUnder | StreamAt | NotYet) -> str:
         """The subjects that a condition is about."""
         match expected:
             case NothingUnder(run, agent):
                 return subjects.any_role(self._workspace, run, agent)
             case StreamAt(stream, _):
                 return f"{subjects.prefix(self._workspace, stream)}.*"
+            case NotYet(stream, version):
+                return f"{subjects.prefix(self._workspace, stream)}.{version}"
             case _:
                 assert_never(expected)
 
@@ -226,8 +252,8 @@ class Appender:
         expected = entry.append.expected
         if isinstance(expected, VersionFree):
             return
-        newest = await self._points.last(self._stream, self._watched(expected))
         wanted = expected.position if isinstance(expected, StreamAt) else 0
+        newest = await self._points.last(self._stream, self._watched(expected))
         if (newest.position if newest else 0) != wanted:
             winner = self._decode(newest) if newest else None
             raise _conflict(entry.append, winner) from error
@@ -235,7 +261,7 @@ class Appender:
     # ------------------------------------------------------------ several messages
 
     def _batch(self, appends: Sequence[Append]) -> list[_Entry]:
-        entries = [self._entry(each) for each in appends]
+        entries = [self._entry(each) for each in _asked_once(appends)]
         size = sum(len(entry.body) for entry in entries)
         if size > TRANSACTION_BYTES_MAX:
             raise TooLarge("a transaction", size, TRANSACTION_BYTES_MAX)
@@ -293,7 +319,7 @@ class Appender:
         missing, new = entries, len(entries)
         while missing:
             try:
-                await self._publish_all(missing)
+                first = await self._publish_all(missing)
             except Rejected as error:
                 missing, lost = await self._missing(missing, error, lost)
                 if not attempts.unknown:
@@ -303,6 +329,8 @@ class Appender:
             except NoAnswer as error:
                 await attempts.again(error)
             else:
+                self._check_files()
+                self._acknowledged(first + len(missing) - 1, missing[-1])
                 break
         if lost is not None:
             raise lost
@@ -327,6 +355,23 @@ class Appender:
             elif standing.commit.id != entry.append.commit.id:
                 return _before(missing, entry), _conflict(entry.append, standing)
         return missing, lost
+
+
+def _asked_once(appends: Sequence[Append]) -> list[Append]:
+    """Appends that share a batch, each `NotYet` asked once: the server takes no second condition on
+    a subject, and one holds for the whole batch, since none of it stands there before the others.
+    """
+    asked: set[NotYet] = set()
+    made: list[Append] = []
+    for each in appends:
+        expected = each.expected
+        if isinstance(expected, NotYet) and expected in asked:
+            made.append(msgspec.structs.replace(each, expected=VersionFree()))
+            continue
+        if isinstance(expected, NotYet):
+            asked.add(expected)
+        made.append(each)
+    return made
 
 
 def _before(entries: list[_Entry], lost: _Entry) -> list[_Entry]:

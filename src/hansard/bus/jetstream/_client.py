@@ -14,13 +14,14 @@ from collections.abc import Callable
 from typing import Any, cast
 from uuid import uuid4
 
+import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from hansard.bus._logging import logger
-from hansard.bus.errors import BrokerError, BusError, TooLarge, Unreachable
+from hansard.bus.errors import BrokerError, BusError, Closed, StoreGone, TooLarge, Unreachable
 from hansard.bus.jetstream._wire import (
     NoAnswer,
     NoResponders,
@@ -32,7 +33,7 @@ from hansard.bus.jetstream._wire import (
     rendered,
     status,
 )
-from hansard.bus.jetstream.options import REQUEST_TIMEOUT_S, BrokerOptions
+from hansard.bus.jetstream.options import REQUEST_TIMEOUT_S, BrokerOptions, Host
 
 PENDING_BYTES_MAX = 8 * 1024 * 1024
 """What may wait to be written to the socket: one batch of 1,000 messages fits."""
@@ -45,6 +46,9 @@ nats-py's own 120 s it would take minutes."""
 
 FLUSH_TIMEOUT_S = 5.0
 """Longest wait for room in the socket's buffer. nats-py waits for ever if it is not given."""
+
+HEAL_POLL_S = 0.2
+"""Pause between two looks, without a connection, whether somebody keeps the server running."""
 
 CANCELS_MAX = 100
 CANCEL_WAIT_S = 0.05
@@ -124,20 +128,30 @@ class Broker:
         self._count = 0
         self._reconnects: list[Callable[[], None]] = []
         self._up = asyncio.Event()
+        self.hindered = False
+        self._opened = False
         self._closing = False
         self._refused: asyncio.Future[BusError] | None = None
         self._last_error = "no answer"
         self._revival: asyncio.Task[None] | None = None
+        self._healing: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, options: BrokerOptions) -> Broker:
         """Connect. Raises Unreachable after `connect_timeout_s`, BrokerError if refused."""
         broker = cls(options)
         try:
+            broker._have_healed()
             await broker._connect()
+        except Unreachable:
+            await broker.close()
+            if broker.options.urls == options.urls:
+                raise
+            return await cls.open(broker.options)  # the embedded server took another port
         except BaseException:
             await broker.close()  # else it would be revived, for ever, for nobody
             raise
+        broker._opened = True
         return broker
 
     @property
@@ -166,22 +180,32 @@ class Broker:
         return lambda: self._reconnects.remove(call)
 
     async def ready(self, timeout_s: float) -> None:
-        """Wait until connected. Raises Unreachable."""
-        if self._nc.is_connected and self._up.is_set():
+        """Wait until connected. Raises Unreachable, and Closed at once, also where it is closed
+        meanwhile.
+        """
+        if not self._closing and self._nc.is_connected and self._up.is_set():
             return
         try:
             async with asyncio.timeout(timeout_s):
                 await self._up.wait()
         except TimeoutError as error:
-            why = "closed" if self._closing else self._last_error
-            raise Unreachable(self.url, why) from error
+            raise self._unreachable() from error
+        if self._closing:
+            raise Closed(self.url)
+
+    def _unreachable(self) -> BusError:
+        """Why nobody answers."""
+        host = self.options.host
+        obstacle = host.obstacle() if host is not None and not self._closing else None
+        return obstacle or Unreachable(self.url, self._last_error)
 
     async def close(self) -> None:
         """Close the connection. What still waits for an answer gets NoAnswer."""
         self._closing = True
-        self._up.clear()
-        if self._revival is not None:
-            self._revival.cancel()
+        self._up.set()  # whoever waits for it is told now
+        for task in (self._revival, self._healing):
+            if task is not None:
+                task.cancel()
         self._fail("the connection was closed")
         await self._nc.close()
         await _end(getattr(self._nc, "_reconnection_task", None))
@@ -302,7 +326,7 @@ class Broker:
             if self._refused.done():
                 raise self._refused.result()
             if not in_time:
-                raise Unreachable(self.url, self._last_error)
+                raise self._unreachable()
             try:
                 connecting.result()
             except (NatsError, OSError, ImportError, ValueError) as error:
@@ -370,11 +394,41 @@ class Broker:
         return None
 
     async def _on_disconnected(self) -> None:
-        self._up.clear()
+        if not self._closing:
+            self._up.clear()
         self._fail("the connection broke")
+        self._have_healed()
+
+    def _have_healed(self) -> None:
+        """Have the embedded server looked after for as long as there is no connection."""
+        host = self.options.host
+        done = self._healing is None or self._healing.done()
+        if host is not None and done and not self._closing:
+            self._healing = asyncio.get_running_loop().create_task(self._heal(host))
+
+    async def _heal(self, host: Host) -> None:
+        """While there is no connection: have the embedded server kept running, and follow it where
+        it had to take another port.
+        """
+        while True:
+            await asyncio.sleep(HEAL_POLL_S)
+            if self._closing or self._up.is_set():
+                return
+            try:
+                info = await host.heal()
+            except BusError as error:
+                self._last_error = str(error)
+                if isinstance(error, StoreGone):
+                    return
+            else:
+                if (info.url,) != self.options.urls and not self._up.is_set():
+                    self.options = msgspec.structs.replace(self.options, urls=(info.url,))
+                    if self._opened:
+                        await self._nc.close()  # another is opened: see `_on_closed`
 
     async def _on_reconnected(self) -> None:
         self._up.set()
+        self.hindered = False
         for call in list(self._reconnects):
             call()
 

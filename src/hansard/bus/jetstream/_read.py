@@ -2,18 +2,17 @@
 
 A subject is written once and never changes. So a read may take as many requests as it needs and
 still be consistent: it takes a position first, reads what names it finds after that, and drops
-what is later.
+what is later. That each answer reaches that position, whichever replica gives it, is the business
+of `_direct`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from typing import Any, assert_never
+from typing import assert_never
 
 from hansard.bus import subjects
 from hansard.bus._commits import check_each, check_versions, position_of, until
-from hansard.bus.jetstream._calls import api
 from hansard.bus.jetstream._direct import Direct
 from hansard.bus.jetstream._wire import Message, TooMany
 from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
@@ -30,9 +29,6 @@ whole stream in one answer if that fits."""
 WILDCARDS_MAX = 200
 """Streams in one consistent request; more are read one after the other up to one position."""
 
-_SUBJECT_PAGES_MAX = 1_000
-"""Bound of the loop over STREAM.INFO's pages of 100,000 subjects."""
-
 
 class Reader:
     """Reads one workspace's log."""
@@ -47,11 +43,13 @@ class Reader:
     async def read(
         self, stream: StreamId, *, after: int = 0, to: int | None = None, up_to: UpTo = None
     ) -> list[Stored]:
-        """As the port says. 1 request up to 1,024 commits or with `to`, else 2 and more."""
+        """As the port says. 1 request up to 1,023 commits or with `to`, else 2 and more; of what is
+        newest, 1 more with several replicas.
+        """
         if to is not None and to <= after:
             return []
         cut = await self.cut(up_to)
-        commits = await self._commits(stream, after, to)
+        commits = await self._commits(stream, after, to, await self._wanted(cut))
         check_versions(stream, commits, after + 1)
         return commits if cut is None else until(commits, cut)
 
@@ -63,9 +61,9 @@ class Reader:
         if not distinct:
             return []
         if len(distinct) <= WILDCARDS_MAX:
-            request = {"multi_last": [f"{prefix}.*" for prefix in prefixes]}
+            patterns = [f"{prefix}.*" for prefix in prefixes]
             try:
-                messages = await self._direct.many(self._stream, request)
+                messages = await self._direct.many(self._stream, patterns, cut)
             except TooMany:
                 pass
             else:
@@ -76,7 +74,7 @@ class Reader:
             cut = await self.head()
         commits = []
         for stream in distinct:
-            commits += await self._commits(stream, 0, None)
+            commits += await self._commits(stream, 0, None, cut)
         commits.sort(key=position_of)
         check_each(commits)
         return until(commits, cut)
@@ -96,7 +94,7 @@ class Reader:
     async def _matching(self, pattern: str, up_to: UpTo) -> list[Stored]:
         cut = await self.cut(up_to)
         names, head = await self.names(pattern)
-        messages = await self._direct.named(self._stream, names)
+        messages = await self._direct.named(self._stream, names, head)
         commits = self._decoded(messages)
         commits.sort(key=position_of)
         check_each(commits)
@@ -105,7 +103,7 @@ class Reader:
     async def last(self, stream: StreamId) -> Stored | None:
         """As the port says."""
         prefix = subjects.prefix(self._workspace, stream)
-        message = await self._newest(prefix)
+        message = await self._newest(prefix, None)
         return self._decode(message) if message is not None else None
 
     async def at(self, position: int) -> Stored | None:
@@ -115,7 +113,7 @@ class Reader:
 
     async def runs(self) -> list[str]:
         """As the port says."""
-        names, _ = await self.names(subjects.all_lives(self._workspace))
+        names, head = await self.names(subjects.all_lives(self._workspace))
         runs: dict[str, None] = {}
         digested: list[str] = []
         for name in names:
@@ -126,7 +124,7 @@ class Reader:
                 stream, _ = subjects.parse(name)  # Corrupt, where somebody wrote past us
                 if isinstance(stream, Life):
                     runs[stream.run] = None
-        for message in await self._direct.named(self._stream, digested):
+        for message in await self._direct.named(self._stream, digested, head):
             digested_stream = self._decode(message).stream
             if isinstance(digested_stream, Life):
                 runs[digested_stream.run] = None
@@ -134,7 +132,7 @@ class Reader:
 
     async def head(self) -> int:
         """As the port says."""
-        state = (await self._info())["state"]
+        state = (await self._direct.info(self._stream))["state"]
         return int(state["last_seq"])
 
     async def cut(self, up_to: UpTo) -> int | None:
@@ -150,27 +148,26 @@ class Reader:
                 return position
             case AtTime(stamp):
                 head = await self.head()  # first: all up to here is earlier if nothing is later
-                later = await self._direct.since(self._stream, _rfc3339(stamp + 1))
+                later = await self._direct.since(self._stream, stamp, head)
                 return later.position - 1 if later is not None else head
             case _:
                 assert_never(up_to)
 
+    def seen(self, message: Message) -> None:
+        """Have every later read reach a message that came by another way."""
+        known = self._direct.known.of(self._stream)
+        known.note(message.position, message.subject, len(message.data))
+
     async def names(self, pattern: str) -> tuple[list[str], int]:
         """All subjects that match, and a position up to which they are complete."""
-        found: list[str] = []
-        head: int | None = None
-        for _ in range(_SUBJECT_PAGES_MAX):
-            info = await self._info({"subjects_filter": pattern, "offset": len(found)})
-            state = info["state"]
-            if head is None:
-                head = int(state["last_seq"])
-            page = state.get("subjects") or {}
-            found += page
-            if not page or len(found) >= info.get("total", 0):
-                break
+        found, head = await self._direct.names(self._stream, pattern)
         if self._screened:
             found = [name for name in found if is_stream(name)]
-        return found, head or 0
+        return found, head
+
+    async def _wanted(self, cut: int | None) -> int:
+        """The position that a read must reach."""
+        return await self._direct.wanted(self._stream) if cut is None else cut
 
     def _decode(self, message: Message) -> Stored:
         return message.screened() if self._screened else message.commit()
@@ -180,33 +177,31 @@ class Reader:
             return [message.commit() for message in messages]
         return [message.screened() for message in messages if is_stream(message.subject)]
 
-    async def _newest(self, prefix: str) -> Message | None:
+    async def _newest(self, prefix: str, wanted: int | None) -> Message | None:
         """The newest message of a stream."""
         pattern = f"{prefix}.*"
-        newest = await self._direct.last(self._stream, pattern)
+        newest = await self._direct.last(self._stream, pattern, wanted)
         if newest is None or not self._screened or is_stream(newest.subject):
             return newest
-        names, _ = await self.names(pattern)
-        found = await self._direct.named(self._stream, names)
+        names, head = await self.names(pattern)
+        found = await self._direct.named(self._stream, names, head)
         return max(found, key=lambda message: message.position, default=None)
 
-    async def _info(self, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        broker = self._direct.broker
-        return await self._direct.again(lambda: api(broker, f"STREAM.INFO.{self._stream}", body))
-
-    async def _commits(self, stream: StreamId, after: int, to: int | None) -> list[Stored]:
+    async def _commits(
+        self, stream: StreamId, after: int, to: int | None, wanted: int
+    ) -> list[Stored]:
         """A stream's commits with first versions in (after, to], by version, unchecked."""
         prefix = subjects.prefix(self._workspace, stream)
         if after == 0 and (to is None or to > HEAD_VERSIONS_MAX):
             try:
-                messages = await self._direct.many(self._stream, {"multi_last": [f"{prefix}.*"]})
+                messages = await self._direct.many(self._stream, [f"{prefix}.*"], wanted)
             except TooMany:
                 pass
             else:
                 return _by_version(self._decoded(messages), to)
         end = to
         if end is None or end - after > TAIL_VERSIONS_MAX:
-            newest = await self._newest(prefix)
+            newest = await self._newest(prefix, wanted)
             if newest is None:
                 return []
             end = subjects.parse(newest.subject)[1]
@@ -216,7 +211,7 @@ class Reader:
         else:
             listed = [(int(n.rpartition(".")[2]), n) for n in (await self.names(f"{prefix}.*"))[0]]
             names = [name for version, name in sorted(listed) if after < version <= end]
-        found = await self._direct.named(self._stream, names)
+        found = await self._direct.named(self._stream, names, wanted)
         return _by_version(self._decoded(found), to)
 
 
@@ -225,8 +220,3 @@ def _by_version(commits: list[Stored], to: int | None) -> list[Stored]:
         commits = [stored for stored in commits if stored.commit.version <= to]
     commits.sort(key=position_of)
     return commits
-
-
-def _rfc3339(stamp: int) -> str:
-    seconds, ns = divmod(stamp, 1_000_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ns:09d}Z"

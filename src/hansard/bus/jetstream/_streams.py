@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from hansard.bus import subjects
-from hansard.bus.errors import BrokerError, Contradiction
+from hansard.bus._logging import logger
+from hansard.bus.errors import BrokerError, BusError, Contradiction
 from hansard.bus.jetstream._calls import api
 from hansard.bus.jetstream._client import Broker
 
@@ -15,6 +16,11 @@ PAYLOAD_BYTES_MIN = 640 * 1024
 STREAM_NOT_FOUND = 10059
 NAME_IN_USE = 10058
 """Another process made it at the same time."""
+
+TOO_FEW_SERVERS = frozenset({10005, 10074})
+"""There are not as many servers as replicas are asked for, or they are no cluster."""
+
+_log = logger(__name__)
 
 _COMMON: dict[str, Any] = {
     "storage": "file",
@@ -73,8 +79,11 @@ def snapshot_config(workspace: str) -> dict[str, Any]:
     }
 
 
-async def present(broker: Broker, workspace: str) -> bool:
-    """Whether all streams of a workspace exist. Raises Contradiction for one that is not ours."""
+async def present(broker: Broker, workspace: str, replicas: int | None = None) -> bool:
+    """Whether all streams of a workspace exist; those with fewer replicas than asked for are told.
+
+    Raises Contradiction for one that is not ours.
+    """
     if broker.max_payload < PAYLOAD_BYTES_MIN:
         raise Contradiction(
             f"the server at {broker.url}",
@@ -85,23 +94,53 @@ async def present(broker: Broker, workspace: str) -> bool:
         if existing is None:
             return False
         compare(wanted, existing)
+        has = existing.get("num_replicas", 1)
+        if replicas is not None and has < replicas:
+            _log.warning(fewer(wanted["name"], has, replicas))
     return True
 
 
-async def ensure(broker: Broker, workspace: str) -> None:
-    """Create what is missing of a workspace's streams. Needs rights to administer.
+def fewer(name: str, has: int, asked: int) -> str:
+    """What is told of a stream with fewer replicas than were asked for."""
+    return (
+        f"stream {name!r} has {has} of the {asked} replicas asked for: raise it with "
+        f"'nats stream update {name} --replicas={asked}' as who may administer"
+    )
 
-    Raises Contradiction naming each setting that differs, BrokerError.
+
+async def ensure(broker: Broker, workspace: str, replicas: int | None = None) -> None:
+    """Create what is missing of a workspace's streams, with so many replicas (None: as the server
+    has it). Needs rights to administer.
+
+    Raises Contradiction naming each setting that differs, BrokerError, NotWritable.
     """
     for wanted in _configs(workspace):
         if await config_of(broker, wanted["name"]) is None:
-            try:
-                await api(broker, f"STREAM.CREATE.{wanted['name']}", wanted)
-            except BrokerError as error:
-                if error.code != NAME_IN_USE:
-                    raise
+            await create(broker, wanted, replicas)
     if not await present(broker, workspace):
         raise BrokerError("creating the workspace's streams", 0, "one of them is missing again")
+
+
+async def create(broker: Broker, wanted: dict[str, Any], replicas: int | None) -> None:
+    """Create a stream, unless another process did meanwhile. Raises BrokerError."""
+    asked = wanted if replicas is None else wanted | {"num_replicas": replicas}
+    try:
+        await api(broker, f"STREAM.CREATE.{wanted['name']}", asked)
+    except BrokerError as error:
+        if error.code in TOO_FEW_SERVERS and replicas is not None:
+            doing = f"making stream {wanted['name']!r} with {replicas} replicas"
+            remedy = "start as many servers, in one cluster, or ask for fewer replicas"
+            raise BrokerError(doing, error.code, f"{error.description}: {remedy}") from error
+        if error.code != NAME_IN_USE:
+            raise _hindered(broker) or error from error
+
+
+def _hindered(broker: Broker) -> BusError | None:
+    """What hinders the embedded server, where that is what an error of its API comes of: it says
+    only that a store could not be made.
+    """
+    host = broker.options.host
+    return None if host is None else host.obstacle() or host.look()
 
 
 def _configs(workspace: str) -> list[dict[str, Any]]:

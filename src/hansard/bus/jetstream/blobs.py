@@ -8,10 +8,11 @@ import time
 
 from hansard.bus import subjects
 from hansard.bus.blobs import verified
-from hansard.bus.errors import BrokerError, NotFound, Unreachable
+from hansard.bus.errors import BrokerError, NotFound
 from hansard.bus.jetstream._calls import publish
 from hansard.bus.jetstream._client import Broker
 from hansard.bus.jetstream._direct import Direct
+from hansard.bus.jetstream._patience import Patience
 from hansard.bus.jetstream._wire import FIRST, NoAnswer, Rejected
 
 CHUNK_BYTES = 512 * 1024
@@ -31,7 +32,9 @@ class JetStreamBlobs:
         self._direct = direct
 
     async def put(self, data: bytes) -> str:
-        """Store; returns when every chunk is acknowledged. Raises BrokerError, Unreachable."""
+        """Store; returns when every chunk is acknowledged. Raises BrokerError, Unreachable,
+        StoreGone.
+        """
         sha256 = hashlib.sha256(data).hexdigest()
         chunks = range(-(-len(data) // CHUNK_BYTES))
         for start in range(0, len(chunks), CHUNKS_AT_ONCE_MAX):
@@ -52,8 +55,12 @@ class JetStreamBlobs:
             subjects.blob_subject(self._workspace, sha256, number)
             for number in range(-(-size // CHUNK_BYTES))
         ]
-        found = {m.subject: m.data for m in await self._direct.named(self._stream, names)}
+        found = {m.subject: m.data for m in await self._direct.named(self._stream, names, 0)}
         missing = [name for name in names if name not in found]
+        if missing:  # a replica that lags may not have it yet
+            more = await self._direct.named(self._stream, missing)
+            found |= {message.subject: message.data for message in more}
+            missing = [name for name in missing if name not in found]
         if missing:
             what = f"blob {sha256} ({len(missing)} of {len(names)} chunks)"
             raise NotFound(what, "it was erased, or its writer was killed before it was complete")
@@ -64,20 +71,21 @@ class JetStreamBlobs:
         times.
         """
         subject = subjects.blob_subject(self._workspace, sha256, number)
-        until = time.monotonic() + self._broker.options.append_timeout_s
+        options = self._broker.options
+        patience: Patience | None = None
+        began = time.monotonic()
         while True:
             try:
-                await self._broker.ready(max(0.0, until - time.monotonic()))
-                await publish(
-                    self._broker, subject, body, FIRST, self._broker.options.request_timeout_s
-                )
+                await publish(self._broker, subject, body, FIRST, options.request_timeout_s)
             except Rejected as error:
                 if not error.lost_race:
                     doing = f"storing blob {sha256}"
                     raise BrokerError(doing, error.code, error.description) from error
-                return  # it is there
+                break  # it is there
             except NoAnswer as error:
-                if time.monotonic() >= until:
-                    raise Unreachable(self._broker.url, str(error)) from error
+                patience = patience or Patience(self._broker, began)
+                await patience.again(error)
             else:
-                return
+                break
+        if options.host is not None:
+            options.host.check(self._stream)

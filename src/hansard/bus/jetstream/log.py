@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.errors import NotFound
+from hansard.bus._logging import logger
+from hansard.bus.errors import BusError, NotFound
 from hansard.bus.jetstream import _streams
 from hansard.bus.jetstream._append import Appender
 from hansard.bus.jetstream._client import Broker
@@ -17,11 +18,16 @@ from hansard.bus.jetstream._push import Push
 from hansard.bus.jetstream._read import Reader
 from hansard.bus.jetstream._wire import Message
 from hansard.bus.jetstream.blobs import JetStreamBlobs
+from hansard.bus.jetstream.losses import refuse_loss
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.snapshots import JetStreamSnapshots
 from hansard.bus.log import Append, Kind, Stored, UpTo
+from hansard.bus.marks import Witness
 from hansard.bus.screen import Screen, is_stream
+from hansard.domain.errors import Corrupt
 from hansard.domain.ids import Life, StreamId, workspace_name
+
+_log = logger(__name__)
 
 
 class JetStreamLog:
@@ -38,10 +44,13 @@ class JetStreamLog:
         reads: Broker,
         *,
         screened: bool = False,
+        made: bool = False,
     ) -> None:
         """`screened`: what does not fit is replaced when it is read (`hansard.bus.quarantine`);
         else what cannot be decoded is Corrupt, and the rest is as it stands.
         """
+        self.made = made
+        """Whether the opener made the workspace's streams."""
         self._workspace = workspace
         self._durability = durability
         self._writes = writes
@@ -49,6 +58,9 @@ class JetStreamLog:
         direct = Direct(reads)
         self._committer = Committer(writes, group=durability == "strict")
         decode = Message.screened if screened else Message.commit
+        if writes.options.host is not None:
+            for name in (subjects.log_stream(workspace), subjects.blob_stream(workspace)):
+                writes.options.host.hold(name)
         self._appender = Appender(workspace, writes, direct, self._committer, decode)
         self._reader = Reader(workspace, direct, screened=screened)
         self._screen = Screen(workspace, self._life) if screened else None
@@ -141,10 +153,12 @@ class JetStreamLog:
             wanted = subjects.all_of_kind(self._workspace, of.name)
         else:
             wanted = f"{subjects.prefix(self._workspace, of)}.*"
-        push = Push(self._reads, subjects.log_stream(self._workspace), wanted, after)
+        name = subjects.log_stream(self._workspace)
+        push = Push(self._reads, name, wanted, after, until=until)
         chunks = push.chunks()
         try:
             async for chunk in chunks:
+                self._reader.seen(chunk[-1])  # what is read next must not be older
                 for message in chunk:
                     if until is not None and message.position > until:
                         return
@@ -157,6 +171,8 @@ class JetStreamLog:
                         return
         finally:
             await chunks.aclose()
+        if of is None:
+            raise Corrupt(f"stream {name!r}", f"positions {push.position + 1} to {until} are gone")
 
     async def _sifted(self, commits: list[Stored]) -> list[Stored]:
         return commits if self._screen is None else await self._screen.sift(commits)
@@ -179,28 +195,43 @@ async def open_log(
     *,
     admin: BrokerOptions | None = None,
     screened: bool = False,
+    replicas: int | None = None,
+    witness: Witness | None = None,
 ) -> JetStreamLog:
-    """Open a workspace's log, making its streams where they are missing.
+    """Open a workspace's log, making its streams where they are missing, which is logged.
 
     `admin` may create streams; its connection is opened for that alone, where one is missing.
     `durability` is what the opener knows of the server: `strict`, `relaxed` or `unknown`;
-    `screened` as in JetStreamLog. Raises Unreachable, BrokerError (refused, no rights, no
-    JetStream), Contradiction, BadName.
+    `screened` as in JetStreamLog; `witness` knows what was on the disk of an embedded server.
+    `replicas` is how many the streams are made with (None: as the server has it); where they are
+    found with fewer, a warning is logged, since raising them is the operator's. Raises
+    Unreachable, BrokerError (refused, no rights, no JetStream, not as many servers as replicas),
+    Contradiction, BadName, StoreGone, and Corrupt where something of what was on the disk is gone.
     """
     workspace_name(workspace)
     writes = await Broker.open(named(runtime, "writes"))
     try:
-        if not await _streams.present(writes, workspace):
+        if witness is not None:
+            await refuse_loss(writes, workspace, witness)
+        made = False
+        if not await _streams.present(writes, workspace, replicas):
             administrator = await Broker.open(named(admin or runtime, "setup"))
             try:
-                await _streams.ensure(administrator, workspace)
+                await _streams.ensure(administrator, workspace, replicas)
             finally:
                 await administrator.close()
+            made = True
+            _log.info("a workspace was made", workspace=workspace, broker=writes.url)
         reads = await Broker.open(named(runtime, "reads"))
     except BaseException:
         await writes.close()
         raise
-    return JetStreamLog(workspace, durability, writes, reads, screened=screened)
+    try:
+        return JetStreamLog(workspace, durability, writes, reads, screened=screened, made=made)
+    except BusError:
+        await writes.close()
+        await reads.close()
+        raise
 
 
 def named(options: BrokerOptions, purpose: str) -> BrokerOptions:

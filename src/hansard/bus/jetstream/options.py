@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
+
+from hansard.bus.errors import NotWritable, StoreGone
+from hansard.bus.server import ServerInfo
 
 REQUEST_TIMEOUT_S = 5.0
 """How long one request waits for its answer: a busy disk may take a second, a lost answer none."""
@@ -16,12 +20,39 @@ CONNECT_TIMEOUT_S = 10.0
 """How long the first connect may take."""
 
 
+DISK_WAIT_S = 600.0
+"""How long a write waits where it is known that the embedded server's disk takes nothing: somebody
+has to be told, and make room."""
+
+
+class Host(Protocol):
+    """What one may ask of an embedded server that does not answer: `hansard.bus.hosting.Host`."""
+
+    def hold(self, stream: str) -> None:
+        """Have `check` see whether that stream's files are still there. Raises as that."""
+
+    def check(self, stream: str) -> None:
+        """Raise StoreGone, NotWritable unless they are."""
+
+    def obstacle(self) -> NotWritable | StoreGone | None:
+        """What hinders it now."""
+        ...
+
+    def look(self) -> NotWritable | None:
+        """What the disk itself tells, where nobody says that it hinders."""
+        ...
+
+    async def heal(self) -> ServerInfo:
+        """Where it is; it is started again where nobody keeps it running."""
+        ...
+
+
 class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to reach a broker and as whom. Times in seconds.
 
     Give `user` and `password`, or a credentials file, or an nkey seed (a file, or as text in
     `nkey`), or nothing. The TLS files are PEM paths; `tls_ca` alone checks the server against that
-    authority.
+    authority. `host` is the embedded server, where it is that one.
     """
 
     urls: tuple[str, ...] = ("nats://127.0.0.1:4222",)
@@ -39,6 +70,8 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     request_timeout_s: float = REQUEST_TIMEOUT_S
     append_timeout_s: float = APPEND_TIMEOUT_S
+    disk_wait_s: float = DISK_WAIT_S
+    host: Host | None = None
 
     def __repr__(self) -> str:
         return f"BrokerOptions(urls={self.urls!r}, user={self.user!r}, name={self.name!r})"

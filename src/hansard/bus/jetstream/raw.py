@@ -19,10 +19,15 @@ from hansard.bus.jetstream import _streams
 from hansard.bus.jetstream._calls import api
 from hansard.bus.jetstream._client import Broker
 from hansard.bus.jetstream._direct import Direct
+from hansard.bus.jetstream._known import late_of, leader_of, replicas_of
 from hansard.bus.jetstream._push import Push
+from hansard.bus.jetstream._read import Reader
 from hansard.bus.jetstream.blobs import JetStreamBlobs
+from hansard.bus.jetstream.losses import refuse_loss
 from hansard.bus.jetstream.options import BrokerOptions
-from hansard.domain.ids import workspace_name
+from hansard.bus.log import Stored
+from hansard.bus.marks import Witness
+from hansard.domain.ids import StreamId, workspace_name
 
 PAGES_MAX = 1_000
 """Bound of the loops over what the server lists in pages (of 1,024 streams, 100,000 subjects)."""
@@ -32,7 +37,9 @@ _BLOB = re.compile(r"hansard_blob\.[^.]+\.(?P<sha256>[0-9a-f]{64})\.(?P<chunk>\d
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """One JetStream stream: how many messages and bytes it holds, from which sequence to which."""
+    """One JetStream stream: how many messages and bytes it holds, from which sequence to which, on
+    how many servers; which of them leads it, where they are a cluster, and which lag behind.
+    """
 
     name: str
     messages: int
@@ -40,6 +47,13 @@ class Figures(msgspec.Struct, frozen=True):
     first: int
     last: int
     deleted: int
+    replicas: int = 1
+    leader: str = ""
+    late: list[str] = []
+
+    def lacks(self, asked: int) -> str | None:
+        """What is told where it has fewer replicas than are asked for."""
+        return _streams.fewer(self.name, self.replicas, asked) if self.replicas < asked else None
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -55,7 +69,8 @@ class RawWorkspace:
     def __init__(self, workspace: str, broker: Broker) -> None:
         self.workspace = workspace
         self._broker = broker
-        self._blobs = JetStreamBlobs(workspace, broker, Direct(broker))
+        self._direct = Direct(broker)
+        self._blobs = JetStreamBlobs(workspace, broker, self._direct)
 
     @classmethod
     async def open(cls, options: BrokerOptions, workspace: str) -> RawWorkspace:
@@ -76,8 +91,9 @@ class RawWorkspace:
             subjects.blob_stream(self.workspace),
             subjects.snapshot_stream(self.workspace),
         ):
-            state = await self._state(name)
-            if state is not None:
+            info = await self._info(name)
+            if info is not None:
+                state = info["state"]
                 found.append(
                     Figures(
                         name,
@@ -86,6 +102,9 @@ class RawWorkspace:
                         state["first_seq"],
                         state["last_seq"],
                         state.get("num_deleted", 0),
+                        replicas_of(info),
+                        leader_of(info),
+                        late_of(info),
                     )
                 )
         return found
@@ -114,7 +133,8 @@ class RawWorkspace:
         if until is not None and until <= after:
             return
         everything = f"{subjects.workspace_prefix(self.workspace)}.>"
-        push = Push(self._broker, subjects.log_stream(self.workspace), everything, after)
+        name = subjects.log_stream(self.workspace)
+        push = Push(self._broker, name, everything, after, until=until)
         chunks = push.chunks()
         try:
             async for chunk in chunks:
@@ -134,11 +154,20 @@ class RawWorkspace:
     async def follow(
         self, after: int = 0, *, until: int | None = None
     ) -> AsyncGenerator[RawMessage, None]:
-        """Every message of the log after a position, as `EventLog.follow`, but never decoded."""
+        """Every message of the log after a position, as `EventLog.follow`, but never decoded; it
+        ends before `until` where the log has gone beyond and nothing more of it is left.
+        """
         async with contextlib.aclosing(self.chunks(after, until=until)) as chunks:
             async for chunk in chunks:
                 for message in chunk.messages:
                     yield message
+
+    async def past(self, stream: StreamId) -> list[Stored]:
+        """A stream's own commits, by version; what cannot be read is a stand-in. Raises Corrupt
+        where one is missing.
+        """
+        reader = Reader(self.workspace, Direct(self._broker), screened=True)
+        return await reader.read_streams([stream])
 
     async def blob_chunks(self) -> dict[str, set[int]]:
         """Which chunks there are of each blob, by the hash of the whole."""
@@ -163,6 +192,15 @@ class RawWorkspace:
         """A blob, fetched and verified. Raises NotFound, Corrupt."""
         return await self._blobs.get(sha256, size)
 
+    async def refuse_loss(self, witness: Witness) -> None:
+        """Raise Corrupt where the broker has lost something that was on its disk."""
+        await refuse_loss(self._broker, self.workspace, witness)
+
+    async def blobs_end(self) -> int:
+        """The newest sequence of the stream of blobs; 0 where there is none."""
+        state = await self._state(subjects.blob_stream(self.workspace))
+        return state["last_seq"] if state is not None else 0
+
     async def contradictions(self) -> list[str]:
         """What differs between the streams' settings and those that Hansard asks for."""
         told: list[str] = []
@@ -186,11 +224,14 @@ class RawWorkspace:
         await self._broker.close()
 
     async def _state(self, name: str) -> dict[str, Any] | None:
+        info = await self._info(name)
+        return None if info is None else info["state"]
+
+    async def _info(self, name: str) -> dict[str, Any] | None:
+        """What the stream's leader says of it."""
         try:
-            info = await api(self._broker, f"STREAM.INFO.{name}")
+            return await self._direct.info(name)
         except BrokerError as error:
             if error.code == _streams.STREAM_NOT_FOUND:
                 return None
             raise
-        state: dict[str, Any] = info["state"]
-        return state

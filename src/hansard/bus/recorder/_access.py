@@ -14,25 +14,30 @@ DATA_DIR_DEFAULT = ".hansard"
 
 
 class Access(msgspec.Struct, frozen=True):
-    """An outside broker, or the folder of an embedded one and the durability asked of it."""
+    """An outside broker and how many replicas its streams are made with, or the folder of an
+    embedded one and the durability asked of it.
+    """
 
     outside: BrokerOptions | None
     data_dir: Path
     durability: Durability | None
+    replicas: int | None = None
 
 
 def access_of(env: Environment) -> Access:
     """What the environment says.
 
     NATS_URL (comma-separated), NATS_USER, NATS_PASSWORD, NATS_CREDS (a credentials file),
-    NATS_NKEY (a seed file), NATS_CA, NATS_CERT, NATS_KEY (PEM files); where there is no NATS_URL,
+    NATS_NKEY (a seed file), NATS_CA, NATS_CERT, NATS_KEY (PEM files), NATS_REPLICAS (how many
+    replicas streams are made with); where there is no NATS_URL,
     the same with HANSARD_ before it, as the rest of Hansard reads them. Without either:
     HANSARD_DATA_DIR (`.hansard`) and HANSARD_DURABILITY (what runs there, else `strict`). As the
     library has it, `<APPLICATION NAME>_NATS_URL` wins over NATS_URL. Raises OSError.
     """
     for group in ("", "HANSARD_"):
         if url := env.get(f"{group}NATS_URL"):
-            return Access(_outside(env, group, url), Path(), None)
+            replicas = _replicas(f"{group}NATS_REPLICAS", env.get(f"{group}NATS_REPLICAS"))
+            return Access(_outside(env, group, url), Path(), None, replicas)
     asked = env.get("HANSARD_DURABILITY")
     try:
         durability = Durability(asked) if asked else None
@@ -41,6 +46,15 @@ def access_of(env: Environment) -> Access:
         message = f"HANSARD_DURABILITY is {asked!r}: set it to {known}"
         raise OSError(message) from error
     return Access(None, Path(env.get("HANSARD_DATA_DIR") or DATA_DIR_DEFAULT), durability)
+
+
+def _replicas(name: str, given: str | None) -> int | None:
+    if not given:
+        return None
+    if not (given.isascii() and given.isdigit() and int(given) > 0):
+        message = f"{name} is {given!r}: set it to how many replicas a stream shall have"
+        raise OSError(message)
+    return int(given)
 
 
 def _outside(env: Environment, group: str, url: str) -> BrokerOptions:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from eventsourcing.persistence import InterfaceError, ProgrammingError
 
 from hansard.bus.errors import BusError
+from hansard.bus.hosting import Host
 from hansard.bus.jetstream._client import Broker
 from hansard.bus.jetstream._direct import Direct
 from hansard.bus.jetstream.log import named
@@ -25,7 +26,7 @@ from hansard.bus.portal import portal
 from hansard.bus.recorder._access import Access
 from hansard.bus.recorder._errors import translated
 from hansard.bus.recorder._place import Place
-from hansard.bus.server import Lease, Login, join
+from hansard.bus.server import Login
 
 FINISH_S = 1.0
 """How long `close` lets calls of other threads finish; they mostly take milliseconds."""
@@ -42,26 +43,33 @@ class Connections:
     """One process's connections: one for writes, one for reads and following."""
 
     def __init__(
-        self, writes: Broker, reads: Broker, admin: BrokerOptions | None, lease: Lease | None
+        self,
+        writes: Broker,
+        reads: Broker,
+        admin: BrokerOptions | None,
+        host: Host | None,
+        replicas: int | None = None,
     ) -> None:
         self.writes = writes
         self.direct = Direct(reads)
+        self.points = Direct(writes, self.direct.known)
         self.reads = reads
         self.running: set[asyncio.Task[Any]] = set()
         self.followers: set[asyncio.Task[Any]] = set()
         self.checked: set[str] = set()
         self._admin = admin
-        self._lease = lease
+        self._host = host
+        self._replicas = replicas
 
     @classmethod
     async def open(cls, access: Access) -> Connections:
         """Connect, to the embedded broker if no other is named. Raises BusError."""
-        lease = None
+        host = None
         runtime, admin = access.outside, None
         if runtime is None:
-            lease = await asyncio.to_thread(join, access.data_dir, access.durability)
-            runtime = _options(lease, lease.info.runtime)
-            admin = _options(lease, lease.info.admin)
+            host = await Host.open(access.data_dir, access.durability)
+            runtime = _options(host, host.info.runtime)
+            admin = _options(host, host.info.admin)
         writes = None
         try:
             writes = await Broker.open(named(runtime, "writes"))
@@ -69,19 +77,19 @@ class Connections:
         except BaseException:
             if writes is not None:
                 await writes.close()
-            if lease is not None:
-                lease.close()
+            if host is not None:
+                host.close()
             raise
-        return cls(writes, reads, admin, lease)
+        return cls(writes, reads, admin, host, access.replicas)
 
     async def create(self, place: Place) -> None:
         """Make a stream where it is missing, as the administrator where there is one."""
         if self._admin is None:
-            await place.create(self.writes)
+            await place.create(self.writes, self._replicas)
         else:
             administrator = await Broker.open(self._admin)
             try:
-                await place.create(administrator)
+                await place.create(administrator, self._replicas)
             finally:
                 await administrator.close()
         await self.check(place)
@@ -90,6 +98,8 @@ class Connections:
         """Look once whether a stream is there and as it must be."""
         if place.stream not in self.checked:
             await place.check(self.writes)
+            if self._host is not None:
+                self._host.hold(place.stream)
             self.checked.add(place.stream)
 
     async def close(self) -> None:
@@ -103,13 +113,17 @@ class Connections:
             await asyncio.wait(self.running, timeout=CANCELLED_END_S)
         await self.writes.close()
         await self.reads.close()
-        if self._lease is not None:
-            self._lease.close()
+        if self._host is not None:
+            self._host.close()
 
 
-def _options(lease: Lease, login: Login) -> BrokerOptions:
+def _options(host: Host, login: Login) -> BrokerOptions:
     return BrokerOptions(
-        urls=(lease.info.url,), user=login.user, password=login.password, name="hansard recorder"
+        urls=(host.info.url,),
+        user=login.user,
+        password=login.password,
+        name="hansard recorder",
+        host=host,
     )
 
 

@@ -27,10 +27,12 @@ class OutcomeUnknown(OperationalError):
     still deliver them.
     """
 
-    def __init__(self, what: str, waited_s: float) -> None:
+    def __init__(self, what: str, waited_s: float, why: str = "") -> None:
+        known = f" ({why})" if why else ""
         super().__init__(
-            f"the broker did not confirm {what} within {waited_s:.1f} s: the outcome is unknown, "
-            "all of it may be stored or nothing; get the aggregate again before saving it again"
+            f"the broker did not confirm {what} within {waited_s:.1f} s{known}: the outcome is "
+            "unknown, all of it may be stored or nothing; get the aggregate again before saving it "
+            "again"
         )
         self.waited_s = waited_s
 

@@ -36,6 +36,7 @@ from hansard.bus.log import (
     AtTime,
     Kind,
     NothingUnder,
+    NotYet,
     Origin,
     Stored,
     StreamAt,
@@ -269,6 +270,11 @@ class RecorderLog:
                 commits = self._streams.get(stream)
                 newest = commits[-1] if commits else None
                 return (newest.position if newest else 0) == position, newest
+            case NotYet(stream, version):
+                for stored in self._streams.get(stream, ()):
+                    if stored.commit.version <= version <= stored.commit.last_version:
+                        return False, stored
+                return True, None
 
     def _all(self) -> dict[StreamId, list[Stored]]:
         """Take in what is new in the recorder."""

@@ -7,9 +7,7 @@ from typing import Any
 from eventsourcing.persistence import OperationalError
 
 from hansard.bus import subjects
-from hansard.bus.errors import BrokerError
 from hansard.bus.jetstream import _streams
-from hansard.bus.jetstream._calls import api
 from hansard.bus.jetstream._client import Broker
 
 
@@ -27,14 +25,10 @@ class Place:
         del config["republish"]
         return config | {"name": self.stream, "subjects": [self.everything]}
 
-    async def create(self, broker: Broker) -> None:
+    async def create(self, broker: Broker, replicas: int | None) -> None:
         """Make the stream where it is missing. Needs rights to administer."""
         if await _streams.config_of(broker, self.stream) is None:
-            try:
-                await api(broker, f"STREAM.CREATE.{self.stream}", self.config())
-            except BrokerError as error:
-                if error.code != _streams.NAME_IN_USE:
-                    raise
+            await _streams.create(broker, self.config(), replicas)
 
     async def check(self, broker: Broker) -> None:
         """Raise OperationalError if the stream is missing, Contradiction if it has other settings:

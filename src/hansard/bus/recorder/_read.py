@@ -6,14 +6,12 @@ A subject is written once and never changes, so a read may take several requests
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 from uuid import UUID
 
 import msgspec
 from eventsourcing.persistence import Notification, StoredEvent
 
 from hansard.bus import subjects
-from hansard.bus.jetstream._calls import api
 from hansard.bus.jetstream._direct import PAGE_BYTES_MAX, Direct
 from hansard.bus.jetstream._wire import Message, TooMany
 from hansard.bus.recorder._place import Place
@@ -21,9 +19,6 @@ from hansard.bus.recorder._wire import is_event, notification, stored_event
 
 PAGE_MESSAGES_MAX = 1_000
 """Messages asked for at once: some 7 ms. More would not make it quicker."""
-
-SUBJECT_PAGES_MAX = 1_000
-"""Bound of the loop over STREAM.INFO's pages of 100,000 subjects."""
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -63,33 +58,35 @@ class Page(msgspec.Struct, frozen=True):
 async def select_events(
     direct: Direct, place: Place, originator_id: UUID | str, wanted: Range
 ) -> list[StoredEvent]:
-    """An aggregate's events. One request for all of up to 1,024; else their names first, then
+    """An aggregate's events. One request for all of up to 1,023; else their names first, then
     only what is wanted, a thousand a request.
     """
     originator = subjects.recorder_originator(place.prefix, str(originator_id))
     if wanted.is_all:
         try:
-            messages = await direct.many(place.stream, {"multi_last": [f"{originator}.*"]})
+            messages = await direct.many(place.stream, [f"{originator}.*"])
         except TooMany:
             pass
         else:
             return _in_order(place, messages, wanted)
-    versions = {int(name.rpartition(".")[2]) for name in await _names(direct, place, originator)}
+    listed, head = await direct.names(place.stream, f"{originator}.*")
+    versions = {int(name.rpartition(".")[2]) for name in listed}
     names = [f"{originator}.{version}" for version in wanted.of(versions)]
-    return _in_order(place, await direct.named(place.stream, names), wanted)
+    return _in_order(place, await direct.named(place.stream, names, head), wanted)
 
 
 async def select_notifications(direct: Direct, place: Place, wanted: Page) -> list[Notification]:
     """Notifications by position, read in pages of messages."""
     found: list[Notification] = []
     position = max(1, wanted.first)
+    wanted_to = await direct.wanted(place.stream)
     while len(found) < wanted.limit and (wanted.stop is None or position <= wanted.stop):
         # Some of what is read may be left out, so a filter always asks for full pages.
         asked = PAGE_MESSAGES_MAX if wanted.topics else wanted.limit - len(found)
         if wanted.stop is not None:
             asked = min(asked, wanted.stop - position + 1)
         asked = min(asked, PAGE_MESSAGES_MAX)
-        messages = await direct.many(place.stream, {"seq": position, "batch": asked})
+        messages = await direct.following(place.stream, position, asked, wanted_to)
         for message in messages:
             if wanted.stop is not None and message.position > wanted.stop:
                 return found
@@ -114,7 +111,7 @@ def notified(place: Place, message: Message, topics: Collection[str]) -> Notific
 
 async def head(direct: Direct, place: Place) -> int:
     """The newest position of the stream, whatever stands there; 0 if it is empty."""
-    return int((await _info(direct, place, {}))["state"]["last_seq"])
+    return int((await direct.info(place.stream))["state"]["last_seq"])
 
 
 async def max_notification_id(direct: Direct, place: Place) -> int | None:
@@ -140,19 +137,3 @@ def _in_order(place: Place, messages: list[Message], wanted: Range) -> list[Stor
     events = [stored_event(place.prefix, each.subject, each.data) for each in messages]
     events.sort(key=lambda event: event.originator_version, reverse=wanted.desc)
     return events
-
-
-async def _names(direct: Direct, place: Place, originator: str) -> list[str]:
-    found: list[str] = []
-    for _ in range(SUBJECT_PAGES_MAX):
-        asked = {"subjects_filter": f"{originator}.*", "offset": len(found)}
-        info = await _info(direct, place, asked)
-        page = info["state"].get("subjects") or {}
-        found += page
-        if not page or len(found) >= info.get("total", 0):
-            break
-    return found
-
-
-async def _info(direct: Direct, place: Place, body: dict[str, Any]) -> dict[str, Any]:
-    return await direct.again(lambda: api(direct.broker, f"STREAM.INFO.{place.stream}", body))

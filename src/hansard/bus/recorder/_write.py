@@ -7,8 +7,6 @@ of an insert carries the same random mark, so that a writer recognises its own.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Sequence
 from uuid import uuid4
 
@@ -22,9 +20,10 @@ from eventsourcing.persistence import (
 )
 
 from hansard.bus import subjects
-from hansard.bus.errors import Unreachable
+from hansard.bus.errors import NotWritable, Unreachable
 from hansard.bus.jetstream._calls import BATCH_MESSAGES_MAX, Outgoing, publish, publish_all
 from hansard.bus.jetstream._direct import Direct
+from hansard.bus.jetstream._patience import Patience
 from hansard.bus.jetstream._wire import (
     EXPECTED_SEQUENCE,
     EXPECTED_SUBJECT,
@@ -53,8 +52,6 @@ some 700 bytes and stands twice, in a condition too."""
 
 INSERT_BYTES_MAX = 8 * 1024 * 1024
 """Largest sum of an insert's bodies: what the connection buffers."""
-
-RESEND_PAUSE_S = 0.02
 
 
 class Newest(msgspec.Struct, frozen=True):
@@ -158,11 +155,11 @@ class _Insert:
     ) -> None:
         self._writer = writer
         self._broker = connections.writes
-        self._points = Direct(connections.writes)
+        self._points = connections.points
         self._events = events
         self._tracking = tracking
         self._mark = mark
-        self._began = time.monotonic()
+        self._patience = Patience(connections.writes)
         self._unknown = False
 
     async def run(self) -> list[int]:
@@ -205,6 +202,14 @@ class _Insert:
         return await publish_all(self._broker, messages, 2 * self._broker.options.request_timeout_s)
 
     def _stored(self, first: int) -> list[int]:
+        host = self._broker.options.host
+        if host is not None:
+            host.check(self._writer.place.stream)
+        last = first + len(self._events) - (self._tracking is None)
+        known = self._points.known.of(self._writer.place.stream)
+        for subject, body, _ in self._events[:1]:
+            known.note(first, subject, len(body))
+        known.position = max(known.position, last)
         if self._tracking is not None:
             self._writer.remember(self._tracking, first + len(self._events))
         return list(range(first, first + len(self._events)))
@@ -241,19 +246,17 @@ class _Insert:
     async def _wait(self, error: NoAnswer | Rejected) -> None:
         """Return when it is time to send again. Raises OutcomeUnknown, OperationalError."""
         self._unknown = self._unknown or not isinstance(error, NotSent | Rejected)
-        left = self._broker.options.append_timeout_s - (time.monotonic() - self._began)
-        if left > 0:
-            await asyncio.sleep(min(RESEND_PAUSE_S, left))
-            try:
-                await self._broker.ready(left)
-            except Unreachable as unreachable:
-                raise self._given_up(unreachable) from error
-        else:
-            raise self._given_up(error) from error
+        try:
+            await self._patience.again(error)
+        except Unreachable as unreachable:
+            hindered = isinstance(unreachable, NotWritable)
+            told = error if isinstance(error, Rejected) and not hindered else unreachable
+            raise self._given_up(told) from error
 
     def _given_up(self, error: Exception) -> Exception:
         if self._unknown:
-            return OutcomeUnknown(self._what(), time.monotonic() - self._began)
+            why = str(error) if isinstance(error, NotWritable) else ""
+            return OutcomeUnknown(self._what(), self._patience.waited_s, why)
         if isinstance(error, Unreachable):
             return error
         return OperationalError(f"{self._what()} could not be stored, nothing was: {error}")

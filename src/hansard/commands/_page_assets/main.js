@@ -71,6 +71,7 @@ function showHead() {
       ["assigned", life.assigned && assignment(life.assigned)],
       ["scores", scoreChips(life.scores)],
       ["labels", chips.length ? el("span", { class: "chips" }, chips) : null],
+      ["at work", life.missing?.length ? `${life.missing.join(", ")} (or killed)` : null],
       ["error", life.error && failureText(life.error)],
       ["lasted", isImported(last) || isImported(Math.min(CUT, last)) ? null : duration((timeOf.at(-1) - timeOf[rowOf[Math.min(CUT, last)]]) / 1000)],
     ]),

@@ -30,6 +30,7 @@ function lifeNodes(life) {
   const assigned = life.assigned;
   const rows = [
     ["status", el("span", { "data-field": "status" }, statusPill(life.status ?? "unknown"))],
+    ["at work", life.missing?.length ? `${life.missing.join(", ")} (or killed)` : null],
     ["error", life.error && failureText(life.error)],
     ["assigned", assigned && assignment(assigned)],
     ["scores", scoreChips(life.scores)],

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyarrow import csv, ipc, parquet
+from pyarrow import compute, csv, ipc, parquet
 
 from hansard.projections.door.errors import QueryFailed
 
@@ -19,6 +19,9 @@ CUT_KEY = b"hansard.cut"
 """Of the schema's metadata in Arrow and Parquet."""
 
 ROWS_AT_ONCE = 1_000
+
+FORMULA = r"^[=+\-@\t\r\n\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}]"
+"""With what a spreadsheet begins a formula, full width forms included (OWASP, CSV injection)."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -86,11 +89,17 @@ class Answer(msgspec.Struct, frozen=True):
         parquet.write_table(_storable(self.table()), sink)
         return sink.getvalue()
 
-    def csv(self) -> bytes:
-        """As RFC 4180 with a header; what is nested stands as JSON."""
+    def csv(self, *, formulas: bool = False) -> bytes:
+        """As RFC 4180 with a header; what is nested stands as JSON.
+
+        A text that a spreadsheet would run as a formula gets an apostrophe before it, which those
+        take for the mark of a text; with `formulas` all stands as it is.
+        """
         table, sink = self.table(), io.BytesIO()
-        arrays = [_flat(column) for column in table.columns]
-        csv.write_csv(pa.Table.from_arrays(arrays, names=table.column_names), sink)
+        arrays, names = [_flat(column) for column in table.columns], pa.array(table.column_names)
+        if not formulas:
+            arrays, names = [_no_formula(column) for column in arrays], _no_formula(names)
+        csv.write_csv(pa.Table.from_arrays(arrays, names=names.to_pylist()), sink)
         return sink.getvalue()
 
 
@@ -147,6 +156,17 @@ def _flat(column: Any) -> Any:
         texts = [None if each is None else as_json(each) for each in _plain(column)]
         return pa.array(texts, pa.string())
     return column
+
+
+def _no_formula(column: Any) -> Any:
+    """A column without texts that begin a formula."""
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    return compute.call_function(
+        "replace_substring_regex",
+        [column],
+        compute.ReplaceSubstringOptions(FORMULA, r"'\0"),
+    )
 
 
 def _storable(table: Any) -> Any:

@@ -16,9 +16,10 @@ from collections.abc import Awaitable, Callable, Iterable
 import msgspec
 
 from hansard.bus.check import RawMessage
+from hansard.bus.in_full import InFull
 from hansard.domain.role_events import RoleDefined
 from hansard.domain.role_judge import sees_all
-from hansard.projections.errors import Held, Newer, Unusable
+from hansard.projections.errors import Held, Newer, Unusable, unusable
 from hansard.projections.generations import Publisher, newest
 from hansard.projections.place import Hold, Place
 from hansard.projections.publishing import to_its_end
@@ -66,7 +67,7 @@ async def bring_up(
             return False
         await _Work(source, place, rules, head, batch_max).run()
     except OSError as error:
-        raise Unusable(place.path, str(error)) from error
+        raise unusable(place.path, error) from error
     finally:
         hold.close()
     return True
@@ -181,8 +182,10 @@ class _Work:
             return [found for (found,) in store.apart(_IDS)]
 
         feed = Feed(self._rules, self._key, standing.seen, Ids(ids))
-        rows = RoleRows(feed, standing.position, store.progress.position, self._batch_max)
-        await _write(self._source, store, rows, self._head)
+        in_full = InFull(self._source)
+        local = store.progress.position
+        rows = RoleRows(feed, standing.position, local, self._batch_max, in_full)
+        await _write(self._source, store, rows, self._head, in_full)
         last = rows.passed
         return Kept(
             under=self._under,
@@ -194,7 +197,7 @@ class _Work:
         )
 
 
-async def _write(source: Source, store: Store, rows: RoleRows, until: int) -> None:
+async def _write(source: Source, store: Store, rows: RoleRows, until: int, in_full: InFull) -> None:
     """Read to a position and write what there is to show, while a thread writes what was before."""
     writing: asyncio.Future[None] | None = None
 
@@ -211,6 +214,7 @@ async def _write(source: Source, store: Store, rows: RoleRows, until: int) -> No
         async with contextlib.aclosing(source.chunks(rows.position, until=until)) as chunks:
             async for chunk in chunks:
                 for message in chunk.messages:
+                    await in_full.ready(message)
                     rows.add(message)
                 while rows.ready:
                     await write(rows.ready.pop(0))

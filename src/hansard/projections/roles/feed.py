@@ -20,6 +20,7 @@ from hansard.bus.quarantine import Members
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import AgentStream, Life, StreamId, run_of
+from hansard.domain.label import join, parse, raised
 from hansard.domain.role_events import Mask, RoleDefined, Rule
 from hansard.domain.role_judge import Facts, facts, judge, sees_all
 from hansard.domain.role_numbers import renumber
@@ -74,8 +75,11 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class RunSeen(msgspec.Struct):
-    """A run: what its events are judged by, and what of it was seen, by the names of streams."""
+    """A run: what its events are judged by, and what of it was seen, by the names of streams.
+    `label` is the one that it began under.
+    """
 
+    label: str = ""
     life: list[Told] = []
     labels: dict[str, str] = {}
     roster: dict[str, str] = {}
@@ -92,8 +96,12 @@ class RunSeen(msgspec.Struct):
 
 
 class Seen(msgspec.Struct):
-    """All that a feed goes on from. It names what the role may not see: it is not for the role."""
+    """All that a feed goes on from. It names what the role may not see: it is not for the role.
 
+    `label` is the join of those of all that was seen, as states keep it.
+    """
+
+    label: str = ""
     runs: dict[str, RunSeen] = {}
     lasting: dict[str, Versions] = {}
     members: dict[str, Members] = {}
@@ -145,7 +153,8 @@ class Feed:
         found = RunSeen() if run is None else self._run(run)
         if run is not None and type(stream) is Life:
             self._live(found, run, commit)
-        told = facts("", stream, commit.actor.agent, found.roster, found.labels, label=commit.label)
+        label = join(commit.label, parse(found.label)).stored if found.label else commit.label
+        told = facts("", stream, commit.actor.agent, found.roster, found.labels, label=label)
         versions = found.versions if run is not None else self.seen.lasting
         labels = tuple(sorted(told.labels.items())) if self._by_labels else ()
         if self.whole:
@@ -165,6 +174,7 @@ class Feed:
             )
         if not kept:
             return None
+        self.seen.label = raised(self.seen.label, label)
         cause = commit.causation
         if cause is not None and cause not in self._ids:
             cause = None
@@ -174,7 +184,7 @@ class Feed:
             at=commit.at,
             actor=Actor(told.agent),
             causation=cause,
-            label=commit.label,
+            label=label,
             events=tuple(kept),
         )
 
@@ -185,6 +195,8 @@ class Feed:
             for version, recorded in enumerate(commit.events, commit.version)
             if self._seen_so(told, labels, recorded.type) is not None
         ]
+        if kept:
+            self.seen.label = raised(self.seen.label, told.label)
         if len(kept) == len(commit.events) or not kept:
             return commit if kept else None
         events = tuple(recorded for _, recorded in kept)
@@ -239,10 +251,12 @@ class Feed:
                 continue
             match event:
                 case RunStarted():
+                    found.label = raised(found.label, commit.label)
                     found.tell(Told(version, labels=dict(event.labels)))
                 case RunForked():
                     if not found.life:
                         found = self._take_over(run, event)
+                    found.label = raised(found.label, commit.label)
                     found.tell(Told(version, labels={**found.labels, **event.labels}))
                 case AgentJoined():
                     found.tell(Told(version, agent=event.agent, role=event.role))
@@ -252,6 +266,7 @@ class Feed:
     def _take_over(self, run: str, event: RunForked) -> RunSeen:
         """A fork begins with what its parent's streams had told up to the cut."""
         parent, made = self._run(event.parent), self._run(run)
+        made.label = parent.label
         for told in parent.life:
             if told.version <= event.at.get("life", 0):
                 made.tell(told)

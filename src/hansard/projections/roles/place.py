@@ -29,7 +29,7 @@ from hansard.projections.migrations import migrations
 from hansard.projections.place import PRIVATE_FILE, Place
 from hansard.projections.roles.feed import Seen
 
-FORMAT = "1"
+FORMAT = "2"
 """Changes with how events are shown or what is kept, so that tables of before are made anew."""
 
 _encoder = msgspec.json.Encoder(order="deterministic")

@@ -10,6 +10,7 @@ import msgspec
 
 from hansard.bus.check import RawMessage
 from hansard.bus.codec import UPCASTERS
+from hansard.bus.in_full import Fault, InFull
 from hansard.bus.log import Origin
 from hansard.bus.rosters import Rosters
 from hansard.domain.events import REGISTRY, Commit, Recorded
@@ -25,11 +26,11 @@ class RoleRows(Rows):
     on what it sees alone, so that not even how the file is laid out tells of more.
     """
 
-    def __init__(self, feed: Feed, after: int, local: int, batch_max: int) -> None:
+    def __init__(self, feed: Feed, after: int, local: int, batch_max: int, in_full: InFull) -> None:
         """`after` is the position of the log that was taken before, `local` the role's own there;
         `batch_max` the events of a batch.
         """
-        super().__init__(after, Rosters(known=feed.seen.members))
+        super().__init__(after, Rosters(known=feed.seen.members), in_full=in_full)
         self.local = local
         self.passed: RawMessage | None = None
         """The newest message that is whole: what was held of a transaction is asked for again."""
@@ -68,6 +69,9 @@ class RoleRows(Rows):
         self.passed = message
         if self._feed.whole:
             super()._refuse(self._own(message), reason)
+
+    def _damaged(self, message: RawMessage, fault: Fault) -> None:
+        """Nothing: the references are not shown either, and that they are damaged is not for it."""
 
     def _own(self, message: RawMessage) -> RawMessage:
         """A message at the role's next position."""

@@ -225,7 +225,7 @@ COMMENT ON COLUMN steps.input_tokens IS 'Input tokens as the provider counted th
 COMMENT ON COLUMN steps.output_tokens IS 'Output tokens as the provider counted them.';
 COMMENT ON COLUMN steps.cost IS 'Cost in US dollars as recorded.';
 COMMENT ON COLUMN steps.usage IS 'All that the call used up, by name.';
-COMMENT ON COLUMN steps.arguments IS 'Arguments as recorded: large ones by reference ($blob, $append).';
+COMMENT ON COLUMN steps.arguments IS 'Arguments as they were given; over 64 KiB a reference ($blob, $parts), as are lists that grew in older records ($append).';
 COMMENT ON COLUMN steps.result IS 'Result as recorded; NULL where there is none.';
 COMMENT ON COLUMN steps.error_type IS 'Type of the error.';
 COMMENT ON COLUMN steps.error IS 'Text of the error.';

@@ -28,3 +28,12 @@ SELECT
 FROM batch AS b
 JOIN incoming AS i ON i.ordinal = b.ordinal
 WHERE b.type = 'principal.token_revoked.v1';
+
+INSERT INTO principals_shown BY NAME
+SELECT
+    b.lasting AS principal, b.data->>'label' AS label, b.data->>'role' AS role,
+    nullif(b.data->>'run', '') AS run,
+    b.id AS event, b.version, b.position, i.logged_at, b.happened_at
+FROM batch AS b
+JOIN incoming AS i ON i.ordinal = b.ordinal
+WHERE b.type = 'principal.shown.v1';

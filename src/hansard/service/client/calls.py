@@ -14,15 +14,17 @@ from typing import Any
 import msgspec
 
 from hansard.agents import gate, payloads
+from hansard.agents.callables import awaited, is_coroutine_function, name_of
+from hansard.agents.conversions import converted
 from hansard.agents.effects import DidNotHappen, Happened, ToolSpec
 from hansard.agents.errors import ToolChanged
-from hansard.agents.failures import raised
+from hansard.agents.failures import raised, recordable
 from hansard.agents.flow import Body, Flow, Io, Pause, Watch
 from hansard.agents.outcomes import INTERRUPTIONS, passed
 from hansard.agents.scope import Scope
-from hansard.agents.secrets import reveal
+from hansard.agents.secrets import check_names, reveal
 from hansard.bus.errors import TooLarge
-from hansard.domain import values
+from hansard.domain import value_types, values
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects, Step, Verdict
 from hansard.service import faults, wire
@@ -75,11 +77,13 @@ class Doing:
         """
         step = wire.read(asked.arguments, Step)
         policy: Any = self.core.settings.settle
-        if inspect.iscoroutinefunction(policy):
-            scope.nests = False
+        scope.nests = False
+        if is_coroutine_function(policy):
             said, _ = yield Body(policy, (step,), {}, scope)
         else:
             said = policy(step)
+            if inspect.isawaitable(said):
+                said, _ = yield Body(awaited, (said,), {}, scope)
         return Came(result=_said(said, self.core))
 
     def gave(self, result: Any) -> Came:
@@ -207,6 +211,8 @@ def _told(core: RemoteCore, turn: int, came: Came) -> Flow[Any]:
 
 def _error(word: Failed, doing: Doing) -> BaseException:
     if word.own and doing.error is not None:
+        for note in word.fault.notes:
+            doing.error.add_note(note)
         return doing.error
     if word.fault.category == "recorded":
         return raised(faults.recorded_step(word.fault, doing.spec), doing.spec)
@@ -239,6 +245,8 @@ def begin(
         for name, value in arguments.items()
         if name != spec.key_argument
     }
+    names = {"name": spec.name, "version": spec.version, "kind": spec.kind}
+    check_names("tool", names, scrub)
     scope = core.scope(spec.name)
     raw = values.dump(plain)
     made = doing(core, spec, arguments)
@@ -259,9 +267,13 @@ def _verdict(core: RemoteCore, spec: ToolSpec, arguments: Mapping[str, Any]) -> 
         spec.name, arguments, stream.run, stream.agent, stream.role, spec.effects.value
     )
     verdict = gate.ask(core.settings.rules, asked)
+    scrub = core.settings.scrub
     if verdict.asks is not None:
-        return wire.Verdict(verdict.asks.title(), timeout_s=verdict.asks.timeout)
-    return None if verdict.allowed else wire.Verdict(verdict.rule, verdict.reason)
+        title = recordable(verdict.asks.title(), scrub)
+        return wire.Verdict(title, timeout_s=verdict.asks.timeout)
+    if verdict.allowed:
+        return None
+    return wire.Verdict(recordable(verdict.rule, scrub), recordable(verdict.reason, scrub))
 
 
 def _secrets(core: RemoteCore, raw: bytes) -> tuple[str, ...]:
@@ -272,7 +284,8 @@ def _secrets(core: RemoteCore, raw: bytes) -> tuple[str, ...]:
     if provider is None:
         return ()
     names: list[str] = []
-    values.load(raw, names.append)
+    with value_types.reading():
+        values.load(raw, names.append)
     give = provider if callable(provider) else provider.get
     return tuple(name for name in sorted(set(names)) if give(name) is not None)
 
@@ -289,7 +302,7 @@ def declared(spec: ToolSpec) -> Declared:
         attempts=spec.attempts,
         waits=tuple(round(spec.wait_s(attempt + 1), 6) for attempt in range(further)),
         key_argument=spec.key_argument,
-        asks=getattr(spec.reconcile, "__name__", "ask") if spec.reconcile is not None else "",
+        asks=name_of(spec.reconcile) if spec.reconcile is not None else "",
         shadows=spec.shadow is not None,
         gives=spec.gives,
         takes=spec.takes,
@@ -308,5 +321,4 @@ def call(
         core.ledger.leave_call(begun.scope)
     if told.own:
         return begun.doing.value
-    found = wire.load(told.value)
-    return found if spec.returns is None else msgspec.convert(found, spec.returns)
+    return converted(wire.load(told.value), spec.returns)

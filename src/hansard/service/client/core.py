@@ -10,6 +10,7 @@ import msgspec
 
 from hansard.agents import gate
 from hansard.agents.core import Core
+from hansard.agents.errors import SessionEnded
 from hansard.agents.ledger import Mode
 from hansard.agents.outcomes import Settle
 from hansard.agents.scope import Scope
@@ -62,12 +63,19 @@ class RemoteScope(Scope):
 class RemoteLedger:
     """Which calls are open at the client."""
 
-    def __init__(self, note: Callable[[Began | Joined], None]) -> None:
+    def __init__(self, stream: AgentStream, note: Callable[[Began | Joined], None]) -> None:
+        self.stream = stream
         self.note = note
+        self.ended = False
         self.lock = threading.RLock()
         self.root = RemoteScope(self, "", "", (), None)
         self.busy = 0
         self.client: Any = None
+
+    def demand_open(self) -> None:
+        """Raise SessionEnded where the session has ended."""
+        if self.ended:
+            raise SessionEnded(self.stream.run, self.stream.agent)
 
     def enter_call(self, scope: Scope) -> bool:
         """A call of this scope is open from here on; whether another one is."""
@@ -92,8 +100,8 @@ class RemoteCore:
         self.stream = stream
         self.settings = settings
         self.arm = arm_of(link.opened.arm)
-        self.ledger = RemoteLedger(link.note)
+        self.ledger = RemoteLedger(stream, link.note)
 
     def scope(self, tool: str) -> Scope:
-        """The scope a call made here stands in. Raises NoScope, ToolError."""
+        """The scope a call made here stands in. Raises SessionEnded, NoScope, ToolError."""
         return Core.scope(cast("Core", self), tool)  # it looks at the ledger alone

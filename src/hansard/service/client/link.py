@@ -11,8 +11,9 @@ from uuid import uuid4
 
 import msgspec
 
+from hansard.agents.errors import SessionEnded
 from hansard.bus.access import Credentials
-from hansard.bus.errors import BrokerError, BusError, TooLarge
+from hansard.bus.errors import BrokerError, BusError, Closed, TooLarge
 from hansard.bus.jetstream.requests import NoAnswer, NoResponders, Requests
 from hansard.domain.errors import BadValue, HansardError
 from hansard.service import faults, wire
@@ -49,6 +50,7 @@ class Link:
     def __init__(self, credentials: Credentials, requests: Requests) -> None:
         self.credentials = credentials
         self.requests = requests
+        self.closed = False
 
     @classmethod
     async def open(cls, credentials: Credentials) -> Link:
@@ -60,12 +62,15 @@ class Link:
 
     async def close(self) -> None:
         """Let go of the broker."""
+        self.closed = True
         await self.requests.close()
 
     async def why(self, error: BaseException) -> BaseException:
         """What an error of the connection is to whoever asked. Where nothing came back, the broker
         may have put the login out: then it is refused when it comes again.
         """
+        if self.closed:
+            return Closed(self.credentials.options().urls[0])
         if isinstance(error, NoAnswer) and not isinstance(error, NoResponders):
             try:
                 async with asyncio.timeout(LOOK_S_MAX):
@@ -229,7 +234,7 @@ class SessionLink:
 
     async def end(self) -> None:
         """The session has ended in order."""
-        self.lose(BadValue("session", "it has ended", "open another"))
+        self.lose(SessionEnded(self.opened.run, self._link.credentials.principal))
         if self._beating is not None:
             await asyncio.wait({self._beating})
 

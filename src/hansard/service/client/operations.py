@@ -16,12 +16,14 @@ from hansard.agents.board_twins import (
     SyncBoard,
     SyncTransaction,
 )
+from hansard.agents.callables import name_of
 from hansard.agents.flow import Flow, drive_async
 from hansard.agents.scope import Scope, current
+from hansard.agents.secrets import check_names
 from hansard.agents.team import Task
 from hansard.agents.team_twins import AsyncTeam, SyncTeam
 from hansard.domain import values
-from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.errors import HansardError
 from hansard.service import faults, wire
 from hansard.service.client.calls import Doing, Resolving, converse
 from hansard.service.client.core import RemoteCore
@@ -36,9 +38,19 @@ NAMES: dict[str, tuple[int, ...]] = {
     "board.put": (0,),
     "board.change": (1,),
     "board.remove": (0,),
+    "facts.hand_off": (0,),
+    "loop.begin": (0,),
     "mail.send": (1, 2),
     "team.add": (2, 3, 4, 5, 6),
+    "team.claim": (0,),
+    "team.claimed": (0,),
+    "team.hand_off": (1, 2),
     "team.wait_for": (0, 1),
+    "transaction.change": (1,),
+    "transaction.entry": (0,),
+    "transaction.get": (0,),
+    "transaction.put": (0,),
+    "transaction.remove": (0,),
 }
 """Arguments that others go by: a secret in one would be known by another name."""
 
@@ -74,7 +86,7 @@ def prepared(
             errors[index] = faults.of_program(given, None, core.settings.scrub)
             told.append(None)
         elif callable(given):
-            functions[index] = getattr(given, "__name__", type(given).__name__)
+            functions[index] = name_of(given)
             doing = Resolving(core, given)
             told.append(None)
         else:
@@ -82,8 +94,7 @@ def prepared(
     where = name.partition(".")[2]
     plain = values.plain(told, where, core.settings.scrub)
     for index in NAMES.get(name, ()):
-        if index < len(told) and plain[index] != values.plain(told[index], name):
-            raise BadValue(name, "a name in it holds a secret", "leave the secret out of it")
+        check_names(name, {"name": told[index : index + 1]}, core.settings.scrub)
     named = values.plain(
         {each: _simple(given) for each, given in kwargs.items()}, where, core.settings.scrub
     )

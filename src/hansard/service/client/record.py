@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Self
 import msgspec
 from msgspec import structs
 
+from hansard.agents.callables import name_of
 from hansard.agents.experiments import Asked
 from hansard.agents.failures import recordable
 from hansard.agents.gate import Budget, GateRule
@@ -18,13 +19,13 @@ from hansard.agents.ledger import Mode
 from hansard.agents.record import AsyncRecord, Defaults, Record, check_rules
 from hansard.agents.runs import told_labels
 from hansard.agents.scope import enter, leave
-from hansard.agents.secrets import scrubber
+from hansard.agents.secrets import check_names, scrubber
 from hansard.agents.session import AsyncSession, Session
 from hansard.agents.views import View
 from hansard.bus.access import Credentials
 from hansard.bus.portal import Portal
 from hansard.domain import values
-from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.errors import HansardError
 from hansard.domain.ids import AgentStream
 from hansard.domain.values import Scrub
 from hansard.service import faults, shapes, wire
@@ -76,9 +77,16 @@ def wanted(
     budgets = [rule for rule in rules if isinstance(rule, Budget)]
     mode = taken.get("mode", defaults.mode)
     scrub = scrubber(taken.get("redact", defaults.redact))
-    _check_names(
-        [workflow, taken.get("run", defaults.run), place, *map(structs.asdict, budgets)], scrub
-    )
+    names = {
+        "run": taken.get("run", defaults.run),
+        "workflow": workflow,
+        "correlation": taken.get("correlation"),
+        "traceparent": taken.get("traceparent"),
+        "labels": [*taken["labels"]] if isinstance(taken.get("labels"), Mapping) else None,
+        "gate": [structs.asdict(each) for each in budgets],
+        **place,
+    }
+    check_names("record.run", names, scrub)
     name = PurePath(sys.argv[0]).name if sys.argv else ""
     asked = wire.Open(
         workflow=workflow,
@@ -90,7 +98,7 @@ def wanted(
         correlation=taken.get("correlation"),
         traceparent=taken.get("traceparent"),
         budgets=told_budgets(budgets),
-        settles=_name_of(settle) if settle is not None else "",
+        settles=name_of(settle) if settle is not None else "",
         **place,
     )
     given = Given(
@@ -101,17 +109,6 @@ def wanted(
         settle=settle,
     )
     return Wanted(asked, given)
-
-
-def _check_names(names: list[Any], scrub: Scrub | None) -> None:
-    """Raise BadValue for what others go by that holds a secret: it would be another name."""
-    if scrub is not None and values.plain(names, "names", scrub) != values.plain(names, "names"):
-        raise BadValue("record.run", "a name in it holds a secret", "leave the secret out of it")
-
-
-def _name_of(function: object) -> str:
-    """What a function is called on record."""
-    return str(getattr(function, "__name__", type(function).__name__))
 
 
 async def opened(link: Link, what: Wanted) -> RemoteCore:
@@ -126,6 +123,7 @@ async def opened(link: Link, what: Wanted) -> RemoteCore:
 async def closed(core: RemoteCore, error: BaseException | None) -> None:
     """End a session in order. With an error it never raises one of its own: it adds a note."""
     link: SessionLink = core.link
+    core.ledger.ended = True
     if error is not None and link.lost is not None:
         return
     fault = faults.of_program(error, None, core.settings.scrub) if error is not None else None
@@ -164,6 +162,12 @@ async def say(link: Link, verb: str, asked: wire.Ask) -> None:
     value_of(await link.outside(verb, asked))
 
 
+async def say_so(link: Link, verb: str, asked: wire.Ask, scrub: Scrub | None) -> bool:
+    """Reopen a task, finish or cancel a run; False where it is so already. Raises as `say`."""
+    asked = structs.replace(asked, because=recordable(asked.because, scrub))
+    return bool(wire.load(value_of(await link.outside(verb, asked))))
+
+
 def _settling(
     run: str, step: str, verdict: str, result: Any, because: str, scrub: Scrub | None
 ) -> wire.Ask:
@@ -184,7 +188,10 @@ class _Trusted:
         return object.__getattribute__(self, name)
 
 
-_OFFERED = {"run", "close", "view", "sql", "approve", "deny", "settle"}
+_OFFERED = {
+    *("run", "close", "view", "sql", "approve", "deny", "settle"),
+    *("reopen", "finish", "cancel"),
+}
 _NOT_OFFERED = {
     name
     for name in {*vars(Record), *vars(AsyncRecord), "workspace"}
@@ -254,6 +261,23 @@ class RestrictedRecord(_Trusted, Record):
         asked = _settling(run, step, verdict, result, because, scrub)
         self._portal.run(say(self._link, "settle", asked))
 
+    def reopen(self, run: str, task: str, *, because: str = "") -> bool:  # type: ignore[override] # it says so itself
+        """Have a task that failed be done after all, where the role may state `task.reopened` and
+        is shown the task.
+        """
+        return self._say_so("reopen", wire.Ask(run=run, task=task, because=because))
+
+    def finish(self, run: str, *, because: str = "") -> bool:  # type: ignore[override] # see above
+        """Say that a run has ended as it should, where the role may state `run.completed`."""
+        return self._say_so("finish", wire.Ask(run=run, because=because))
+
+    def cancel(self, run: str, *, because: str = "") -> bool:  # type: ignore[override] # see above
+        """Say that a run is cancelled, where the role may state `run.cancelled`."""
+        return self._say_so("cancel", wire.Ask(run=run, because=because))
+
+    def _say_so(self, verb: str, asked: wire.Ask) -> bool:
+        return self._portal.run(say_so(self._link, verb, asked, scrubber(self._defaults.redact)))
+
     def close(self) -> None:
         """Let go of the broker."""
         self._portal.run(self._link.close())
@@ -316,6 +340,23 @@ class AsyncRestrictedRecord(_Trusted, AsyncRecord):
         scrub = scrubber(self._defaults.redact)
         asked = _settling(run, step, verdict, result, because, scrub)
         await say(self._link, "settle", asked)
+
+    async def reopen(self, run: str, task: str, *, because: str = "") -> bool:  # type: ignore[override] # it says so itself
+        """Have a task that failed be done after all, where the role may state `task.reopened` and
+        is shown the task.
+        """
+        return await self._say_so("reopen", wire.Ask(run=run, task=task, because=because))
+
+    async def finish(self, run: str, *, because: str = "") -> bool:  # type: ignore[override] # see above
+        """Say that a run has ended as it should, where the role may state `run.completed`."""
+        return await self._say_so("finish", wire.Ask(run=run, because=because))
+
+    async def cancel(self, run: str, *, because: str = "") -> bool:  # type: ignore[override] # see above
+        """Say that a run is cancelled, where the role may state `run.cancelled`."""
+        return await self._say_so("cancel", wire.Ask(run=run, because=because))
+
+    async def _say_so(self, verb: str, asked: wire.Ask) -> bool:
+        return await say_so(self._link, verb, asked, scrubber(self._defaults.redact))
 
     async def close(self) -> None:
         """Let go of the broker."""

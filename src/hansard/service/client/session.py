@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from hansard.agents.callables import is_async_generator_function
 from hansard.agents.effects import Declare, ToolSpec
 from hansard.agents.errors import ToolError
 from hansard.agents.flow import Flow, drive, drive_async
 from hansard.agents.ledger import Mode
 from hansard.agents.scope import enter
-from hansard.agents.session import AsyncSession, Session
+from hansard.agents.session import AsyncSession, Session, handed, handed_items
 from hansard.bus.portal import Portal
 from hansard.domain.agent import AgentState
 from hansard.domain.label import Label
@@ -123,7 +124,7 @@ class RemoteSession(_Remote, Session):
     def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a declared tool: its body runs here, all else at the service."""
         self._portal.refuse()
-        if inspect.isasyncgenfunction(spec.function):
+        if is_async_generator_function(spec.function):
             message = f"{spec.name} is an async generator: use the async client, or a generator"
             raise ToolError(message)
         if spec.is_stream:
@@ -149,15 +150,18 @@ class AsyncRemoteSession(_Remote, AsyncSession):
 
     def __init__(self, core: RemoteCore) -> None:
         self._begin(core)
+        self._loop = asyncio.get_running_loop()
         self.board = AsyncRemoteBoard(core)
         self.team = AsyncRemoteTeam(core)
         self.wait_for = self.team.wait_for
 
     def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a declared tool: a coroutine, or an async iterator for a streaming tool."""
+        """Call a declared tool: see `AsyncSession.call`."""
         if spec.is_stream:
-            return streams.iterate_async(self.core, spec, args, kwargs)
-        return drive_async(calls.call(self.core, spec, args, kwargs))
+            items = streams.iterate_async(self.core, spec, args, kwargs)
+            return handed_items(items, self._loop, spec.name)
+        work = drive_async(calls.call(self.core, spec, args, kwargs))
+        return handed(work, self._loop, spec.name)
 
     async def resumable(
         self, items: Iterable[T], *, every: int = 1, name: str = "items"

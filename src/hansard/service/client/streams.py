@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import Any
 
 from hansard.agents.board_twins import Drive
+from hansard.agents.conversions import converted
 from hansard.agents.effects import ToolSpec
 from hansard.agents.flow import Body, Flow, drive_async
 from hansard.agents.outcomes import passed
@@ -85,7 +86,9 @@ def _asked(begun: Begun, core: RemoteCore, number: int, *, busy: bool) -> Flow[V
 
 
 def _item(found: Value, begun: Begun) -> Any:
-    return begun.doing.value if found.own else wire.load(found.value)
+    if found.own:
+        return begun.doing.value
+    return converted(wire.load(found.value), begun.doing.tool.returns)
 
 
 def iterate(

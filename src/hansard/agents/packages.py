@@ -1,0 +1,357 @@
+"""Values of packages that a program may use: numpy, pandas, pyarrow, pydantic. Hansard imports none
+of them for this: what is recorded by a package is made again where the program has loaded it.
+
+A type of one of them is known by a tag as every other one is (`hansard.domain.value_types`):
+
+    numpy.array.v1    dtype, shape, and the bytes in the order of bytes that the dtype says
+    numpy.scalar.v1   dtype and value
+    pandas.frame.v1   Arrow's stream format, with columns, dtypes and index; so pandas.series.v1
+    pandas.timestamp.v1  pandas.timedelta.v1  pandas.nat.v1  pandas.na.v1
+    arrow.table.v1    Arrow's stream format
+
+A pydantic model is a record, as a dataclass is: recorded as its fields, and made again from the
+annotation of the tool, or by a tag of its own (`hansard.value_type`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from hansard.domain import value_types
+from hansard.domain.errors import BadValue
+from hansard.domain.value_types import ValueType
+
+PACKAGES = {"numpy": "numpy", "pandas": "pandas", "arrow": "pyarrow"}
+"""The package of a tag, by the tag's first word."""
+
+ARRAY_KINDS = "biufcmMSU"
+"""Kinds of dtype whose values are their bytes: bool, numbers, times and texts."""
+
+FLOAT_BYTES_MAX = {"f": 8, "c": 16}
+"""Largest item of a kind: a longer float has bytes that mean nothing, on some machines."""
+
+
+def _loaded(name: str) -> Any:
+    return sys.modules.get(name)
+
+
+# ---------------------------------------------------------------- numpy
+
+
+def _dtype(told: str) -> Any:
+    dtype = _loaded("numpy").dtype(told)
+    _check_dtype(dtype)
+    return dtype
+
+
+def _check_dtype(dtype: Any) -> None:
+    longest = FLOAT_BYTES_MAX.get(dtype.kind)
+    if dtype.kind not in ARRAY_KINDS or (longest is not None and dtype.itemsize > longest):
+        remedy = "give it as a list, or as an array of numbers, times or texts"
+        raise BadValue("numpy", f"dtype {str(dtype)!r:.80} cannot be recorded", remedy)
+
+
+def _encode_array(array: Any) -> dict[str, Any]:
+    _check_dtype(array.dtype)
+    told = {"dtype": array.dtype.str, "shape": list(array.shape)}
+    if array.dtype.kind == "U":  # as texts, so that they can be read and searched for secrets
+        return {**told, "items": array.ravel().tolist()}
+    return {**told, "bytes": array.tobytes()}
+
+
+def _decode_array(told: dict[str, Any]) -> Any:
+    numpy, dtype = _loaded("numpy"), _dtype(told["dtype"])
+    if "items" in told:
+        return numpy.array(told["items"], dtype=dtype).reshape(told["shape"])
+    return numpy.frombuffer(told["bytes"], dtype=dtype).reshape(told["shape"]).copy()
+
+
+def _same_array(back: Any, array: Any) -> bool:
+    return (
+        back.dtype == array.dtype
+        and back.dtype.str == array.dtype.str
+        and back.shape == array.shape
+        and bool(back.tobytes() == array.tobytes())
+    )
+
+
+def _encode_scalar(scalar: Any) -> dict[str, Any]:
+    _check_dtype(scalar.dtype)
+    match scalar.dtype.kind:
+        case "m" | "M":
+            value: Any = scalar.tobytes()
+        case "c":
+            value = [float(scalar.real), float(scalar.imag)]
+        case _:
+            value = scalar.item()
+    return {"dtype": scalar.dtype.str, "value": value}
+
+
+def _decode_scalar(told: dict[str, Any]) -> Any:
+    numpy, dtype, value = _loaded("numpy"), _dtype(told["dtype"]), told["value"]
+    match dtype.kind:
+        case "m" | "M":
+            return numpy.frombuffer(value, dtype=dtype)[0]
+        case "c":
+            return dtype.type(complex(*value))
+        case _:
+            return dtype.type(value)
+
+
+def _same_scalar(back: Any, scalar: Any) -> bool:
+    return bool(back.dtype == scalar.dtype and back.tobytes() == scalar.tobytes())
+
+
+def _of_numpy(cls: type, numpy: Any) -> ValueType | None:
+    if cls is numpy.ndarray:
+        return ValueType(
+            cls=cls,
+            tag="numpy.array.v1",
+            encode=_encode_array,
+            decode=_decode_array,
+            same=_same_array,
+            opaque=True,
+        )
+    if issubclass(cls, numpy.generic):
+        return ValueType(
+            cls=cls,
+            tag="numpy.scalar.v1",
+            encode=_encode_scalar,
+            decode=_decode_scalar,
+            same=_same_scalar,
+            plainly=issubclass(cls, float | str | bytes),
+        )
+    return None
+
+
+# ---------------------------------------------------------------- Arrow and pandas
+
+
+def _arrow() -> Any:
+    return importlib.import_module("pyarrow")  # of our own: it comes with Hansard
+
+
+def _to_stream(table: Any) -> bytes:
+    """A table in Arrow's stream format. Every value is taken anew: equal tables give equal bytes,
+    however they were cut, and whatever stands where a value is null.
+    """
+    pyarrow = _arrow()
+    table = table.take(pyarrow.array(range(len(table)), pyarrow.int64())).combine_chunks()
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
+
+
+def _from_stream(stream: bytes) -> Any:
+    return _arrow().ipc.open_stream(stream).read_all()
+
+
+def _same_table(back: Any, table: Any) -> bool:
+    return bool(back.schema.equals(table.schema, check_metadata=True)) and (
+        _to_stream(back) == _to_stream(table)
+    )
+
+
+def _of_arrow(cls: type, pyarrow: Any) -> ValueType | None:
+    if cls is not pyarrow.Table:
+        return None
+    return ValueType(
+        cls=cls,
+        tag="arrow.table.v1",
+        encode=_to_stream,
+        decode=_from_stream,
+        same=_same_table,
+        opaque=True,
+    )
+
+
+def _encode_frame(frame: Any) -> dict[str, Any]:
+    if frame.attrs:
+        fact = f"a frame with attrs ({', '.join(map(str, frame.attrs))[:80]})"
+        raise BadValue("pandas", fact, "clear frame.attrs: they are not recorded")
+    table = _arrow().Table.from_pandas(frame, nthreads=1)
+    told = json.loads(table.schema.metadata[b"pandas"])
+    for name in ("creator", "pandas_version"):  # equal frames are equal, whatever wrote them
+        told.pop(name, None)
+    metadata = {b"pandas": json.dumps(told, sort_keys=True).encode()}
+    return {
+        "shape": list(frame.shape),
+        "objects": [i for i, dtype in enumerate(frame.dtypes) if str(dtype) == "object"],
+        "arrow": _to_stream(table.replace_schema_metadata(metadata)),
+    }
+
+
+def _decode_frame(told: dict[str, Any]) -> Any:
+    frame = _from_stream(told["arrow"]).to_pandas()
+    return frame.astype({frame.columns[i]: object for i in told["objects"]})
+
+
+def _alike(compare: str, back: Any, value: Any) -> bool:
+    """Equal in every value, dtype, name and label; an index's freq is not recorded."""
+    try:
+        getattr(_loaded("pandas").testing, compare)(
+            back, value, check_exact=True, check_freq=False, check_index_type="equiv"
+        )
+    except AssertionError:
+        return False
+    return True
+
+
+def _encode_series(series: Any) -> dict[str, Any]:
+    return {"name": series.name, **_encode_frame(series.to_frame("values"))}
+
+
+def _decode_series(told: dict[str, Any]) -> Any:
+    return _decode_frame(told)["values"].rename(told["name"])
+
+
+def _zone(stamp: Any) -> str | None:
+    return None if stamp.tz is None else str(stamp.tz)
+
+
+def _encode_timestamp(stamp: Any) -> dict[str, Any]:
+    count = int(stamp.to_datetime64().astype("int64"))
+    return {"count": count, "unit": stamp.unit, "zone": _zone(stamp), "text": stamp.isoformat()}
+
+
+def _decode_timestamp(told: dict[str, Any]) -> Any:
+    moment = _loaded("numpy").datetime64(told["count"], told["unit"])
+    found = _loaded("pandas").Timestamp(moment)
+    zone = told["zone"]
+    return found if zone is None else found.tz_localize("UTC").tz_convert(zone)
+
+
+def _same_timestamp(back: Any, stamp: Any) -> bool:
+    return bool(back == stamp and back.unit == stamp.unit and _zone(back) == _zone(stamp))
+
+
+def _encode_timedelta(delta: Any) -> dict[str, Any]:
+    return {"count": int(delta.to_timedelta64().astype("int64")), "unit": delta.unit}
+
+
+def _decode_timedelta(told: dict[str, Any]) -> Any:
+    return _loaded("pandas").Timedelta(_loaded("numpy").timedelta64(told["count"], told["unit"]))
+
+
+def _same_timedelta(back: Any, delta: Any) -> bool:
+    return bool(back == delta and back.unit == delta.unit)
+
+
+def _of_pandas(cls: type, pandas: Any) -> ValueType | None:
+    fields: dict[str, Any]
+    if cls is pandas.DataFrame:
+        fields = {
+            "tag": "pandas.frame.v1",
+            "encode": _encode_frame,
+            "decode": _decode_frame,
+            "same": lambda back, value: _alike("assert_frame_equal", back, value),
+            "opaque": True,
+        }
+    elif cls is pandas.Series:
+        fields = {
+            "tag": "pandas.series.v1",
+            "encode": _encode_series,
+            "decode": _decode_series,
+            "same": lambda back, value: _alike("assert_series_equal", back, value),
+            "opaque": True,
+        }
+    elif cls is pandas.Timestamp:
+        fields = {
+            "tag": "pandas.timestamp.v1",
+            "encode": _encode_timestamp,
+            "decode": _decode_timestamp,
+            "same": _same_timestamp,
+            "plainly": True,
+        }
+    elif cls is pandas.Timedelta:
+        fields = {
+            "tag": "pandas.timedelta.v1",
+            "encode": _encode_timedelta,
+            "decode": _decode_timedelta,
+            "same": _same_timedelta,
+            "plainly": True,
+        }
+    elif cls in (type(pandas.NaT), type(pandas.NA)):
+        only = pandas.NaT if cls is type(pandas.NaT) else pandas.NA
+        fields = {
+            "tag": "pandas.nat.v1" if only is pandas.NaT else "pandas.na.v1",
+            "encode": lambda _: None,
+            "decode": lambda _: only,
+            "same": lambda back, value: back is value,
+        }
+    else:
+        return None
+    return ValueType(cls=cls, **fields)
+
+
+# ---------------------------------------------------------------- what is asked
+
+_OF: dict[str, Callable[[type, Any], ValueType | None]] = {
+    "numpy": _of_numpy,
+    "pandas": _of_pandas,
+    "pyarrow": _of_arrow,
+}
+
+
+def of_class(cls: type) -> ValueType | None:
+    """How a class of a package is recorded; None for every other one."""
+    package = cls.__module__.partition(".")[0]
+    find, module = _OF.get(package), _loaded(package)
+    return find(cls, module) if find is not None and module is not None else None
+
+
+def of_tag(tag: str) -> ValueType | None:
+    """The type of a package's tag. Raises BadValue where the package is not loaded."""
+    package = PACKAGES.get(tag.partition(".")[0])
+    if package is None:
+        return None
+    module = _loaded(package)
+    if module is None:
+        fact = f"it is a {tag!r:.80}, and {package} is not loaded in this process"
+        raise BadValue("recorded value", fact, f"import {package} before it is replayed")
+    found = (_OF[package](cls, module) for cls in _classes(package, module))
+    return next((made for made in found if made is not None and made.tag == tag), None)
+
+
+def _classes(package: str, module: Any) -> list[type]:
+    match package:
+        case "numpy":
+            return [module.ndarray, module.generic]
+        case "pandas":
+            classes = [module.DataFrame, module.Series, module.Timestamp, module.Timedelta]
+            return [*classes, type(module.NaT), type(module.NA)]
+        case _:
+            return [module.Table]
+
+
+# ---------------------------------------------------------------- pydantic
+
+
+def is_model(cls: object) -> bool:
+    """Whether a class is a pydantic model."""
+    base = getattr(_loaded("pydantic"), "BaseModel", None)
+    return isinstance(base, type) and isinstance(cls, type) and issubclass(cls, base)
+
+
+def model_fields(cls: Any) -> dict[str, Any]:
+    """The annotations of a pydantic model's fields, by their names."""
+    return {name: field.annotation for name, field in cls.model_fields.items()}
+
+
+def fields_of(value: Any) -> dict[str, Any] | None:
+    """The fields of a pydantic model by their names, and what else it was given."""
+    if not is_model(type(value)):
+        return None
+    fields = {name: getattr(value, name) for name in type(value).model_fields}
+    return {**fields, **(value.__pydantic_extra__ or {})}
+
+
+value_types.find_class.append(of_class)
+value_types.find_tag.append(of_tag)
+value_types.find_fields.append(fields_of)

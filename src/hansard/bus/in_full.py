@@ -1,0 +1,155 @@
+"""Commits with their values in full, for who reads a log in its order, from wherever in it.
+
+An agent's events are looked at only once one of them refers to earlier ones: what came before it is
+then read from the log, through the parents of a fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from typing import Protocol
+
+import msgspec
+
+from hansard.bus.check import RawMessage
+from hansard.bus.codec import decode, revive
+from hansard.bus.log import Stored
+from hansard.bus.quarantine import StandIn
+from hansard.domain.errors import Corrupt, UnknownEvent
+from hansard.domain.events import Commit, Recorded
+from hansard.domain.ids import AgentStream, Life, StreamId
+from hansard.domain.parts import MARK
+from hansard.domain.parts_line import PartsLine
+from hansard.domain.run import RunForked
+
+LINES_MAX = 256
+"""Most agents whose values are kept, with up to 256 Ki characters put together of each; of others
+they are read again."""
+
+LINES_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of them, as they are recorded; the newest agent's are kept whatever their size."""
+
+FORK_DEPTH_MAX = 100
+"""Longest line of forks of forks that is read through."""
+
+
+class Past(Protocol):
+    """Where an agent's past is read from."""
+
+    async def past(self, stream: StreamId) -> list[Stored]:
+        """A stream's own commits, by version; what cannot be read is a stand-in."""
+        ...
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """A value that refers to what is not there: the event's index in its commit, and why."""
+
+    index: int
+    reason: str
+
+
+class InFull:
+    """Puts values in full into commits that are given in the order of the log."""
+
+    def __init__(self, source: Past) -> None:
+        self._source = source
+        self._lines: OrderedDict[tuple[str, str], PartsLine] = OrderedDict()
+
+    async def ready(self, message: RawMessage) -> None:
+        """Read what a message's commit may refer to, before `commit` is given it."""
+        if MARK not in message.body or message.fault is not None:
+            return
+        try:
+            stream, commit = decode(message.subject, message.body)
+        except Corrupt:
+            return
+        if type(stream) is not AgentStream or (stream.run, stream.agent) in self._lines:
+            return
+        line = PartsLine()
+        with contextlib.suppress(Corrupt):  # a hole: what it hid is told as missing
+            await self._read(line, stream, commit.version - 1, 0)
+        self._lines[stream.run, stream.agent] = line
+        self._bound()
+
+    async def _read(self, line: PartsLine, stream: AgentStream, to: int, depth: int) -> None:
+        if depth > FORK_DEPTH_MAX:
+            return
+        parent, cut = await self._begin(stream)
+        if parent and cut:
+            before = AgentStream(parent, stream.role, stream.agent)
+            await self._read(line, before, min(cut, to), depth + 1)
+        for stored in await self._source.past(stream):
+            if stored.commit.version > to:
+                return
+            if not isinstance(stored.commit, StandIn):
+                _note(line, stored.commit, to)
+
+    async def _begin(self, stream: AgentStream) -> tuple[str, int]:
+        """The run that a stream goes on from, and the version; nothing where it is no fork."""
+        for stored in await self._source.past(Life(stream.run)):
+            try:
+                event = revive(stored.commit.events[0])
+            except (UnknownEvent, Corrupt):
+                return "", 0
+            if isinstance(event, RunForked):
+                return event.parent, event.at.get(str(stream), 0)
+            return "", 0
+        return "", 0
+
+    def _bound(self) -> None:
+        total = sum(line.bytes for line in self._lines.values())
+        while len(self._lines) > 1 and (len(self._lines) > LINES_MAX or total > LINES_BYTES_MAX):
+            _, gone = self._lines.popitem(last=False)
+            total -= gone.bytes
+
+    def commit(self, stream: StreamId, commit: Commit) -> tuple[Commit, list[Fault]]:
+        """A commit with its values in full, and those that cannot be: they stay as they are."""
+        if type(stream) is not AgentStream:
+            return commit, []
+        line = self._lines.get((stream.run, stream.agent))
+        if line is None:
+            return commit, []
+        self._lines.move_to_end((stream.run, stream.agent))
+        _note(line, commit, commit.last_version)
+        return told_in_full(line, commit)
+
+
+def _note(line: PartsLine, commit: Commit, to: int) -> None:
+    for version, recorded in enumerate(commit.events, commit.version):
+        if version <= to and recorded.enc is None:
+            line.note(recorded.type, version, bytes(recorded.data))
+
+
+def told_in_full(line: PartsLine, commit: Commit) -> tuple[Commit, list[Fault]]:
+    """A commit that was noted, with its values in full, and those that cannot be."""
+    faults: list[Fault] = []
+    made: list[Recorded] = []
+    for index, recorded in enumerate(commit.events):
+        data = bytes(recorded.data)
+        if MARK in data and recorded.enc is None:
+            try:
+                data = line.whole(recorded.type, commit.version + index, data)
+            except Corrupt as error:
+                faults.append(Fault(index, f"{error.where}: {error.fact}"))
+            else:
+                recorded = msgspec.structs.replace(recorded, data=msgspec.Raw(data))  # noqa: PLW2901 -- the event as it is told
+        made.append(recorded)
+    if all(new is old for new, old in zip(made, commit.events, strict=True)):
+        return commit, faults
+    return msgspec.structs.replace(commit, events=tuple(made)), faults
+
+
+class RunInFull:
+    """As `InFull`, for a run's history that is at hand from its first commit, parents' included."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, PartsLine] = {}
+
+    def commit(self, stream: StreamId, commit: Commit) -> Commit:
+        """A commit with its values in full; what cannot be stays as it is."""
+        if type(stream) is not AgentStream:
+            return commit
+        line = self._lines.setdefault(stream.agent, PartsLine())
+        _note(line, commit, commit.last_version)
+        return told_in_full(line, commit)[0]

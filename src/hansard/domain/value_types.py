@@ -1,0 +1,177 @@
+"""Types of values beyond the plain ones: each is known by a tag, which is stored, never by a class.
+
+A value of such a type is recorded as `{"$value": {"tag": ..., "data": ...}}`, its data as plain
+values. It is made again only where its type is registered; who only reads (a trace, SQL, a page,
+the service) sees `Tagged`, which is recorded as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Generator, Mapping
+from contextvars import Context, ContextVar
+from typing import Any
+
+import msgspec
+
+from hansard.domain.errors import BadValue
+
+TAG = "$value"
+TAG_LENGTH_MAX = 200
+TAG_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\.v[0-9]+")
+"""Of a type's tag: `acme.order.v1`. What the data means never changes under a tag."""
+
+Encode = Callable[[Any], Any]
+Decode = Callable[[Any], Any]
+Same = Callable[[Any, Any], bool]
+
+
+class ValueType(msgspec.Struct, frozen=True, kw_only=True):
+    """How values of a class are recorded. `encode` gives what can be recorded, `decode` makes an
+    equal value of that; `older` decodes what earlier versions wrote, by their tags. `same` compares
+    where `==` does not.
+
+    opaque: its data is packed, so that a secret in it cannot be replaced. plainly: as an argument,
+    a value is recorded as the plain value that it is a subclass of.
+    """
+
+    cls: type
+    tag: str
+    encode: Encode
+    decode: Decode
+    same: Same | None = None
+    older: Mapping[str, Decode] = {}
+    opaque: bool = False
+    plainly: bool = False
+
+    def compares(self, back: Any, value: Any) -> bool:
+        """Whether two values are equal."""
+        return bool(self.same(back, value) if self.same is not None else back == value)
+
+
+class Tagged(msgspec.Struct, frozen=True):
+    """A recorded value of a type that is not made again here: its tag, and its data."""
+
+    tag: str
+    data: Any
+
+    def __hash__(self) -> int:
+        return hash((self.tag, repr(self.data)))
+
+
+BY_CLASS: dict[type, ValueType] = {}
+BY_TAG: dict[str, tuple[ValueType, Decode]] = {}
+
+find_class: list[Callable[[type], ValueType | None]] = []
+"""Asked for a class that is not registered: what is known of a package that is loaded."""
+
+find_tag: list[Callable[[str], ValueType | None]] = []
+"""Asked for a tag that is not registered. Raises BadValue where its package is not loaded."""
+
+find_fields: list[Callable[[object], dict[str, Any] | None]] = []
+"""Asked for the fields of a record that is neither a Struct nor a dataclass."""
+
+_exact: ContextVar[bool] = ContextVar("exact", default=False)
+_reading: ContextVar[bool] = ContextVar("reading", default=False)
+
+
+def register(made: ValueType) -> None:
+    """Register a type under its tags. Raises BadValue for a tag that another class has.
+
+    A class of the same name and module takes the place of the one before: a notebook's cell that
+    runs again makes a class anew.
+    """
+    for tag in (made.tag, *made.older):
+        if not TAG_PATTERN.fullmatch(tag) or len(tag) > TAG_LENGTH_MAX:
+            remedy = "give words with dots and a version, such as 'acme.order.v1'"
+            raise BadValue("value_type", f"tag={tag!r:.80}", remedy)
+        taken = BY_TAG.get(tag)
+        if taken is not None and _name(taken[0].cls) != _name(made.cls):
+            fact = f"tag {tag!r} is that of {_name(taken[0].cls)}"
+            raise BadValue("value_type", fact, "give another one")
+    before = BY_CLASS.get(made.cls)
+    if before is not None and before.tag != made.tag and before.tag not in made.older:
+        fact = f"{_name(made.cls)} has the tag {before.tag!r}"
+        raise BadValue("value_type", fact, f"give older={{{before.tag!r}: decode}}, too")
+    BY_CLASS[made.cls] = made
+    BY_TAG[made.tag] = made, made.decode
+    for tag, decode in made.older.items():
+        BY_TAG[tag] = made, decode
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def of_class(cls: type) -> ValueType | None:
+    """How values of just this class are recorded; None where that is not known."""
+    found = BY_CLASS.get(cls)
+    if found is not None:
+        return found
+    return next((made for find in find_class if (made := find(cls)) is not None), None)
+
+
+def recorded_by(cls: type) -> ValueType | None:
+    """How a value is recorded now: as itself, or None: as what it is besides."""
+    found = of_class(cls)
+    return None if found is not None and found.plainly and not _exact.get() else found
+
+
+def made_again(tag: Any, data: Any) -> Any:
+    """The value behind a tag and its data. Raises BadValue."""
+    if type(tag) is not str:
+        raise BadValue("recorded value", f"{tag!r:.80} is no tag of a type", "check it")
+    if _reading.get():
+        return Tagged(tag, data)
+    found = BY_TAG.get(tag)
+    if found is None:
+        made = next((made for find in find_tag if (made := find(tag)) is not None), None)
+        found = (made, made.decode) if made is not None else None
+    if found is None:
+        raise BadValue(
+            "recorded value",
+            f"it is a {tag!r:.80}, a type that is not registered in this process",
+            f"call hansard.value_type(cls, tag={tag!r:.80}, ...) before",
+        )
+    try:
+        return found[1](data)
+    except BadValue:
+        raise
+    except Exception as error:
+        fact = f"decode= of {tag!r:.80} raised {type(error).__name__}: {error}"
+        raise BadValue("recorded value", fact, "mend it for what is on record") from error
+
+
+def fields_of(value: object) -> dict[str, Any] | None:
+    """The fields of a record by another library; None for what is none."""
+    return next((told for find in find_fields if (told := find(value)) is not None), None)
+
+
+@contextlib.contextmanager
+def exactly() -> Generator[None]:
+    """Record subclasses of plain types as themselves: what is told here comes back."""
+    token = _exact.set(True)
+    try:
+        yield
+    finally:
+        _exact.reset(token)
+
+
+def reading_context() -> Context:
+    """A fresh context in which `reading` holds."""
+    made = Context()
+    made.run(_reading.set, True)  # noqa: FBT003 -- a variable's value
+    return made
+
+
+@contextlib.contextmanager
+def reading() -> Generator[None]:
+    """Make no value of a registered type again: who serves or shows what others recorded runs no
+    code for it.
+    """
+    token = _reading.set(True)
+    try:
+        yield
+    finally:
+        _reading.reset(token)

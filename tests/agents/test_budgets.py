@@ -1,0 +1,117 @@
+"""Budgets as several processes share them: none refuses by what it knew some time ago, and what a
+call costs does not grow with what was counted before it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import hansard
+from hansard.agents.budgets import LogBudgets
+from hansard.agents.gate import Budget
+from hansard.bus.log import Stored
+from hansard.bus.states import States
+from hansard.domain.budget import key_of
+from hansard.domain.ids import Board
+from tests.agents.twins import Lab, twins
+
+TOKENS = hansard.budget("t", 10, unit="tokens", reserve=6)
+
+
+class Counting:
+    """A log that counts the commits that it was asked to read."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self.read_count = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def read(self, *args: Any, **kwargs: Any) -> Sequence[Stored]:
+        """What the log has."""
+        found: Sequence[Stored] = await self._log.read(*args, **kwargs)
+        self.read_count += len(found)
+        return found
+
+
+@twins
+async def test_what_another_process_gave_back_is_there_at_once(lab: Lab):
+    """Refused while another's call holds its share, an agent is let through as soon as that call
+    gave back what it did not use: a refusal is by the log as it stands.
+    """
+    refused: list[str] = []
+    async with (
+        lab.connect() as one,
+        lab.connect() as other,
+        one.run(run="r", gate=[TOKENS]) as ada,
+        other.run(run="r", agent="bob", gate=[TOKENS]) as bob,
+    ):
+
+        @bob.tool(effects="once")
+        async def work(n: int) -> int:
+            bob.raw.usage(tokens=1)
+            return n
+
+        @ada.tool(effects="once")
+        async def hold() -> None:
+            try:
+                await work(1)
+            except hansard.Blocked as error:
+                refused.append(error.rule)
+            ada.raw.usage(tokens=1)
+
+        await hold()
+        assert refused == ["t"]
+        assert await work(2) == 2
+    async with lab.connect() as record:
+        found = [step.status.value for step in await record.steps("r", "bob")]
+        assert found == ["blocked", "completed"]
+
+
+@twins
+async def test_a_budget_costs_the_same_at_the_last_call_as_at_the_first(lab: Lab):
+    """A session that counts alone reads nothing again, one that counts beside others only what they
+    wrote since.
+    """
+    rule = Budget(name="b", limit=10_000, unit="cost", reserve=5)
+    calls = 100
+    async with lab.connect() as record, record.run(run="r"):
+        place = record.raw.workspace
+        logs = [Counting(place.log), Counting(place.log)]
+        ada, bob = [
+            LogBudgets(log, States(log), "r", name, place.clock)  # type: ignore[arg-type] # it hands on all but reads
+            for log, name in zip(logs, ["ada", "bob"], strict=True)
+        ]
+        for n in range(calls):
+            assert await record.io(ada.reserve(rule, f"ada#{n}"))
+            await record.io(ada.spend(rule, f"ada#{n}", 1.0))
+        assert logs[0].read_count == 0
+        assert await record.io(bob.reserve(rule, "bob#0"))
+        for n in range(calls):
+            await record.io(ada.spend(rule, f"ada#{n}", 2.0))
+            await record.io(bob.spend(rule, "bob#0", float(n)))
+        assert [log.read_count for log in logs] == [calls, 2 * calls + calls]
+        few = Budget(name="b", limit=2 * calls + calls - 1)
+        assert not await record.io(bob.reserve(few, "bob#1"))
+        await record.io(ada.spend(rule, "ada#0", 1.0))
+        assert await record.io(bob.reserve(few, "bob#1"))
+
+
+@twins
+async def test_calls_side_by_side_count_each_once(lab: Lab):
+    """Calls of one session that are counted at the same time each count once, and as many are let
+    through as the limit allows.
+    """
+    rule = Budget(name="b", limit=5)
+    async with lab.connect() as record, record.run(run="r"):
+        place = record.raw.workspace
+        budgets = LogBudgets(place.log, place.states, "r", "ada", place.clock)
+
+        async def side_by_side() -> list[bool]:
+            calls = [budgets.reserve(rule, f"c{n}") for n in range(8)]
+            return list(await asyncio.gather(*calls))
+
+        assert sum(await record.io(side_by_side())) == 5
+        commits = await record.io(place.log.read(Board("r", key_of("b"))))
+        assert len(commits) == 5

@@ -1,0 +1,248 @@
+"""What a decision was made from: whatever a program has at hand, as the event it came from."""
+
+import inspect
+import json
+import re
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import hansard
+from hansard.agents.flow import drive_async
+from tests.agents.twins import Lab, TwinSession, twins
+from tests.audit.support import decided_of_old
+
+
+async def now(value: Any) -> Any:
+    """What either client gives, awaited where it is to be."""
+    return await value if inspect.isawaitable(value) else value
+
+
+async def decisions(record: Any, run: str = "r") -> list[list[str]]:
+    """The inputs of ada's decisions."""
+    state = (await record.state(run)).agent("ada")
+    return [list(decision.inputs) for decision in state.decisions]
+
+
+async def ids(record: Any, run: str = "r") -> dict[tuple[str, int], str]:
+    """The ids of what steps came to, by agent and step."""
+    found: dict[tuple[str, int], str] = {}
+    for stored in await record.commits(run):
+        for event in stored.commit.events:
+            if event.type in ("step.completed.v1", "step.failed.v1"):
+                step = json.loads(bytes(event.data))["step"]
+                found[stored.stream.agent, step] = event.id
+    return found
+
+
+async def events(record: Any, type_: str, run: str = "r") -> list[str]:
+    """The ids of a run's events of a type."""
+    commits = await record.commits(run)
+    return [event.id for each in commits for event in each.commit.events if event.type == type_]
+
+
+def tools(session: TwinSession) -> tuple[Any, Any, Any]:
+    """A tool that returns records, one that returns numbers, one that gives items."""
+
+    @session.tool(effects="pure")
+    async def profile(name: str) -> dict[str, Any]:
+        return {"name": name, "likes": f"{name}'s jazz", "seen": (1, 2)}
+
+    @session.tool(effects="pure")
+    async def score(product: str) -> float:
+        return {"X": 0.92, "Y": 0.78, "Z": 0.81}.get(product, 0.5)
+
+    @session.tool(effects="pure")
+    async def items(count: int):
+        for n in range(count):
+            yield f"item {n}"
+
+    return profile, score, items
+
+
+@twins
+async def test_an_input_is_whatever_the_program_has_at_hand(lab: Lab):
+    """Values and parts of them, steps, entries, views and ids, each recorded as the event it came
+    from; said again in a resume or a replay it is the same decision.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="r", agent="bob", role="reader") as session:
+            _, score, _ = tools(session)
+            await score("Y")
+            await now(session.raw.board.put("plan", {"product": "X"}))
+        [put] = await events(record, "board.put.v1")
+        bob = (await ids(record))["bob", 1]
+        commit = (await record.commits("r"))[0].commit.id
+        for mode in (None, "resume", "strict", "offline"):
+            async with record.run(run="r", mode=mode) as session:
+                profile, score, items = tools(session)
+                ann = await profile("ann")
+                best = await score("X")
+                told = [item async for item in items(3)]
+                entry = await now(session.raw.board.entry("plan"))
+                view = await now(session.raw.view())
+
+                async def decide(*inputs: Any, session: TwinSession = session) -> None:
+                    await session.decide("Which?", selected="X", inputs=inputs)
+
+                await decide(ann, best)
+                await decide(told, entry, view)
+                await decide(ann["likes"], "item 2", entry.value["product"])
+                await decide("ada#1", "bob#1", "plan@1", "plan")
+                await decide(bob, commit, put)
+                await decide(session.raw.state.steps[2])
+        told_ids = await ids(record)
+        mine = {step: event for (agent, step), event in told_ids.items() if agent == "ada"}
+        [served] = await events(record, "view.served.v1")
+        assert await decisions(record) == [
+            [mine[1], mine[2]],
+            [mine[3], put, served],
+            [mine[1], mine[3], mine[4]],
+            [mine[1], bob, put],
+            [bob, commit, put],
+            [mine[2]],
+        ]
+
+
+@twins
+async def test_an_equal_value_of_two_steps_names_both(lab: Lab):
+    """Nothing tells which of them it is, so both are inputs."""
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            _, score, _ = tools(session)
+            await score("one")
+            half = await score("two")
+            await score("X")
+            await session.decide("Which?", selected="two", inputs=[half])
+        told = await ids(record)
+        assert await decisions(record) == [[told["ada", 1], told["ada", 2]]]
+
+
+WRONG = [
+    (0.93, "input 1: 0.93 is nothing that a call returned here; the nearest: 0.92 of ada#2 score"),
+    ("ann's jaz", 'nearest: "ann\'s jazz" of ada#1 profile'),
+    ({"name": "eve"}, '{"name":"eve"} is nothing that a call returned here'),
+    ("ada#9", "ada#9 is no step on record; its newest steps with one: "),
+    ("eve#1", '"eve#1" is nothing that a call returned here'),
+    ("bob#7", "bob#7 has no outcome on record; its newest steps with one: bob#1"),
+    ("plan@7", "key 'plan' has no version 7: it is at version 1"),
+    ("nowhere@1", "key 'nowhere' has no version 1: nobody has written it"),
+    ("plan", '"plan" is nothing that a call returned here'),
+    ("no such event", '"no such event" is nothing that a call returned here'),
+    (str(uuid4()), "no event or commit .* is on record"),
+    ("01a202a2-d28d-71e8-a196-e7d64d5d822b", "no event or commit 01a202a2-.* is on record"),
+    (object(), "a builtins.object cannot be recorded"),
+]
+
+
+@twins
+async def test_an_input_that_is_none_is_refused_before_anything_is_recorded(lab: Lab):
+    """The fact, the value, the remedy; the program may state the decision with another one."""
+    async with lab.connect() as record:
+        async with record.run(run="r", agent="bob", role="reader") as session:
+            _, score, _ = tools(session)
+            await score("Y")
+            await now(session.raw.board.put("plan", 1))
+        async with record.run(run="r") as session:
+            profile, score, _ = tools(session)
+            ann = await profile("ann")
+            await score("X")
+            before = await record.tags("r", None)
+            for wrong, fact in WRONG:
+                with pytest.raises(hansard.BadValue, match=re.escape(fact).replace(r"\.\*", ".*")):
+                    await session.decide("Which?", selected="X", inputs=[wrong])
+                with pytest.raises(hansard.BadValue, match="input 2"):
+                    await session.decide("Which?", selected="X", inputs=[ann, wrong])
+            for none in ("ada#1", {"a": 1}, 7):
+                with pytest.raises(hansard.BadValue, match="give a list"):
+                    await session.decide("Which?", selected="X", inputs=none)
+            assert await record.tags("r", None) == before
+            await session.decide("Which?", selected="X", inputs=[ann])
+        assert await decisions(record) == [[(await ids(record))["ada", 1]]]
+
+
+@twins
+async def test_a_part_of_too_many_results_is_refused(lab: Lab):
+    """A value that stands in many results does not say where it came from."""
+    async with lab.connect() as record, record.run(run="r") as session:
+        profile, _, _ = tools(session)
+        for n in range(21):
+            await profile(f"p{n}")
+        with pytest.raises(hansard.BadValue, match="1 stands in the results of 21 steps; name the"):
+            await session.decide("Which?", selected="X", inputs=[1])
+
+
+@twins
+async def test_a_value_is_looked_for_where_the_decision_stands(lab: Lab):
+    """What runs beside it may have an equal value: it was not given that."""
+    async with lab.connect() as record:
+        for _ in range(2):
+            async with record.run(run="r") as session:
+                _, score, _ = tools(session)
+                await score("before")
+
+                async def branch(name: str, score: Any = score, at: Any = session) -> None:
+                    best = await score(name)
+                    await at.decide(name, selected=name, inputs=[best])
+
+                await session.gather(lambda: branch("a"), lambda: branch("b"))
+                await session.decide("all", selected="a", inputs=[0.5])
+        state = (await record.state("r")).agent("ada")
+        told = await ids(record)
+        steps = {json.loads(bytes(s.arguments))["product"]: n for n, s in state.steps.items()}
+        mine = {name: told["ada", number] for name, number in steps.items()}
+        found = {decision.question: set(decision.inputs) for decision in state.decisions}
+        assert found == {
+            "a": {mine["before"], mine["a"]},
+            "b": {mine["before"], mine["b"]},
+            "all": set(mine.values()),
+        }
+        assert len(state.decisions) == 3
+
+
+@twins
+async def test_a_fork_s_inputs_are_its_parent_s_events(lab: Lab):
+    """What a fork took over was told in its parent's stream."""
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            profile, _, _ = tools(session)
+            await profile("ann")
+        fork = await record.fork("r")
+        async with record.run(run=fork) as session:
+            profile, score, _ = tools(session)
+            ann = await profile("ann")
+            best = await score("X")
+            await session.decide("Which?", selected="X", inputs=[ann, best, "ada#1"])
+        told = [(await ids(record))["ada", 1], (await ids(record, fork))["ada", 2]]
+        assert await decisions(record, fork) == [told]
+
+
+@twins
+async def test_an_event_of_another_run_is_an_input(lab: Lab):
+    """By its id, which is looked for in the log."""
+    async with lab.connect() as record:
+        async with record.run(run="before") as session:
+            await session.message("user", "from another run")
+        [message] = await events(record, "message.added.v1", "before")
+        async with record.run(run="r") as session:
+            await session.decide("Which?", selected="X", inputs=[message])
+        assert await decisions(record) == [[message]]
+
+
+@twins
+async def test_what_was_recorded_with_any_text_is_found_again(lab: Lab):
+    """Earlier versions took any text as an input: such a decision is on record as it is, and a
+    resumed program that states it again states nothing new.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            flow = decided_of_old(session.raw, ["a note"], question="Which?", selected="X")
+            await now(session.raw._drive(flow) if not lab.is_async else drive_async(flow))
+        async with record.run(run="r", mode="strict") as session:
+            await session.decide("Which?", selected="X", inputs=["a note"])
+        async with record.run(run="r") as session:
+            await session.decide("Which?", selected="X", inputs=["a note"])
+            with pytest.raises(hansard.BadValue, match="another note"):
+                await session.decide("Which?", selected="X", inputs=["another note"])
+        assert await decisions(record) == [["a note"]]

@@ -1,0 +1,193 @@
+"""A name that holds a secret is refused before anything is written: what others go by (a run, an
+agent, a key, a metric) is part of an address, and replaced it would be another one.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.domain import role_file
+from hansard.domain.role_events import RoleDefined
+from tests.agents.twins import Lab, twins
+
+SECRET = "sk-hunter2-hunter2"
+NAME = f"of {SECRET}!"
+REDACT = {"key": SECRET, "pin": re.compile(r"PIN-\d{4}")}
+
+OPENING: dict[str, dict[str, Any]] = {
+    "run": {"run": NAME},
+    "run that is wholly a secret": {"run": SECRET},
+    "run of a pattern": {"run": "of PIN-1234"},
+    "workflow": {"workflow": NAME},
+    "agent": {"agent": NAME},
+    "role": {"role": NAME},
+    "conversation": {"conversation": NAME},
+    "correlation": {"correlation": NAME},
+    "traceparent": {"traceparent": NAME},
+    "label": {"labels": {NAME: "x"}},
+    "on_behalf_of": {"on_behalf_of": (NAME,)},
+    "experiment": {"experiment": NAME, "task": "t"},
+    "arm": {"experiment": "e", "arm": NAME, "task": "t"},
+    "task": {"experiment": "e", "task": NAME},
+    "unit": {"experiment": "e", "unit": NAME},
+    "budget": {"gate": [hansard.budget(NAME, 1)]},
+}
+"""What a run is opened with."""
+
+RESTRICTED = OPENING.keys() - {"agent", "role", "conversation", "on_behalf_of"}
+"""Those of it that an agent with credentials may say."""
+
+
+async def _transaction(session: Any) -> None:
+    board = session.raw.board
+    if session.is_async:
+        async with board.transaction() as pending:
+            await pending.put(NAME, 1)
+    else:
+        with board.transaction() as pending:
+            pending.put(NAME, 1)
+
+
+async def _resumable(session: Any) -> None:
+    async for _ in session.resumable([1], name=NAME):
+        pass
+
+
+async def _tool(session: Any) -> None:
+    @session.tool(name=NAME)
+    async def anything() -> None: ...
+
+    await anything()
+
+
+async def _usage(session: Any) -> None:
+    session.raw.usage(**{NAME: 1.0})
+
+
+async def come(found: Any) -> Any:
+    """What a method of either client gives."""
+    return await found if hasattr(found, "__await__") else found
+
+
+SAYING: dict[str, Callable[[Any], Awaitable[Any]]] = {
+    "key": lambda session: come(session.raw.board.put(NAME, 1)),
+    "key that is read": lambda session: come(session.raw.board.get(NAME)),
+    "key of a transaction": _transaction,
+    "key that is waited for": lambda session: come(session.raw.wait_for(key=NAME, timeout=0)),
+    "counter": lambda session: come(session.raw.board.add(NAME, 1)),
+    "task": lambda session: come(session.raw.team.add("x", task=NAME)),
+    "task's role": lambda session: come(session.raw.team.add("x", role=NAME)),
+    "receiver": lambda session: come(session.raw.team.send("x", role=NAME)),
+    "hand-off": lambda session: come(session.raw.hand_off(NAME)),
+    "loop": _resumable,
+    "tool": _tool,
+    "usage": _usage,
+}
+"""What a session says by a name."""
+
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+PLAN = hansard.plan(arms=["a", "b"], metrics=["m"])
+
+
+async def _evaluated(record: Any) -> None:
+    found = await record.evaluate(["r"], lambda _: {NAME: 1.0}, by="me")
+    raise found.failed["r"]
+
+
+WORKSPACE: dict[str, Callable[[Any], Awaitable[Any]]] = {
+    "plan": lambda record: record.register(NAME, PLAN),
+    "plan's author": lambda record: record.register("e", PLAN, by=NAME),
+    "plan's arm": lambda r: r.register("e", hansard.plan(arms=[NAME, "b"], metrics=["m"])),
+    "plan's metric": lambda r: r.register("e", hansard.plan(arms=["a", "b"], metrics=[NAME])),
+    "plan's end": lambda record: record.stop("e", by=NAME),
+    "judge": lambda record: record.score("r", by=NAME, m=1.0),
+    "metric": lambda record: record.score("r", by="me", **{NAME: 1.0}),
+    "evaluator": lambda record: record.evaluate(["r"], lambda _: {"m": 1}, by=NAME),
+    "evaluator's metric": _evaluated,
+    "model": lambda record: record.price(NAME, since=DAY, input_tokens=1.0),
+    "price's usage": lambda record: record.price("m", since=DAY, **{NAME: 1.0}),
+    "price's author": lambda record: record.price("m", since=DAY, by=NAME, input_tokens=1.0),
+    "role": lambda record: record.apply_role(NAME, RoleDefined()),
+    "role's author": lambda record: record.apply_role("x", RoleDefined(), by=NAME),
+    "role's rule": lambda record: record.apply_role("x", rules()),
+    "who settles": lambda record: record.settle("r", "1", "happened", by=NAME),
+    "who approves": lambda record: record.approve("x", by=NAME),
+    "who denies": lambda record: record.deny("x", by=NAME),
+    "who lowers": lambda record: record.declassify(
+        "r", agent="ada", approver=NAME, because="it may be"
+    ),
+    "fork's label": lambda record: record.fork("r", **{NAME: "x"}),
+}
+"""What is said of a workspace by a name."""
+
+
+def rules() -> RoleDefined:
+    """A role's rules that name a secret."""
+    return role_file.parse(f'[roles.x.may]\ntools = ["{NAME}"]\n')["x"]
+
+
+async def stored(record: Any) -> str:
+    """All that is stored of a workspace: subjects and bodies."""
+    head = await record.io(record.raw.workspace.log.head())
+    commits = [await record.io(record.raw.workspace.log.at(i)) for i in range(1, head + 1)]
+    return "\n".join(f"{each.stream} {each.body!r}" for each in commits)
+
+
+@pytest.mark.parametrize("what", OPENING)
+@twins
+async def test_a_run_is_opened_by_no_name_that_holds_a_secret(lab: Lab, what):
+    """Whatever names it, the run does not begin, and nothing is written."""
+    async with lab.connect(redact=REDACT) as record:
+        with pytest.raises(hansard.BadValue, match="holds a secret") as refusal:
+            async with record.run(**{"workflow": "w", "run": "r", **OPENING[what]}):
+                raise AssertionError
+        assert SECRET not in str(refusal.value)
+        assert await stored(record) == ""
+
+
+@pytest.mark.parametrize("what", SAYING)
+@twins
+async def test_a_session_says_no_name_that_holds_a_secret(lab: Lab, what):
+    """Whatever is named, it is refused, and neither a subject nor a body holds the secret."""
+    async with lab.connect(redact=REDACT) as record:
+        async with record.run(run="r") as session:
+            with pytest.raises(hansard.BadValue, match="secret") as refusal:
+                await SAYING[what](session)
+            assert SECRET not in str(refusal.value)
+        assert SECRET not in await stored(record)
+
+
+@pytest.mark.parametrize("what", WORKSPACE)
+@twins
+async def test_nothing_is_said_of_a_workspace_by_such_a_name(lab: Lab, what):
+    """Plans, judgements, prices, roles, and who says so: refused, and not stored."""
+    async with lab.connect(redact=REDACT) as record:
+        async with record.run(run="r"):
+            pass
+        with pytest.raises(hansard.BadValue, match="holds a secret") as refusal:
+            await WORKSPACE[what](record)
+        assert SECRET not in str(refusal.value)
+        assert SECRET not in await stored(record)
+
+
+@twins
+async def test_a_rule_of_the_gate_is_known_without_the_secret(lab: Lab):
+    """What a rule says is read, and nothing is found by it: the secret is replaced in its name."""
+    async with (
+        lab.connect(redact=REDACT) as record,
+        record.run(run="r", gate=[hansard.deny(name=NAME, reason=NAME)]) as session,
+    ):
+
+        @session.tool()
+        async def send() -> None: ...
+
+        with pytest.raises(hansard.Blocked):
+            await send()
+        await record.price("m", since=DAY, source=NAME, input_tokens=1.0)
+        text = await stored(record)
+        assert SECRET not in text
+        assert "of <secret:key>!" in text

@@ -1,0 +1,130 @@
+"""Who gives an option that there is not, or a value that is none of a few, is told which there are;
+who meets a doubt is told what to type.
+"""
+
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from tests.agents.twins import Lab, twins
+
+tool: Any = hansard.tool
+"""Untyped: a type checker refuses the misspelt options at once."""
+
+OPTIONS: dict[str, tuple[Callable[[], Any], str]] = {
+    "a tool": (lambda: tool(timeout=3)(len), "timeout_s"),
+    "allow": (lambda: hansard.allow("x", wher={}), "where"),
+    "deny": (lambda: hansard.deny("x", reasons=""), "reason"),
+    "ask_first": (lambda: hansard.ask_first("x", timeout_s=3), "timeout"),
+    "budget": (lambda: hansard.budget("x", 2, units="calls"), "unit"),
+}
+
+
+@pytest.mark.parametrize(("where", "given"), [(name, *case[:1]) for name, case in OPTIONS.items()])
+def test_an_option_that_there_is_not_names_the_right_one(where: str, given: Callable[[], Any]):
+    """It is a TypeError as Python's own, and an error of ours."""
+    with pytest.raises(hansard.BadOption, match=f"did you mean '{OPTIONS[where][1]}'") as told:
+        given()
+    assert where in str(told.value)
+    assert isinstance(told.value, TypeError)
+
+
+def test_an_option_that_is_like_none_lists_all():
+    """Nothing is guessed."""
+    with pytest.raises(hansard.BadOption, match="has no option 'qqq': It has: role, where, unless"):
+        hansard.allow("x", qqq=1)
+
+
+@twins
+async def test_a_run_is_opened_with_options_that_there_are(lab: Lab):
+    """A misspelt one opens nothing; so does a mode that is none."""
+    async with lab.connect() as record:
+        with pytest.raises(hansard.BadOption, match="did you mean 'conversation'"):
+            async with record.run("w", conversatoin="c"):
+                pass
+        with pytest.raises(hansard.BadValue, match=r"did you mean 'strict'.*live, resume"):
+            async with record.run("w", mode="strcit"):
+                pass
+        assert await record.runs() == []
+
+
+@twins
+async def test_a_verdict_that_is_none_names_those_there_are(lab: Lab):
+    """Nothing is settled."""
+    async with lab.connect() as record:
+        async with record.run("w", run="r"):
+            pass
+        with pytest.raises(hansard.BadValue, match="did you mean 'did_not_happen'"):
+            await record.settle("r", "ada#1", "did_not_hapen")
+        with pytest.raises(hansard.BadValue, match="did you mean 'shadow'"):
+            await record.fork("r", effects="shadows")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"workspce": "lab"}, "workspace"),
+        ({"durability": "stict"}, "strict"),
+        ({"mode": "ofline"}, "offline"),
+    ],
+)
+def test_a_setting_that_is_none_names_the_right_one(
+    tmp_path: Path, given: dict[str, Any], meant: str
+):
+    """Before anything is started."""
+    with pytest.raises(hansard.HansardError, match=f"did you mean '{meant}'"):
+        hansard.connect(data_dir=tmp_path / "d", **given)
+
+
+def test_a_policy_that_is_none_names_the_right_one():
+    """The word that makes a story run through is easily misspelt."""
+    with pytest.raises(hansard.HansardError, match="did you mean 'idempotent'"):
+        tool(effects="idempotant")(len)
+
+
+def test_a_server_that_is_not_there_is_told_within_three_seconds():
+    """Whether the connection is refused or nobody answers; with the address."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(1)
+        for address in (f"127.0.0.1:{silent.getsockname()[1]}", "127.0.0.1:1"):
+            began = time.monotonic()
+            with pytest.raises(hansard.Unreachable, match=address):
+                hansard.connect("lab", nats=f"nats://{address}")
+            assert time.monotonic() - began < 6  # three, and a busy machine
+
+
+PROGRAM = """
+import sys
+import hansard
+
+with hansard.connect("my lab", data_dir=sys.argv[1]) as record:
+    with record.run("mail", agent="sender", role="sender") as session:
+
+        @session.tool
+        def send_mail(to: str) -> str:
+            raise TimeoutError("no answer from the mail server")
+
+        send_mail("ada@example.org")
+"""
+
+
+def test_a_doubt_says_what_to_type(tmp_path: Path):
+    """The last lines of the traceback name the doubt and hold commands that work as they stand."""
+    program = [sys.executable, "-c", PROGRAM.replace("my lab", "my-lab"), str(tmp_path / "my data")]
+    ran = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    *_, error, doubt, happened, did_not = ran.stderr.strip().splitlines()
+    assert error == "TimeoutError: no answer from the mail server"
+    assert "sender#1 (send_mail) is now in doubt" in doubt
+    assert happened.endswith("--happened RESULT")
+    settle = [sys.executable, "-m", *shlex.split(did_not)]
+    told = subprocess.run(settle, capture_output=True, text=True, timeout=60, check=False)
+    assert told.returncode == 0, told.stderr

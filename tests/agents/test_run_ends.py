@@ -1,0 +1,213 @@
+"""When a run ends, and how: with the last of its agents, as the worst of them, or by a word."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+import hansard
+from hansard.domain.errors import Refused
+from hansard.domain.ids import Life
+from hansard.domain.run import RunStatus
+from tests.agents.twins import Lab, twins
+
+
+async def life(record, run="r"):
+    """A run's life."""
+    return (await record.state(run)).life
+
+
+async def ends(record, run="r"):
+    """The events by which a run was left and ended, in order."""
+    found = []
+    for stored in await record.commits(run):
+        if stored.stream == Life(run):
+            tags = [each.type.removesuffix(".v1") for each in stored.commit.events]
+            found += [
+                tag
+                for tag in tags
+                if tag not in ("run.started", "run.forked", "run.agent_joined", "run.resumed")
+            ]
+    return found
+
+
+async def _fails(record, **options):
+    """A session whose block is left by an error."""
+    async with record.run(run="r", **options):
+        message = "no ink"
+        raise ValueError(message)
+
+
+@twins
+async def test_a_run_goes_on_when_who_began_it_leaves(lab: Lab):
+    """It stays open for the other, and fails when that one raises: what ends last is what is so."""
+    async with lab.connect() as record:
+        with pytest.raises(ValueError, match="no ink"):
+            await _left_by_its_starter(record)
+        state = await life(record)
+        assert (state.status, state.missing) == (RunStatus.FAILED, [])
+        assert state.error.message == "no ink"
+        assert await ends(record) == ["run.agent_left", "run.agent_left", "run.failed"]
+
+
+async def _left_by_its_starter(record):
+    async with contextlib.AsyncExitStack() as inner:
+        async with record.run(run="r", agent="ada") as ada:
+            bob = await inner.enter_async_context(record.run(run="r", agent="bob"))
+            await ada.message("user", "hello")
+        state = await life(record)
+        assert (state.status, state.missing) == (RunStatus.OPEN, ["bob"])
+        await bob.message("user", "still here")
+        message = "no ink"
+        raise ValueError(message)
+
+
+@twins
+async def test_a_failure_counts_though_another_agent_leaves_last(lab: Lab):
+    """The run fails for the agent that failed, and says which; resumed, it is mended."""
+    async with lab.connect() as record:
+        async with record.run(run="r", agent="ada"):
+            with pytest.raises(ValueError, match="no ink"):
+                await _fails(record, agent="bob")
+            assert (await life(record)).status is RunStatus.OPEN
+        state = await life(record)
+        assert state.status is RunStatus.FAILED
+        assert (state.error.type, state.error.message) == ("ValueError", "no ink")
+        last = [each for each in await record.commits("r") if each.stream == Life("r")][-1]
+        assert b"no ink" not in last.body  # what another agent met is that one's to tell
+        assert b"agent 'bob' failed" in last.body
+        async with record.run(run="r", agent="bob"):
+            assert (await life(record)).missing == ["bob"]
+        assert (await life(record)).status is RunStatus.COMPLETED
+
+
+@twins
+async def test_agents_one_after_the_other_are_one_run(lab: Lab):
+    """Whoever joins a run that has ended opens it again: it ends with that one."""
+    async with lab.connect() as record:
+        async with record.run(run="r", agent="ada"):
+            pass
+        assert (await life(record)).status is RunStatus.COMPLETED
+        async with record.run(run="r", agent="bob", role="reader"):
+            state = await life(record)
+            assert (state.status, state.missing) == (RunStatus.OPEN, ["bob"])
+        assert (await life(record)).status is RunStatus.COMPLETED
+        assert [run.status for _, run in await record.runs()] == [RunStatus.COMPLETED]
+
+
+@twins
+async def test_a_run_in_doubt_ends_after_it_is_settled_and_resumed(lab: Lab):
+    """The agent in doubt leaves failed while another is at work; settled and resumed, all is well
+    when both have left.
+    """
+
+    async def session(record, error):
+        async with record.run(run="r", agent="bob") as bob:
+
+            @bob.tool(name="send")
+            async def send(to):
+                raise error
+
+            return await send("eve")
+
+    async with lab.connect() as record:
+        async with record.run(run="r", agent="ada"):
+            for expected in (TimeoutError, hansard.InDoubt):
+                with pytest.raises(expected):
+                    await session(record, TimeoutError("?"))
+            await record.settle("r", "bob#1", "happened", result="sent")
+            assert (await life(record)).missing == ["ada"]
+            assert await session(record, None) == "sent"
+        assert (await life(record)).status is RunStatus.COMPLETED
+
+
+@twins
+async def test_a_fork_ends_with_those_who_took_part_in_it(lab: Lab):
+    """An agent at work in the parent, or failed there, is none of the fork's."""
+    async with lab.connect() as record, record.run(run="r", agent="ada"):
+        with pytest.raises(ValueError, match="no ink"):
+            await _fails(record, agent="bob")
+        child = await record.fork("r")
+        assert (await life(record, child)).missing == []
+        async with record.run(run=child, agent="ada"):
+            assert (await life(record, child)).missing == ["ada"]
+        assert (await life(record, child)).status is RunStatus.COMPLETED
+        assert (await life(record)).missing == ["ada"]
+
+
+@twins
+async def test_somebody_ends_a_run_and_its_late_agents_change_nothing(lab: Lab):
+    """Finished or cancelled by name, on record, once; who is still at work goes on recording."""
+    async with lab.connect() as record:
+        for run, end, other in (("r1", "finish", "cancel"), ("r2", "cancel", "finish")):
+            status = RunStatus.COMPLETED if end == "finish" else RunStatus.CANCELLED
+            async with record.run(run=run, agent="ada") as ada:
+                said = {"by": "paula", "because": "enough"}
+                assert await getattr(record, end)(run, **said) is True
+                assert await getattr(record, end)(run, by="quentin") is False
+                with pytest.raises(Refused, match=f"is {status.value} and cannot become"):
+                    await getattr(record, other)(run)
+                await ada.message("user", "goes on")
+                state = await life(record, run)
+                assert (state.status, state.missing) == (status, [])
+            assert (await life(record, run)).status is status
+            told = [each for each in await record.commits(run) if each.stream == Life(run)]
+            [word] = [each for each in told if each.commit.actor.agent == "paula"]
+            assert b"enough" in word.body
+            assert (await ends(record, run))[-1] == "run.agent_left"
+        with pytest.raises(hansard.BusError, match="run never was not found"):
+            await record.finish("never")
+
+
+def test_agents_leave_at_once(data_dir, workspace):
+    """However many they are, over two connections that race for the run's life: each one's end is
+    on record, and the run's once.
+    """
+
+    async def main():
+        async with (
+            hansard.connect_async(workspace, data_dir=data_dir) as record,
+            hansard.connect_async(workspace, data_dir=data_dir) as other,
+        ):
+            ready = asyncio.Barrier(60)
+
+            async def one(number):
+                door = other if number % 3 else record
+                async with door.run("w", run="r", agent=f"a{number}"):
+                    await ready.wait()
+
+            async with record.run("w", run="r", agent="first"):
+                pass
+            await asyncio.gather(*(one(number) for number in range(60)))
+            state = (await record.state("r")).life
+            assert (state.status, state.missing) == (RunStatus.COMPLETED, [])
+            assert len(state.ends) == 61
+            tags = [each for each in await _life_tags(record) if each == "run.agent_left.v1"]
+            assert len(tags) == 61
+
+    asyncio.run(main())
+
+
+def test_agents_come_and_go_at_once(data_dir, workspace):
+    """Who leaves decides by what those before it have sent, which may not know yet that it came."""
+
+    async def main():
+        async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+
+            async def one(run, number):
+                async with record.run("w", run=run, agent=f"a{number}"):
+                    await asyncio.sleep(0)
+
+            for run in ("r1", "r2", "r3", "r4"):
+                async with record.run("w", run=run, agent="first"):
+                    await asyncio.gather(*(one(run, number) for number in range(50)))
+                state = (await record.state(run)).life
+                assert (state.status, state.missing) == (RunStatus.COMPLETED, [])
+                assert len(state.ends) == 51
+
+    asyncio.run(main())
+
+
+async def _life_tags(record):
+    commits = await record.workspace.log.read(Life("r"))
+    return [each.type for stored in commits for each in stored.commit.events]

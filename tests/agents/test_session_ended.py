@@ -1,0 +1,418 @@
+"""After its block a session does nothing: it says so at once, and what comes late is on record."""
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import threading
+from contextvars import copy_context
+
+import pytest
+
+import hansard
+from hansard.agents.errors import SessionEnded
+from hansard.agents.session import AsyncSession, Session
+from hansard.agents.team import Task
+from hansard.bus.errors import Closed
+from hansard.domain.steps import Status
+from tests.agents.twins import Lab, twins
+
+WAIT_S = 30.0
+GIVEN = {
+    "name": "n",
+    "question": "?",
+    "selected": "a",
+    "role": "user",
+    "content": "c",
+    "uri": "file:x",
+    "to": "bob",
+    "items": [1],
+    "key": "k",
+    "value": 1,
+    "item": 1,
+    "merge": "max",
+    "title": "t",
+    "task": Task("t1", "t", 1),
+    "error": "e",
+    "args": (1,),
+    "kwargs": {},
+}
+"""What an operation is given, by the names of what it must be given."""
+
+
+def operations(session, tool):
+    """Every public operation of a session and of what hangs on it, ready to be called."""
+    parts = {"": session, "board.": session.board, "team.": session.team}
+    found = {"a tool": functools.partial(tool, 1)}
+    for part, holder in parts.items():
+        for name, function in inspect.getmembers(type(holder), callable):
+            if name.startswith("_"):
+                continue
+            given = {"function": tool, "spec": tool.spec}
+            if name in ("send", "hand_off") and part == "team.":
+                given["agent"] = "bob"
+            if name == "usage":
+                given["tokens"] = 1
+            if name == "gather":
+                found[name] = functools.partial(session.gather)
+                continue
+            for parameter in list(inspect.signature(function).parameters.values())[1:]:
+                required = parameter.default is inspect.Parameter.empty
+                if required and parameter.name in GIVEN:
+                    given[parameter.name] = GIVEN[parameter.name]
+            if name == "reopen":
+                given["task"] = "t1"
+            if name == "wait_for":
+                given["key"] = "k"
+            accepted = inspect.signature(function).parameters
+            takes = any(each.kind is each.VAR_KEYWORD for each in accepted.values())
+            given = {
+                key: value
+                for key, value in given.items()
+                if key in accepted or (takes and key == "tokens")
+            }
+            found[part + name] = functools.partial(getattr(holder, name), **given)
+    found.update({"checkpoint": functools.partial(session.checkpoint, "n")})
+    return found
+
+
+async def begun(operation):
+    """What an operation gives when it is called, awaited, entered or asked for its first item."""
+    found = operation()
+    if inspect.isawaitable(found):
+        return await found
+    if hasattr(found, "__anext__"):
+        return await anext(found)
+    if hasattr(found, "__next__"):
+        return next(found)
+    if hasattr(found, "__aenter__"):
+        return await found.__aenter__()
+    if hasattr(found, "__enter__"):
+        return found.__enter__()
+    return found
+
+
+@twins
+async def test_every_operation_of_an_ended_session_says_so(lab: Lab):
+    """Whatever a session, its board and its team offer raises SessionEnded, and nothing of it is
+    on record; who it was, and its state, can still be read.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+
+            @session.tool(name="send")
+            async def send(to):
+                return to
+
+            await send(1)
+            raw, tool = session.raw, send.raw if not lab.is_async else send
+            parts = (raw.board, raw.team, raw.wait_for)
+        before = len(await record.commits("r"))
+        names = operations(raw, tool)
+        assert len(names) > 30
+        for name, operation in names.items():
+            with pytest.raises(SessionEnded, match=r"agent 'ada' in run r has ended"):
+                pytest.fail(f"{name} gave {await begun(operation)!r}")
+        with pytest.raises(SessionEnded):
+            await begun(functools.partial(parts[2], key="k"))
+        assert len(await record.commits("r")) == before
+        assert (raw.run, raw.agent, raw.role, raw.mode.value) == ("r", "ada", "writer", "live")
+        assert raw.state.left == "completed"
+
+
+@twins
+async def test_a_session_that_only_reads_or_was_fenced_ends_as_well(lab: Lab):
+    """However its block was left."""
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            await session.checkpoint("a")
+        async with record.run(run="r", mode="strict") as session:
+            await session.checkpoint("a")
+        with pytest.raises(SessionEnded):
+            await session.checkpoint("a")
+        with pytest.raises(hansard.Fenced):
+            await _fenced(record)
+        with pytest.raises(SessionEnded):
+            await FENCED.pop().checkpoint("c")
+
+
+FENCED: list = []
+
+
+async def _fenced(record):
+    async with record.run(run="r") as old:
+        FENCED.append(old)
+        async with record.run(run="r") as new:
+            await new.checkpoint("a")
+        await old.checkpoint("b")
+
+
+@twins
+async def test_what_was_open_when_the_session_ended_goes_no_further(lab: Lab):
+    """A stream that is being read, a loop, a transaction: the next word of each is refused, and
+    the items that were given stand.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+
+            @session.tool(name="count")
+            async def count(n):
+                for i in range(n):
+                    yield i
+
+            items = count(5)
+            assert await anext(items) == 0
+            loop = session.resumable([1, 2, 3], every=2)
+            assert await anext(loop) == 1
+            transaction = session.raw.board.transaction()
+            inside = await begun(lambda: transaction)
+        with pytest.raises(SessionEnded):
+            await anext(items)
+        with pytest.raises(SessionEnded):
+            await anext(loop)
+        with pytest.raises(SessionEnded):
+            inside.put("k", 1)
+        with pytest.raises(SessionEnded):
+            await _exit(transaction)
+        [step] = [each for each in await record.steps("r") if each.tool == "count"]
+        assert (step.status, step.closed, len(step.items), step.late) == (
+            Status.COMPLETED,
+            True,
+            1,
+            True,
+        )
+        assert "k" not in (await record.state("r")).boards
+
+
+async def _exit(block):
+    if hasattr(block, "__aexit__"):
+        await block.__aexit__(None, None, None)
+    else:
+        block.__exit__(None, None, None)
+
+
+class Held:
+    """A tool's body that waits to be let go, in a thread of its own."""
+
+    def __init__(self, raises=None):
+        self.began = threading.Event()
+        self.go = threading.Event()
+        self.raises = raises
+        self.calls = 0
+        self.came = []
+
+    def body(self, to):
+        """The tool."""
+        self.calls += 1
+        self.began.set()
+        assert self.go.wait(WAIT_S)
+        if self.raises is not None:
+            raise self.raises
+        return f"sent to {to}"
+
+    def call(self, function):
+        """Call something in a thread that goes on when the session's block is left."""
+
+        def work():
+            try:
+                self.came.append(function("eve"))
+            except BaseException as error:  # noqa: BLE001 -- what the caller is told is looked at
+                self.came.append(error)
+
+        self.thread = threading.Thread(target=copy_context().run, args=(work,), daemon=True)
+        self.thread.start()
+        assert self.began.wait(WAIT_S)
+
+    def end(self):
+        """Let it go, and what it came to."""
+        self.go.set()
+        self.thread.join(WAIT_S)
+        assert not self.thread.is_alive()
+        return self.came[0]
+
+
+@pytest.mark.parametrize("effects", ["once", "idempotent", "pure"])
+def test_what_comes_late_from_a_running_body_is_recorded_as_that(record, effects):
+    """In doubt when the session ends, with effects; its outcome then is on record, and late."""
+    held = Held()
+    with record.run("w", run="r", agent="ada", role="writer") as session:
+        held.call(session.tool(effects=effects, name="send")(held.body))
+    found = record.state("r").agent("ada").steps
+    if effects != "pure":
+        assert found[1].status is Status.IN_DOUBT
+        assert "SessionEnded" in repr(found[1].error)
+    assert held.end() == "sent to eve"
+    [step] = record.state("r").agent("ada").steps.values()
+    assert (step.status, step.late, bytes(step.result)) == (
+        Status.COMPLETED,
+        True,
+        b'"sent to eve"',
+    )
+    assert record.state("r").life.status == "completed"
+    with record.run("w", run="r", agent="ada", role="writer") as session:
+        again = Held()
+        assert session.tool(effects=effects, name="send")(again.body)("eve") == "sent to eve"
+        assert again.calls == 0
+
+
+def test_a_late_failure_is_not_tried_again(record):
+    """A body that would be retried is not, once the session has ended."""
+    held = Held(raises=hansard.NotDone("busy"))
+    with record.run("w", run="r", agent="ada", role="writer") as session:
+        held.call(session.tool(attempts=5, name="send")(held.body))
+    assert isinstance(held.end(), hansard.NotDone)
+    [step] = record.state("r").agent("ada").steps.values()
+    assert (step.status, step.late, step.safe, held.calls) == (Status.FAILED, True, True, 1)
+
+
+def test_a_call_that_a_late_body_makes_is_refused(record):
+    """A composite that runs on calls nothing more, and is gone through again by a resume."""
+    held, sent = Held(), []
+    with record.run("w", run="r", agent="ada", role="writer") as session:
+
+        @session.tool
+        def send(to):
+            sent.append(to)
+
+        @session.tool(effects="composite")
+        def outer(to):
+            held.body(to)
+            return send(to)
+
+        held.call(outer)
+    assert isinstance(held.end(), SessionEnded)
+    [step] = record.state("r").agent("ada").steps.values()
+    assert (step.tool, step.status, sent) == ("outer", Status.REQUESTED, [])
+
+
+def test_a_late_body_of_a_closed_record_is_told_at_once(data_dir, workspace):
+    """Its outcome cannot be recorded: it stays in doubt, and nobody waits for a broker."""
+    held = Held()
+    with hansard.connect(workspace, data_dir=data_dir) as record:  # noqa: SIM117 -- one is left first
+        with record.run("w", run="r", agent="ada", role="writer") as session:
+            held.call(session.tool(name="send")(held.body))
+    assert isinstance(held.end(), Closed)
+    with hansard.connect(workspace, data_dir=data_dir) as again:
+        [step] = again.state("r").agent("ada").steps.values()
+    assert step.status is Status.IN_DOUBT
+    assert "SessionEnded" in repr(step.error)
+
+
+@twins
+async def test_a_closed_record_says_so_at_once(lab: Lab):
+    """Whatever is asked of it, and of a session that is still open on it: no time-out is waited
+    for.
+    """
+    async with lab.connect() as record, contextlib.AsyncExitStack() as stack:
+        session = await stack.enter_async_context(_open(record))
+
+        @session.tool(name="send")
+        async def send(to):
+            return to
+
+        await record.close()
+        for operation in (
+            record.runs,
+            functools.partial(record.state, "r"),
+            functools.partial(record.finish, "r"),
+            functools.partial(session.checkpoint, "c"),
+            functools.partial(send, "eve"),
+            functools.partial(_begun, record),
+        ):
+            with pytest.raises(Closed, match="the record was closed"):
+                await operation()
+
+
+@contextlib.asynccontextmanager
+async def _open(record):
+    with contextlib.suppress(Closed):
+        async with record.run(run="r") as session:
+            yield session
+
+
+async def _begun(record):
+    async with record.run(run="other"):
+        pass
+
+
+def test_who_waits_when_the_session_ends_is_told(record):
+    """A wait for what nobody writes ends with the session, not never."""
+    began, came = threading.Event(), []
+    with record.run("w", run="r", agent="ada", role="writer") as session:
+
+        def work():
+            began.set()
+            try:
+                came.append(session.wait_for(key="never"))
+            except SessionEnded as error:
+                came.append(error)
+
+        thread = threading.Thread(target=copy_context().run, args=(work,), daemon=True)
+        thread.start()
+        assert began.wait(WAIT_S)
+    thread.join(WAIT_S)
+    assert isinstance(came[0], SessionEnded)
+
+
+def test_a_claim_is_not_kept_alive_by_an_ended_session(data_dir, workspace):
+    """A block that goes on behind its session extends nothing, and its end is refused; another
+    agent has the task when the lease is over.
+    """
+
+    async def main():
+        async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+            go = asyncio.Event()
+            held = asyncio.Event()
+
+            async def block(session):
+                async with session.team.claimed(lease=0.3):
+                    held.set()
+                    await go.wait()
+
+            async with record.run("w", run="r", agent="ada", role="writer") as ada:
+                await ada.team.add("one")
+                late = asyncio.create_task(block(ada))
+                await held.wait()
+            async with record.run("w", run="r", agent="bob", role="writer") as bob:
+                task = await bob.team.claim(timeout=WAIT_S)
+                assert task is not None
+                assert task.number == 2
+                go.set()
+                with pytest.raises(SessionEnded):
+                    await late
+                await bob.team.complete(task)
+
+    asyncio.run(main())
+
+
+def test_a_task_that_runs_on_behind_the_session_is_recorded_as_late(data_dir, workspace):
+    """The async client, too: what its task came to is on record, and late."""
+
+    async def main():
+        async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+            go, began = asyncio.Event(), asyncio.Event()
+            async with record.run("w", run="r", agent="ada", role="writer") as session:
+
+                @session.tool
+                async def send(to):
+                    began.set()
+                    await go.wait()
+                    return to
+
+                late = asyncio.create_task(send("eve"))
+                await began.wait()
+            go.set()
+            assert await late == "eve"
+            [step] = (await record.state("r")).agent("ada").steps.values()
+            assert (step.status, step.late) == (Status.COMPLETED, True)
+
+    asyncio.run(main())
+
+
+def test_the_twins_offer_the_same():
+    """What is tested above for one is there for the other."""
+    sync, other = (
+        {name for name in vars(each) if not name.startswith("_")}
+        for each in (Session, AsyncSession)
+    )
+    assert sync ^ other == {"thread", "task_group"}

@@ -1,0 +1,227 @@
+"""What an agent says again is not recorded again, in whatever structure; it reads back whole."""
+
+import random
+
+import msgspec
+import pytest
+
+from hansard.agents import payloads
+from hansard.bus.blobs import BLOB_BYTES_MIN
+from tests.agents.twins import Lab, twins
+
+RATIO_MAX = 2.0
+"""Of what is stored, event and all, to the text that was told."""
+
+EVENT_BYTES_MAX = 1_300
+"""What a call's events have besides its text (benchmarks/bench_size.py)."""
+
+SYLLABLES = ["ka", "so", "re", "mi", "tun", "del", "ver", "san", "po", "li", "gra", "neth"]
+
+
+def _text(seed: int, characters: int) -> str:
+    """A text that is like no other."""
+    drawn = random.Random(seed)
+    words = ("".join(drawn.choices(SYLLABLES, k=drawn.randint(1, 4))) for _ in range(characters))
+    made = ""
+    for word in words:
+        if len(made) >= characters:
+            break
+        made += word + " "
+    return made[:characters]
+
+
+def _messages(count: int, begin: int = 0, size: int = 1_500) -> list[dict[str, str]]:
+    roles = ("user", "assistant", "tool")
+    return [
+        {"role": roles[i % 3], "content": _text(begin + i, size)}
+        for i in range(begin, begin + count)
+    ]
+
+
+HISTORY = _text(7, 60_000)
+SAID = _messages(40)
+OTHER = _messages(40, 1_000)
+RESULT = {"rows": [{"name": _text(i, 40), "value": i} for i in range(200)]}
+
+FORMS = {
+    "a list": lambda i: SAID[: i + 1],
+    "messages in a dict": lambda i: {"model": "m", "messages": SAID[: i + 1], "top_p": 0.5},
+    "messages deeper": lambda i: {"body": {"input": [{"turns": SAID[: i + 1]}, "end"]}},
+    "a string that grows": lambda i: HISTORY[: 1_500 * (i + 1)],
+    "a template around a history": lambda i: (
+        f"{HISTORY[-4_000:-2_000]}\n{HISTORY[: 1_500 * (i + 1)]}\n{HISTORY[-2_000:]}"
+    ),
+    "a window over messages": lambda i: [SAID[0], *SAID[max(1, i - 8) : i + 1]],
+    "a window over a string": lambda i: HISTORY[1_200 * i : 1_200 * i + 12_000],
+    "two prompts in turn": lambda i: (SAID if i % 2 else OTHER)[: i // 2 + 1],
+    "a tool's result again and again": lambda i: (
+        [{"role": "tool", "call": n, "content": RESULT} for n in range(i // 3 + 1)] + SAID[: i + 1]
+    ),
+    "a head that changes": lambda i: f"It is {i} past nine.\n{HISTORY[: 1_500 * (i + 1)]}",
+}
+CALLS = 32
+
+
+def _distinct(form: str) -> int:
+    """Bytes of the text of a form, each part once."""
+    last = FORMS[form](CALLS - 1)
+    once = len(msgspec.json.encode(last))
+    match form:
+        case "a window over messages":
+            return len(msgspec.json.encode(SAID[:CALLS]))
+        case "a window over a string":
+            return 1_200 * (CALLS - 1) + 12_000
+        case "two prompts in turn":
+            return once * 2
+        case "a tool's result again and again":
+            return len(msgspec.json.encode(SAID[:CALLS])) + len(msgspec.json.encode(RESULT))
+        case _:
+            return once
+
+
+async def arguments_of(record, run: str, number: int):
+    """A step's arguments in full, as a reader of the record gets them."""
+    state = (await record.state(run)).agent("ada")
+    fetch = payloads.Reader(lambda: state).arguments(state.steps[number])
+    try:
+        wanted = next(fetch)
+        while True:
+            wanted = fetch.send(await record.io(record.raw.workspace.blobs.get(*wanted)))
+    except StopIteration as stop:
+        return stop.value
+
+
+async def _stored(record) -> int:
+    """Bytes of the run's bodies and of what they name in blobs, each once."""
+    commits = await record.commits("r")
+    blobs: dict[str, int] = {}
+    for stored in commits:
+        for found in msgspec.json.decode(stored.body)["events"]:
+            blobs.update(_blobs(found["data"]))
+    return sum(len(stored.body) for stored in commits) + sum(blobs.values())
+
+
+def _blobs(value) -> dict[str, int]:
+    found: dict[str, int] = {}
+    if isinstance(value, dict):
+        if value.keys() == {"$blob"}:
+            return {value["$blob"]["sha256"]: value["$blob"]["size"]}
+        for item in value.values():
+            found.update(_blobs(item))
+    elif isinstance(value, list):
+        for item in value:
+            found.update(_blobs(item))
+    return found
+
+
+@twins
+@pytest.mark.parametrize("form", FORMS)
+async def test_what_is_said_again_is_not_stored_again(lab: Lab, form):
+    """Calls whose prompt holds what earlier ones held store at most twice the distinct text, in
+    every form, also when the agent is resumed in the middle; every argument reads back as given.
+    """
+    async with lab.connect() as record:
+        for first, last in ((0, CALLS // 2), (0, CALLS)):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="pure", kind="model")
+                async def think(prompt, temperature: float = 0.5) -> str:
+                    return "yes"
+
+                for i in range(first, last):
+                    assert await think(FORMS[form](i)) == "yes"
+        stored = await _stored(record) - CALLS * EVENT_BYTES_MAX
+        assert stored <= RATIO_MAX * _distinct(form)
+        for i in (0, 1, CALLS // 2, CALLS - 1):
+            given = await arguments_of(record, "r", i + 1)
+            assert given == {"prompt": FORMS[form](i), "temperature": 0.5}
+
+
+@twins
+@pytest.mark.parametrize("form", ["a list", "messages in a dict", "a string that grows"])
+async def test_results_that_grow_are_not_stored_again(lab: Lab, form):
+    """A tool that gives a whole history each time: as for arguments; a replay gives them back."""
+    async with lab.connect() as record:
+        for mode in (None, "strict"):
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects="once")
+                async def history(upto: int):
+                    assert mode is None
+                    return FORMS[form](upto)
+
+                for i in range(CALLS):
+                    assert await history(i) == FORMS[form](i)
+        stored = await _stored(record) - CALLS * EVENT_BYTES_MAX
+        assert stored <= RATIO_MAX * _distinct(form)
+
+
+@twins
+async def test_prompts_beyond_what_an_event_holds_are_shared_too(lab: Lab):
+    """Prompts over 64 KiB, and what is added over 64 KiB at once, are stored once as blobs."""
+    large = [{"role": "tool", "content": _text(n, BLOB_BYTES_MIN + 9_000)} for n in range(3)]
+    prompts = [[*SAID[:4], *large[:n], *SAID[4 : 4 + i]] for n in range(4) for i in range(4)]
+    async with lab.connect() as record:
+        for upto in (6, len(prompts)):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="once", kind="model")
+                async def think(prompt) -> int:
+                    return len(prompt)
+
+                for prompt in prompts[:upto]:
+                    assert await think(prompt) == len(prompt)
+        whole = len(msgspec.json.encode([*large, *SAID[:8]]))
+        stored = await _stored(record) - len(prompts) * EVENT_BYTES_MAX
+        assert stored <= RATIO_MAX * whole
+        for number, prompt in enumerate(prompts, 1):
+            assert await arguments_of(record, "r", number) == {"prompt": prompt}
+
+
+@twins
+async def test_a_reply_that_comes_back_in_the_prompt_is_stored_once(lab: Lab):
+    """What a tool gave and is then part of a prompt refers to the result."""
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="pure", kind="model")
+            async def think(messages: list) -> str:
+                return _text(len(messages), 3_000)
+
+            said = [{"role": "user", "content": "Begin."}]
+            for _ in range(16):
+                said.append({"role": "assistant", "content": await think(list(said))})
+        stored = await _stored(record) - 16 * EVENT_BYTES_MAX
+        assert stored <= 1.25 * 16 * 3_000
+
+
+@twins
+async def test_a_fork_refers_to_what_its_parent_told_before_the_cut(lab: Lab):
+    """A fork in the middle of a growing prompt goes on sharing; both read back."""
+
+    async def told(record, run: str, prompts: list[list]) -> None:
+        async with record.run(run=run) as session:
+
+            @session.tool(effects="pure", kind="model")
+            async def think(messages: list) -> int:
+                return len(messages)
+
+            for prompt in prompts:
+                assert await think(prompt) == len(prompt)
+
+    grown = [SAID[: i + 1] for i in range(8)]
+    other = [[*SAID[:4], *OTHER[:i]] for i in range(1, 7)]
+    async with lab.connect() as record:
+        await told(record, "r", grown)
+        [cut] = [
+            stored.commit.id
+            for stored in await record.commits("r")
+            if b'"step":6,"result"' in stored.body
+        ]
+        fork = await record.fork("r", at=cut)
+        await told(record, fork, [*grown[:6], *other])
+        for run, prompts in (("r", grown), (fork, [*grown[:6], *other])):
+            for number, prompt in enumerate(prompts, 1):
+                assert await arguments_of(record, run, number) == {"messages": prompt}
+        own = [stored.body for stored in await record.commits(fork)]
+        assert sum(map(len, own)) < 6 * 1_500 * RATIO_MAX + 10 * EVENT_BYTES_MAX

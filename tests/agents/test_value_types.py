@@ -1,0 +1,523 @@
+"""Values of the program's own types: what is recorded of them, how they come back, and what can
+never be recorded is refused where the tool is declared.
+"""
+
+import asyncio
+import dataclasses
+import enum
+import io
+import socket
+import typing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol, TypedDict
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.domain import value_types, values
+from hansard.domain.value_types import Tagged
+from tests.agents.twins import Lab, twins
+
+
+class Money:
+    """A class of the program's own, registered."""
+
+    def __init__(self, cents: int, currency: str) -> None:
+        self.cents = cents
+        self.currency = currency
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Money) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self.cents, self.currency))
+
+    def __repr__(self) -> str:
+        return f"Money({self.cents}, {self.currency!r})"
+
+
+hansard.value_type(
+    Money,
+    tag="tests.money.v2",
+    encode=lambda money: {"cents": money.cents, "currency": money.currency},
+    decode=lambda told: Money(told["cents"], told["currency"]),
+    older={"tests.money.v1": lambda told: Money(round(told * 100), "EUR")},
+)
+
+
+class Color(enum.Enum):
+    """An enum."""
+
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclasses.dataclass
+class Line:
+    """A record, not registered."""
+
+    what: str
+    price: Money
+
+
+class Point(NamedTuple):
+    """A named tuple."""
+
+    x: int
+    y: int
+
+
+class Told(TypedDict):
+    """A dict with names."""
+
+    name: str
+    lines: list[Line]
+
+
+@dataclasses.dataclass(frozen=True)
+class Note:
+    """A record with a tag of its own: it comes back without any annotation."""
+
+    text: str
+    color: Color = Color.RED
+    of: Money | None = None
+
+
+hansard.value_type(Note, tag="tests.note.v1")
+
+
+@dataclasses.dataclass
+class Page:
+    """A record that holds a registered one."""
+
+    notes: list[Note]
+    first: Note | None = None
+
+
+class Odd:
+    """A class that nobody registered."""
+
+    def __repr__(self) -> str:
+        return "Odd(42)"
+
+
+class Quacks(Protocol):
+    """What a registered class may fulfil."""
+
+    def quack(self) -> None:
+        """Quack."""
+
+
+class NamedDict(TypedDict):
+    """A dict with a name for what can never be recorded."""
+
+    odd: Odd
+
+
+Cents = NewType("Cents", int)
+LINE = Line("tea", Money(250, "EUR"))
+
+
+async def come(found: Any) -> Any:
+    """What a tool of either client came to."""
+    return await found if asyncio.iscoroutine(found) else found
+
+
+GIVEN: list[tuple[Any, Any]] = [
+    (Money, Money(1, "EUR")),
+    (Any, [Money(1, "EUR"), {"a": (Money(2, "USD"),)}]),
+    (Any, {Money(1, "EUR"), Money(1, "USD")}),
+    (Any, {Money(1, "EUR"): 1}),
+    (Line, LINE),
+    (list[Line], [LINE, LINE]),
+    (Line | None, LINE),
+    (Line | None, None),
+    (Annotated[Line, "a note"], LINE),
+    (dict[str, Line], {"a": LINE}),
+    (Told, {"name": "a", "lines": [LINE]}),
+    (Point, Point(1, 2)),
+    (tuple[Point, ...], (Point(1, 2),)),
+    (Color, Color.BLUE),
+    (Literal[Color.RED, Color.BLUE], Color.BLUE),
+    (Literal["a", "b"], "a"),
+    (Cents, Cents(3)),
+    (Note, Note("x", Color.BLUE, Money(1, "EUR"))),
+    (Any, [Note("x"), Note("y")]),
+    (Awaitable[Line], LINE),
+    (Page, Page([Note("x")], Note("y"))),
+    (list[Note] | None, [Note("x")]),
+    (Note | Money, Note("x")),
+    ("Line", LINE),
+    ("list[Nowhere]", [1]),
+]
+
+
+IDS = [f"{n} {annotation!s:.40}" for n, (annotation, _) in enumerate(GIVEN)]
+
+
+@pytest.mark.parametrize(("annotation", "value"), GIVEN, ids=IDS)
+@twins
+async def test_a_value_comes_back_equal(lab: Lab, annotation, value):
+    """What a tool gave it gives again, of the same type, in a replay that cannot run it; as an
+    argument it is the same argument.
+    """
+    async with lab.connect() as record:
+        for mode in (None, "offline"):
+            async with record.run(run="r", mode=mode) as session:
+
+                def give(x: Any = None) -> Any:
+                    assert mode is None
+                    return value
+
+                give.__annotations__["return"] = annotation
+                tool = session.raw.tool(effects="once")(give)
+                back = await come(tool(value))
+                assert back == value
+                assert type(back) is type(value)
+
+
+@twins
+async def test_items_come_back_as_their_annotation_says(lab: Lab):
+    """Each item of a stream is a record as its annotation says, live and replayed."""
+    async with lab.connect() as record:
+        for mode in (None, "offline"):
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects="once")
+                async def lines(count: int) -> AsyncIterator[Line]:
+                    assert mode is None
+                    for _ in range(count):
+                        yield LINE
+
+                assert [line async for line in lines(2)] == [LINE, LINE]
+
+
+class Unfit(NamedTuple):
+    """An annotation of what can never be recorded."""
+
+    of: Any
+    why: str
+
+
+NEVER = [
+    Unfit(Odd, "no type that can be recorded"),
+    Unfit(list[Odd], "no type that can be recorded"),
+    Unfit(Odd | socket.socket, "no type that can be recorded"),
+    Unfit(socket.socket, "no type that can be recorded"),
+    Unfit(io.TextIOWrapper, "an open file"),
+    Unfit(typing.IO[str], "an open file"),
+    Unfit(typing.TextIO, "an open file"),
+    Unfit(Iterator[int], "make the tool a generator function"),
+    Unfit(AsyncIterator[int], "make the tool a generator function"),
+    Unfit(Callable[[], int], "is code"),
+    Unfit(type[int], "is code"),
+    Unfit(complex, "no type that can be recorded"),
+    Unfit(Annotated[dict[str, Odd], "x"], "no type that can be recorded"),
+    Unfit(dataclasses.make_dataclass("Holder", [("odd", Odd)]), "its field 'odd'"),
+    Unfit(NamedDict, "its field 'odd'"),
+    Unfit(type("Text", (str,), {}), "no type that can be recorded"),
+]
+
+
+@pytest.mark.parametrize("unfit", NEVER, ids=lambda unfit: str(unfit.of)[:40])
+@twins
+async def test_what_can_never_be_recorded_is_refused_when_declared(lab: Lab, unfit):
+    """A result whose annotation says such a type is refused before anything is paid, with the
+    type, why, and what to do; so is a parameter, where it must be given one.
+    """
+
+    def give() -> Any: ...
+
+    def take(x: Any) -> None: ...
+
+    give.__annotations__["return"] = unfit.of
+    take.__annotations__["x"] = unfit.of
+    async with lab.connect() as record, record.run(run="r") as session:
+        tools = [give] if "Text" in str(unfit.of) else [give, take]  # an argument is a plain text
+        for tool in tools:
+            with pytest.raises(hansard.ToolError, match=r"hansard\.value_type\(") as refusal:
+                session.raw.tool(effects="once")(tool)
+            assert unfit.why in str(refusal.value)
+            assert tool.__name__ in str(refusal.value)
+        assert session.state.steps == {}
+
+
+@twins
+async def test_what_may_be_recorded_is_declared(lab: Lab):
+    """Where a value that can be recorded fits, nothing is refused: a protocol, an abstract class, a
+    name that is not there, a union with one that can, a default, nothing said.
+    """
+
+    def quacks() -> Quacks: ...  # type: ignore[empty-body] # it is never called
+
+    def maybe() -> Odd | None:
+        return None
+
+    def either() -> Odd | str:
+        return "x"
+
+    def later() -> "Nowhere":  # type: ignore[name-defined] # noqa: F821 -- a name that is not there
+        return 1
+
+    def defaulted(x: int, log: Callable[[], None] | None = None, odd: Odd = None) -> int:  # type: ignore[assignment] # as people write it
+        return x
+
+    def many(*odd: Odd, **more: Odd) -> Iterator[int]:
+        yield 1
+
+    def said_nothing(x, y: Any, z: object):
+        return x
+
+    async with lab.connect() as record, record.run(run="r") as session:
+        given = (quacks, maybe, either, later, defaulted, many, said_nothing)
+        tools = {each.__name__: session.raw.tool(effects="pure")(each) for each in given}
+        assert await come(tools["maybe"]()) is None
+        assert await come(tools["either"]()) == "x"
+        assert await come(tools["later"]()) == 1
+        assert await come(tools["defaulted"](2)) == 2
+        assert await come(tools["said_nothing"](3, 4, 5)) == 3
+
+
+@twins
+async def test_an_effect_whose_result_cannot_be_recorded_is_not_made_again(lab: Lab):
+    """Where nothing is annotated, nothing can be told before: the effect happened, and that is what
+    is on record, with what it returned, secrets taken out. A resumed run does not pay again; a
+    person says what it returned.
+    """
+    paid = []
+    secret = "sk-hunter2-hunter2"
+
+    class Receipt:
+        def __repr__(self) -> str:
+            return f"<Receipt 17 {secret}>"
+
+    def tool(session: Any) -> Any:
+        @session.tool(effects="once")
+        async def pay(cents: int):
+            paid.append(cents)
+            return Receipt()
+
+        return pay
+
+    async with lab.connect(redact={"key": secret}) as record:
+        for _ in range(2):
+            with pytest.raises(hansard.ResultNotRecordable, match=r"Receipt 17 <secret:key>"):
+                async with record.run(run="r") as session:
+                    await tool(session)(100)
+        assert paid == [100]
+        [step] = await record.steps("r")
+        assert (step.status, step.happened) == ("in_doubt", True)
+        assert secret not in step.error.message
+        assert "Receipt 17" in step.error.message
+        await record.settle("r", "ada#1", "happened", result="receipt 17")
+        async with record.run(run="r") as session:
+            assert await tool(session)(100) == "receipt 17"
+        assert paid == [100]
+
+
+@twins
+async def test_a_type_that_is_not_registered_is_named(lab: Lab):
+    """A value whose tag is unknown to a process is refused with the tag and what to do; who only
+    reads is shown the tag and its data.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="once")
+            async def pay() -> Any:
+                return Money(1, "EUR")
+
+            await pay()
+        found = value_types.BY_TAG.pop("tests.money.v2")
+        try:
+            async with record.run(run="r", mode="offline") as session:
+
+                @session.tool(effects="once")
+                async def pay() -> Any:
+                    raise AssertionError
+
+                with pytest.raises(hansard.BadValue, match=r"'tests\.money\.v2'.*value_type\("):
+                    await pay()
+        finally:
+            value_types.BY_TAG["tests.money.v2"] = found
+        [step] = await record.steps("r")
+        with value_types.reading():
+            told = values.load(step.result)
+        assert told == Tagged("tests.money.v2", {"cents": 1, "currency": "EUR"})
+        assert values.dump(values.plain(told)) == step.result
+
+
+@twins
+async def test_an_older_version_of_a_type_is_read(lab: Lab):
+    """What was recorded under an older tag comes back through `older=`."""
+
+    def tool(session: Any) -> Any:
+        @session.tool(effects="once")
+        async def pay() -> Any:
+            return Tagged("tests.money.v1", 1.25)
+
+        return pay
+
+    async with lab.connect() as record:
+        with value_types.reading():  # as the version that wrote it
+            async with record.run(run="r") as session:
+                await tool(session)()
+        async with record.run(run="r", mode="offline") as session:
+            assert await tool(session)() == Money(125, "EUR")
+
+
+@twins
+async def test_secrets_are_taken_out_of_fields(lab: Lab):
+    """In a record's fields and in what `encode` gives, a secret is replaced as in any value; what
+    comes back has its name in its place. A live call is given it back inside a record, too.
+    """
+    secret = "sk-hunter2-hunter2"
+    options: dict[str, Any] = {"redact": {"key": secret}, "secrets": {"key": secret}}
+    async with lab.connect(**options) as record:
+        for mode in (None, "offline"):
+            async with record.run(run="r", mode=mode) as session:
+
+                @session.tool(effects="once")
+                async def line(of: Any) -> Line:
+                    assert of.what == secret
+                    return Line(secret, Money(1, f"a {secret}"))
+
+                @session.tool(effects="once")
+                async def note(of: Any) -> Any:
+                    return Note(f"it is {secret}")
+
+                got = await line(Line(hansard.Secret("key"), Money(1, "EUR")))  # type: ignore[arg-type] # in place of it
+                noted = await note(Note(secret))
+                if mode is None:
+                    assert got.what == secret
+                    assert noted.text == f"it is {secret}"
+                else:
+                    assert got == Line("<secret:key>", Money(1, "a <secret:key>"))
+                    assert noted == Note("it is <secret:key>")
+        commits = await record.commits("r")
+        assert all(secret.encode() not in stored.body for stored in commits)
+
+
+@pytest.mark.parametrize(
+    ("cls", "options", "why"),
+    [
+        (1, {"tag": "a.v1"}, "is no class"),
+        (Odd, {"tag": "a.v1", "encode": id}, "give both"),
+        (Odd, {"tag": "a.v1"}, "no dataclass"),
+        (Odd, {"tag": "a.v1", "encode": id, "decode": id}, "no __eq__"),
+        (Line, {"tag": "Line"}, "a version"),
+        (Line, {"tag": "numpy.line.v1"}, "does not begin with"),
+        (Line, {"tag": "tests.money.v1"}, "is that of"),
+        (Money, {"tag": "tests.money.v3", "encode": id, "decode": id}, "older="),
+    ],
+)
+def test_a_registration_that_cannot_be_meant_is_refused(cls, options, why):
+    """Fact, value and remedy, where it is registered; nothing is registered then."""
+    before = dict(value_types.BY_TAG)
+    with pytest.raises(hansard.BadValue, match=why):
+        hansard.value_type(cls, **options)
+    assert before == value_types.BY_TAG
+
+
+def test_a_value_that_would_change_is_refused_before_the_call(record):
+    """Each value is encoded, decoded and compared: what does not survive is refused as an argument,
+    and nothing runs.
+    """
+
+    @dataclasses.dataclass
+    class Lossy:
+        x: float
+
+    hansard.value_type(Lossy, tag="tests.lossy.v1", encode=lambda it: round(it.x), decode=Lossy)
+
+    class Broken(msgspec.Struct):
+        x: int
+
+    def fail(_: Any) -> Any:
+        raise ZeroDivisionError
+
+    hansard.value_type(Broken, tag="tests.broken.v1", encode=fail, decode=fail)
+    with record.run("w") as session:
+
+        @session.tool(effects="once")
+        def take(x: Any) -> None:
+            raise AssertionError
+
+        with pytest.raises(hansard.BadValue, match=r"would come back as .*Lossy\(x=2"):
+            take([Lossy(1.75)])
+        with pytest.raises(hansard.BadValue, match="raised ZeroDivisionError"):
+            take(Broken(1))
+        assert session.state.steps == {}
+
+
+def test_a_class_made_anew_takes_the_place_of_the_one_before():
+    """A notebook's cell that runs again registers its class again."""
+    for _ in range(2):
+
+        @dataclasses.dataclass
+        class Cell:
+            x: int
+
+        hansard.value_type(Cell, tag="tests.cell.v1")
+        assert values.revive(values.plain(Cell(1))) == Cell(1)
+
+
+def test_no_dict_of_the_user_s_is_taken_for_a_tag():
+    """A dict that looks like a value of a type is a dict."""
+    told = {"$value": {"tag": "tests.money.v2", "data": {}}}
+    assert values.revive(values.plain(told)) == told
+    with pytest.raises(hansard.BadValue):
+        values.revive({"$value": {"tag": 1, "data": None}})
+    with pytest.raises(hansard.BadValue):
+        values.revive({"$value": 1})
+
+
+def test_paths_are_plain_values():
+    """What was a value before still is one, in the same bytes."""
+    assert values.plain(Path("/a")) == {"$path": "/a"}
+    assert values.plain(Line("x", Money(1, "EUR")))["what"] == "x"
+
+
+def test_who_only_reads_sees_the_tag_and_the_data(record, call, tmp_path):
+    """Every reader shows a value whose type nobody registered there: the trace, the run, its page,
+    its context, its states, and what was said of it by hand.
+    """
+    secret = Note("a note", Color.BLUE)
+    with record.run("w", run="r", agent="ada", role="writer") as session:
+
+        @session.tool(effects="once")
+        def give(x: Any) -> Any:
+            return Money(1, "EUR")
+
+        @session.tool(effects="once")
+        def lost() -> Any:
+            raise TimeoutError
+
+        give(secret)
+        session.message("user", [Money(2, "EUR")])
+        session.board.put("k", Money(3, "EUR"))
+        with pytest.raises(TimeoutError):
+            lost()
+    taken = {tag: value_types.BY_TAG.pop(tag) for tag in ("tests.money.v2", "tests.note.v1")}
+    try:
+        said = '{"$value":{"tag":"tests.money.v2","data":{"cents":4,"currency":"EUR"}}}'
+        call("run", "settle", "r", "ada#3", "--happened", said)
+        page = tmp_path / "run.html"
+        call("run", "html", "r", "--output", page)
+        for command, shows in (
+            (("run", "trace", "r"), False),
+            (("run", "show", "r", "--json"), False),
+            (("run", "context", "r", "--json"), True),
+            (("run", "state", "r", "--json"), True),
+            (("board", "r", "k", "--json"), True),
+            (("check",), False),
+        ):
+            found = call(*command)
+            assert found.code == 0, found
+            assert "tests.money.v2" in found.out or not shows, command
+        assert "tests.money.v2" in page.read_text()
+    finally:
+        value_types.BY_TAG.update(taken)
+    assert values.load(record.state("r").agent("ada").steps[3].result) == Money(4, "EUR")

@@ -1,0 +1,201 @@
+"""What an agent had been given before it decided: the tables say what its session knew."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import hansard
+from hansard.agents.session import AsyncSession
+from tests.audit.support import Audited
+
+Known = dict[str, list[int]]
+
+
+class Program:
+    """Decides at many places, and takes down what the session had been given at each."""
+
+    def __init__(self, session: AsyncSession, known: Known, edited: str = "") -> None:
+        self.session = session
+        self.known = known
+
+        @session.tool(effects="pure", name="look")
+        async def looked(name: str, wait_s: float) -> str:
+            await asyncio.sleep(wait_s)
+            return name
+
+        def look(name: str, wait_s: float = 0.0) -> Awaitable[str]:
+            called: Awaitable[str] = looked(name + edited, wait_s)
+            return called
+
+        @session.tool(effects="composite")
+        async def plan(name: str) -> str:
+            await look(f"{name} inside")
+            await self.decide(f"in {name}")
+            await self.session.gather(look(f"{name} a"), self.branch(f"{name} b"))
+            await self.decide(f"at the end of {name}")
+            return name
+
+        @session.tool(effects="pure")
+        async def fail(name: str) -> str:
+            raise ValueError(name)
+
+        self.look, self.plan, self.fail = look, plan, fail
+
+    async def decide(self, question: str) -> None:
+        """Decide, and take down what had been given by then."""
+        core = self.session.core
+        given = core.ledger.given(core.scope("decide"))
+        await self.session.decide(question, selected="x")
+        self.known[question] = given
+
+    async def branch(self, name: str) -> None:
+        """A scope with a decision between two calls."""
+        await self.look(name)
+        await self.decide(name)
+        await self.look(f"{name} after")
+
+
+async def everything(program: Program) -> None:
+    """Calls one after the other, side by side, in bodies, overlapping, failing."""
+    session, look = program.session, program.look
+    await program.decide("before all")
+    await look("one")
+    await look("two")
+    await program.decide("two in a row")
+    await session.gather(program.branch("left"), program.branch("right"))
+    await program.decide("joined")
+    await program.plan("a plan")
+    await program.decide("after a plan")
+    with contextlib.suppress(ValueError):
+        await program.fail("it cannot")
+    await program.decide("after a failure")
+    await look("alone")
+    await asyncio.gather(look("beside 1", 0.02), look("beside 2"), look("beside 3"))
+    await program.decide("after what overlapped")
+    await session.gather(program.branch("later left"), program.branch("later right"))
+    await program.plan("a later plan")
+
+    async def overlapping() -> None:
+        await asyncio.gather(look("within 1", 0.02), look("within 2"))
+
+    await session.gather(overlapping(), program.branch("apart"))
+    await program.decide("joined what overlapped")
+    async for _ in session.resumable(range(3)):
+        await look("an item")
+        await program.decide("item")
+    await program.decide("the end")
+
+
+def told(place: Audited, run: str) -> Known:
+    """The steps that `why` says were given, by the question."""
+    asked = "SELECT question, decision FROM decisions WHERE run = $1 ORDER BY version"
+    decided = place.rows(asked, run)
+    after = "SELECT number FROM why($1) WHERE part = 'after'"
+    found = place.answers(*((after, [row["decision"]]) for row in decided))
+    pairs = zip(decided, found, strict=True)
+    return {row["question"]: [each["number"] for each in given] for row, given in pairs}
+
+
+def play(home: Path, workspace: str, *sessions: Callable[[Any], Awaitable[None]]) -> None:
+    """Play sessions of one record, one after the other."""
+
+    async def work() -> None:
+        async with hansard.connect_async(workspace, data_dir=home) as record:
+            for session in sessions:
+                await session(record)
+
+    asyncio.run(work())
+
+
+def test_the_tables_say_what_the_session_knew(home: Path):
+    """In chains, branches, bodies of tools, loops, and where calls overlapped."""
+    known: Known = {}
+
+    async def whole(record: Any) -> None:
+        async with record.run("w", run="r", agent="ann", role="judge") as session:
+            await everything(Program(session, known))
+
+    play(home, "given", whole)
+    assert told(Audited(home, "given"), "r") == known
+    assert known["before all"] == []
+    assert known["two in a row"] == [1, 2]
+    assert set(known["left"]) < set(known["joined"])
+    assert len(known["left"]) == len(known["right"]) == 3
+    assert len(known["the end"]) > 20
+
+
+def test_a_resumed_and_edited_program_leaves_what_it_no_longer_does(home: Path):
+    """What the edited program does not call any more is given to none of its decisions."""
+    first: Known = {}
+    second: Known = {}
+
+    def run(edited: str, known: Known) -> Any:
+        async def whole(record: Any) -> None:
+            async with record.run("w", run="r", agent="ann", role="judge") as session:
+                await everything(Program(session, known, edited))
+
+        return whole
+
+    play(home, "edited", run("", first), run(" edited", second))
+    place = Audited(home, "edited")
+    rows = place.rows("SELECT question, decision FROM decisions ORDER BY version")
+    for question in ("two in a row", "joined", "after what overlapped"):
+        made = [row["decision"] for row in rows if row["question"] == question]
+        after = "SELECT number FROM why($1) WHERE part = 'after'"
+        found = place.answers(*((after, [decision]) for decision in made))
+        assert [[row["number"] for row in given] for given in found] == [
+            first[question],
+            second[question],
+        ]
+    assert not set(first["joined"]) & set(second["joined"])
+
+
+def test_a_fork_was_given_what_its_parent_was_before_it(home: Path):
+    """Up to the cut, in the parent's events; then its own."""
+    known: Known = {}
+    parents: Known = {}
+    forks: list[str] = []
+
+    async def parent(record: Any) -> None:
+        async with record.run("w", run="parent", agent="ann", role="judge") as session:
+            program = Program(session, parents)
+            for name in ("a", "b", "c"):
+                await program.look(name)
+            await program.decide("parent's")
+            await program.look("too late")
+
+    async def fork(record: Any) -> None:
+        forks.append(await record.fork("parent", at="ann@8"))
+        async with record.run(run=forks[0], agent="ann", role="judge") as session:
+            program = Program(session, known)
+            for name in ("a", "b", "c"):
+                await program.look(name)
+            await program.decide("fork's")
+            await program.look("own")
+            await program.decide("fork's own")
+
+    play(home, "cut", parent, fork)
+    place = Audited(home, "cut")
+    assert told(place, "parent") == parents == {"parent's": [1, 2, 3]}
+    assert told(place, forks[0]) == known == {"fork's": [1, 2, 3], "fork's own": [1, 2, 3, 4]}
+
+
+def test_agents_of_one_run_are_given_each_their_own(home: Path):
+    """What another agent was given is none of it, but what was read of it is a step."""
+    known: Known = {}
+
+    async def team(record: Any) -> None:
+        async with record.run("w", run="r", agent="bob", role="reader") as session:
+            await Program(session, {}).look("bob's")
+            await session.board.put("plan", 1)
+        async with record.run("w", run="r", agent="ann", role="judge") as session:
+            program = Program(session, known)
+            await program.look("ann's")
+            await session.board.get("plan")
+            await session.view()
+            await program.decide("ann's")
+
+    play(home, "team", team)
+    assert told(Audited(home, "team"), "r") == known == {"ann's": [1, 2, 3]}

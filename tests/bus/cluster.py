@@ -1,0 +1,210 @@
+"""A real cluster for tests: three servers on loopback, each of which may be stopped, continued,
+killed and started again.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hansard.bus.errors import BusError
+from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
+from hansard.bus.jetstream._calls import api
+from hansard.bus.jetstream._client import Broker
+from hansard.bus.server import find_binary
+
+SERVERS = 3
+START_S = 20.0
+ELECTED_S = 30.0
+"""How long a cluster on a busy machine may take to have a leader and to make streams."""
+
+CONFIG = """\
+server_name: {name}
+host: 127.0.0.1
+port: {port}
+jetstream {{ store_dir: "{store}", sync_interval: {sync} }}
+cluster {{ name: lab, host: 127.0.0.1, port: {route}, routes: [{routes}] }}
+accounts {{
+  A {{
+    jetstream: enabled
+    users: [
+      {{ user: admin, password: admin }}
+      {{ user: runtime, password: runtime, permissions: {{ publish: {{ deny: [
+          "$JS.API.STREAM.CREATE.>", "$JS.API.STREAM.UPDATE.>", "$JS.API.STREAM.DELETE.>",
+          "$JS.API.STREAM.PURGE.>", "$JS.API.STREAM.MSG.DELETE.>" ] }} }} }}
+    ]
+  }}
+  SYS {{ users: [ {{ user: system, password: system }} ] }}
+}}
+system_account: SYS
+"""
+
+
+class Member:
+    """One server of the cluster."""
+
+    def __init__(self, name: str, port: int, folder: Path) -> None:
+        self.name = name
+        self.port = port
+        self.folder = folder
+        self.process: subprocess.Popen[bytes] | None = None
+        self.frozen = False
+
+    @property
+    def url(self) -> str:
+        """Where clients reach it."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        self.process = subprocess.Popen(
+            [find_binary(), "-c", self.folder / "nats.conf", "-l", self.folder / "nats.log"]
+        )
+        until = time.monotonic() + START_S
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            time.sleep(0.02)
+        raise AssertionError((self.folder / "nats.log").read_text())
+
+    def freeze(self) -> None:
+        """Stop the process where it is; it has stopped when this returns."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)
+        self.frozen = True
+
+    def go_on(self) -> None:
+        """Have it go on; it may serve what it last knew until it has caught up."""
+        if self.frozen and self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+        self.frozen = False
+
+    def kill(self) -> None:
+        """SIGKILL it; nothing if it does not run."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        self.process, self.frozen = None, False
+
+
+class Cluster:
+    """Three servers."""
+
+    def __init__(self, folder: Path, syncs: Sequence[str]) -> None:
+        ports = _free_ports(2 * SERVERS)
+        clients, routes = ports[:SERVERS], ports[SERVERS:]
+        self.members: list[Member] = []
+        each = zip(clients, routes, syncs, strict=True)
+        for number, (port, route, sync) in enumerate(each, 1):
+            own = folder / f"n{number}"
+            own.mkdir(parents=True)
+            text = CONFIG.format(
+                name=f"n{number}",
+                port=port,
+                store=own / "store",
+                sync=sync,
+                route=route,
+                routes=", ".join(f'"nats://127.0.0.1:{other}"' for other in routes),
+            )
+            (own / "nats.conf").write_text(text)
+            self.members.append(Member(f"n{number}", port, own))
+
+    def member(self, name: str) -> Member:
+        """One of them by its name."""
+        return next(member for member in self.members if member.name == name)
+
+    def options(
+        self, user: str = "runtime", *, first: Member | None = None, **more: Any
+    ) -> BrokerOptions:
+        """Options to log in; at one of them alone where `first` is given."""
+        urls = [member.url for member in ([first] if first else self.members)]
+        return BrokerOptions(urls=tuple(urls), user=user, password=user, **more)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which a program finds it, and may ask how durable it is."""
+        return {
+            "HANSARD_NATS_URL": ",".join(member.url for member in self.members),
+            "HANSARD_NATS_USER": "admin",
+            "HANSARD_NATS_PASSWORD": "admin",
+            "HANSARD_NATS_SYSTEM_USER": "system",
+            "HANSARD_NATS_SYSTEM_PASSWORD": "system",
+        }
+
+    async def log(
+        self,
+        workspace: str = "lab",
+        *,
+        replicas: int | None = SERVERS,
+        first: Member | None = None,
+        **more: Any,
+    ) -> JetStreamLog:
+        """A log of this cluster, its streams made as admin."""
+        runtime = self.options(first=first, **more)
+        admin = self.options("admin", request_timeout_s=ELECTED_S)
+        return await open_log(runtime, workspace, "strict", admin=admin, replicas=replicas)
+
+    async def info(self, stream: str, first: Member | None = None) -> dict[str, Any]:
+        """What the servers say of a stream."""
+        broker = await Broker.open(self.options(first=first))
+        try:
+            return await api(broker, f"STREAM.INFO.{stream}")
+        finally:
+            await broker.close()
+
+    async def leader(self, stream: str) -> Member:
+        """The server that leads a stream."""
+        return self.member((await self.info(stream))["cluster"]["leader"])
+
+    async def followers(self, stream: str) -> list[Member]:
+        """The servers that follow it."""
+        leader = await self.leader(stream)
+        return [member for member in self.members if member is not leader]
+
+    async def elected(self) -> None:
+        """Wait until it makes streams."""
+        until = time.monotonic() + ELECTED_S
+        while True:
+            try:
+                broker = await Broker.open(self.options("admin", request_timeout_s=1.0))
+                try:
+                    asked = {"name": "probe", "subjects": ["probe"], "num_replicas": SERVERS}
+                    await api(broker, "STREAM.CREATE.probe", asked)
+                    await api(broker, "STREAM.DELETE.probe")
+                finally:
+                    await broker.close()
+            except BusError:
+                if time.monotonic() > until:
+                    raise
+            else:
+                return
+
+
+@contextlib.contextmanager
+def running(
+    folder: Path, *, syncs: Sequence[str] = ("always", "always", "always")
+) -> Iterator[Cluster]:
+    """A cluster until the end of the block; `syncs` is each server's sync interval."""
+    cluster = Cluster(folder, syncs)
+    try:
+        for member in cluster.members:
+            member.start()
+        yield cluster
+    finally:
+        for member in cluster.members:
+            member.kill()
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as open_:
+        probes = [open_.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]

@@ -1,0 +1,146 @@
+"""What a mark knows of a log, and what a log is told beside it; without a broker."""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hansard.bus import marks
+from hansard.bus._recheck_marks import Compared
+from hansard.bus.marks import Kept, Known, Mark, Witness
+from hansard.domain.errors import Corrupt
+
+Message = tuple[int, str, bytes]
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+STREAM = "hansard_log-lab"
+
+
+def log(count: int, first: int = 1, said: str = "x") -> list[Message]:
+    """So many messages."""
+    return [(n, f"hansard.lab.s.{n}", f"{said}{n}".encode()) for n in range(first, count + 1)]
+
+
+def marked(messages: list[Message]) -> Mark:
+    """The mark of a log."""
+    mark = Mark(STREAM)
+    for message in messages:
+        mark = mark.then(*message)
+    return mark
+
+
+def found(messages: list[Message], *known: Known, last: int | None = None) -> list[tuple[str, str]]:
+    """What is found of a log beside marks: kind and fact."""
+    told: list[tuple[str, str]] = []
+
+    def count(kind: str, fact: str, where: Mapping[str, object], *, wrong: bool = True) -> None:
+        assert wrong
+        assert "position" in where
+        told.append((kind, fact))
+
+    compared = Compared(known, count)
+    for message in messages:
+        compared.message(*message)
+    compared.end(last if last is not None else messages[-1][0] if messages else 0)
+    return told
+
+
+def test_the_digest_is_what_it_is_said_to_be():
+    """SHA-256 over the digest before, the position, the subject and the exact body."""
+    first = hashlib.sha256((1).to_bytes(8, "big") + b"a.b\nbody").digest()
+    second = hashlib.sha256(first + (7).to_bytes(8, "big") + b"a.c\n").hexdigest()
+    mark = Mark(STREAM).then(1, "a.b", b"body").then(7, "a.c", b"")
+    assert mark == Mark(STREAM, position=7, count=2, chained=7, chain=second)
+
+
+def test_what_is_kept_stays_readable(tmp_path: Path):
+    """The bytes of a mark: a later version reads them."""
+    kept = Kept(Mark(STREAM, 3, 3, 2, "ab"), NOW, "strict", NOW, blobs=1, late="why", lost="what")
+    marks.write(tmp_path, "lab", kept)
+    golden = (
+        b'{"mark":{"stream":"hansard_log-lab","position":3,"count":3,"chained":2,"chain":"ab"},'
+        b'"written":"2026-01-02T03:04:05Z","durability":"strict","began":"2026-01-02T03:04:05Z",'
+        b'"blobs":1,"late":"why","lost":"what"}'
+    )
+    path = marks.path_of(tmp_path, "lab")
+    assert path.read_bytes() == golden
+    assert marks.read(tmp_path, "lab") == kept
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_bytes(golden[:-9])
+    with pytest.raises(marks.Damaged, match=r"lab\.json' cannot be read"):
+        marks.read(tmp_path, "lab")
+
+
+@pytest.mark.parametrize("known", [0, 1, 4, 5])
+def test_a_log_that_went_on_is_as_it_was(known: int):
+    """A mark lags behind, and that is no finding."""
+    assert found(log(5), Known("the mark", marked(log(known)))) == []
+
+
+def test_a_log_that_lost_its_end():
+    """It is told how much, who knew, and what else there is to say; those who agree say it once."""
+    mark = marked(log(5))
+    [(kind, fact)] = found(log(3), Known("one", mark), Known("two", mark, "Beware"))
+    assert kind == "loss"
+    assert fact == (
+        "the log ends at position 3, and one and two knew it up to 5: "
+        "2 acknowledged commits are gone. Beware"
+    )
+
+
+def test_a_log_that_lost_what_was_in_the_middle():
+    """It is counted, and not told twice."""
+    mark = marked(log(5))
+    [(kind, fact)] = found([*log(2), *log(5, first=4)], Known("one", mark))
+    assert (kind, fact) == (
+        "loss",
+        "up to position 5 the log holds 4 commits, and one counted 5: 1 are gone. ".strip(),
+    )
+
+
+def test_a_log_that_is_another():
+    """As many messages, and other ones: it is told since when."""
+    early, late = marked(log(2)), marked(log(5))
+    now = [*log(3), *log(9, first=4, said="y")]
+    [(kind, fact)] = found(now, Known("one", early), Known("two", late))
+    assert kind == "history"
+    assert fact.startswith("what stands from position 3 to 5 is not what two read there")
+
+
+def test_a_mark_whose_digest_lags():
+    """Of a bulk load the end is counted before it is read."""
+    lagging = msgspec.structs.replace(marked(log(2)), position=5, count=5)
+    assert found(log(6), Known("one", lagging)) == []
+    assert [kind for kind, _ in found(log(4), Known("one", lagging))] == ["loss"]
+    other = [*log(1), *log(6, first=2, said="y")]
+    assert [kind for kind, _ in found(other, Known("one", lagging))] == ["history"]
+
+
+def test_a_stream_that_is_only_begun_holds_nothing(tmp_path: Path):
+    """A server that was killed while it made a stream leaves a folder: that is no lost log."""
+    witness = Witness.of(tmp_path)
+    folder = tmp_path / "nats/jetstream/HANSARD/streams" / STREAM / "msgs"
+    folder.mkdir(parents=True)
+    (folder / "1.blk").write_bytes(b"")
+    assert witness.files(STREAM) is None
+    marks.begin_missing(tmp_path, tmp_path / "nats", "strict")
+    assert witness.kept("lab") is None
+    (folder / "1.blk").write_bytes(b"x")
+    assert witness.files(STREAM) == folder.parent
+    marks.begin_missing(tmp_path, tmp_path / "nats", "strict")
+    kept = witness.kept("lab")
+    assert kept is not None
+    assert kept.late is not None
+
+
+def test_what_was_found_lost_stays_so(tmp_path: Path):
+    """However far the log goes on."""
+    witness = Witness.of(tmp_path)
+    mark = marked(log(5))
+    kept = Kept(mark, NOW, "strict", NOW)
+    assert witness.wrong("lab", kept, 5, 0) is None
+    assert isinstance(witness.wrong("lab", kept, 4, 0), Corrupt)
+    lost = msgspec.structs.replace(kept, lost="its log ends at position 4, and ...")
+    assert "its log ends at position 4" in str(witness.wrong("lab", lost, 9, 0))

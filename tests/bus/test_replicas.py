@@ -1,0 +1,681 @@
+"""Streams with three replicas, any of which answers: what is read reaches what it must."""
+
+import asyncio
+import contextlib
+import hashlib
+import random
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import structlog
+from eventsourcing.persistence import StoredEvent
+from eventsourcing.utils import Environment
+
+import hansard
+from hansard.bus import subjects
+from hansard.bus.errors import BrokerError, BusError, NotFound, ReplicaBehind
+from hansard.bus.jetstream import JetStreamLog, _direct, open_log
+from hansard.bus.jetstream._calls import api
+from hansard.bus.jetstream._client import Broker
+from hansard.bus.jetstream._known import described, is_authoritative, late_of
+from hansard.bus.jetstream.durability import outside_durability
+from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.log import COMMIT_BYTES_MAX, AtPosition, AtTime, Stored
+from hansard.bus.recorder import Factory
+from hansard.commands import status
+from hansard.domain.errors import Corrupt
+from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+from tests.bus import brokers, cluster
+from tests.bus.brokers import append
+from tests.bus.cluster import Cluster, Member
+from tests.cli.support import ran
+from tests.evidence import Evidence
+
+ALICE = AgentStream("r1", "researcher", "alice")
+KEY = Board("r1", "plan")
+LIFE = Life("r1")
+PRICE = Lasting("price", "one")
+OF_ALL = (ALICE, KEY, LIFE, PRICE)
+
+CAUGHT_UP_S = 20.0
+DIRECT_S = 2.5
+"""A follower answers no Direct Get before."""
+
+
+@pytest.fixture(autouse=True)
+def _all_go_on(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that fails while a server is stopped leaves it to the others as it was."""
+    yield
+    if "servers" in request.fixturenames:
+        found: Cluster = request.getfixturevalue("servers")
+        for member in found.members:
+            member.go_on()
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One cluster for these tests; each has a workspace of its own."""
+    with cluster.running(tmp_path_factory.mktemp("cluster")) as servers:
+        asyncio.run(servers.elected())
+        yield servers
+
+
+@contextlib.asynccontextmanager
+async def closing(*logs: JetStreamLog) -> AsyncIterator[None]:
+    """Close logs at the end of a block, whatever happens."""
+    try:
+        yield
+    finally:
+        for log in logs:
+            await log.close()
+
+
+async def answering(servers: Cluster, name: str, follower: Member) -> None:
+    """Wait until a follower answers Direct Gets itself: without its leader nobody else would."""
+    broker = await Broker.open(servers.options("admin"))
+    try:
+        async with asyncio.timeout(CAUGHT_UP_S):
+            while True:
+                info = await api(broker, f"STREAM.INFO.{name}")
+                peers = {each["name"]: each for each in info["cluster"]["replicas"]}
+                if peers[follower.name]["current"]:
+                    break
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(DIRECT_S)
+    finally:
+        await broker.close()
+
+
+async def grown(log: JetStreamLog, at: dict[StreamId, int], more: int) -> int:
+    """Append to each stream; the position of the last."""
+    position = 0
+    for _ in range(more):
+        for stream in OF_ALL:
+            at[stream] = at.get(stream, 0) + 1
+            position = (await log.append(append(stream, at[stream]))).position
+    return position
+
+
+async def follow(log: JetStreamLog, taken: list[int]) -> None:
+    """Note the position of each commit."""
+    async for stored in log.follow():
+        taken.append(stored.position)  # noqa: PERF401 -- it is looked at while it grows
+
+
+async def reached(taken: list[int], position: int) -> None:
+    """Wait until a follower has come so far."""
+
+    async def there() -> bool:
+        return bool(taken) and taken[-1] >= position
+
+    await brokers.until(there, within_s=60)
+
+
+async def test_a_follower_that_was_stopped_and_goes_on(servers: Cluster, rounds: Any):
+    """Whatever is asked of a follower while it is stopped, it answers as of the position given,
+    although it goes on with what it knew before: every way of reading.
+    """
+    first = await servers.log("stopped")
+    name = subjects.log_stream("stopped")
+    leader, follower = await servers.leader(name), (await servers.followers(name))[0]
+    writer = await servers.log("stopped", first=leader)
+    reader = await servers.log("stopped", first=follower)
+    at: dict[StreamId, int] = {}
+    async with closing(first, writer, reader):
+        await grown(writer, at, 1)
+        await answering(servers, name, follower)
+        assert len(await reader.read(ALICE)) == 1
+        for _ in range(rounds(4, 20)):
+            follower.freeze()
+            position = await grown(writer, at, 10)
+            blob = random.randbytes(70_000)
+            sha256 = await writer.blobs.put(blob)
+            point = AtPosition(position)
+            asked: dict[str, Awaitable[Any]] = {
+                "read": reader.read(ALICE, up_to=point),
+                "tail": reader.read(ALICE, after=1, up_to=point),
+                "streams": reader.read_streams([ALICE, KEY], point),
+                "run": reader.read_run("r1", point),
+                "boards": reader.read_boards("r1", point),
+                "kind": reader.read_kind("price", point),
+                "at": reader.at(position),
+                "blob": reader.blobs.get(sha256, len(blob)),
+                "new": reader.read(ALICE),
+                "newest": reader.last(PRICE),
+                "head": reader.head(),
+            }
+            tasks = {key: asyncio.ensure_future(each) for key, each in asked.items()}
+            await asyncio.sleep(0.02)  # they are on their way, and wait in its socket
+            follower.go_on()
+            got = {key: await task for key, task in tasks.items()}
+            own = at[ALICE]
+            counts = {key: len(value) for key, value in got.items() if isinstance(value, list)}
+            assert counts == {
+                "read": own,
+                "tail": own - 1,
+                "streams": 2 * own,
+                "run": 3 * own,
+                "boards": own,
+                "kind": own,
+                "new": own,
+            }
+            assert got["at"].position == got["newest"].position == got["head"] == position
+            assert hashlib.sha256(got["blob"]).hexdigest() == sha256
+
+
+async def test_a_state_is_whole_as_of_its_position(servers: Cluster, rounds: Any):
+    """A state's position comes from the leader and its commits from a follower: it holds all that
+    was acknowledged up to there.
+    """
+
+    def connected(member: Member) -> Any:
+        return hansard.connect_async(
+            "state", nats=member.url, nats_user="admin", nats_password="admin", nats_replicas=3
+        )
+
+    name = subjects.log_stream("state")
+    async with (
+        connected(servers.members[0]) as record,
+        record.run("talk", agent="ada", role="writer") as session,
+    ):
+        await session.board.append("notes", 0)
+        run, follower = session.run, (await servers.followers(name))[0]
+        await answering(servers, name, follower)
+        leader = await servers.leader(name)
+        async with (
+            connected(leader) as own,
+            own.run(agent="bob", role="writer", run=run) as writer,
+            connected(follower) as reader,
+        ):
+            await reader.state(run)
+            written = 1
+            for _ in range(rounds(4, 20)):
+                follower.freeze()
+                for _ in range(8):
+                    await writer.board.append("notes", written)
+                    written += 1
+                asked = [asyncio.ensure_future(reader.state(run)) for _ in range(8)]
+                await asyncio.sleep(0.02)
+                follower.go_on()
+                for view in await asyncio.gather(*asked):
+                    assert view.boards["notes"].version == written
+
+
+async def test_writes_are_read(servers: Cluster, rounds: Any):
+    """What was acknowledged is read at once: by who wrote it, and by others who were not told."""
+    writer = await servers.log("own")
+    others = [await servers.log("own", first=member) for member in servers.members]
+    async with closing(writer, *others):
+        await answering(
+            servers,
+            subjects.log_stream("own"),
+            (await servers.followers(subjects.log_stream("own")))[0],
+        )
+        missed: Counter[str] = Counter()
+        for number in range(rounds(60, 500)):
+            key = Board("r1", f"k{number}")
+            stored = await writer.append(append(key, 1))
+            missed["own"] += await writer.read(key) == []
+            other = others[number % len(others)]
+            missed["other"] += await other.read(key) == []
+            missed["last"] += await others[(number + 1) % len(others)].last(key) is None
+            missed["time"] += (await other.read_boards("r1"))[-1].position < stored.position
+        assert not +missed
+
+
+@pytest.mark.thorough  # it reads while a server is stopped, which may be asked each time
+async def test_a_time_reaches_what_was_written_before(servers: Cluster):
+    """A read up to a time ends where the log does then, not where a replica does."""
+    name = subjects.log_stream("time")
+    first = await servers.log("time")
+    follower = (await servers.followers(name))[0]
+    writer = await servers.log("time", first=await servers.leader(name))
+    reader = await servers.log("time", first=follower)
+    at: dict[StreamId, int] = {}
+    async with closing(first, writer, reader):
+        await grown(writer, at, 1)
+        await answering(servers, name, follower)
+        follower.freeze()
+        middle = await grown(writer, at, 5)
+        stamp = (await writer.at(middle)).stamp
+        await grown(writer, at, 5)
+        asked = asyncio.ensure_future(reader.read_run("r1", AtTime(stamp)))
+        await asyncio.sleep(0.02)
+        follower.go_on()
+        assert len(await asked) == 3 * 6
+        assert await reader.end(AtTime(stamp)) == middle
+
+
+async def test_a_point_beyond_the_end(servers: Cluster):
+    """A point that no commit has reached yet reads all there is, without waiting for more."""
+    log = await servers.log("beyond")
+    async with closing(log):
+        await log.append(append(ALICE, 1))
+        async with asyncio.timeout(5):
+            assert len(await log.read(ALICE, up_to=AtPosition(1_000))) == 1
+            assert await log.read(KEY, up_to=AtPosition(1_000)) == []
+            with pytest.raises(NotFound, match="the log ends at 1"):
+                await log.at(1_000)
+
+
+async def test_answers_of_several_pages(servers: Cluster):
+    """What fits into no one answer, for its number or its size, is whole from any server."""
+    first = await servers.log("pages")
+    name = subjects.log_stream("pages")
+    follower = (await servers.followers(name))[0]
+    writer = await servers.log("pages", first=await servers.leader(name))
+    reader = await servers.log("pages", first=follower)
+    async with closing(first, writer, reader):
+        await writer.append_bulk(append(ALICE, version) for version in range(1, 1_201))
+        await answering(servers, name, follower)
+        follower.freeze()
+        await writer.append_bulk(append(ALICE, version) for version in range(1_201, 1_301))
+        text = "x" * (COMMIT_BYTES_MAX - 1_000)
+        await writer.append_bulk(append(KEY, version, text=text) for version in range(1, 41))
+        asked = [
+            asyncio.ensure_future(each)
+            for each in (
+                reader.read(ALICE),
+                reader.read(ALICE, after=1_150),
+                reader.read_streams([ALICE, LIFE], AtPosition(1_300)),
+                reader.read(KEY),
+            )
+        ]
+        last = asyncio.ensure_future(reader.last(ALICE))
+        await asyncio.sleep(0.02)
+        follower.go_on()
+        assert [len(await each) for each in asked] == [1_300, 150, 1_300, 40]
+        newest = await last
+        assert newest is not None
+        assert newest.position == 1_300
+
+
+async def test_an_empty_log(servers: Cluster):
+    """Where nothing was written nothing is waited for."""
+    log = await servers.log("empty")
+    async with closing(log):
+        async with asyncio.timeout(5):
+            assert await log.read(ALICE) == await log.read_run("r1") == []
+            assert await log.runs() == []
+            assert await log.last(ALICE) is None
+            assert await log.head() == 0
+
+
+async def test_what_no_replica_has(servers: Cluster, monkeypatch: pytest.MonkeyPatch):
+    """Where no replica reaches what was acknowledged, a read fails in bounded time and says which
+    position it wanted, how far the answers went, and which servers there are.
+    """
+    monkeypatch.setattr(_direct, "READ_WAIT_S", 0.3)
+    log = await servers.log("never")
+    async with closing(log):
+        await log.append(append(ALICE, 1))
+        known = log._reader._direct.known.of(subjects.log_stream("never"))
+        known.position = 7  # as if it had been acknowledged
+        for read in (log.read(ALICE), log.read_run("r1"), log.last(ALICE), log.head()):
+            with pytest.raises(
+                ReplicaBehind, match=r"up to position 7, .* ends at 1 \(n\d leads; n\d"
+            ):
+                await read
+
+
+async def test_what_one_broker_lost(tmp_path: Path):
+    """Of one server, which nobody else can make good, it is said at once."""
+    with brokers.running(tmp_path) as nats:
+        log = await nats.log()
+        async with closing(log):
+            await log.append(append(ALICE, 1))
+            log._reader._direct.known.of(subjects.log_stream("lab")).position = 7
+            with pytest.raises(Corrupt, match="ends at 1, but 7 was read before"):
+                await log.head()
+
+
+async def test_one_broker_is_asked_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """On one server a read costs the requests that it needs, and none to learn how complete its
+    answer is.
+    """
+    sent: list[str] = []
+    original = Broker.send_all
+
+    async def counted(self: Broker, messages: list[tuple[str, bytes, str, bytes]]) -> None:
+        sent.extend(body.decode() for _, body, *_ in messages)
+        await original(self, messages)
+
+    with brokers.running(tmp_path) as nats:
+        log = await nats.log()
+        async with closing(log):
+            await log.append(append(ALICE, 1))
+            assert len(await log.read(ALICE)) == 1
+            monkeypatch.setattr(Broker, "send_all", counted)
+            for read, most in (
+                (log.read(ALICE), 1),
+                (log.read(ALICE, after=1), 1),
+                (log.read(KEY), 1),
+                (log.read_streams([ALICE, KEY]), 1),
+                (log.last(ALICE), 1),
+                (log.at(1), 1),
+                (log.read_run("r1"), 2),
+                (log.read(ALICE, up_to=AtPosition(1)), 1),
+            ):
+                sent.clear()
+                await read
+                assert len(sent) == most, sent
+            prefix = subjects.prefix("lab", KEY)
+            sent.clear()
+            await log.read(KEY)
+            assert sent == [f'{{"multi_last":["{prefix}.*"],"max_bytes":8388608}}']
+
+
+async def test_an_erased_blob(servers: Cluster):
+    """What was erased is not there, on any replica; it is not taken for a replica that lags."""
+    log = await servers.log("erased")
+    admin = await Broker.open(servers.options("admin"))
+    async with closing(log):
+        hashes = [await log.blobs.put(bytes([number]) * 70_000) for number in range(3)]
+        name = subjects.blob_stream("erased")
+        for gone in (hashes[0], hashes[2], hashes[1]):
+            filter_ = subjects.blob_subject("erased", gone, 0)
+            await api(admin, f"STREAM.PURGE.{name}", {"filter": filter_})
+            async with asyncio.timeout(10):
+                with pytest.raises(NotFound, match="erased"):
+                    await log.blobs.get(gone, 70_000)
+    await admin.close()
+
+
+async def test_replicas_raised_while_a_client_runs(servers: Cluster):
+    """A client that began with one replica reads what was acknowledged when there are three."""
+    log = await servers.log("raised", replicas=1)
+    admin = await Broker.open(servers.options("admin", request_timeout_s=20))
+    name = subjects.log_stream("raised")
+    async with closing(log):
+        await log.append_bulk(append(ALICE, version) for version in range(1, 2_001))
+        for stream in (name, subjects.blob_stream("raised"), subjects.snapshot_stream("raised")):
+            config = (await api(admin, f"STREAM.INFO.{stream}"))["config"]
+            await api(admin, f"STREAM.UPDATE.{stream}", config | {"num_replicas": 3})
+        until = asyncio.get_running_loop().time() + 2 * DIRECT_S
+        number = 0
+        while asyncio.get_running_loop().time() < until:
+            number += 1
+            key = Board("r1", f"k{number}")
+            stored = await log.append(append(key, 1))
+            assert await log.read(key) == [await log.at(stored.position)]
+            assert (await log.last(key)) is not None
+    await admin.close()
+
+
+async def test_a_follower_of_the_log(servers: Cluster, rounds: Any):
+    """Following through stops of each server in turn: every commit once, in order."""
+    log = await servers.log("follow")
+    async with closing(log):
+        at: dict[StreamId, int] = {}
+        taken: list[int] = []
+
+        following = asyncio.create_task(follow(log, taken))
+        position = await grown(log, at, 5)
+        for number in range(rounds(3, 12)):
+            member = servers.members[number % len(servers.members)]
+            member.freeze()
+            await asyncio.sleep(0.5)
+            member.go_on()
+            position = await grown(log, at, 20)
+        await reached(taken, position)
+        following.cancel()
+        assert taken == list(range(1, position + 1))
+
+
+def test_who_is_believed():
+    """A position is taken from a leader that lately heard of a quorum; while nobody leads, any
+    replica answers with its own.
+    """
+
+    def info(leader: str, *active_s: float, replicas: int = 3) -> dict[str, Any]:
+        peers = [{"name": f"n{i}", "active": int(s * 1e9)} for i, s in enumerate(active_s, 2)]
+        led = {"name": "lab", "leader": leader, "replicas": peers}
+        return {"config": {"num_replicas": replicas}, "cluster": led}
+
+    assert is_authoritative(info("n1", 0.5, 1.2))
+    assert is_authoritative(info("n1", 60, 1.2))
+    assert not is_authoritative(info("n1", 60, 4))
+    assert not is_authoritative(info("n1", 0, 0))  # it heard of nobody yet
+    assert not is_authoritative(info("", 0.5, 0.5))
+    assert is_authoritative(info("", replicas=1))
+    assert not is_authoritative(info("n1", 0.5, 60, 60, 60, replicas=5))
+    assert is_authoritative({"config": {}, "cluster": {"leader": "alone"}})
+
+
+def test_the_librarys_recorders(servers: Cluster, rounds: Any):
+    """What a recorder of the eventsourcing library inserted is selected at once, by itself and by
+    others, as events and as notifications.
+    """
+
+    def factory(*members: Member) -> Factory:
+        given = {"NATS_URL": ",".join(member.url for member in members), "NATS_REPLICAS": "3"}
+        login = {"NATS_USER": "admin", "NATS_PASSWORD": "admin"}
+        return Factory(Environment("replicas", given | login))
+
+    factories = [factory(*servers.members), *(factory(member) for member in servers.members)]
+    try:
+        own, *others = [each.application_recorder() for each in factories]
+        asyncio.run(asyncio.sleep(DIRECT_S))
+        missed: Counter[str] = Counter()
+        for number in range(1, rounds(60, 400) + 1):
+            name, other = uuid4(), others[number % len(others)]
+            own.insert_events([StoredEvent(name, version, "t", b"x") for version in (1, 2)])
+            missed["own"] += len(own.select_events(name)) < 2
+            missed["other"] += len(other.select_events(name)) < 2
+            missed["newest"] += len(other.select_events(name, desc=True, limit=1)) < 1
+            missed["notified"] += len(other.select_notifications(2 * number - 1, 10)) < 2
+            missed["last"] += other.max_notification_id() != 2 * number
+        assert not +missed
+    finally:
+        for each in factories:
+            each.close()
+
+
+def test_status(
+    servers: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """`status` shows replicas and leader, what an acknowledgement means there, and what is fewer
+    than was asked for.
+    """
+
+    async def made() -> None:
+        await (await servers.log("shown", replicas=3)).close()
+        await (await servers.log("fewer", replicas=1)).close()
+
+    asyncio.run(made())
+    for name, value in servers.environment.items():
+        monkeypatch.setenv(name, value)
+    told = ran(capsys, monkeypatch, ["-w", "shown", "--replicas", 3, "status"])
+    assert told.code == 0
+    assert re.search(r"^replicas +3, led by n[123]$", told.out, re.MULTILINE)
+    assert "on the disks of 2 of 3 servers" in told.out
+    assert "replicas asked for" not in told.err
+    told = ran(capsys, monkeypatch, ["-w", "fewer", "--replicas", 3, "status"])
+    assert "'hansard_log-fewer' has 1 of the 3 replicas asked for" in told.err
+    _, workspace = ran(capsys, monkeypatch, ["-w", "shown", "status", "--json"]).lines
+    assert workspace["replicas"] == 3
+    assert workspace["leader"] in {"n1", "n2", "n3"}
+    assert [each["replicas"] for each in workspace["streams"]] == [3, 3, 3]
+    structlog.reset_defaults()
+
+
+def test_who_is_late():
+    """A server that the leader does not hear of, or that lags, is named, once."""
+    peers = [
+        {"name": "n1", "current": True},
+        {"name": "n2", "current": False, "lag": 7},
+        {"name": "n3", "current": True, "offline": True},
+    ]
+    info = {"config": {}, "cluster": {"name": "lab", "leader": "n4", "replicas": peers}}
+    assert late_of(info) == ["n2", "n3"]
+    assert described(info) == ("n4 leads; n1 is current; n2 is late, 7 behind; n3 is offline")
+    shown = [{"name": "log", "late": ["n2", "n3"]}, {"name": "blob", "late": ["n2"]}]
+    assert status._late(shown) == [
+        "n2 is away or lags: log, blob",
+        "n3 is away or lags: log",
+    ]
+
+
+class TestDurability:
+    async def test_the_weakest_server_counts(self, tmp_path: Path):
+        """A cluster promises what the weakest of its servers does, if a quorum answers."""
+        with cluster.running(tmp_path, syncs=("always", "always", '"10ms"')) as servers:
+            await servers.elected()
+            system = servers.options("system", first=servers.members[0])
+            assert await outside_durability(system) == "relaxed"
+            servers.members[2].kill()
+            assert await outside_durability(system) == "strict"
+            servers.members[1].kill()
+            assert await outside_durability(system) == "unknown"
+
+    async def test_all_strict(self, servers: Cluster):
+        """Where every server syncs always it is strict."""
+        assert await outside_durability(servers.options("system")) == "strict"
+
+
+class TestReplicas:
+    async def test_as_many_as_asked_for(self, servers: Cluster, caplog: pytest.LogCaptureFixture):
+        """Streams are made with the replicas asked for; found with fewer, that is told."""
+        log = await servers.log("three", replicas=3)
+        fewer = await servers.log("one", replicas=1)
+        async with closing(log, fewer):
+            raw = await RawWorkspace.open(servers.options(), "three")
+            figures = await raw.figures()
+            await raw.close()
+            assert [f.replicas for f in figures] == [3, 3, 3]
+            assert all(f.leader in {"n1", "n2", "n3"} for f in figures)
+            assert not [record for record in caplog.records if "replicas" in record.message]
+            again = await servers.log("one", replicas=3)
+            await again.close()
+            assert "has 1 of the 3 replicas asked for" in caplog.text
+
+    async def test_more_than_there_are_servers(self, servers: Cluster):
+        """Replicas that no cluster can hold are refused with the remedy."""
+        with pytest.raises(BrokerError, match=r"with 5 replicas.*ask for fewer"):
+            await servers.log("many", replicas=5)
+
+    async def test_one_server_is_no_cluster(self, tmp_path: Path):
+        """Neither is a server alone."""
+        with brokers.running(tmp_path) as nats:
+            opening = open_log(
+                nats.options(), "lab", "strict", admin=nats.options("admin"), replicas=3
+            )
+            with pytest.raises(BrokerError, match=r"with 3 replicas.*ask for fewer"):
+                await opening
+
+    async def test_settings(self, tmp_path: Path):
+        """The embedded broker has one, and what is no number is refused."""
+        with pytest.raises(hansard.HansardError, match="the embedded broker is one server"):
+            await hansard.connect_async(data_dir=tmp_path, nats_replicas=3)
+        for wrong in ("0", "6", "three", "-1"):
+            with pytest.raises(hansard.HansardError, match="give a number from 1 to 5"):
+                await hansard.connect_async(data_dir=tmp_path, nats_replicas=wrong)
+
+
+class Trial:
+    """What was acknowledged, and what reads said of it."""
+
+    def __init__(self, logs: Sequence[JetStreamLog]) -> None:
+        self.logs = logs
+        self.acked: dict[Board, list[int]] = {Board(f"r{i}", "plan"): [] for i in range(8)}
+        self.head = 0
+        self.figures: Counter[str] = Counter()
+        self.wrong: list[str] = []
+
+    async def write(self, stop: asyncio.Event) -> None:
+        """Append to one stream after the other."""
+        log = self.logs[0]
+        while not stop.is_set():
+            for stream, positions in self.acked.items():
+                new = append(stream, len(positions) + 1)
+                stored: Stored | None = None
+                while stored is None:
+                    try:
+                        stored = await log.append(new)
+                    except BusError:
+                        self.figures["appends tried again"] += 1
+                positions.append(stored.position)
+                self.head = stored.position
+                self.figures["acknowledged"] += 1
+                await asyncio.sleep(0.01)
+
+    async def read(self, log: JetStreamLog, dice: random.Random, stop: asyncio.Event) -> None:
+        """Read in every way, at old points and at what is newest."""
+        while not stop.is_set():
+            stream = dice.choice(list(self.acked))
+            point = dice.choice([None, self.head, dice.randint(1, max(1, self.head))])
+            least = sum(position <= (point or self.head) for position in self.acked[stream])
+            way = dice.choice(["read", "streams", "boards", "last", "run"])
+            try:
+                found = await self._found(log, way, stream, point)
+            except (BusError, TimeoutError) as error:
+                self.figures[f"failed with {type(error).__name__}"] += 1
+                continue
+            self.figures["reads"] += 1
+            whole = point is not None and way != "last"
+            if found < least or (whole and found > least):
+                self.wrong.append(f"{way} of {stream} at {point}: {found}, not {least}")
+
+    @staticmethod
+    async def _found(log: JetStreamLog, way: str, stream: Board, point: int | None) -> int:
+        """How many of a stream's commits a way of reading finds."""
+        up_to = None if point is None else AtPosition(point)
+        match way:
+            case "read":
+                return len(await log.read(stream, up_to=up_to))
+            case "streams":
+                return len(await log.read_streams([stream], up_to))
+            case "boards":
+                return len(await log.read_boards(stream.run, up_to))
+            case "run":
+                return len(await log.read_run(stream.run, up_to))
+            case _:
+                last = await log.last(stream)
+                return 0 if last is None else last.commit.version
+
+
+@pytest.mark.thorough
+async def test_stops_and_kills(tmp_path: Path, evidence: Evidence):
+    """Forty rounds, in each of which a server is stopped and continued, or killed and started:
+    of more than 10,000 reads not one is stale at any position; those that cannot be answered fail.
+    """
+    with cluster.running(tmp_path / "cluster") as servers:
+        await servers.elected()
+        logs = [await servers.log("lab")]
+        logs += [await servers.log("lab", first=member) for member in servers.members]
+        trial, stop, dice = Trial(logs), asyncio.Event(), random.Random(5)
+        taken: list[int] = []
+
+        async with closing(*logs):
+            tasks = [
+                asyncio.create_task(trial.write(stop)),
+                asyncio.create_task(follow(logs[1], taken)),
+            ]
+            tasks += [
+                asyncio.create_task(trial.read(log, random.Random(number), stop))
+                for number, log in enumerate(logs)
+            ]
+            for _ in range(40):
+                member = dice.choice(servers.members)
+                if dice.random() < 0.5:
+                    member.freeze()
+                    await asyncio.sleep(dice.choice([0.2, 1, 6]))
+                    member.go_on()
+                else:
+                    member.kill()
+                    await asyncio.sleep(dice.choice([0.2, 2]))
+                    await asyncio.to_thread(member.start)
+                await asyncio.sleep(2)
+            stop.set()
+            await asyncio.gather(tasks[0], *tasks[2:])
+            await reached(taken, trial.head)
+            tasks[1].cancel()
+    evidence.record("replicas.stops_and_kills", stale=len(trial.wrong), **trial.figures)
+    assert not trial.wrong, trial.wrong[:20]
+    assert taken == list(range(1, taken[-1] + 1))
+    assert trial.figures["reads"] >= 10_000

@@ -1,0 +1,155 @@
+"""A data directory with a log of several blocks, tables and a mark, and an older copy of it."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import structlog
+
+import hansard
+from hansard.bus import marks, server
+from hansard.bus._server_place import Place
+from hansard.domain.agent import SessionBegan
+from hansard.domain.events import Commit
+from hansard.domain.ids import AgentStream, Life, StreamId
+from hansard.domain.run import AgentJoined, RunStarted
+from hansard.domain.steps import Effects, StepRequested
+from tests.cli.planting import commit, plant
+from tests.cli.support import Call, Ran, environment, make_runs, ran
+from tests.damage.damages import WORKSPACE, Files
+
+A = AgentStream("r1", "r", "a")
+STEPS_OLDER, STEPS = 45, 90
+STEP_BYTES = 100_000
+"""So that the log has three blocks of 4 MB, and its older copy two."""
+
+BOUND_S = 60.0
+
+
+def stopped(home: Path) -> None:
+    """Wait until no process uses a data directory."""
+    assert server._freed(Place(home), time.monotonic() + BOUND_S)
+
+
+def marked(home: Path, workspace: str, position: int) -> None:
+    """Wait until the mark is there."""
+    until_s = time.monotonic() + BOUND_S
+    while True:
+        kept = marks.read(home, workspace)
+        if kept is not None and kept.mark.chained >= position:
+            return
+        assert time.monotonic() < until_s, kept
+        time.sleep(0.02)
+
+
+def steps(first: int, last: int) -> list[tuple[StreamId, Commit]]:
+    """An agent's steps, each a commit of 100 KB."""
+    return [
+        (
+            A,
+            commit(
+                1 + number,
+                StepRequested(
+                    step=number,
+                    tool="t",
+                    effects=Effects.PURE,
+                    call="c",
+                    fingerprint="f",
+                    arguments=msgspec.Raw(b'"%b"' % os.urandom(STEP_BYTES // 2).hex().encode()),
+                ),
+            ),
+        )
+        for number in range(first, last + 1)
+    ]
+
+
+def begun() -> list[tuple[StreamId, Commit]]:
+    """The run that the steps are of."""
+    life = commit(1, RunStarted(workflow="w"), AgentJoined(agent="a", role="r"), epoch=0)
+    began = SessionBegan(epoch=1, agent="a", role="r", server_version="x", protocol_version="y")
+    return [(Life("r1"), life), (A, commit(1, began))]
+
+
+def long_run(record: hansard.Record) -> None:
+    """A run of which a state is long enough for snapshots, and the state read."""
+    with record.run("long", agent="a", role="r") as session:
+        for number in range(210):
+            session.message("user", f"{number}")
+    record.state(session.run)
+
+
+def tabled(home: Path) -> None:
+    """Bring the tables up to the log, and wait for the mark."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "hansard",
+            "sql",
+            "--format",
+            "csv",
+            "SELECT position FROM progress",
+        ],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    marked(home, WORKSPACE, int(done.stdout.split()[-1]))
+
+
+def copied(source: Path, target: Path) -> None:
+    """Copy a data directory that nobody uses."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("users", "state.json"))
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """What every test takes a copy of, and nobody uses."""
+    folder = tmp_path_factory.mktemp("whole")
+    files = Files(folder / "data", folder / "older")
+    with hansard.connect(workspace=WORKSPACE, data_dir=files.home) as record:
+        make_runs(record)
+        long_run(record)
+        plant(files.home, WORKSPACE, *begun(), *steps(1, STEPS_OLDER))
+        tabled(files.home)
+    stopped(files.home)
+    copied(files.home, files.older)
+    with hansard.connect(workspace=WORKSPACE, data_dir=files.home):
+        plant(files.home, WORKSPACE, *steps(STEPS_OLDER + 1, STEPS))
+        tabled(files.home)
+    stopped(files.home)
+    assert (len(files.blocks()), len(files.blocks(home=files.older))) == (3, 2)
+    assert files.blocks("snap")[0].stat().st_size > 0
+    return files
+
+
+@pytest.fixture
+def files(whole: Files, tmp_path: Path) -> Iterator[Files]:
+    """A copy to be damaged."""
+    mine = Files(tmp_path / "data", whole.older)
+    copied(whole.home, mine.home)
+    yield mine
+    stopped(mine.home)
+
+
+@pytest.fixture
+def cli(
+    files: Files, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Call]:
+    """The command line over that copy, in this process."""
+
+    def run(*arguments: object) -> Ran:
+        given = ["--data-dir", files.home, "-w", WORKSPACE, *arguments]
+        return ran(capsys, monkeypatch, given)
+
+    yield run
+    structlog.reset_defaults()

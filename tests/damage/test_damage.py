@@ -1,0 +1,147 @@
+"""A log that is not what it was is never called clean, and whatever reads it ends and says so."""
+
+import re
+
+import pytest
+
+import hansard
+from hansard.bus import marks
+from hansard.domain.errors import Corrupt
+from tests.cli.planting import plant
+from tests.cli.support import Call, Ran
+from tests.damage.conftest import STEPS, STEPS_OLDER, marked, steps, stopped
+from tests.damage.damages import (
+    ALL,
+    BLOBS,
+    BLOCKS,
+    HARMLESS,
+    MARKS,
+    STREAM,
+    TABLES,
+    WORKSPACE,
+    Damage,
+    Files,
+    replaced,
+)
+
+COUNT = "SELECT count(*) AS n FROM events"
+QUICK = (BLOCKS[0], BLOCKS[3], BLOCKS[18], STREAM[0], STREAM[-1], BLOBS[3], TABLES[0])
+"""One of each kind."""
+
+
+def named(damages: tuple[Damage, ...] | list[Damage]) -> list[object]:
+    """Parameters with their names."""
+    return [pytest.param(each, id=each.name) for each in damages]
+
+
+def opened(files: Files) -> str:
+    """Connect; what was refused."""
+    try:
+        hansard.connect(workspace=WORKSPACE, data_dir=files.home).close()
+    except Corrupt as error:
+        return str(error)
+    return ""
+
+
+def checked(damage: Damage, files: Files, cli: Call) -> Ran:
+    """Do the damage, and look with everything that reads; what `check` says in the end."""
+    events = int(cli("sql", "--format", "csv", COUNT).out.split()[-1])
+    stopped(files.home)
+    damage.do(files)
+    for _ in range(2):  # what looks does not mend it, nor make it worse
+        told = cli("check")
+        assert re.search(damage.told, told.out + told.err), (told.out, told.err)
+        assert told.code == (told.code or 1 if damage.wrong else 0), told.out
+    refused = opened(files)
+    assert bool(refused) == damage.refused, refused
+    if damage.refused:
+        assert "put back" in refused
+    asked = cli("sql", "--format", "csv", COUNT)
+    if damage.answered:
+        assert (asked.code, int(asked.out.split()[-1])) == (0, events), asked.err
+    else:
+        assert asked.code
+        assert re.search("lost|gone|holds messages|ends at", asked.err), asked.err
+    verified = cli("rebuild", "--verify")
+    assert bool(verified.code) == damage.wrong or damage in BLOBS, verified.err
+    return cli("check")
+
+
+@pytest.mark.parametrize("damage", named(QUICK))
+def test_damage_is_told(damage: Damage, files: Files, cli: Call):
+    """Each kind of damage is told by `check`, and by whatever else would meet it, in time."""
+    assert checked(damage, files, cli).code
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("damage", named([each for each in ALL if each not in QUICK]))
+def test_every_damage_is_told(damage: Damage, files: Files, cli: Call):
+    """The same of every one that we could think of."""
+    assert checked(damage, files, cli).code
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("damage", named([*MARKS, *HARMLESS]))
+def test_what_loses_nothing_is_no_loss(damage: Damage, files: Files, cli: Call):
+    """The mark itself, and what is derived: told where it is worth it, and no error."""
+    assert checked(damage, files, cli).code == 0
+
+
+def test_there_are_enough_of_them():
+    """27 were asked for."""
+    assert len(ALL) >= 27
+    assert len({each.name for each in ALL}) == len(ALL)
+
+
+def test_a_log_that_went_back_and_on_is_another(files: Files, cli: Call):
+    """An older copy to which as much was written as was lost: only the digest tells."""
+    replaced(files.home / "nats", files.older / "nats")
+    kept = marks.read(files.home, WORKSPACE)
+    assert kept is not None
+    files.mark.unlink()  # what refuses to open it, else
+    with hansard.connect(workspace=WORKSPACE, data_dir=files.home):
+        plant(files.home, WORKSPACE, *steps(STEPS_OLDER + 1, STEPS + 5))
+        marked(files.home, WORKSPACE, kept.mark.position + 5)
+        marks.write(files.home, WORKSPACE, kept)
+        told = cli("check")
+    assert told.code == 1
+    assert re.search(r"history .*is not what the broker's mark and the tables", told.out), told.out
+
+
+def test_a_sound_log_is_called_clean(files: Files, cli: Call):
+    """And `check` says with what it compared it."""
+    told = cli("check")
+    assert told.code == 0, told.out
+    assert re.search(
+        r"compared with the broker's mark \(position (\d+)\), the tables \(position \1\), "
+        r"what is published \(position \1\): nothing is wrong",
+        told.out,
+    )
+
+
+def test_a_loss_that_is_accepted_is_gone_on_with(files: Files, cli: Call):
+    """Without its mark the log opens again, the tables are made anew, and what it is told stays:
+    that the mark does not know what was before.
+    """
+    BLOCKS[1].do(files)
+    assert "remove" in opened(files)
+    stopped(files.home)
+    files.mark.unlink()
+    assert opened(files) == ""
+    assert "only then, or to go on without them, 'hansard rebuild'" in cli("sql", COUNT).err
+    assert cli("rebuild").code == 0
+    told = cli("check")
+    assert told.code == 0, told.out
+    assert "note: mark: the broker's mark was begun on" in told.out
+
+
+def test_a_server_that_was_killed_while_it_made_a_stream_is_no_loss(files: Files):
+    """Its folder is there, with nothing in it, and not what the server knows it by."""
+    for kind in ("log", "blob", "snap"):
+        folder = files.stream(kind).with_name(f"hansard_{kind}-other") / "msgs"
+        folder.mkdir(parents=True)
+        (folder / "1.blk").write_bytes(b"")
+    with hansard.connect(workspace="other", data_dir=files.home) as record:
+        with record.run("w", agent="a", role="r") as session:
+            session.message("user", "x")
+        assert record.state(session.run).agents

@@ -1,0 +1,151 @@
+"""A log that lost nothing is never called damaged, whoever was killed at whatever moment."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+import hansard
+from hansard.bus import marks
+from hansard.bus.server import peek
+from tests.cli.support import Call, Ran, environment, ran
+from tests.damage.conftest import marked, stopped
+from tests.damage.damages import WORKSPACE
+
+WRITER = """
+import sys, hansard
+with hansard.connect() as record:
+    while True:
+        with record.run("w", agent="a", role="r") as session:
+            for number in range(50):
+                session.message("user", f"{number}" + "x" * 500)
+            session.checkpoint("big", text="y" * 100_000)
+        print(flush=True)
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A data directory; nobody uses it any more in the end."""
+    folder = tmp_path / "data"
+    yield folder
+    stopped(folder)
+
+
+@pytest.fixture
+def cli(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Call]:
+    """The command line over it, in this process."""
+
+    def run(*arguments: object) -> Ran:
+        given = ["--data-dir", home, "-w", WORKSPACE, *arguments]
+        return ran(capsys, monkeypatch, given)
+
+    yield run
+    structlog.reset_defaults()
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process started."""
+    asked = subprocess.run(
+        ["ps", "-ax", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+    )
+    rows = [line.split() for line in asked.stdout.splitlines()]
+    return [int(child) for child, parent in rows if int(parent) == pid]
+
+
+def victims(home: Path, writer: int, up: int) -> dict[str, int]:
+    """Who may be killed."""
+    info = peek(home)
+    found = {"writer": writer, "projector": up}
+    if info is not None:
+        found |= {"server": info.server_pid, "supervisor": info.supervisor_pid}
+        keeper = [pid for pid in children(info.supervisor_pid) if pid != info.server_pid]
+        found |= dict.fromkeys(["marker"] if keeper else [], keeper[0] if keeper else 0)
+    return found
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, if it is still there."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("durability", ["strict", "relaxed"])
+def test_an_honest_log_is_never_called_damaged(
+    durability: str, home: Path, cli: Call, rounds: Callable[[int, int], int]
+):
+    """Server, supervisor, who keeps the marks, projector and writer are killed while much is
+    written; then `check` compares the log with every mark, and finds nothing.
+    """
+    env = environment(home, HANSARD_WORKSPACE=WORKSPACE, HANSARD_DURABILITY=durability)
+    chance = random.Random(f"{durability}")
+    for number in range(rounds(3, 40)):
+        up = subprocess.Popen(
+            [sys.executable, "-m", "hansard", "up"],
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        try:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() or number, writer.stderr
+            time.sleep(chance.uniform(0, 1.5))  # at any moment
+            found = victims(home, writer.pid, up.pid)
+            names = chance.sample(sorted(found), 1 + number % 2)
+            for name in names:
+                kill(found[name])
+            time.sleep(chance.uniform(0, 0.5))
+        finally:
+            for process in (writer, up):
+                process.kill()
+                process.communicate()
+        stopped(home)
+        told = cli("check")
+        assert told.code == 0, (number, names, told.out, told.err)
+        hansard.connect(workspace=WORKSPACE, data_dir=home, durability=durability).close()
+        stopped(home)
+
+
+def test_a_mark_follows_the_log(home: Path, cli: Call):
+    """It is there within a second or so, with all that the log has; killed, its keeper is started
+    again, and goes on where it was.
+    """
+    with hansard.connect(workspace=WORKSPACE, data_dir=home) as record:
+        for _ in range(2):
+            with record.run("w", agent="a", role="r") as session:
+                session.message("user", "x" * 70_000)
+            head = json.loads(cli("status", "--json").out.splitlines()[-1])["position"]
+            marked(home, WORKSPACE, head)
+            kept = marks.read(home, WORKSPACE)
+            assert kept is not None
+            assert (kept.late, kept.lost, kept.durability) == (None, None, "strict")
+            assert kept.mark.position == kept.mark.count == kept.mark.chained == head
+            assert kept.blobs == record_blobs(cli)
+            info = peek(home)
+            assert info is not None
+            [keeper] = [pid for pid in children(info.supervisor_pid) if pid != info.server_pid]
+            kill(keeper)
+
+
+def record_blobs(cli: Call) -> int:
+    """The newest sequence of the stream of blobs."""
+    streams = json.loads(cli("status", "--json").out.splitlines()[-1])["streams"]
+    [found] = [each["last"] for each in streams if each["name"].startswith("hansard_blob")]
+    return int(found)

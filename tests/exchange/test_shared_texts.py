@@ -1,0 +1,188 @@
+"""A growing prompt, told by parts: every reader of a log sees the text that the agent gave."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents import roles
+from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.domain.parts import MARK
+from hansard.domain.role_events import How, Mask, May, RoleDefined, Rule
+from hansard.projections.place import Place
+from hansard.projections.roles.build import bring_up
+from hansard.projections.roles.place import role_place
+from hansard.projections.store import Store
+from tests.cli.planting import options
+from tests.exchange.support import bring_in, exported, in_workspace, log_of
+
+KEY = "hunter2-hunter2-hunter2"
+CALLS = 9
+
+RULES = RoleDefined(
+    sees=(
+        Rule("what was asked", ("step.requested",), roles=("writer",)),
+        Rule("how it went", ("run.*", "agent.*"), roles=("writer",)),
+    ),
+    masks=(Mask("keys", ("step.requested",), ("arguments.chat.key",), How.DROP),),
+    may=May(query=True),
+)
+"""A role that sees no result, and of what was asked not the key."""
+
+
+def _chat(count: int, size: int = 90) -> dict[str, Any]:
+    """A prompt as model SDKs have it: nested, and growing."""
+    said = [
+        {"role": "user", "content": f"Turn {n}: " + f"as was agreed in {n * 7}, " * (size // 20)}
+        for n in range(count)
+    ]
+    return {"key": KEY, "model": "m", "messages": said}
+
+
+def _reply(count: int) -> str:
+    return f"Reply {count}: " + f"nobody else may know of {count * 13}. " * 20
+
+
+def _told(home: Path, workspace: str, run: str | None, calls: int, size: int = 90) -> str:
+    """A run, begun or gone on with, whose agent is given its own replies, too."""
+    with hansard.connect(workspace, data_dir=home) as record:
+        if run is None:
+            session_of = record.run("w", agent="ada", role="writer")
+        else:
+            session_of = record.run(run=run, agent="ada", role="writer")
+        with session_of as session:
+
+            @session.tool(effects="pure", kind="model")
+            def think(chat: dict[str, Any], replies: list[str]) -> str:
+                return _reply(len(replies))
+
+            replies: list[str] = []
+            for number in range(1, calls + 1):
+                replies.append(think(_chat(number, size), list(replies)))
+        return session.run
+
+
+def _given(number: int, size: int = 90) -> dict[str, Any]:
+    return {"chat": _chat(number, size), "replies": [_reply(n) for n in range(number - 1)]}
+
+
+@pytest.fixture
+def told(home: Path, workspace: str) -> str:
+    """A run that was resumed in the middle."""
+    run = _told(home, workspace, None, 4)
+    return _told(home, workspace, run, CALLS)
+
+
+def _trace(call: Any, workspace: str, run: str) -> list[tuple[Any, Any]]:
+    ran = call(workspace, "run", "trace", run, "--full", "--json")
+    assert ran.code == 0, ran.err
+    return [(line["arguments"], line["result"]) for line in ran.lines]
+
+
+def test_an_export_carries_what_is_referred_to(home, workspace, tmp_path, call, told):
+    """Export, import into another workspace: the same bytes, the same values in full there; a fork
+    in the middle of the prompt, too, with its parent.
+    """
+    wanted = [(_given(n), _reply(n - 1)) for n in range(1, CALLS + 1)]
+    [at] = [s.commit.id for s in log_of(home, workspace) if b'"step":5,"result"' in s.body]
+    with hansard.connect(workspace, data_dir=home) as record:
+        fork = record.fork(told, at=at)
+    _told(home, workspace, fork, CALLS + 3)
+    assert any(MARK in s.body for s in log_of(home, workspace))
+    data = exported(home, workspace, fork)
+    other = f"{workspace}-copy"
+    assert bring_in(home, other, tmp_path / "x.jsonl", data).bads == []
+    assert exported(home, other, fork) == data
+    for name in (workspace, other):
+        assert _trace(call, name, told)[:CALLS] == wanted
+        assert [given for given, _ in _trace(call, name, fork)] == [
+            _given(n) for n in range(1, CALLS + 4)
+        ]
+        checked = call(name, "check")
+        assert (checked.code, checked.out.count("nothing is wrong")) == (0, 1), checked.out
+        replayed = call(name, "run", "replay", fork, "--json")
+        assert (replayed.code, replayed.lines[-1]["differ"], replayed.lines[-1]["unproven"]) == (
+            0,
+            0,
+            0,
+        )
+    page = tmp_path / "page.html"
+    assert call(other, "run", "html", fork, "-o", page).code == 0
+    held = page.read_text()
+    assert "Turn 11: as was agreed in 77, " in held
+
+
+def test_tables_and_search_have_the_whole_text(home, workspace, call, told):
+    """SQL and search see every value as it was given, whether projected at once, in the middle of
+    the prompt and on from there, or anew.
+    """
+    assert call(workspace, "rebuild").code == 0
+    assert call(workspace, "search", "agreed", "--json").code == 0
+    _told(home, workspace, told, CALLS + 3)
+    assert call(workspace, "sql", "SELECT 1").code == 0  # which brings the tables up
+    store = Store(Place.of(home, workspace).path, read_only=True)
+    try:
+        rows = store.all("SELECT arguments, result FROM steps ORDER BY step")
+        data = store.all(
+            "SELECT data FROM events WHERE type = 'step.requested.v1' ORDER BY version"
+        )
+        assert store.all("SELECT * FROM problems") == []
+    finally:
+        store.close()
+    wanted = [(_given(n), _reply(n - 1)) for n in range(1, CALLS + 4)]
+    assert [(json.loads(a), json.loads(r)) for a, r in rows] == wanted
+    assert [json.loads(found)["arguments"] for (found,) in data] == [a for a, _ in wanted]
+    verified = call(workspace, "rebuild", "--verify")
+    assert verified.code == 0, verified.out + verified.err
+    found = call(workspace, "search", "--query", '"agreed in 14, as was agreed"', "--json")
+    asked = [line for line in found.lines if line["type"] == "step.requested.v1"]
+    assert len(asked) == CALLS + 1  # every call that was given it
+
+
+def test_a_role_reads_nothing_through_a_reference(home, workspace, told):
+    """Masks are laid on the value that the agent gave: no key is in a role's view or its tables,
+    and of what the role sees, everything; also above the size that is put in full.
+    """
+    large = _told(home, workspace, None, 6, 30_000)
+    with hansard.connect(workspace, data_dir=home) as record:
+        record.apply_role("auditor", RULES)
+
+    async def seen(opened: Any) -> list[Any]:
+        return [await roles.seen(opened, "auditor", run) for run in (told, large)]
+
+    small_view, large_view = in_workspace(home, workspace, seen)
+    asked = [json.loads(bytes(s.data)) for _, s in small_view if s.type == "step.requested.v1"]
+    assert len(asked) == CALLS
+    for number, event in enumerate(asked, 1):
+        wanted = _given(number)
+        del wanted["chat"]["key"]
+        assert event["arguments"] == wanted
+    for view in (small_view, large_view):
+        assert KEY not in msgspec.json.encode(view).decode()
+    place = role_place(home, workspace, "auditor")
+
+    async def tables() -> None:
+        raw = await RawWorkspace.open(options(home), workspace)
+
+        async def rules_at(_position: int) -> RoleDefined:
+            return RULES
+
+        try:
+            await bring_up(raw, place, rules_at)
+        finally:
+            await raw.close()
+
+    asyncio.run(tables())
+    store = Store(place.path, read_only=True)
+    try:
+        rows = store.all("SELECT arguments FROM steps WHERE run = $1 ORDER BY step", [told])
+        every = store.all("SELECT data FROM events")
+    finally:
+        store.close()
+    assert [json.loads(row) for (row,) in rows] == [event["arguments"] for event in asked]
+    assert not [data for (data,) in every if KEY in data]
+    assert KEY.encode() not in place.path.read_bytes()

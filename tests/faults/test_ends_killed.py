@@ -1,0 +1,128 @@
+"""An agent that is killed where it leaves has left or has not: its stream and its run agree."""
+
+from pathlib import Path
+
+import pytest
+
+from hansard.domain.ids import AgentStream, Life
+from hansard.domain.run import RunStatus
+from hansard.domain.task import TaskStatus
+from tests.faults.support import Stage
+
+REOPENS = Path(__file__).with_name("programs") / "reopens.py"
+SAYS = Path(__file__).with_name("programs") / "says.py"
+LEAVES = Path(__file__).with_name("programs") / "leaves.py"
+
+
+def _said(stage: Stage) -> tuple[str | None, list[str]]:
+    """How the agent's own stream says that it left, and the end of the run's life."""
+    view = stage.view()
+    tags = [
+        recorded.type
+        for stored in stage.commits()
+        if stored.stream == Life(stage.run)
+        for recorded in stored.commit.events
+    ]
+    return view.agents["w0"].left, tags
+
+
+@pytest.mark.parametrize("peer", [False, True])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_where_an_agent_leaves_leaves_all_of_its_end_or_nothing(
+    stage: Stage, when: str, peer: bool
+) -> None:
+    """SIGKILL before or after the acknowledgement of its leaving: before it, the run is open for
+    it, whoever else leaves, until it is resumed; after it, the run has ended, if it was the last.
+    """
+    open_ = stage.record.run("w", run=stage.run, agent="lead", role="lead")
+    if peer:
+        open_.__enter__()
+    child = stage.start(LEAVES, when=when, tag="run.agent_left.v1", agent="w0")
+    child.reach()
+    child.kill()
+    left, tags = _said(stage)
+    assert (left, "run.agent_left.v1" in tags) == (
+        ("completed", True) if when == "after" else (None, False)
+    )
+    assert ("run.completed.v1" in tags) is (when == "after" and not peer)
+    if peer:
+        open_.__exit__(None, None, None)
+    life = stage.view().life
+    if when == "after":
+        assert (life.status, life.missing) == (RunStatus.COMPLETED, [])
+    else:
+        assert (life.status, life.missing) == (RunStatus.OPEN, ["w0"])
+        report = stage.go_on(LEAVES, agent="w0")
+        assert (report.error, report.results) == ("", ["sent to eve"])
+        life = stage.view().life
+        assert (life.status, life.missing) == (RunStatus.COMPLETED, [])
+    assert stage.world.read("sent") == [{"to": "eve"}]
+    assert AgentStream(stage.run, "worker", "w0") in {each.stream for each in stage.commits()}
+
+
+def test_a_run_whose_agent_was_killed_is_open_until_somebody_ends_it(stage: Stage) -> None:
+    """It says for whom; `finish` ends it, and the agent that comes back opens it and ends it."""
+    child = stage.start(LEAVES, when="before", tag="agent.left.v1", agent="w0")
+    child.reach()
+    child.kill()
+    assert stage.view().life.missing == ["w0"]
+    assert stage.record.finish(stage.run, because="it is gone") is True
+    assert stage.view().life.status is RunStatus.COMPLETED
+    report = stage.go_on(LEAVES, agent="w0")
+    assert (report.error, report.results) == ("", ["sent to eve"])
+    life = stage.view().life
+    assert (life.status, life.missing) == (RunStatus.COMPLETED, [])
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_where_a_task_is_reopened_leaves_it_and_its_step_or_neither(
+    stage: Stage, when: str
+) -> None:
+    """SIGKILL before or after the acknowledgement: the task and the agent's step agree; resumed,
+    the task is reopened once.
+    """
+    child = stage.start(REOPENS, when=when, tag="task.reopened.v1")
+    child.reach()
+    child.kill()
+    view = stage.view()
+    done = {step.tool for step in view.agents["w0"].steps.values() if not step.is_open}
+    assert ("team.reopen" in done) is (when == "after")
+    status = TaskStatus.OPEN if when == "after" else TaskStatus.FAILED
+    assert view.team.tasks["t1"].status is status
+    report = stage.go_on(REOPENS)
+    assert (report.error, report.results) == ("", [True, 2])
+    tags = [each.type for stored in stage.commits() for each in stored.commit.events]
+    assert tags.count("task.reopened.v1") == 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("say", "tag"),
+    [
+        ("finish", "run.completed.v1"),
+        ("cancel", "run.cancelled.v1"),
+        ("reopen", "task.reopened.v1"),
+    ],
+)
+def test_a_kill_of_who_says_so_leaves_it_said_once_or_not(
+    stage: Stage, when: str, say: str, tag: str
+) -> None:
+    """SIGKILL before or after the acknowledgement of a word from outside: it is on record or not,
+    and said again it is there once.
+    """
+    with stage.record.run("w", run=stage.run, agent="lead", role="lead") as lead:
+        lead.team.add("one")
+        task = lead.team.claim()
+        assert task is not None
+        lead.team.fail(task, "no")
+        child = stage.start(SAYS, when=when, tag=tag, say=say)
+        child.reach()
+        child.kill()
+
+        def tags() -> list[str]:
+            return [each.type for stored in stage.commits() for each in stored.commit.events]
+
+        assert tags().count(tag) == (when == "after")
+        report = stage.go_on(SAYS, say=say)
+        assert (report.error, report.results) == ("", when == "before")
+        assert tags().count(tag) == 1

@@ -1,0 +1,55 @@
+"""A program that is killed while its prompt grows goes on, and nothing of a prompt is lost."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.agents import payloads
+from hansard.agents.exchange.format import blobs_of
+from tests.cli.support import environment
+from tests.faults.programs import prompts
+
+KILLS = ["blob:1", "blob:2", "append:1", "append:4", "append:7"]
+WAIT_S = 120
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("kill", KILLS)
+def test_a_prompt_outlives_a_kill_between_its_parts_and_its_event(tmp_path: Path, kill: str):
+    """SIGKILL after a part is stored and before the event that names it, or after an event: the
+    next session goes on, every call's prompt reads back, and no part is stored twice.
+    """
+    folder = tmp_path / "data"
+
+    def told(where: str) -> int:
+        given = [sys.executable, "-m", prompts.__name__, str(folder), "w", "r", where]
+        return subprocess.run(
+            given,
+            env=environment(folder),
+            check=False,
+            timeout=WAIT_S,
+            cwd=Path(__file__).parents[2],
+        ).returncode
+
+    with hansard.connect("w", data_dir=folder) as record:
+        assert told(kill) == -9
+        assert told("never") == 0
+        state = record.state("r").agent("agent")
+        reader = payloads.Reader(lambda: state)
+        blobs = record.workspace.blobs
+
+        def get(sha256: str, size: int) -> bytes:
+            return record._portal.run(blobs.get(sha256, size))
+
+        found = [payloads.run_fetch(reader.arguments(s), get) for s in state.steps.values()]
+        assert found == [{"prompt": prompts.prompt(n)} for n in range(1, prompts.CALLS + 1)]
+        commits = record._portal.run(record.workspace.log.read_run("r"))
+        named = {
+            sha256: size for stored in commits for sha256, size in blobs_of(stored.commit).items()
+        }
+        large = 3 * prompts.LARGE_CHARACTERS
+        assert 0.9 * large < sum(named.values()) < 1.3 * large
+        assert sum(len(stored.body) for stored in commits) < 0.2 * large

@@ -1,0 +1,320 @@
+"""What a principal carries, decided in the log: whoever writes for it, knowing whatever it knew."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hansard.agents.carried import Carried, Lowered
+from hansard.agents.workspace import Workspace
+from hansard.bus.clock import Clock
+from hansard.bus.codec import revive_all
+from hansard.bus.errors import Conflict
+from hansard.bus.log import Append, NothingUnder, Stored
+from hansard.bus.recorder._log import RecorderLog
+from hansard.domain import principal
+from hansard.domain.errors import Refused
+from hansard.domain.events import Actor, Commit
+from hansard.domain.ids import AgentStream, Board, Lasting, StreamId
+from hansard.domain.label import LOWEST, Label, join, parse, text
+from hansard.domain.label_events import LabelDeclassified
+from hansard.domain.principal import (
+    PrincipalKind,
+    PrincipalRegistered,
+    PrincipalShown,
+    PrincipalState,
+)
+
+GIVEN = ("internal", "secret", "confidential untrusted", "untrusted", "confidential")
+ADA = Lasting(principal.KIND, "ada")
+ACTOR = Actor("ada", ("ada",))
+_clock = Clock()
+_registered = PrincipalRegistered(kind=PrincipalKind.AGENT)
+
+
+def lowered(to: str = "") -> LabelDeclassified:
+    """That somebody lowered it."""
+    return LabelDeclassified(to=to, approver="eve", because="law", before="")
+
+
+# ------------------------------------------------------------ what is decided
+
+
+@given(st.lists(st.sampled_from([*GIVEN, None])))
+def test_it_is_the_join_of_what_was_shown_since_it_was_lowered(told: list[str | None]) -> None:
+    """Whatever comes in whatever order; what it carries already is not stated again."""
+    state, wanted = principal.fold(principal.initial(), [_registered]), LOWEST
+    for each in told:
+        event: Any = lowered() if each is None else PrincipalShown(label=each, role="r")
+        if each is None and wanted == LOWEST:
+            with pytest.raises(Refused, match="would not lower"):
+                principal.decide(state, event)
+            continue
+        wanted = LOWEST if each is None else join(wanted, parse(each))
+        news = principal.decide(state, event)
+        assert bool(news) == (state.carries != wanted)
+        state = principal.fold(state, news)
+        assert state.carries == wanted
+        assert principal.decide(state, PrincipalShown(label=text(wanted), role="r")) == ()
+
+
+@pytest.mark.parametrize("event", [PrincipalShown(label="secret", role="r"), lowered()])
+def test_who_is_not_registered_carries_nothing(event: Any) -> None:
+    """It is refused, with the remedy."""
+    with pytest.raises(Refused, match="not registered"):
+        principal.decide(principal.initial(), event)
+
+
+# ------------------------------------------------------------ in the log
+
+
+class Far(RecorderLog):
+    """A log of which each answer takes a while: others go on meanwhile."""
+
+    async def read(self, *given: Any, **more: Any) -> list[Stored]:
+        """What stands there, a turn of the loop later."""
+        found = await super().read(*given, **more)
+        await asyncio.sleep(0)
+        return found
+
+
+class Desk:
+    """A log with one principal, and those who write for it."""
+
+    def __init__(self) -> None:
+        self.log = Far("w")
+        self.versions: dict[StreamId, int] = {}
+
+    async def begin(self) -> None:
+        """Register the principal."""
+        await self.tell(_registered)
+
+    async def tell(self, *events: Any) -> None:
+        """State something in the principal's stream."""
+        version = (await self.state()).version + 1
+        await self.log.append(Append(ADA, self.commit(version, *events)))
+
+    def commit(self, version: int, *events: Any, label: Label | None = None) -> Commit:
+        """A commit."""
+
+        async def nothing() -> None: ...
+
+        blobs: Any = None
+        workspace = Workspace(self.log, blobs, _clock, nothing)
+        return workspace.commit(version, ACTOR, events or [_registered], label=label)
+
+    async def state(self) -> PrincipalState:
+        """The principal as it stands."""
+        stored = await self.log.read(ADA)
+        return principal.fold(principal.initial(), revive_all(each.commit for each in stored))
+
+    async def carried(self) -> Carried:
+        """Somebody who begins to write for it now."""
+        return Carried(self.log, await self.state(), ACTOR, "r")
+
+    def append(self, stream: StreamId, label: Label | None = None) -> Append:
+        """A commit that follows on a stream."""
+        version = self.versions[stream] = self.versions.get(stream, 0) + 1
+        return Append(stream, self.commit(version, label=label))
+
+
+@pytest.fixture
+async def desk() -> Desk:
+    """A log with one principal."""
+    made = Desk()
+    await made.begin()
+    return made
+
+
+KEY = Board("b", "k")
+MINE = AgentStream("b", "r", "ada")
+
+
+async def test_whoever_knows_an_older_label_writes_under_the_new_one(desk: Desk) -> None:
+    """One session is shown something while another one is about to write."""
+    one, other = await desk.carried(), await desk.carried()
+    early = await other.log.append(desk.append(MINE))
+    assert early.commit.label is None
+    await one.shown(parse("secret"))
+    assert other.label == LOWEST  # it has not heard of it
+    late = await other.log.append(desk.append(MINE))
+    assert late.commit.label == parse("secret")
+    assert other.label == parse("secret")
+
+
+async def test_what_is_written_together_is_decided_again(desk: Desk) -> None:
+    """Whoever decided it keeps in mind what it wrote, so it must know under which label."""
+    one, other = await desk.carried(), await desk.carried()
+    await one.shown(parse("secret"))
+    appends = [desk.append(MINE), desk.append(KEY)]
+    with pytest.raises(Conflict):
+        await other.log.append_all(appends)
+    assert await desk.log.read(KEY) == []
+    with pytest.raises(Conflict):  # decided under what it knew before
+        await other.log.append_all(appends)
+    desk.versions.clear()
+    secret = other.label
+    stored = await other.log.append_all([desk.append(MINE, secret), desk.append(KEY, secret)])
+    assert [each.commit.label for each in stored] == [parse("secret")] * 2
+
+
+async def test_what_a_commit_says_that_it_was_shown_is_on_record_before(desk: Desk) -> None:
+    """Under the same label, and once."""
+    one = await desk.carried()
+    stored = await one.log.append(desk.append(MINE, parse("secret")))
+    [*_, shown] = await desk.log.read(ADA)
+    assert shown.position == stored.position - 1
+    assert shown.commit.label == parse("secret")
+    assert (await one.log.append(desk.append(MINE))).commit.label == parse("secret")
+    assert len(await desk.log.read(ADA)) == 2
+
+
+async def test_who_was_at_work_when_it_was_lowered_writes_nothing_more(desk: Desk) -> None:
+    """Nor is it shown anything; who begins then does."""
+    one = await desk.carried()
+    await one.shown(parse("secret"))
+    await desk.tell(lowered())
+    with pytest.raises(Lowered, match="open the run again"):
+        await one.log.append(desk.append(MINE))
+    with pytest.raises(Lowered):
+        await one.shown(parse("internal"))
+    assert await desk.log.read(MINE) == []
+    desk.versions.clear()
+    new = await desk.carried()
+    assert (await new.log.append(desk.append(MINE))).commit.label is None
+
+
+async def test_what_has_a_condition_of_its_own_leaves_none_for_ours(desk: Desk) -> None:
+    """It is no commit that anybody may make: nothing is written."""
+    one = await desk.carried()
+    append = desk.append(MINE)
+    held = Append(append.stream, append.commit, NothingUnder("b", "ada"))
+    with pytest.raises(TypeError, match="none is left"):
+        await one.log.append(held)
+    assert await desk.log.read(MINE) == []
+
+
+# ------------------------------------------------------------ any order
+
+WRITERS = 3
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("shown"), st.integers(0, WRITERS - 1), st.sampled_from(GIVEN)),
+        st.tuples(st.sampled_from(["write", "both"]), st.integers(0, WRITERS - 1), st.just("")),
+        st.tuples(st.just("tool"), st.integers(0, WRITERS - 1), st.sampled_from(GIVEN)),
+        st.tuples(st.sampled_from(["lower", "token"]), st.just(0), st.just("")),
+    ),
+    max_size=25,
+)
+
+
+class Play:
+    """Several who write for one principal, each knowing what it read last."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.writers: dict[int, Carried] = {}
+        self.turns = 0
+
+    async def writer(self, number: int) -> Carried:
+        """One of them, begun when it is first needed."""
+        if number not in self.writers:
+            self.writers[number] = await self.desk.carried()
+        return self.writers[number]
+
+    async def step(self, kind: str, number: int, label: str) -> None:
+        """What happens next; who is over begins anew."""
+        one = await self.writer(number)
+        try:
+            match kind:
+                case "shown":
+                    await one.shown(parse(label))
+                    assert join((await self.desk.state()).carries, parse(label)) == one.label
+                case "write" | "tool":
+                    given = parse(label) if label else None
+                    await one.log.append(await self.next(AgentStream("b", "r", str(number)), given))
+                case "both":
+                    await self._both(one, number)
+                case "token":
+                    await self.desk.tell(_registered)  # whatever else comes into its stream
+                case _:
+                    if (await self.desk.state()).label:
+                        await self.desk.tell(lowered())
+        except Lowered:
+            del self.writers[number]
+
+    async def next(self, stream: StreamId, label: Label | None = None) -> Append:
+        """The next commit of a stream."""
+        last = await self.desk.log.last(stream)
+        version = last.commit.last_version + 1 if last is not None else 1
+        return Append(stream, self.desk.commit(version, label=label))
+
+    async def _both(self, one: Carried, number: int) -> None:
+        for _ in range(10):
+            label = one.label.stored
+            streams = (AgentStream("b", "r", str(number)), KEY)
+            try:
+                await one.log.append_all([await self.next(each, label) for each in streams])
+            except Conflict:
+                continue
+            return
+        pytest.fail("it never got through")
+
+    async def check(self) -> int:
+        """By the log's order, each commit has just what the principal carried there."""
+        head = await self.desk.log.head()
+        commits: list[Stored] = [each async for each in self.desk.log.follow(until=head)]
+        state, labelled = principal.initial(), 0
+        for stored in commits:
+            if stored.stream == ADA:
+                state = principal.fold(state, revive_all([stored.commit]))
+                continue
+            assert (stored.commit.label or LOWEST) == state.carries, stored
+            labelled += stored.commit.label is not None
+        return labelled
+
+
+@given(steps)
+@settings(deadline=None)
+def test_any_order_of_any_writers(told: Sequence[tuple[str, int, str]]) -> None:
+    """Sessions of one principal, in as many processes, that know of each other what they read last:
+    whatever is stored has the label that the principal carries at that position.
+    """
+
+    async def play() -> None:
+        desk = Desk()
+        await desk.begin()
+        world = Play(desk)
+        for kind, number, label in told:
+            await world.step(kind, number, label)
+        await world.check()
+
+    asyncio.run(play())
+
+
+async def test_operations_of_one_session_at_once(desk: Desk) -> None:
+    """Each reads what is new, and it is taken in once: what comes after it is still noticed."""
+    one, other = await desk.carried(), await desk.carried()
+    await other.shown(parse("internal"))
+    await asyncio.gather(*(one.refresh() for _ in range(5)))
+    await other.shown(parse("secret"))
+    assert (await one.log.append(desk.append(MINE))).commit.label == parse("secret")
+
+
+async def test_at_once(desk: Desk) -> None:
+    """The same where they do not take turns: one loop, every one as fast as it can."""
+    world = Play(desk)
+
+    async def work(number: int) -> None:
+        for index in range(20):
+            await world.step("write" if index % 3 else "both", number, "")
+            if index == 5 + number:
+                await world.step("shown", number, GIVEN[number])
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(work(number) for number in range(WRITERS)))
+    assert await world.check() > 0
+    assert (await desk.state()).carries == parse("secret untrusted")

@@ -1,0 +1,34 @@
+"""What a generator comes to: a law says little about cases that are never made."""
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from hypothesis import Phase, find, settings
+from hypothesis.errors import NoSuchExample
+from hypothesis.strategies import SearchStrategy
+
+EXAMPLES_MAX = 5_000
+"""So many examples that what was not among them is not made in a run of the laws either."""
+
+
+def not_reached(
+    examples: SearchStrategy[Any], wanted: Iterable[Any], kinds: Callable[[Any], Iterable[Any]]
+) -> set[Any]:
+    """Draw until each kind that is wanted was seen; what was not, after EXAMPLES_MAX examples."""
+    missing = set(wanted)
+
+    def all_seen(example: Any) -> bool:
+        missing.difference_update(kinds(example))
+        return not missing
+
+    try:
+        find(
+            examples,
+            all_seen,
+            settings=settings(max_examples=EXAMPLES_MAX, phases=[Phase.generate], database=None),
+            random=random.Random(random.getrandbits(32)),
+        )
+    except NoSuchExample:
+        assert missing
+    return missing

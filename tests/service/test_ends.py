@@ -1,0 +1,218 @@
+"""How runs end and tasks are done after all: the same through either door, where the role may."""
+
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.agents.errors import RoleRefused, SessionEnded
+from hansard.bus.errors import Closed, NotFound
+from hansard.domain.errors import Refused
+from hansard.domain.run import RunStatus
+from hansard.domain.steps import Status
+from hansard.domain.task import TaskStatus
+from tests.agents.test_session_ended import Held, begun, operations
+from tests.service.support import House, Lab
+from tests.service.test_parity import play
+from tests.team.support import team_of
+
+WORKER = """
+[roles.worker]
+[[roles.worker.sees]]
+name = "own"
+roles = ["worker"]
+[[roles.worker.sees]]
+name = "lives and tasks"
+kinds = ["run.*", "task.*"]
+[roles.worker.may]
+tools = ["**"]
+kinds = ["message.added", "task.added", "task.claimed", "task.completed", "task.failed"MORE]
+"""
+
+
+def worker(*more: str) -> str:
+    """A role that works, and may state these kinds besides."""
+    return WORKER.replace("MORE", "".join(f', "{kind}"' for kind in more))
+
+
+def stands(lab: Lab) -> Any:
+    """The run as a trusted program reads it."""
+    with lab.house.trusted() as record:
+        return record.state("r")
+
+
+def test_a_run_ends_with_its_last_agent_through_either_door(lab: Lab) -> None:
+    """Two agents: the one that began it leaves first, the other one's error is the run's."""
+
+    async def scenario() -> None:
+        async with lab.connect("ada") as mine, lab.connect("bob") as other:
+            with pytest.raises(ValueError, match="no ink"):
+                await both(mine, other)
+
+    async def both(mine: Any, other: Any) -> None:
+        inner = other.run(run="r", agent="bob")
+        async with mine.run(run="r"):
+            await inner.__aenter__()
+        error = ValueError("no ink")
+        if not await inner.__aexit__(type(error), error, None):
+            raise error
+
+    play(lab, scenario())
+    life = stands(lab).life
+    assert (life.status, life.missing) == (RunStatus.FAILED, [])
+    assert [end.outcome for end in life.ends.values()] == ["completed", "failed"]
+
+
+def test_a_call_in_doubt_leaves_its_claim_through_either_door(lab: Lab) -> None:
+    """The task stays claimed; settled, it is done under the same claim."""
+
+    async def session(error: Exception | None) -> None:
+        async with lab.connect() as record, record.run(run="r") as session:
+
+            @session.tool(name="send")
+            async def send(to: str) -> str:
+                if error is not None:
+                    raise error
+                return to
+
+            await team_of(session).add("send it")
+            async with team_of(session).claimed(lease=60) as task:
+                task.result = await send("eve")
+
+    async def settled(step: str) -> None:
+        async with lab.connect() as record:
+            await record.settle("r", step, "happened", result="eve")
+
+    for expected in (TimeoutError, hansard.InDoubt):
+        with pytest.raises(expected):
+            play(lab, session(TimeoutError("?")))
+        assert stands(lab).team.tasks["t1"].status is TaskStatus.CLAIMED
+    [step] = [each for each in stands(lab).agent("ada").steps.values() if each.tool == "send"]
+    play(lab, settled(f"ada#{step.number}"))
+    play(lab, session(None))
+    task = stands(lab).team.tasks["t1"]
+    assert (task.status, task.number, bytes(task.result)) == (TaskStatus.DONE, 1, b'"eve"')
+
+
+def test_a_task_is_reopened_through_either_door(lab: Lab) -> None:
+    """By an agent in its session, and by somebody outside of it, in its own name."""
+
+    async def scenario() -> None:
+        async with lab.connect() as record, record.run(run="r") as session:
+            team = team_of(session)
+            await team.add("one")
+            await team.fail(await team.claim(), "not possible")
+            assert await team.reopen("t1", "it is") is True
+            await team.fail(await team.claim(), "not possible")
+            assert await record.reopen("r", "t1", because="once more") is True
+            assert await record.reopen("r", "t1") is False
+            task = await team.claim()
+            assert (task.number, task.because) == (3, "once more")
+            await team.complete(task)
+            with pytest.raises(hansard.HansardError):
+                await record.reopen("r", "t1")
+
+    play(lab, scenario())
+    assert stands(lab).team.tasks["t1"].status is TaskStatus.DONE
+
+
+def test_a_run_is_ended_through_either_door(lab: Lab) -> None:
+    """Once, and then it says how it ended."""
+
+    async def scenario() -> None:
+        async with lab.connect() as record, record.run(run="r"):
+            assert await record.finish("r", because="enough") is True
+            assert await record.finish("r") is False
+            with pytest.raises(Refused):
+                await record.cancel("r")
+
+    play(lab, scenario())
+    assert stands(lab).life.status is RunStatus.COMPLETED
+
+
+def test_a_role_that_is_not_allowed_it_ends_and_reopens_nothing(house: House) -> None:
+    """Deny by default: the error says what to ask for, nothing is written; what the role is shown
+    nothing of is not there for it.
+    """
+    house.apply(worker())
+    with house.trusted() as record, record.run("w", run="r", agent="lead", role="lead") as lead:
+        lead.team.add("one", role="worker")
+        lead.team.add("hidden", agent="lead", task="hidden")
+        lead.team.fail(lead.team.claim("lead"), "no")
+        with house.connect("bob", "worker") as other:
+            with other.run(run="r") as bob:
+                bob.team.fail(bob.team.claim(), "not possible")
+                with pytest.raises(RoleRefused, match=r'kinds = \["task.reopened"\]'):
+                    bob.team.reopen("t1")
+            for say, kind in (
+                (lambda: other.reopen("r", "t1"), "task.reopened"),
+                (lambda: other.finish("r"), "run.completed"),
+                (lambda: other.cancel("r"), "run.cancelled"),
+            ):
+                with pytest.raises(RoleRefused, match=kind):
+                    say()
+        house.apply(worker("task.reopened", "run.*"))
+        with house.connect("bob", "worker") as other:
+            assert other.reopen("r", "t1") is True
+            with pytest.raises(NotFound):
+                other.reopen("r", "t9")
+            with pytest.raises(NotFound):
+                other.finish("r9")
+            assert other.cancel("r", because="late") is True
+            with pytest.raises(Refused, match="has ended otherwise"):
+                other.finish("r")
+    with house.trusted() as record:
+        state = record.state("r")
+    assert state.life.status is RunStatus.CANCELLED
+    assert state.team.tasks["t1"].status is TaskStatus.OPEN
+
+
+def test_an_ended_session_says_so_through_either_door(lab: Lab) -> None:
+    """Whatever it offers, as soon as its block is left; and so does what waits in it."""
+
+    async def scenario() -> None:
+        async with lab.connect() as record:
+            async with record.run(run="r") as session:
+
+                @session.tool(name="send")
+                async def send(to: str) -> str:
+                    return to
+
+                await send("eve")
+            raw = session.raw
+            tool = send if lab.is_async else send.raw
+            for name, operation in operations(raw, tool).items():
+                with pytest.raises(SessionEnded, match="agent 'ada' in run r has ended"):
+                    pytest.fail(f"{name} gave {await begun(operation)!r}")
+
+    play(lab, scenario())
+    assert [step.tool for step in stands(lab).agent("ada").steps.values()] == ["send"]
+
+
+@pytest.mark.parametrize("door", ["trusted", "restricted"])
+def test_a_body_that_runs_on_is_on_record_through_either_door(house: House, door: str) -> None:
+    """In doubt when the session ends. What comes late is recorded where a trusted program's
+    session has it; a client of the service is told that its session has ended.
+    """
+    held, lab = Held(), Lab(house, door, "sync")
+    with house.trusted() if door == "trusted" else house.connect() as record:
+        with record.run("w", run="r", agent="ada", role="writer") as session:
+            held.call(session.tool(name="send")(held.body))
+        [step] = stands(lab).agent("ada").steps.values()
+        assert step.status is Status.IN_DOUBT
+        came = held.end()
+    [step] = stands(lab).agent("ada").steps.values()
+    if door == "trusted":
+        assert (came, step.status, step.late) == ("sent to eve", Status.COMPLETED, True)
+    else:
+        assert (type(came), step.status) == (SessionEnded, Status.IN_DOUBT)
+    assert stands(lab).life.status is RunStatus.COMPLETED
+
+
+def test_a_closed_restricted_record_says_so_at_once(house: House) -> None:
+    """No answer is waited for."""
+    with house.connect() as record:
+        pass
+    for ask in (lambda: record.view("r"), lambda: record.finish("r"), lambda: record.sql("")):
+        with pytest.raises(Closed, match="the record was closed"):
+            ask()

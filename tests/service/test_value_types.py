@@ -1,0 +1,114 @@
+"""Values of a restricted agent's own types: the service stores them, and runs no code for them."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hansard
+from hansard.domain import value_types
+from tests.agents.test_value_types import GIVEN, IDS, Line, Money, Odd, come
+from tests.agents.twins import at_once
+from tests.service.support import House, Lab
+
+MONEY = value_types.BY_CLASS[Money]
+
+
+@pytest.mark.parametrize(("annotation", "value"), GIVEN, ids=IDS)
+def test_a_value_comes_back_equal(lab: Lab, annotation: Any, value: Any) -> None:
+    """What a tool gave it gives again when the run is resumed, of the same type; items of a stream,
+    keys of shared state and messages, too.
+    """
+
+    async def play() -> None:
+        for again in (False, True):
+            async with lab.connect() as record, record.run("w", run="r") as session:
+
+                def give(x: Any = None) -> Any:
+                    assert not again  # noqa: B023 -- called at once
+                    return value
+
+                give.__annotations__["return"] = annotation
+                back = await come(session.raw.tool(effects="once")(give)(value))
+                assert back == value
+                assert type(back) is type(value)
+
+    asyncio.run(play()) if lab.is_async else at_once(play())
+
+
+def test_the_service_runs_no_code_for_a_value(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A type that only the client knows goes through shared state, messages, checkpoints and
+    streams, and comes back; the service never makes it again.
+    """
+    made: list[bool] = []
+
+    def decode(told: Any) -> Money:
+        made.append(value_types._reading.get())
+        return MONEY.decode(told)
+
+    kept = value_types.BY_TAG["tests.money.v2"]
+    monkeypatch.setitem(value_types.BY_TAG, "tests.money.v2", (kept[0], decode))
+    money, array = Money(1, "EUR"), np.arange(6.0).reshape(2, 3)
+    with house.connect() as record, record.run("w", run="r") as session:
+
+        @session.tool(effects="once")
+        def items(count: int) -> Any:
+            for _ in range(count):
+                yield money
+
+        assert list(items(2)) == [money, money]
+        session.board.put("k", {"of": money, "array": array})
+        found = session.board.get("k")
+        assert found["of"] == money
+        assert (found["array"] == array).all()
+        session.checkpoint("c", of=money)
+        assert session.checkpoint_data("c") == {"of": money}
+        session.message("user", [money])
+        assert session.context() == [{"role": "user", "content": [money]}]
+        session.team.add("x", what=money, task="t")
+        task = session.team.claim()
+        assert task is not None
+        assert task.what == money
+        assert made
+        assert not any(made)
+
+
+def test_what_can_never_be_recorded_is_refused_when_declared(house: House) -> None:
+    """By the client, before anything is paid; an unannotated one is not paid for twice."""
+    paid = []
+    for _ in range(2):
+        with house.connect() as record, record.run("w", run="r") as session:
+            with pytest.raises(hansard.ToolError, match="can never be recorded"):
+
+                @session.tool(effects="once")
+                def odd() -> Odd:
+                    raise AssertionError
+
+            @session.tool(effects="once")
+            def pay():
+                paid.append(1)
+                return Odd()
+
+            with pytest.raises(hansard.ResultNotRecordable, match=r"Odd\(42\)"):
+                pay()
+    assert paid == [1]
+
+
+def test_a_record_s_secret_does_not_leave_the_program(house: House) -> None:
+    """In a field of a record and in what `encode` gives, a secret is replaced before it is sent."""
+    secret = "sk-hunter2-hunter2"
+    given: dict[str, Any] = {"redact": {"key": secret}, "secrets": {"key": secret}}
+    with house.connect(**given) as record, record.run("w", run="r") as session:
+
+        @session.tool(effects="once")
+        def line(of: Any) -> Line:
+            return Line(f"a {secret}", Money(1, secret))
+
+        assert line(Line(secret, Money(2, f"x {secret}"))).what == f"a {secret}"
+    with house.trusted() as record:
+        bodies = [each.body for each in record._portal.run(record.workspace.log.read_run("r"))]
+    assert all(secret.encode() not in body for body in bodies)
+    assert b"a <secret:key>" in b"".join(bodies)
