@@ -24,7 +24,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo browser test test-full check format-check lint types imports fmt bench bench-peers lock clean
+.PHONY: help demo browser test test-full check format-check lint types imports fmt docs bench bench-peers lock clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z.-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -65,7 +65,7 @@ test: $(STAMP) browser ## Run the tests (ROUNDS=2, WORKERS=4, PYTEST_ARGS=..., S
 test-full: $(STAMP) browser ## The tests with FULL_ROUNDS=200 rounds; writes docs/evidence.json
 	ROUNDS=$(FULL_ROUNDS) HANSARD_EVIDENCE=$(EVIDENCE) $(BIN)/python -m pytest -n $(WORKERS) --timeout=3600 $(PYTEST_ARGS)
 
-check: format-check lint types imports test ## Exactly what CI runs: format, lint, types, imports, packages and tests
+check: format-check lint types imports docs test ## Exactly what CI runs: format, lint, types, imports, site, packages and tests
 
 format-check: $(STAMP) ## Fail if `make fmt` would change a file
 	$(BIN)/ruff format --check .
@@ -83,6 +83,14 @@ imports: $(STAMP) ## Check the import contracts
 fmt: $(STAMP) ## Format, and mend what ruff can mend
 	$(BIN)/ruff check --fix --exit-zero --quiet .
 	$(BIN)/ruff format .
+
+# Copied, so that README.md and docs/ stand in the site as they stand here, and their links hold.
+PAGES := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md docs examples
+
+docs: $(STAMP) ## Build the site of docs/ and the Python API's reference; a broken link fails
+	rm -rf build/pages && mkdir -p build/pages && cp -r $(PAGES) build/pages/
+	$(BIN)/zensical build --strict --clean
+	@echo "made $(CURDIR)/site/index.html"
 
 $(BSTAMP): requirements/bench.txt pyproject.toml $(STAMP)
 	$(PYTHON) -m venv $(BENCH)
@@ -115,5 +123,5 @@ lock: ## Pin every dependency again (LOCK_ARGS=--upgrade for newer versions)
 	$(LOCK) $(LOCK_ARGS) --output-file requirements/bench.txt requirements/bench.in
 
 clean: ## Remove environments, builds and caches
-	rm -rf $(VENV) $(BENCH) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH) build dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

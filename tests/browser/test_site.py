@@ -1,0 +1,78 @@
+"""The site that `make docs` builds, in a browser whose network is cut."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Request
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "examples")
+NARROW = 400  # pixels: a telephone
+LOOKED_AT = (
+    "index",
+    "docs/sql",
+    "docs/cli",
+    "docs/team",
+    "docs/reference/errors",
+    "docs/reference/team",
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, as `make docs` builds it."""
+    home = tmp_path_factory.mktemp("site")
+    pages = home / "build" / "pages"
+    for name in PAGES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, pages / name)
+        else:
+            pages.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, pages / name)
+    config = (ROOT / "zensical.toml").read_text(encoding="utf-8")
+    config = config.replace('paths = ["src"]', f'paths = ["{ROOT / "src"}"]')
+    (home / "zensical.toml").write_text(config, encoding="utf-8")
+    command = [str(Path(sys.executable).parent / "zensical"), "build", "--strict"]
+    subprocess.run(command, cwd=home, check=True, timeout=500)
+    return home / "site"
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_site_asks_nobody_for_anything_and_fits_a_telephone(
+    site: Path, chromium: Browser
+) -> None:
+    """A page is read offline: it asks for nothing beyond its own files, and is not wider than a
+    narrow screen.
+    """
+    asked: list[str] = []
+
+    def note(request: Request) -> None:
+        asked.append(request.url)
+
+    context = await chromium.new_context(viewport={"width": NARROW, "height": 800}, offline=True)
+    page = await context.new_page()
+    page.on("request", note)
+    for name in LOOKED_AT:
+        await page.goto((site / f"{name}.html").as_uri())
+        wide = await page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= NARROW, name
+    assert not [url for url in asked if re.match(r"(https?|wss?):", url)]
+    await context.close()
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+def test_no_page_names_a_file_of_another_host(site: Path) -> None:
+    """Styles, scripts, fonts and pictures are the site's own; only links lead elsewhere."""
+    for path in [*site.rglob("*.html"), *site.rglob("*.css")]:
+        text = path.read_text(encoding="utf-8")
+        found = re.findall(r"""(?:src=|url\(|<link[^>]*href=)["']?(?:https?:)?//[^"')]+""", text)
+        assert not found, path.relative_to(site)

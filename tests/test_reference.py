@@ -1,0 +1,165 @@
+"""The reference of the Python API has all of it, once, and each page of docs/ is in the site.
+
+`make docs` builds it (a part of `make check`); what these tests read is what it is built from: the
+pages in docs/reference, whose `::: name` lines stand for what is shown there.
+"""
+
+import importlib
+import inspect
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+import hansard
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs" / "reference").glob("*.md"))
+SITE = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
+
+DIRECTIVE = re.compile(
+    r"^::: (?P<name>[\w.]+)\n(?P<options> {4}options:\n(?: {6}.*\n?)*)?", re.MULTILINE
+)
+
+CLASSES = (
+    hansard.Record,
+    hansard.Session,
+    hansard.AsyncRecord,
+    hansard.AsyncSession,
+    "hansard.agents.session.SessionThread",
+    "hansard.agents.session.SessionTasks",
+    "hansard.agents.board_twins.SyncBoard",
+    "hansard.agents.board_twins.SyncTransaction",
+    "hansard.agents.board_twins.AsyncBoard",
+    "hansard.agents.board_twins.AsyncTransaction",
+    "hansard.agents.team_twins.SyncTeam",
+    "hansard.agents.team_twins.AsyncTeam",
+    "hansard.bus.states.RunView",
+)
+"""What people hold in their hands: each public method of it is in the reference."""
+
+
+class Shown(msgspec.Struct):
+    """What a `:::` line shows: a name, and which of its members (None: all that are public)."""
+
+    name: str
+    members: list[str] | None
+
+
+def shown() -> Iterator[Shown]:
+    """All that the pages show."""
+    for page in PAGES:
+        for found in DIRECTIVE.finditer(page.read_text(encoding="utf-8")):
+            options = yaml.safe_load(found["options"] or "{}").get("options", {})
+            members = options.get("members")
+            yield Shown(found["name"], [] if members is False else members)
+
+
+def resolved(name: str) -> Any:
+    """What a dotted name stands for."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[end:]:
+            found = inspect.getattr_static(found, part, None) or getattr(found, part)
+        return found
+    raise AssertionError(name)
+
+
+def methods(kind: type) -> list[str]:
+    """A class's public methods and properties, those of its bases included."""
+    return [
+        name
+        for name in dir(kind)
+        if not name.startswith("_")
+        and isinstance(_plain(inspect.getattr_static(kind, name)), property | type(methods))
+        and not _of_python(kind, name)
+    ]
+
+
+def _plain(member: object) -> object:
+    return getattr(member, "__func__", member)
+
+
+def _of_python(kind: type, name: str) -> bool:
+    home = next(base for base in kind.__mro__ if name in vars(base))
+    return not home.__module__.startswith("hansard")
+
+
+def test_each_public_name_is_in_the_reference_once():
+    """Whoever exports a name says on which page it stands."""
+    count = Counter(each.name for each in shown())
+    missing = [name for name in hansard.__all__ if not count[f"hansard.{name}"]]
+    assert not missing, f"write '::: hansard.{missing[0]}' on a page of docs/reference: {missing}"
+    assert not [name for name, times in count.items() if times > 1], "shown twice"
+
+
+def test_all_that_the_pages_show_is_there():
+    """A page shows no name, and no member, that is gone."""
+    for each in shown():
+        found = resolved(each.name)
+        assert found is not None, each.name
+        for member in each.members or []:
+            assert hasattr(found, member) or member in _of_init(found), f"{each.name}.{member}"
+
+
+def _of_init(kind: type) -> set[str]:
+    """What the classes' `__init__`s set, as far as the source says it."""
+    return {
+        name
+        for base in kind.__mro__
+        if base.__module__.startswith("hansard")
+        for name in re.findall(r"self\.(\w+) = ", inspect.getsource(base))
+    }
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: getattr(kind, "__name__", kind))
+def test_each_method_is_in_the_reference_once(kind):
+    """Each public method of what people work with stands on a page, and says what it does."""
+    held: type = resolved(kind) if isinstance(kind, str) else kind
+    count: Counter[str] = Counter()
+    for each in shown():
+        owner, _, name = each.name.rpartition(".")
+        if resolved(each.name) is held:
+            count.update(methods(held) if each.members is None else each.members)
+        elif owner and resolved(owner) is held:
+            count[name] += 1
+    remedy = "write it into `members:` of its class, or as '::: hansard.Record.NAME', on a page"
+    assert {name: count[name] for name in methods(held)} == dict.fromkeys(methods(held), 1), remedy
+    silent = [name for name in methods(held) if not inspect.getdoc(getattr(held, name))]
+    assert not silent, "say in a docstring what it does"
+
+
+def nav_pages(entry: Any) -> Iterator[str]:
+    """The pages that the site's navigation names."""
+    match entry:
+        case str():
+            yield entry
+        case dict():
+            for inner in entry.values():
+                yield from nav_pages(inner)
+        case _:
+            for inner in entry:
+                yield from nav_pages(inner)
+
+
+def test_each_page_is_in_the_site():
+    """A page that is written is found in the navigation (zensical.toml), once."""
+    named = list(nav_pages(SITE["nav"]))
+    pages = [
+        *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+    there = {str(page.relative_to(ROOT)) for page in pages}
+    assert len(named) == len(set(named))
+    assert there <= set(named), f"add to nav in zensical.toml: {sorted(there - set(named))}"
+    assert not [name for name in named if not (ROOT / name).exists()]
