@@ -30,7 +30,7 @@ from hansard.agents.outcomes import Settings, Settle
 from hansard.agents.runs import told_labels
 from hansard.agents.secrets import Provider, check_names, scrubber
 from hansard.agents.workspace import RACES_MAX, Workspace, decided
-from hansard.bus.errors import Conflict, NotFound
+from hansard.bus.errors import BusError, Conflict, NotFound
 from hansard.bus.log import Append, EventLog, NothingUnder, Stored
 from hansard.bus.states import fold_life
 from hansard.bus.writer import Identity, Send, StreamWriter
@@ -60,10 +60,24 @@ LEAVE_TRIES_MAX = 1_000
 """Most tries to say that an agent left; each one lost means that another of the run got through."""
 
 
+class OpenedBefore(BusError):
+    """This very opening is on record, and its session has gone on, or another was opened since."""
+
+    def __init__(self, run: str, agent: str) -> None:
+        super().__init__(
+            f"the session of {agent!r} in run {run} was opened by this request before, and has "
+            "gone on since: use that one, or open the run again"
+        )
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What a session is opened with; see `Record.run`. `restricted`: a role that was never defined
     may do nothing, as one that was withdrawn; else it is only a name. Its agent is told of the
     run's place in an experiment, and may have it placed, as its role sees that.
+
+    `opening`: the id of the commit to the run's life by which it takes part, where the same opening
+    may be asked for again, of whoever answers: what stands on record under this id is not done
+    again. `begins`: the id of the run that it begins where none is given.
     """
 
     workflow: str | None = None
@@ -85,6 +99,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str | None = None
     on_behalf_of: tuple[str, ...] = ()
     restricted: bool = False
+    opening: str = ""
+    begins: str = ""
 
     @property
     def asked(self) -> Asked:
@@ -111,10 +127,21 @@ class _Found(msgspec.Struct):
     arm: Arm | None = None
     first: Stored | None = None
     label: Label = LOWEST
+    before: Stored | None = None
+    """The commit by which this very opening was done before."""
 
 
-async def _find(workspace: Workspace, run: str, agent: str, role: str) -> _Found:
+async def _find(workspace: Workspace, run: str, agent: str, role: str, opening: str) -> _Found:
+    """What is on record. Raises Refused for another role than the agent has."""
     commits = await workspace.states.commits(Life(run))
+    found = await _found(workspace, AgentStream(run, role, agent), commits)
+    if opening:
+        found.before = next((each for each in commits if each.commit.id == opening), None)
+    return found
+
+
+async def _found(workspace: Workspace, stream: AgentStream, commits: list[Stored]) -> _Found:
+    role, agent = stream.role, stream.agent
     life = fold_life(commits)
     arm = await experiments.arm_of_run(workspace, life, commits)
     first = commits[0] if commits else None
@@ -130,7 +157,6 @@ async def _find(workspace: Workspace, run: str, agent: str, role: str) -> _Found
             "use that role, or another agent name"
         )
         raise Refused(message)
-    stream = AgentStream(run, role, agent)
     state = await workspace.states.agent(stream)
     if life.forked is None:
         return _Found(life, state, arm=arm, first=first)
@@ -157,19 +183,20 @@ async def open_agent(
     for principal in options.on_behalf_of:
         ids.name("on_behalf_of", principal)
     options.asked.check()
-    run = ids.name("run", options.run) if options.run is not None else workspace.clock.new_id()
+    begins = options.begins or workspace.clock.new_id()
+    run = ids.name("run", options.run) if options.run is not None else begins
     mode = chosen(Mode, options.mode, "mode") if options.mode is not None else None
     seen = await placing.read(workspace, role, agent) if options.restricted else None
     found = _Found(RunState(), agents.initial())
     for race in range(RACES_MAX):
         if options.run is not None or race:
-            found = await _find(workspace, run, agent, role)
+            found = await _find(workspace, run, agent, role, options.opening)
         if seen is not None:
             found = _shown(seen, run, options, found)
         _check(found, run, mode, options)
         writes = mode is None or not mode.reads_only
         found = await _under_label(workspace, role, found, writes=writes)
-        if not writes:
+        if not writes or await _stands(workspace, run, agent, role, found):
             break
         try:
             found = await _take_part(workspace, run, agent, role, options, found)
@@ -183,6 +210,20 @@ async def open_agent(
         permit = seen.permit if seen is not None else await permits.read(workspace, role)
     stream = AgentStream(run, role, agent)
     return _opened(workspace, stream, options, found, post, pending, permit)
+
+
+async def _stands(workspace: Workspace, run: str, agent: str, role: str, found: _Found) -> bool:
+    """Whether this very opening is on record, with nothing after it: there is nothing to write.
+
+    Raises OpenedBefore where the agent has gone on.
+    """
+    if found.before is None:
+        return False
+    last = await workspace.log.last(AgentStream(run, role, agent))
+    mine, newest = found.before.commit.tx, last.commit.tx if last is not None else None
+    if mine is None or newest is None or mine.id != newest.id:
+        raise OpenedBefore(run, agent)
+    return True
 
 
 def _check_names(agent: str, role: str, options: Options) -> None:
@@ -201,7 +242,7 @@ def _check_names(agent: str, role: str, options: Options) -> None:
 
 def _shown(seen: placing.Placing, run: str, options: Options, found: _Found) -> _Found:
     """What is on record, less what the role does not see of the run's place. Raises RoleRefused."""
-    if found.first is None:
+    if found.first is None or found.first.commit.id == options.opening:  # it begins here
         seen.demand(options.asked, seen.new(run, options.labels), begins=True)
         return found
     facts = placing.begun(run, found.life, found.first)
@@ -307,7 +348,10 @@ async def _take_part(
     )
     if not found.state.epoch and place is None:  # a run that begins here has no agent yet
         mine = msgspec.structs.replace(mine, expected=NothingUnder(run, agent))
-    lives = Append(Life(run), workspace.commit(found.life.version + 1, actor, life, label=label))
+    commit = workspace.commit(found.life.version + 1, actor, life, label=label)
+    if options.opening:
+        commit = msgspec.structs.replace(commit, id=options.opening)
+    lives = Append(Life(run), commit)
     if place is not None and place.condition is not None:
         lives = msgspec.structs.replace(lives, expected=place.condition)
     await workspace.log.append_all([lives, mine, *extra])

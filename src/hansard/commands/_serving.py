@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
@@ -37,14 +36,10 @@ async def served(
     """Serve a workspace's restricted agents for as long as the block runs; whether they are. Why
     they cannot be is told, and stops nothing else.
     """
-    one_at_a_time = asyncio.Semaphore(1)
 
     async def answer(asker: Asker, statement: str) -> Any:
-        async with one_at_a_time:
-            who = asker.who
-            found = await ask_as(
-                options, who.role, statement, LIMITS, by=who.actor, carried=asker.carried
-            )
+        who, carried = asker.who, asker.carried
+        found = await ask_as(options, who.role, statement, LIMITS, by=who.actor, carried=carried)
         if found.cut is not None:
             fact = f"the answer has more {found.cut} than one message holds"
             raise BadValue("sql", fact, "ask for less at once: aggregate it, or give a LIMIT")

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -28,11 +29,15 @@ from hansard.bus.jetstream.requests import Requests
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.value_types import reading_context
 from hansard.service import faults, lobby, wire
+from hansard.service.decoys import Decoys
 from hansard.service.errors import ServiceBusy, ServiceGone
 from hansard.service.hosted import Hosted
 from hansard.service.nonces import Nonces
+from hansard.service.questions import Questions
 from hansard.service.turns import Turn
-from hansard.service.wire import Address, Came, Failed, Left, Request, Value
+from hansard.service.wire import AGAIN, PING, Address, Came, Failed, Left, Request, Value
+
+T = TypeVar("T")
 
 SESSIONS_MAX = 64
 """Most sessions of one principal that are open at a time."""
@@ -40,14 +45,19 @@ SESSIONS_MAX = 64
 TURNS_MAX = 256
 """Most requests of one principal that are under way at a time."""
 
+RETRY_AFTER_S = 1.0
+"""After so long one whose requests are too many may ask again, in seconds."""
+
+PENDING_S = 3.0
+"""Within this time a request outside of a session is answered, be it with "not yet", in seconds:
+well before its client holds the service to be gone.
+"""
+
 SWEEP_S = 0.5
 """Between two looks for clients that are gone, in seconds."""
 
 DRAIN_S = 10.0
 """How long what is under way may take when the service ends, in seconds."""
-
-PING = "ping"
-"""What is asked to see whether there is a service; the answer is no, as to any stranger."""
 
 PROBE = "probe"
 PROBE_SWEEPS = 10
@@ -77,10 +87,12 @@ class Service:
         self._requests = requests
         self._gatekeeper = gatekeeper
         self._denials = denials
-        self._lobby = lobby.Lobby(asker)
+        self._lobby = lobby.Lobby(asker, Decoys(workspace.log))
         self._quiet_s = quiet_s
+        self.questions = Questions(self.instance)
         self._nonces = Nonces()
-        self._under_way: dict[str, int] = {}
+        self._opening: Counter[str] = Counter()
+        self._under_way: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stops: list[Callable[[], Any]] = []
         self._probed = True
@@ -118,6 +130,7 @@ class Service:
                 await stop()
         if self._sweep is not None:
             self._sweep.cancel()
+        self.questions.close()
         for name in list(self.sessions):
             await self._let_go(name)
         if self._tasks:
@@ -153,10 +166,12 @@ class Service:
         except Exception as error:  # noqa: BLE001 -- told to the client, whatever it is
             self._spawn(self._answer(reply, _failed(error)))
             return
-        if work is not None:
+        if work is not None and where.instance and where.verb != AGAIN:
             # Now, not when it first runs: what comes in the same packet is counted, too.
-            self._under_way[who.name] = self._under_way.get(who.name, 0) + 1
+            self._under_way[who.name] += 1
             self._spawn(self._counted(who, reply, work))
+        elif work is not None:
+            self._spawn(self._told(reply, work))
 
     def _who(self, where: Address, request: Request | None) -> Principal:
         token = request.token if request is not None else ""
@@ -184,7 +199,7 @@ class Service:
 
     def _begin(
         self, where: Address, who: Principal, request: Request
-    ) -> Coroutine[Any, Any, bytes] | None:
+    ) -> Coroutine[Any, Any, bytes | None] | None:
         """What is to be done about a request that may be made; None for nothing."""
         if request.v != wire.VERSION:
             fact = f"it speaks version {request.v}, this service version {wire.VERSION}"
@@ -193,12 +208,16 @@ class Service:
             return self._go_on(who, request)
         if where.verb == "beat":
             return self._beat(who, request)
-        if self._under_way.get(who.name, 0) >= TURNS_MAX:
-            raise ServiceBusy("requests", TURNS_MAX)
+        if where.verb == AGAIN or self.questions.knows(who.name, request.nonce):
+            return self.questions.answer(who.name, request.nonce, PENDING_S)
+        if self._under_way[who.name] + self.questions.under_way(who.name) >= TURNS_MAX:
+            raise ServiceBusy("requests under way", TURNS_MAX, RETRY_AFTER_S)
         if not where.instance:
             if not self._nonces.news(who.name, request.nonce):
                 return self._again(who, request.nonce)
-            return self._outside(where.verb, who, request)
+            task = self._spawn(self._outside(where.verb, who, request))
+            self.questions.begin(who.name, request.nonce, task)
+            return self.questions.answer(who.name, request.nonce, PENDING_S)
         hosted = self._hosted(who, request)
         if not hosted.takes(request.n):
             return None
@@ -305,16 +324,25 @@ class Service:
         return await lobby.Asker.of(self._gatekeeper, self._workspace, who)
 
     async def _open(self, who: Principal, request: Request) -> bytes:
-        mine = [name for name, (each, _) in self.sessions.items() if each.name == who.name]
-        if len(mine) >= SESSIONS_MAX:
-            raise ServiceBusy("sessions", SESSIONS_MAX)
+        mine = sum(each.name == who.name for each, _ in self.sessions.values())
+        if mine + self._opening[who.name] >= SESSIONS_MAX:
+            raise ServiceBusy("sessions open", SESSIONS_MAX)
+        self._opening[who.name] += 1  # before anything is waited for
+        try:
+            return await self._opened(who, request)
+        finally:
+            self._opening[who.name] -= 1
+            if not self._opening[who.name]:
+                del self._opening[who.name]
+
+    async def _opened(self, who: Principal, request: Request) -> bytes:
         asked = wire.read(request.data, wire.Open)
-        for name in mine:  # its client is gone, or gives it up
-            stream = self.sessions[name][1].opened.core.stream
-            if asked.run is not None and (stream.run, stream.agent) == (asked.run, asked.agent):
-                await self._let_go(name)
+        for name, (each, hosted) in list(self.sessions.items()):
+            stream = hosted.opened.core.stream
+            if each.name == who.name and (stream.run, stream.agent) == (asked.run, asked.agent):
+                await self._let_go(name)  # its client is gone, or gives it up
         rules_version = self._gatekeeper.rules_version(who.role)
-        hosted = await lobby.open_session(await self._asker(who), asked)
+        hosted = await self._lobby.open_session(await self._asker(who), asked, request.nonce)
         hosted.rules_version = rules_version
         await hosted.told()
         name = uuid4().hex
@@ -325,24 +353,37 @@ class Service:
 
     # ------------------------------------------------------------ answering
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Do something in a context of its own: the scopes of one request are not another's, and no
         code runs in this process for the types of what clients record.
         """
         task = asyncio.get_running_loop().create_task(work, context=reading_context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _counted(self, who: Principal, reply: str, work: Coroutine[Any, Any, bytes]) -> None:
+    async def _counted(
+        self, who: Principal, reply: str, work: Coroutine[Any, Any, bytes | None]
+    ) -> None:
         try:
-            payload = await work
-        except Exception as error:  # noqa: BLE001 -- told to the client, whatever it is
-            payload = wire.encode(_failed(error))
+            payload = await self._payload(work)
         finally:
             self._under_way[who.name] -= 1
             if not self._under_way[who.name]:
                 del self._under_way[who.name]
-        await self._answer_raw(reply, payload)
+        if payload is not None:
+            await self._answer_raw(reply, payload)
+
+    async def _told(self, reply: str, work: Coroutine[Any, Any, bytes | None]) -> None:
+        payload = await self._payload(work)
+        if payload is not None:
+            await self._answer_raw(reply, payload)
+
+    async def _payload(self, work: Coroutine[Any, Any, bytes | None]) -> bytes | None:
+        try:
+            return await work
+        except Exception as error:  # noqa: BLE001 -- told to the client, whatever it is
+            return wire.encode(_failed(error))
 
     async def _answer(self, reply: str, answer: wire.Answer) -> None:
         await self._answer_raw(reply, wire.encode(answer))
@@ -365,6 +406,7 @@ class Service:
             if looks % PROBE_SWEEPS == 0:
                 await self._probe()
             late = time.monotonic() - self._quiet_s
+            self.questions.sweep(late)
             for name, (who, hosted) in list(self.sessions.items()):
                 if hosted.heard < late or not self._gatekeeper.admits(who):
                     await self._let_go(name)

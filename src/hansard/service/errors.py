@@ -36,14 +36,18 @@ class AccessRefused(BusError):
 
 
 class ServiceBusy(BusError):
-    """A principal has as much under way as it may; nothing was done."""
+    """A principal has as much under way as it may; nothing was done.
 
-    def __init__(self, what: str, limit: int) -> None:
+    `retry_after_s`: after so many seconds it may find room; None where that is its own to make.
+    """
+
+    def __init__(self, what: str, limit: int, retry_after_s: float | None = None) -> None:
+        remedy = "end some" if retry_after_s is None else f"ask again in {retry_after_s:g} s"
         super().__init__(
-            f"this principal has {limit:,} {what} open, the most it may: "
-            "wait for some to end, or end them"
+            f"this principal has {limit:,} {what}, the most it may, and nothing was done: {remedy}"
         )
         self.limit = limit
+        self.retry_after_s = retry_after_s
 
 
 class ServiceGone(BusError):

@@ -70,8 +70,14 @@ class Hosted:
     """One hosted session. On the service's loop."""
 
     def __init__(
-        self, workspace: Workspace, opened: Opened, program: Program, carried: Carried
+        self,
+        workspace: Workspace,
+        opened: Opened,
+        program: Program,
+        carried: Carried,
+        reading: Callable[[], AbstractAsyncContextManager[None]],
     ) -> None:
+        """reading: a place among those who read whole runs."""
         self.opened = opened
         self.session = AsyncSession(opened.core, opened.run, opened.arm)
         self.heard = time.monotonic()
@@ -82,6 +88,7 @@ class Hosted:
         self._workspace = workspace
         self._program = program
         self._carried = carried
+        self._reading = reading
         self._ledger = opened.core.ledger
         self._scopes: dict[str, Scope] = {"": self._ledger.root}
         self.turns: dict[int, Turn] = {}
@@ -145,7 +152,7 @@ class Hosted:
     def begin(self, verb: str, request: Request) -> Turn:
         """Begin an operation. Raises BadValue, ServiceBusy."""
         if len(self.turns) >= TURNS_MAX:
-            raise ServiceBusy("operations", TURNS_MAX)
+            raise ServiceBusy("operations of this session open", TURNS_MAX, 1.0)
         scope = self._scope(request.scope)
         work = self._work(verb, request)
         turn = Turn(request.n)
@@ -293,7 +300,9 @@ class Hosted:
                 target = self._opened(asked.context, Block).inside
             for index, name in asked.functions.items():
                 args[index] = proxies.resolving(turn, name)
-            found = await operations.run(target, asked.name, args, kwargs, self._claims)
+            reads = asked.name in operations.READ_RUNS
+            async with self._reading() if reads else contextlib.nullcontext():
+                found = await operations.run(target, asked.name, args, kwargs, self._claims)
             return wire.Value(shape(asked.name)[0](found))
 
         return work

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
+import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,20 +21,44 @@ from hansard.agents.views import Derived
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.domain import ids
-from hansard.domain.errors import BadValue, Refused
+from hansard.domain.errors import BadValue, HansardError, Refused
+from hansard.domain.ids import Life
 from hansard.domain.role_may import Trust
 from hansard.domain.run import RunCancelled, RunCompleted
 from hansard.domain.steps import Verdict
 from hansard.domain.task import TaskReopened
 from hansard.domain.task_rules import Circle
 from hansard.service import operations, shapes, wire
-from hansard.service.errors import NotOffered
+from hansard.service.decoys import Decoys
+from hansard.service.errors import NotOffered, ServiceGone
+from hansard.service.fair_queue import Bounds, FairQueue
 from hansard.service.hosted import Hosted
 from hansard.service.program import Program
 from hansard.service.wire import Ask, Open, Request
 
-ASKED_MAX = 4
-"""So many of these are answered at a time: each may read a whole run."""
+_UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+_NOWHERE = ids.uuid8("no run is called so")
+
+SHORT = Bounds(
+    what="short requests",
+    places=8,
+    places_each=4,
+    waiting_each=64,
+    wait_s=30.0,
+    retry_after_s=1.0,
+)
+"""Of openings, views, and what is said of runs: each may read a whole run."""
+
+LONG = Bounds(
+    what="questions in SQL",
+    places=3,
+    places_each=1,
+    waiting_each=8,
+    wait_s=60.0,
+    retry_after_s=10.0,  # by then the one that is answered now has ended
+)
+"""Of questions in SQL: each is given a core and memory for up to ten seconds."""
 
 Sql = Callable[["Asker", str], Awaitable[Any]]
 """Answers SQL from a role's own database: who asks, and the statement. It is a plain value."""
@@ -45,20 +70,19 @@ class Asker(msgspec.Struct, frozen=True):
     who: Principal
     carried: Carried
     workspace: Workspace
+    rules: int = 0
+    """The version of the role's rules."""
 
     @classmethod
     async def of(cls, gatekeeper: Gatekeeper, workspace: Workspace, who: Principal) -> Asker:
         """Somebody who was let in."""
         carried = gatekeeper.carried(who, workspace.log)
         await carried.begin()
-        return cls(who, carried, workspace.through(carried.log))
+        rules = gatekeeper.rules_version(who.role)
+        return cls(who, carried, workspace.through(carried.log), rules)
 
 
-async def open_session(asker: Asker, asked: Open) -> Hosted:
-    """Open a session for a principal: as the agent of its name, in the role of its token.
-
-    Raises NotOffered, RoleRefused, Refused, BadName, BadValue.
-    """
+async def _session(asker: Asker, asked: Open, nonce: str, reads: FairQueue) -> Hosted:
     who, workspace = asker.who, asker.workspace
     asker.carried.run = asked.run or ""
     if asked.agent != who.name:
@@ -88,11 +112,15 @@ async def open_session(asker: Asker, asked: Open) -> Hosted:
         unit=asked.unit,
         on_behalf_of=who.actor_chain,
         restricted=True,
+        opening=ids.uuid8("opening", who.name, nonce),
+        begins=nonce if _UUID7.fullmatch(nonce) else "",
     )
     try:
         found = await opening.open_agent_here(workspace, who.name, who.role, options)
     except NotPlaced:
         raise  # of what the role sees: else it was refused before
+    except opening.OpenedBefore as error:
+        raise ServiceGone(str(error)) from error
     except (NotFound, Refused) as error:
         # Its text may tell of the run's roster, workflow or conversation.
         message = (
@@ -101,7 +129,7 @@ async def open_session(asker: Asker, asked: Open) -> Hosted:
         )
         raise Refused(message) from error
     asker.carried.run = found.run
-    return Hosted(workspace, found, program, asker.carried)
+    return Hosted(workspace, found, program, asker.carried, partial(reads.place, who.name))
 
 
 async def _demand_budgets(
@@ -130,15 +158,27 @@ def opened(hosted: Hosted, name: str, instance: str) -> wire.Opened:
 class Lobby:
     """Answers what is asked outside of a session."""
 
-    def __init__(self, sql: Sql | None) -> None:
+    def __init__(self, sql: Sql | None, decoys: Decoys) -> None:
         self._sql = sql
-        self._asking = asyncio.Semaphore(ASKED_MAX)
+        self._decoys = decoys
+        self._short = FairQueue(SHORT)
+        self._long = FairQueue(LONG)
+
+    async def open_session(self, asker: Asker, asked: Open, nonce: str) -> Hosted:
+        """Open a session for a principal: as the agent of its name, in the role of its token. What
+        was opened under the same nonce before, by whichever service, is not opened once more.
+
+        Raises NotOffered, RoleRefused, Refused, BadName, BadValue, ServiceBusy.
+        """
+        async with self._short.place(asker.who.name):
+            return await _session(asker, asked, nonce, self._short)
 
     async def ask(self, verb: str, asker: Asker, request: Request) -> bytes:
         """The answer; that it is shown what the answer says is on record before. Raises BadValue,
-        NotOffered, Refused, NotFound.
+        NotOffered, Refused, NotFound, ServiceBusy.
         """
-        async with self._asking:
+        queue = self._long if verb == "sql" else self._short
+        async with queue.place(asker.who.name):
             return await self._answered(verb, asker, request)
 
     async def _answered(self, verb: str, asker: Asker, request: Request) -> bytes:
@@ -191,7 +231,8 @@ class Lobby:
             each.run for each in await listed(asker.workspace) if each.approval.id == asked.approval
         ]
         about = {"approval": asked.approval}
-        if not found or not await self._sees(asker, found[0], "approval.requested", about):
+        run = found[0] if found else ids.uuid8("approval", asked.approval)  # there is none
+        if not await self._sees(asker, run, "approval.requested", about):
             raise NotFound(f"approval {asked.approval!r:.80}", "give one that the role is shown")
         await answer(
             asker.workspace,
@@ -262,12 +303,33 @@ class Lobby:
         permit.demand(permits.states(tag))
 
     async def _derived(self, asker: Asker, run: str, key: bytes | None = None) -> Derived | None:
-        """A run as the role sees it; None where it sees nothing, whether or not there is a run."""
-        try:
-            made = await views.derive(asker.workspace.states, asker.who.role, run, None, key)
-        except NotFound:
+        """A run as the role sees it; None where it sees nothing, whether or not there is a run:
+        that takes the same work, see `hansard.service.decoys`.
+        """
+        await self._decoys.refresh()
+        role, log = asker.who.role, asker.workspace.log
+        decoys = self._decoys.of(run, role, asker.rules)
+        if await log.last(Life(run)) is None:
+            await log.last(Life(next(iter(decoys), _NOWHERE)))
+            await self._in_vain(asker, decoys, key)
             return None
+        await log.last(Life(_NOWHERE))  # there one is found and one is not, too
+        made = await views.derive(asker.workspace.states, role, run, None, key)
         return made if made.view.events else None
+
+    async def _in_vain(self, asker: Asker, decoys: list[str], key: bytes | None) -> None:
+        """The work that a run would take of which the role is shown nothing."""
+        role, rules = asker.who.role, asker.rules
+        for run in decoys:
+            try:
+                made = await views.derive(asker.workspace.states, role, run, None, key)
+            except BadValue:
+                raise  # of what was asked, whichever run it is
+            except HansardError:
+                continue  # it says nothing of the one that was asked for
+            if not made.view.events:
+                return
+            self._decoys.shows(run, role, rules)
 
     async def _trusted(self, asker: Asker, trust: Trust, name: str) -> None:
         permit = await permits.read(asker.workspace, asker.who.role)

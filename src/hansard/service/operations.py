@@ -42,6 +42,8 @@ OFFERED = {
     "transaction": frozenset(("get", "put", "change", "remove", "roll_back")),
 }
 """The flows of a session by what they belong to: those that its clients drive, and no others."""
+READ_RUNS = frozenset(("views.view",))
+"""Those that read a whole run: they wait for a place as the same does outside of a session."""
 
 
 def given(asked: Do) -> tuple[list[Any], dict[str, Any]]:

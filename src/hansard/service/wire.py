@@ -3,7 +3,8 @@
 A request (`Request`) is sent to `svc.<workspace>.<role>.<principal>.open`, or, once a session is
 open, to `....<instance>.<verb>`, and has one answer. What an operation comes to may need the client
 first: then the answer is `Run`, the client does it, and sends what came of it as a request `done`,
-whose answer is the operation's next word. So a client needs no subject but its own, and the service
+whose answer is the operation's next word. A request outside of a session that takes long is
+answered `Pending`, and asked again. So a client needs no subject but its own, and the service
 never starts a conversation.
 
 Values of programs are recorded values (`hansard.domain.values`) throughout.
@@ -19,7 +20,7 @@ from hansard.bus import subjects
 from hansard.domain import values
 from hansard.domain.errors import BadValue
 
-VERSION = 3
+VERSION = 4
 """Of this form. A service refuses a client of another one, with a text that names both."""
 
 BEAT_S = 1.0
@@ -27,6 +28,12 @@ BEAT_S = 1.0
 
 QUIET_S_MAX = 10.0
 """A client of which nothing was heard for so many seconds counts as killed; so does a service."""
+
+PING = "ping"
+"""Asked to see whether a service is there: a stranger is answered no, who has a login nothing."""
+
+AGAIN = "again"
+"""Asks for what came of a request that was answered `Pending`, under the same nonce."""
 
 EMPTY = msgspec.Raw(b"null")
 
@@ -53,7 +60,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
     token: the secret text of the credentials. session: as `open` gave it. n: the request's number
     in its session (of `open`, `view`, `sql`: nothing), from 1 in the order of sending; no number is
-    taken twice. nonce: the same for requests outside of a session. turn: the number of the request
+    taken twice. nonce: the same for requests outside of a session, a UUIDv7: a run that an opening
+    begins without naming it is called so. turn: the number of the request
     that began the operation, for `done`, `cancel`. scope: the path of the scope it stands in. data:
     by verb, see the structs below. busy: another call of its scope is open, as far as the client
     knows. scopes: what became of scopes since the last request, in its order.
@@ -273,11 +281,19 @@ class Opened(msgspec.Struct, frozen=True, tag="opened", kw_only=True):
     arm: msgspec.Raw = EMPTY
 
 
+class Pending(msgspec.Struct, frozen=True, tag="pending"):
+    """Not yet, to a request outside of a session: the service `instance` is at it, and is asked
+    again under the same nonce, as `again`.
+    """
+
+    instance: str
+
+
 class Denied(msgspec.Struct, frozen=True, tag="denied"):
     """No: these few bytes, whatever the reason."""
 
 
-Answer = Value | Run | Failed | Opened | Denied
+Answer = Value | Run | Failed | Opened | Pending | Denied
 
 DENIED = msgspec.json.encode(Denied())
 

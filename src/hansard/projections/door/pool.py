@@ -20,7 +20,11 @@ START_S = 30.0
 """Longest start of a worker, on a machine that is busy."""
 
 SLOW_S = 0.25
-"""From here on a question gives way to others: most take some milliseconds."""
+"""Of a core, or where that is not told of time: who has taken so much gives way to others. Most
+questions take some milliseconds; on a machine that is busy those are a long time.
+"""
+
+SLOW_LOOK_S_MIN = 0.05
 
 SLOW_NICE = 19
 END_S = 5.0
@@ -65,7 +69,7 @@ class Worker:
     async def ask(self, question: Ask) -> tuple[Said, bytes]:
         """Have it answer. Raises TooCostly, and then it is killed, as it is when cancelled."""
         limits = question.limits
-        slow = asyncio.get_running_loop().call_later(SLOW_S, self._yield_cores)
+        slow = asyncio.create_task(self._yield_cores())
         try:
             async with asyncio.timeout(limits.wall_s):
                 assert self._process.stdin is not None  # noqa: S101 -- it was started with a pipe
@@ -125,7 +129,14 @@ class Worker:
         assert self._process.stdout is not None  # noqa: S101 -- it was started with a pipe
         return await self._process.stdout.readexactly(count)
 
-    def _yield_cores(self) -> None:
+    async def _yield_cores(self) -> None:
+        """Give way to others once the question has taken so much of a core."""
+        before_s = _cpu_s(self.pid)
+        left_s = SLOW_S
+        while left_s > 0:
+            await asyncio.sleep(max(left_s, SLOW_LOOK_S_MIN))
+            now_s = _cpu_s(self.pid)
+            left_s = SLOW_S - (now_s - before_s) if before_s and now_s else 0.0
         self.slowed = True
         self._weigh(SLOW_NICE)
 
@@ -244,6 +255,16 @@ class Pool:
             self._end(self._idle.pop(), holds=False)
         if self._ending:
             await asyncio.wait(set(self._ending), timeout=END_S)
+
+
+def _cpu_s(pid: int) -> float:
+    """What a process has taken of the cores; 0 where the platform does not tell."""
+    try:
+        said = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    except OSError:
+        return 0.0
+    user, system = said.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _environment() -> dict[str, str]:

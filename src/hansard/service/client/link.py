@@ -7,24 +7,42 @@ import threading
 import time
 from collections import deque
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
 from hansard.agents.errors import SessionEnded
 from hansard.bus.access import Credentials
+from hansard.bus.clock import Clock
 from hansard.bus.errors import BrokerError, BusError, Closed, TooLarge
 from hansard.bus.jetstream.requests import NoAnswer, NoResponders, Requests
 from hansard.domain.errors import BadValue, HansardError
 from hansard.service import faults, wire
-from hansard.service.errors import AccessRefused, ServiceGone
-from hansard.service.wire import Answer, Began, Denied, Failed, Joined, Opened, Request, Value
+from hansard.service.errors import AccessRefused, ServiceBusy, ServiceGone
+from hansard.service.wire import (
+    Answer,
+    Began,
+    Denied,
+    Failed,
+    Joined,
+    Opened,
+    Pending,
+    Request,
+    Value,
+)
 
-ANSWER_S_MAX = 60.0
-"""How long a request outside of a session may take, in seconds: a view reads a whole run."""
+FIRST_S_MAX = wire.QUIET_S_MAX
+"""How long a request outside of a session may be without any answer, in seconds; one that takes
+longer is answered "not yet" before, and asked for again.
+"""
+
+OPENING_S_MAX = 60.0
+"""The same for an opening, which any service may answer that comes."""
 
 AGAIN_S = 10.0
 """After so long an opening is asked for again, under the same nonce: it is done once."""
+
+BUSY_S_MAX = 30.0
+"""How long one that is refused as one too many is asked again, in seconds: nothing was done."""
 
 FOR_EVER_S = 366 * 24 * 3_600.0
 """A session's request waits as long as the session lives: what it asks for may take a day."""
@@ -39,9 +57,6 @@ service ended holds up the next, by which that is noticed.
 
 NO_SERVICE = "no service runs for this workspace"
 ENDED = "it has ended"
-
-PING = "ping"
-"""A service takes it, and answers nobody who has a login."""
 
 
 class Link:
@@ -84,27 +99,66 @@ class Link:
     async def outside(self, verb: str, data: Any) -> Answer:
         """Ask what any service of the workspace may answer. Raises AccessRefused, ServiceGone,
         TooLarge, and what the service raised.
+
+        Where this principal asks too much at once it is asked again as the service says, for up to
+        `BUSY_S_MAX`; then the answer says so.
         """
-        mine = self.credentials
-        subject = wire.opening(mine.workspace, mine.role, mine.principal, verb)
-        request = Request(token=mine.token, nonce=uuid4().hex, data=msgspec.Raw(wire.encode(data)))
-        again_s = AGAIN_S if verb == "open" else None
+        until = time.monotonic() + BUSY_S_MAX
+        raw = wire.encode(data)
+        while True:
+            answer = await self._asked(verb, raw)
+            wait_s = _retry_after_s(answer)
+            if not wait_s or time.monotonic() + wait_s > until:
+                return answer
+            await asyncio.sleep(wait_s)
+
+    async def _asked(self, verb: str, raw: bytes) -> Answer:
+        """What a request comes to; "not yet" is asked again."""
+        token, nonce = self.credentials.token, Clock().new_id()  # a run that it begins is called so
+        payload = wire.encode(Request(token=token, nonce=nonce, data=msgspec.Raw(raw)))
+        again = wire.encode(Request(token=token, nonce=nonce))
+        opens = verb == "open"
         try:
-            payload = await self._attended(subject, wire.encode(request), again_s)
+            answer = told(await self._first(verb, payload))
+            while isinstance(answer, Pending):
+                try:
+                    answer = told(await self._later(answer.instance, again))
+                except NoAnswer:
+                    if not opens:
+                        raise
+                    answer = told(await self._first(verb, payload))  # of another service
         except (NoAnswer, NoResponders, BrokerError, TooLarge) as error:
             raise await self.why(error) from error
-        return told(payload)
+        return answer
 
-    async def _attended(self, subject: str, payload: bytes, again_s: float | None) -> bytes:
-        """The answer, for as long as there is anybody to give one. After `again_s`, if given, it is
-        asked for again: a broker that takes in logins may lose a message without a word.
+    async def _first(self, verb: str, payload: bytes) -> bytes:
+        mine = self.credentials
+        where = mine.workspace, mine.role, mine.principal
+        subject, ping = wire.opening(*where, verb), wire.opening(*where, wire.PING)
+        if verb == "open":
+            return await self._attended(subject, ping, payload, OPENING_S_MAX, AGAIN_S)
+        return await self._attended(subject, ping, payload, FIRST_S_MAX)
+
+    async def _later(self, instance: str, payload: bytes) -> bytes:
+        """What a certain service says, asked again."""
+        mine = self.credentials
+        where = mine.workspace, mine.role, mine.principal, instance
+        subject, ping = wire.within(*where, wire.AGAIN), wire.within(*where, wire.PING)
+        return await self._attended(subject, ping, payload, FIRST_S_MAX)
+
+    async def _attended(
+        self, subject: str, ping: str, payload: bytes, most_s: float, again_s: float | None = None
+    ) -> bytes:
+        """The answer, for as long as there is anybody to give one: who is asked by `ping`. After
+        `again_s`, if given, it is asked for again: a broker that takes in logins may lose a message
+        without a word.
         """
         loop = asyncio.get_running_loop()
-        watching = loop.create_task(self._nobody())
+        watching = loop.create_task(self._nobody(ping))
         asked: list[asyncio.Task[bytes]] = []
         try:
             while not watching.done():
-                asked.append(loop.create_task(self.requests.ask(subject, payload, ANSWER_S_MAX)))
+                asked.append(loop.create_task(self.requests.ask(subject, payload, most_s)))
                 waited = {watching, *asked}
                 await asyncio.wait(waited, timeout=again_s, return_when=asyncio.FIRST_COMPLETED)
                 for asking in asked:
@@ -115,16 +169,14 @@ class Link:
             for task in (watching, *asked):
                 task.cancel()
 
-    async def _nobody(self) -> None:
-        """Comes back once no service runs. Which one took a request, only its answer tells: one
-        that ended while another serves is waited for.
+    async def _nobody(self, ping: str) -> None:
+        """Comes back once no service is there that takes `ping`. Which one took a request that any
+        may take, only its answer tells: one that ended while another serves is waited for.
         """
-        mine = self.credentials
-        subject = wire.opening(mine.workspace, mine.role, mine.principal, PING)
         while True:
             await asyncio.sleep(wire.BEAT_S)
             try:
-                await self.requests.ask(subject, b"", wire.BEAT_S)
+                await self.requests.ask(ping, b"", wire.BEAT_S)
             except NoResponders:
                 return
             except BusError:  # it is not answered, which says nothing
@@ -267,6 +319,14 @@ def told(payload: bytes) -> Answer:
     if isinstance(answer, Denied):
         raise AccessRefused
     return answer
+
+
+def _retry_after_s(answer: Answer) -> float:
+    """After how long one that was refused as one too many may be asked again; 0 for no such one."""
+    if not isinstance(answer, Failed) or answer.fault.type != ServiceBusy.__name__:
+        return 0.0
+    error = faults.ours(answer.fault)
+    return (error.retry_after_s or 0.0) if isinstance(error, ServiceBusy) else 0.0
 
 
 def refused(error: BaseException) -> BaseException:

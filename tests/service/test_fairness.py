@@ -1,0 +1,200 @@
+"""No principal takes what all need: places are given in turn, and each one's share is bounded."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import _connect, settings
+from hansard.bus.jetstream.requests import Requests
+from hansard.bus.portal import portal
+from hansard.service import door, faults, lobby, wire
+from hansard.service.client import link as client
+from hansard.service.client.link import Link, value_of
+from hansard.service.errors import ServiceBusy, ServiceGone
+from hansard.service.running import serving
+from hansard.service.wire import Ask, Failed, Open, Value
+from tests.service.support import House
+
+PATIENCE_S = 60.0
+"""Within this time all of it happens on a machine that is busy; what never happens fails then."""
+
+REFUSED = 24 - lobby.LONG.waiting_each - lobby.LONG.places_each
+ENDLESS = "SELECT endless"
+ROLES = """
+[roles.asker]
+[[roles.asker.sees]]
+name = "all"
+kinds = ["**"]
+[roles.asker.may]
+tools = ["**"]
+kinds = ["**"]
+keys = ["**"]
+query = true
+approve = true
+settle = true
+"""
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    """On the bus's loop."""
+    return portal().run(work)
+
+
+@contextlib.asynccontextmanager
+async def linked(house: House, name: str) -> AsyncGenerator[Link, None]:
+    """A principal's bare connection."""
+    link = await Link.open(house.known(name))
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+class Endless(House):
+    """A workspace whose SQL answers at once, but for one question that it never answers."""
+
+    async def _begin(self, quiet_s: float) -> None:
+        given = settings.load({}, workspace=self.workspace, data_dir=self.data_dir)
+        broker = await _connect.find_broker(given)
+        self.stack.push_async_callback(broker.release)
+        workspace = await _connect.open_workspace(given)
+        self.stack.push_async_callback(workspace.close)
+
+        async def sql(asker: lobby.Asker, statement: str) -> Any:
+            del asker
+            if statement == ENDLESS:
+                await asyncio.Event().wait()
+            return [{"one": 1}]
+
+        opened = serving(workspace, broker.runtime, sql=sql, quiet_s=quiet_s)
+        self.service = await self.stack.enter_async_context(opened)
+
+
+def test_endless_questions_of_one_stop_nobody(other: House) -> None:
+    """24 questions without an end: others' views, SQL and answers to questions come all the same,
+    and whoever asks too much is told after how long to ask again.
+    """
+    endless = Endless(other.data_dir, other.workspace, other.folder)
+    for name in ("ada", "bob"):
+        endless.login(name)
+    with endless.trusted() as record, record.run("w", run="r1", agent="eve") as eve:
+        eve.message("user", "hello")
+    endless.begin()
+
+    async def work() -> tuple[list[Any], list[Any]]:
+        async with linked(endless, "ada") as ada, linked(endless, "bob") as bob:
+            asked = wire.encode(Ask(statement=ENDLESS))
+            burning = [asyncio.ensure_future(once(ada, "sql", asked)) for _ in range(24)]
+            async with asyncio.timeout(PATIENCE_S):
+                await until(lambda: sum(each.done() for each in burning) == REFUSED)
+                answers = [
+                    await bob.outside("view", Ask(run="r1")),
+                    await bob.outside("sql", Ask(statement="SELECT 1")),
+                    await bob.outside("approve", Ask(approval="0" * 32)),
+                    await bob.outside("finish", Ask(run="r1")),
+                    await ada.outside("view", Ask(run="r1")),
+                ]
+            refused = [each.result() for each in burning if each.done()]
+            for each in burning:
+                each.cancel()
+            return answers, refused
+
+    try:
+        answers, refused = run(work())
+    finally:
+        endless.end()
+    assert [type(each) for each in answers] == [Value, Value, Failed, Value, Value]
+    assert answers[2].fault.type == "NotFound"
+    assert len(refused) == REFUSED
+    for each in refused:
+        error = faults.ours(each.fault)
+        assert isinstance(error, ServiceBusy)
+        assert error.retry_after_s is not None
+        assert f"ask again in {error.retry_after_s:g} s" in str(error)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for something; the bound is the caller's."""
+    while not holds():  # noqa: ASYNC110 -- of what is looked at, nothing tells when it changes
+        await asyncio.sleep(0.01)
+
+
+async def once(link: Link, verb: str, data: bytes) -> Any:
+    """What one request comes to, asked by somebody who does not ask again when refused."""
+    return await link._asked(verb, data)
+
+
+def test_sessions_are_bounded_whatever_comes_at_once(house: House) -> None:
+    """256 openings at once: so many sessions as one may have are opened, the others are refused."""
+    house.login("ada")
+
+    async def work() -> tuple[int, int, int]:
+        async with linked(house, "ada") as link:
+            opening = (link.open_session(Open(workflow="w", agent="ada")) for _ in range(256))
+            found = await asyncio.gather(*opening, return_exceptions=True)
+            sessions = [each for each in found if not isinstance(each, BaseException)]
+            busy = [each for each in found if isinstance(each, ServiceBusy)]
+            assert house.service is not None
+            held = len(house.service.sessions)
+            for each in sessions:
+                each.lose(hansard.SessionEnded("r", "ada"))
+            return len(sessions), len(busy), held
+
+    opened, busy, held = run(work())
+    assert (opened, busy, held) == (door.SESSIONS_MAX, 256 - door.SESSIONS_MAX, door.SESSIONS_MAX)
+
+
+def test_a_service_that_hangs_is_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes a request and says nothing is given up after the time that is promised, not after
+    the longest that an answer may take.
+    """
+    monkeypatch.setattr(client, "FIRST_S_MAX", 0.5)
+    house.login("ada")
+    house.end()
+
+    async def work() -> None:
+        given = settings.load({}, workspace=house.workspace, data_dir=house.data_dir)
+        broker = await _connect.find_broker(given)
+        hangs = await Requests.open(broker.runtime)
+        await hangs.serve(f"svc.{house.workspace}.*.*.*", lambda *_: None, "hansard")
+        try:
+            async with linked(house, "ada") as link, asyncio.timeout(PATIENCE_S / 2):
+                with pytest.raises(ServiceGone):
+                    await link.outside("view", Ask(run="r1"))
+        finally:
+            await hangs.close()
+            await broker.release()
+
+    run(work())
+
+
+def test_who_waits_is_told_so(other: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question that takes long is answered "not yet" meanwhile, so that a service that is gone is
+    told from one that is at work.
+    """
+    monkeypatch.setattr(door, "PENDING_S", 0.05)
+    endless = Endless(other.data_dir, other.workspace, other.folder)
+    endless.login("ada")
+    endless.begin()
+
+    async def work() -> None:
+        async with linked(endless, "ada") as ada:
+            asking = asyncio.ensure_future(ada.outside("sql", Ask(statement=ENDLESS)))
+            async with asyncio.timeout(PATIENCE_S):
+                service = endless.service
+                assert service is not None
+                await until(lambda: bool(service.questions.told))
+            assert not asking.done()
+            await service.close()
+            async with asyncio.timeout(PATIENCE_S / 2):
+                with pytest.raises(ServiceGone):
+                    value_of(await asking)
+
+    try:
+        run(work())
+    finally:
+        endless.end()
