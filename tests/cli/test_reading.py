@@ -39,6 +39,57 @@ def test_runs_can_be_narrowed(call: Call, runs: Runs):
     assert "--limit 0 shows all" in one.err
 
 
+def test_runs_are_found_by_what_they_are(call: Call, runs: Runs):
+    """Each filter narrows, all count together, in the table as in JSON."""
+
+    def found(*arguments: str) -> set[str]:
+        return {line["run"] for line in call("runs", "--json", "--limit", "0", *arguments).lines}
+
+    whole = ("--workflow", "paper-pipeline", "--agent", "researcher_1", "--role", "researcher")
+    assert {runs.team, runs.forked} <= found(*whole)
+    assert runs.failed not in found(*whole)
+    assert runs.forked not in found(*whole, "--status", "completed")
+    [team] = [
+        each for each in call("runs", "--json", "--limit", "0").lines if each["run"] == runs.team
+    ]
+    began = team["started"]
+    assert runs.team in found("--since", began, "--until", began)
+    assert runs.failed not in found("--until", began)
+    table = call("runs", "--since", began, "--until", began).out
+    assert runs.team in table
+    assert runs.failed not in table
+
+
+@pytest.mark.parametrize("json", [(), ("--json",)])
+def test_what_was_asked_is_told_where_no_run_is_it(call: Call, runs: Runs, json: tuple[str, ...]):
+    """The filters as they were understood, and of a name that no run has those that there are."""
+    told = call(
+        "runs",
+        "--status",
+        "failed",
+        "--workflow",
+        "paper-pipelin",
+        "--until",
+        "2020-01-01T00:00:00Z",
+        *json,
+    )
+    assert (told.code, told.out) == (0, "")
+    asked = "status failed, workflow 'paper-pipelin', begun until 2020-01-01T00:00:00+00:00"
+    assert f" is: {asked}\n" in told.err
+    assert (
+        "no run has workflow 'paper-pipelin': did you mean 'paper-pipeline'? there are: "
+        in told.err
+    )
+    wrong = call("runs", "--since", "yesterday", *json)
+    assert wrong.code == 2
+    assert (
+        wrong.err == "error: --since: 'yesterday'; give a time with a zone: 2024-10-01T00:00:00Z\n"
+    )
+    odd = call("runs", "--status", "odd", *json)
+    assert odd.code == 2
+    assert "'completed', 'failed'" in odd.err
+
+
 def test_people_get_a_table_without_escapes(call: Call, runs: Runs):
     """In a pipe there is no colour, and recorded control characters cannot make any."""
     for arguments in (("runs",), ("run", "show", runs.team), ("run", "trace", runs.team)):

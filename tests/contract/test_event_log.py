@@ -667,6 +667,18 @@ class TestRead:
         runs = await log.runs()
         assert sorted(runs) == sorted(["r1", "r2", "a run. with > odd * name", "z" * 300])
 
+    @pytest.mark.parametrize("key", ["k", "team approvals", "k" * 300])
+    async def test_runs_that_have_a_key(self, log: EventLog, key: str):
+        """Every run whose board has had the key is listed once, whether it has a life or not."""
+        names = ("r1", "a run. with > odd * name", "z" * 300)
+        for run in names:
+            await fill(log, Board(run, key), 2)
+        await log.append(append(Board("other", "k2")))
+        await log.append(append(AgentStream("other", "board", key)))
+        await fill(log, Life("other"), 2)
+        assert sorted(await log.runs(key)) == sorted(names)
+        assert await log.runs("k3") == []
+
     async def test_consistent_under_writes(self, opener: Opener):
         """A read of several streams never shows a part of a transaction, nor a hole."""
         writer, reader = await opener(), await opener()

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hansard.commands._lives import RunLife
+from hansard.agents.run_index import RunLife
 from tests.real.parsers import Chat, Said
 from tests.real.support import Place, Stored, assigned
 

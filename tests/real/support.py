@@ -16,9 +16,9 @@ import pytest
 import structlog
 
 import hansard
+from hansard.agents import run_index
+from hansard.agents.run_index import RunLife
 from hansard.cli import main
-from hansard.commands import _lives
-from hansard.commands._lives import RunLife
 from hansard.commands._open import Options, reading, reading_raw
 from hansard.domain.run import RunAssigned
 
@@ -108,7 +108,7 @@ class Place(msgspec.Struct, frozen=True):
 
         async def work() -> list[RunLife]:
             async with reading(self.options) as workspace:
-                return await _lives.read(workspace)
+                return await run_index.read(workspace.log)
 
         found = asyncio.run(work())
         assert not [life.problem for life in found if life.problem]

@@ -46,8 +46,8 @@ from hansard.domain.label import Label
 from hansard.domain.role_may import Trust
 from hansard.domain.values import Scrub
 
-STREAMS_MAX = 500
-"""Most runs whose questions are read in one request."""
+STREAMS_MAX = 200
+"""Runs whose questions are read in one request."""
 
 PAUSE_S = 0.25
 """Shortest wait for an answer's time to be up, in seconds: this process's clock, by which that
@@ -141,7 +141,7 @@ class Approvals:
         return counts[-1] if counts else None
 
     async def wait(self, approval: str) -> Approval:
-        """Follow the log until a question is answered, or its time seems to be up."""
+        """Follow the run's questions until one is answered, or its time seems to be up."""
 
         async def look() -> str | None:
             stands = approvals.find(await self.state(), approval).given
@@ -149,7 +149,7 @@ class Approvals:
 
         found = approvals.find(await self.state(), approval)
         left_s = max(PAUSE_S, (found.expires - time.time_ns() - self._ahead_ns) / 1e9)
-        await team_wait.until(self._log, look, lambda stored: stored.stream == self.stream, left_s)
+        await team_wait.until(self._log, look, lambda _: True, left_s, of=self.stream)
         return approvals.find(await self.state(), approval)
 
     async def expire(self, approval: str, actor: Actor) -> Approval:
@@ -194,7 +194,7 @@ class Asking:
         packed = payloads.pack_arguments(call.plain)
         stream = self._outcomes.stream
         return packed.blobs, ApprovalRequested(
-            approval=self._clock.new_id(),
+            approval=ids.marked(self._clock.new_id(), stream.run),  # `find` goes by it
             agent=stream.agent,
             role=stream.role,
             step=call.number,
@@ -235,8 +235,8 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 async def listed(workspace: Workspace, runs: Iterable[str] | None = None) -> list[Listed]:
-    """The questions of all runs, or of some, the oldest first."""
-    wanted = sorted(await workspace.log.runs() if runs is None else runs)
+    """The questions of all runs that ever asked, or of some runs, the oldest first."""
+    wanted = sorted(await workspace.log.runs(approvals.KEY) if runs is None else runs)
     head = await workspace.log.head()
     now = (await workspace.log.at(head)).stamp if head else 0
     found: list[Listed] = []
@@ -250,6 +250,19 @@ async def listed(workspace: Workspace, runs: Iterable[str] | None = None) -> lis
             state = folded(approvals.initial(), own)
             found += [Listed(run, each, each.standing(now)) for each in state.requests.values()]
     return sorted(found, key=lambda each: (each.approval.asked_at, each.run))
+
+
+async def find(workspace: Workspace, approval: str) -> Listed:
+    """A question by its id, of whichever run. Its id tells the run, so one run's questions are
+    read; those of other runs only for an id of before that was so, or of none. Raises NotFound.
+    """
+    runs = await workspace.log.runs(approvals.KEY)
+    likely = {run for run in runs if ids.is_marked(approval, run)}
+    for some in (likely, {*runs} - likely):
+        for each in await listed(workspace, some) if some else []:
+            if each.approval.id == approval:
+                return each
+    raise NotFound(f"approval {approval!r:.80}", "see 'hansard approvals'")
 
 
 async def answer(
@@ -272,9 +285,7 @@ async def answer(
     actor = Actor.of(by)
     by = ids.name("by", actor.agent)
     because = recordable(because, scrub)
-    found = next((each for each in await listed(workspace) if each.approval.id == approval), None)
-    if found is None:
-        raise NotFound(f"approval {approval!r:.80}", "see 'hansard approvals'")
+    found = await find(workspace, approval)
     asker = found.approval.asked.agent
     if asker != by and asker in actor.on_behalf_of:
         message = (

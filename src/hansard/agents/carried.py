@@ -268,9 +268,9 @@ class CarriedLog:
         """As the port says."""
         return await self._base.at(position)
 
-    async def runs(self) -> list[str]:
+    async def runs(self, key: str | None = None) -> list[str]:
         """As the port says."""
-        return await self._base.runs()
+        return await self._base.runs(key)
 
     async def head(self) -> int:
         """As the port says."""

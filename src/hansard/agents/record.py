@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePath
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import msgspec
 
@@ -22,6 +22,7 @@ from hansard.agents.labels import Lowering, declassify
 from hansard.agents.ledger import Mode
 from hansard.agents.opening import Options
 from hansard.agents.outcomes import Settle
+from hansard.agents.run_index import RunFilter, RunsWanted
 from hansard.agents.runs import cancel, finish, fork, reopen, settle
 from hansard.agents.scope import enter, leave
 from hansard.agents.secrets import Provider, check_names, scrubber
@@ -153,9 +154,12 @@ class Record:
         """A whole run at a point; see `hansard.bus.points`."""
         return self._portal.run(self.workspace.points.view(run, at))
 
-    def runs(self) -> list[tuple[str, RunState]]:
-        """Every run with its life, the newest first."""
-        return self._portal.run(self.workspace.runs())
+    def runs(self, **wanted: Unpack[RunsWanted]) -> list[tuple[str, RunState]]:
+        """Every run with its life, the newest first; those that are all that is asked for: status,
+        workflow, agent and role (of one who ever joined), experiment (of trials), since and until
+        (when it began, a time with its zone). Raises BadOption, BadValue.
+        """
+        return self._portal.run(self.workspace.runs(RunFilter.of(wanted)))
 
     def conversation(self, name: str, *, before: str | None = None) -> Conversation:
         """What a conversation held over its runs: turns, and the context to go on from.
@@ -334,9 +338,9 @@ class AsyncRecord:
         """A whole run at a point; see `hansard.bus.points`."""
         return await self.workspace.points.view(run, at)
 
-    async def runs(self) -> list[tuple[str, RunState]]:
-        """Every run with its life, the newest first."""
-        return await self.workspace.runs()
+    async def runs(self, **wanted: Unpack[RunsWanted]) -> list[tuple[str, RunState]]:
+        """Every run with its life, the newest first; those asked for: see `Record.runs`."""
+        return await self.workspace.runs(RunFilter.of(wanted))
 
     async def conversation(self, name: str, *, before: str | None = None) -> Conversation:
         """What a conversation held over its runs: turns, and the context to go on from.

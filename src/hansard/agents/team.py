@@ -156,7 +156,7 @@ class TeamFlows(JointSteps):
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)
-        self.store = TeamStore(core.boards.states, core.stream.run)
+        self.store = TeamStore(core.boards.states, core.stream)
         self.ended: set[tuple[str, int]] = set()
         """Claims of which this session has said how they ended."""
         self.claimed_by: dict[tuple[str, int], int] = {}

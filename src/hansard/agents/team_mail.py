@@ -8,7 +8,6 @@ record. A message to a role is given to every agent of it, also to one that join
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -22,12 +21,11 @@ from hansard.agents.joint import JointSteps, never
 from hansard.agents.outcomes import Call
 from hansard.agents.permits import states
 from hansard.agents.scope import Scope
-from hansard.agents.team_store import TeamStore
+from hansard.agents.team_store import Mailbox, TeamStore
 from hansard.agents.team_write import MailWrite
-from hansard.bus.teams import Mail as Stood
 from hansard.domain import ids
 from hansard.domain.errors import BadValue
-from hansard.domain.mail import MailSent, is_for
+from hansard.domain.mail import MailSent
 from hansard.domain.steps import Effects, Status
 
 
@@ -74,8 +72,8 @@ class MailFlows(JointSteps):
         self._store = store
         self._read = 0
         """Up to which message this session has taken some."""
-        self._known: dict[int, int] = {}
-        """The same of steps on record, by their numbers."""
+        self._before: int | None = None
+        """The same of inboxes on record before; None while that was not asked."""
 
     def send(self, content: Any, role: str | None, agent: str | None) -> Flow[int]:
         """Send a message; its number."""
@@ -119,57 +117,43 @@ class MailFlows(JointSteps):
         return [Mail(**each) for each in told["messages"]]
 
     def _new(self) -> Flow[Any]:
-        mails = yield Io(self._store.mails)
-        stream = self.core.stream
-        recorded = yield from self._on_record(mails)
+        box: Mailbox = yield Io(self._store.mailbox)
+        version = box.version
+        recorded = yield from self._on_record(box)
         with self.core.ledger.lock:  # two inboxes side by side share no message
             after = max(self._read, recorded)
-            self._read = max(after, mails[-1].version if mails else 0)
-        mine = [
-            mail
-            for mail in mails
-            if mail.version > after and is_for(mail.sent, stream.agent, stream.role)
-        ]
-        labels = {mail.version: mail.label for mail in mine}
-        cleared = yield from cleared_of(self.core, labels)
-        numbers = self._numbers(mails)
-        up_to: dict[str, Any] = {"up_to": self._read}
-        if self.core.settings.permit.is_limited:
-            up_to = {"given": sum(version <= self._read for version in numbers)}
+            to = self._read = max(after, version)
+        mine = box.between(after, to)
+        cleared = yield from cleared_of(self.core, {mail.version: mail.label for mail in mine})
+        shown = set(cleared)
+        is_limited = self.core.settings.permit.is_limited
         return {
-            **up_to,
+            **({"given": box.given(to)} if is_limited else {"up_to": to}),
             "messages": [
                 {
-                    "number": numbers[mail.version],
+                    "number": box.given(mail.version) if is_limited else mail.version,
                     "sender": mail.sender,
                     "role": mail.sent.sender_role,
                     "to_role": mail.sent.role,
                     "content": msgspec.json.decode(mail.sent.content),
                 }
                 for mail in mine
-                if mail.version in cleared
+                if mail.version in shown
             ],
         }
 
-    def _numbers(self, mails: Sequence[Stood]) -> dict[int, int]:
-        """The numbers of this agent's messages by their versions. Under a role's rules they count
-        its own alone: how many others there are is not for it to know.
+    def _on_record(self, box: Mailbox) -> Flow[int]:
+        """Up to which message inboxes of this agent have read that were on record when this session
+        first asked: those that it reads itself it knows. Under a role's rules what is on record
+        counts the agent's own messages alone: how many others there are is not for it to know.
         """
-        stream = self.core.stream
-        mine = [mail for mail in mails if is_for(mail.sent, stream.agent, stream.role)]
-        if not self.core.settings.permit.is_limited:
-            return {mail.version: mail.version for mail in mine}
-        return {mail.version: number for number, mail in enumerate(mine, 1)}
-
-    def _on_record(self, mails: Sequence[Stood]) -> Flow[int]:
-        """Up to which message inboxes of this agent that are on record have read."""
-        stream = self.core.stream
-        mine = [m.version for m in mails if is_for(m.sent, stream.agent, stream.role)]
-        for step in list(self.core.ledger.state.steps.values()):
-            done = step.tool == INBOX.name and step.status is Status.COMPLETED
-            if done and step.number not in self._known:
-                outcomes = self.core.outcomes
-                told = yield from outcomes.fetch(outcomes.reader.result(step))
-                up_to = [0, *mine][told["given"]] if "given" in told else told["up_to"]
-                self._known[step.number] = up_to
-        return max(self._known.values(), default=0)
+        if self._before is None:
+            found, outcomes = 0, self.core.outcomes
+            for step in list(self.core.ledger.state.steps.values()):
+                if step.tool == INBOX.name and step.status is Status.COMPLETED:
+                    told = yield from outcomes.fetch(outcomes.reader.result(step))
+                    up_to = box.up_to(told["given"]) if "given" in told else told["up_to"]
+                    found = max(found, up_to)
+            self._before = found
+            return found
+        return self._before

@@ -5,11 +5,16 @@ Everything here runs on the bus's loop.
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hansard.bus.log import Stored
 from hansard.bus.states import States
 from hansard.bus.teams import Mail, evolve_team, mail_of, mails, tasks_of
 from hansard.domain import task
+from hansard.domain.ids import AgentStream
+from hansard.domain.mail import is_for
 from hansard.domain.task import TeamState
 from hansard.domain.task_sight import Sight
 
@@ -17,15 +22,52 @@ if TYPE_CHECKING:  # a session's core is not needed to read
     from hansard.agents.core import Core
 
 
+class Mailbox:
+    """A run's messages as one agent is given them. Each is looked at once, and none is copied: a
+    box only grows. `version` is that of the run's newest message, `sent` how many the agent sent.
+    """
+
+    def __init__(self, agent: str, role: str) -> None:
+        self.version = 0
+        self.sent = 0
+        self._agent = agent
+        self._role = role
+        self._mine: list[Mail] = []
+
+    def take(self, commits: Sequence[Stored]) -> None:
+        """Take in what follows in the run's stream of messages; what is in already, not again."""
+        for stored in commits:
+            if stored.commit.version <= self.version:
+                continue  # two read at once
+            for mail in mails([stored]):
+                self.sent += mail.sender == self._agent
+                if is_for(mail.sent, self._agent, self._role):
+                    self._mine.append(mail)
+            self.version = stored.commit.last_version
+
+    def between(self, after: int, to: int) -> list[Mail]:
+        """The messages for the agent with versions in (after, to], in order."""
+        return self._mine[self.given(after) : self.given(to)]
+
+    def given(self, to: int) -> int:
+        """How many messages are for the agent, up to a version."""
+        return bisect.bisect_right(self._mine, to, key=lambda mail: mail.version)
+
+    def up_to(self, given: int) -> int:
+        """The version of the last of so many messages for the agent; 0 for none."""
+        return self._mine[given - 1].version if given else 0
+
+
 class TeamStore:
     """Reads a run's tasks and messages; each read costs a request for what is new."""
 
-    def __init__(self, states: States, run: str) -> None:
+    def __init__(self, states: States, stream: AgentStream) -> None:
+        """`stream` is that of the agent who asks."""
         self.states = states
-        self.tasks = tasks_of(run)
-        self.mail = mail_of(run)
+        self.tasks = tasks_of(stream.run)
+        self.mail = mail_of(stream.run)
         self._team: TeamState | None = None
-        self._mails: list[Mail] | None = None
+        self._mailbox = Mailbox(stream.agent, stream.role)
 
     async def team(self) -> TeamState:
         """The tasks as they stand; not to be changed. Raises Corrupt, UnknownEvent, Unreachable."""
@@ -52,17 +94,15 @@ class TeamStore:
         roster = (await self.states.life(stream.run)).roster
         return Sight(stream.agent, stream.role, permit.rules, roster)
 
-    async def mails(self) -> list[Mail]:
-        """All messages of the run, in order; not to be changed."""
-        known = self._mails
-        if known is None:
-            found = mails(await self.states.commits(self.mail))
+    async def mailbox(self) -> Mailbox:
+        """The messages of the run for this agent, as of now; what is in it stays."""
+        box = self._mailbox
+        if box.version:
+            commits = await self.states.log.read(self.mail, after=box.version)
         else:
-            last = known[-1].version if known else 0
-            found = [*known, *mails(await self.states.log.read(self.mail, after=last))]
-        if self._mails is None or len(self._mails) <= len(found):
-            self._mails = found
-        return found
+            commits = await self.states.commits(self.mail)
+        box.take(commits)
+        return box
 
     async def log_time(self) -> int:
         """The log's time now: that of its newest commit, in ns since 1970."""

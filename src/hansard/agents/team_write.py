@@ -114,11 +114,11 @@ class MailWrite(JointWrite):
 
     async def _outcome(self) -> tuple[Outcome, list[Draft]]:
         try:
-            sent = await self._store.mails()
-            version = sent[-1].version if sent else 0
+            box = await self._store.mailbox()
+            version = box.version
             number = version + 1
             if self._is_limited:  # how many others sent is not for it to know
-                number = 1 + sum(mail.sender == self._agent.agent for mail in sent)
+                number = 1 + box.sent
             outcome = await self._completed({"number": number})
         except Exception as error:  # noqa: BLE001 -- told as the step's outcome, and raised there
             return self._failed(error), []

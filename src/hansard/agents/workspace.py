@@ -6,7 +6,9 @@ import copy
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Self
 
+from hansard.agents import run_index
 from hansard.agents.board_store import Boards
+from hansard.agents.run_index import RunFilter
 from hansard.bus.blobs import Blobs
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record
@@ -14,7 +16,7 @@ from hansard.bus.errors import Conflict
 from hansard.bus.log import Append, EventLog, Stored
 from hansard.bus.points import Points
 from hansard.bus.snapshots import Snapshots
-from hansard.bus.states import States, fold_life
+from hansard.bus.states import States
 from hansard.domain import ids
 from hansard.domain import run as runs
 from hansard.domain.errors import Refused
@@ -146,15 +148,18 @@ class Workspace:
                 return True
         return False
 
-    async def runs(self) -> list[tuple[str, RunState]]:
-        """Every run with its life, the newest first."""
-        found: list[tuple[int, str, RunState]] = []
-        for run in await self.log.runs():
-            commits = await self.states.commits(Life(run))
-            own = [stored for stored in commits if stored.stream == Life(run)]
-            if own:
-                found.append((own[0].position, run, fold_life(commits)))
-        return [(run, life) for _, run, life in sorted(found, key=lambda item: -item[0])]
+    async def runs(self, wanted: RunFilter | None = None) -> list[tuple[str, RunState]]:
+        """Every run, or those asked for, with its life, the newest first: in one pass for all.
+
+        Raises Corrupt and UnknownEvent where a run's life cannot be read.
+        """
+        found: list[tuple[str, RunState]] = []
+        for life in await run_index.read(self.log):
+            if life.error is not None:
+                raise life.error
+            if wanted is None or wanted.takes(life):
+                found.append((life.run, life.state))
+        return found
 
 
 def decided(state: RunState, events: Sequence[RunEvent]) -> list[RunEvent]:

@@ -223,8 +223,8 @@ class EventLog(Protocol):
         """The commit at a position. Raises NotFound."""
         ...
 
-    async def runs(self) -> list[str]:
-        """The ids of all runs, in no order."""
+    async def runs(self, key: str | None = None) -> list[str]:
+        """The ids of all runs, in no order; with `key` of those whose board has ever had it."""
         ...
 
     async def head(self) -> int:

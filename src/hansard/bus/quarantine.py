@@ -297,6 +297,16 @@ def _families(key: str) -> tuple[str, ...]:
 # ---------------------------------------------------------------- what is known of a run
 
 
+def parent_of(commit: Commit) -> str:
+    """The run that a life's commit says the run is a fork of; nothing where it says none."""
+    parent = ""
+    for recorded in commit.events:
+        if recorded.type == RunForked.tag:
+            said = _claimed(recorded)
+            parent = said.parent if said is not None and said.parent else parent
+    return parent
+
+
 def learn(members: Members, stream: StreamId, commit: Commit) -> str:
     """Take in what a commit that fits says of who is in the run; the parent that a fork names."""
     parent = ""

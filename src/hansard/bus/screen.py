@@ -2,7 +2,8 @@
 
 What a commit says is compared with its subject as it is decoded, and with the run's roster once
 that is known: it is read from the run's life once, and again where somebody is named whom it did
-not have. So a reader of streams that fit is told nothing new and pays one small read a run.
+not have. So a reader of streams that fit is told nothing new and pays one small read a run. The
+lives of the runs that forks come from are read together, one read a generation of forks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from hansard.bus import quarantine, subjects
 from hansard.bus.log import Stored
 from hansard.bus.quarantine import Members, StandIn
 from hansard.domain.errors import Corrupt
-from hansard.domain.ids import AgentStream, Board, run_of
+from hansard.domain.ids import AgentStream, Board, Life, run_of
 
 RUNS_MAX = 1_024
 """Most runs whose members are kept in memory; others are read again."""
@@ -22,8 +23,11 @@ RUNS_MAX = 1_024
 FORK_DEPTH_MAX = 100
 """Longest line of forks of forks whose members are looked up."""
 
-LifeOf = Callable[[str], Awaitable[Sequence[Stored]]]
-"""The commits of a run's own life, in order."""
+LivesOf = Callable[[Sequence[str]], Awaitable[Sequence[Stored]]]
+"""The commits of some runs' own lives, by position."""
+
+Lives = dict[str, list[Stored]]
+"""The commits of runs' own lives by run, each in order."""
 
 
 def is_stream(subject: str) -> bool:
@@ -38,13 +42,14 @@ def is_stream(subject: str) -> bool:
 class Screen:
     """Sifts what is read of one log."""
 
-    def __init__(self, workspace: str, life_of: LifeOf) -> None:
+    def __init__(self, workspace: str, lives_of: LivesOf) -> None:
         self._workspace = workspace
-        self._life_of = life_of
+        self._lives_of = lives_of
         self._members: OrderedDict[str, Members] = OrderedDict()
 
     async def sift(self, commits: list[Stored]) -> list[Stored]:
         """Commits of one read, in order, each as it is or with a stand-in for what it says."""
+        lives = await self._parents(commits)
         reading: dict[str, Members] = {}
         looked: set[str] = set()  # once a read: what was read before is in it, or in no life
         sifted: list[Stored] = []
@@ -64,13 +69,13 @@ class Screen:
                 usual = quarantine.goes_on(stream, commit, members)
                 if not usual and run not in looked and self._is_new(stored, members):
                     looked.add(run)
-                    self._take(members, await self._looked_up(run, 0))
+                    self._take(members, await self._looked_up(run, 0, lives))
                 misfit = "" if usual else quarantine.misfit(stream, commit, members)
                 why = misfit or quarantine.broken(stream, commit)
                 if not usual and not why and type(stream) is not Board:
                     parent = quarantine.learn(members, stream, commit)
                     if parent:
-                        quarantine.inherit(members, await self._looked_up(parent, 1))
+                        quarantine.inherit(members, await self._looked_up(parent, 1, lives))
             sifted.append(quarantine.replaced(self._workspace, stored, why) if why else stored)
         for run, members in reading.items():
             if members.whole:
@@ -92,17 +97,32 @@ class Screen:
             members.roles = {**found.roles, **members.roles}
             members.whole = members.whole or found.whole
 
-    async def _looked_up(self, run: str, depth: int) -> Members | None:
+    async def _parents(self, commits: Sequence[Stored]) -> Lives:
+        """The lives of the runs that the runs of some lives are forks of, and of theirs."""
+        lives: Lives = {}
+        wanted = _parents_of(commits)
+        for _ in range(FORK_DEPTH_MAX):
+            if not wanted:
+                break
+            read = await self._lives_of(sorted(wanted))
+            lives |= {run: [] for run in wanted}
+            for stored in read:
+                lives[run_of(stored.stream) or ""].append(stored)
+            wanted = _parents_of(read) - lives.keys()
+        return lives
+
+    async def _looked_up(self, run: str, depth: int, lives: Lives) -> Members | None:
         """Who is in a run, from its life and its parents'; None where that is not in this log."""
         if depth > FORK_DEPTH_MAX:
             return None
         members = Members()
-        for stored in await self._life_of(run):
+        life = lives[run] if run in lives else await self._lives_of([run])
+        for stored in life:
             if quarantine.misfit(stored.stream, stored.commit):
                 continue
             parent = quarantine.learn(members, stored.stream, stored.commit)
             if parent:
-                quarantine.inherit(members, await self._looked_up(parent, depth + 1))
+                quarantine.inherit(members, await self._looked_up(parent, depth + 1, lives))
         if members.whole:
             self._keep(run, members)
         return members
@@ -112,6 +132,12 @@ class Screen:
         self._members.move_to_end(run)
         while len(self._members) > RUNS_MAX:
             self._members.popitem(last=False)
+
+
+def _parents_of(commits: Sequence[Stored]) -> set[str]:
+    """The runs that the lives among some commits say they are forks of."""
+    lives = [stored for stored in commits if type(stored.stream) is Life]
+    return {parent for stored in lives if (parent := quarantine.parent_of(stored.commit))}
 
 
 def _roles_of(members: Members) -> Members:

@@ -112,6 +112,11 @@ def all_lives(workspace: str) -> str:
     return f"hansard.{workspace}.run.*.life.*"
 
 
+def all_of_key(workspace: str, key: str) -> str:
+    """The filter over every commit of one key of every run's shared state."""
+    return f"hansard.{workspace}.run.*.board.{token(key)}.*"
+
+
 def all_of_kind(workspace: str, kind: str) -> str:
     """The filter over every commit of the streams of a kind that outlives runs."""
     return f"hansard.{workspace}.{token(kind)}.>"

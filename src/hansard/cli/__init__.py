@@ -161,19 +161,46 @@ def check(json: Json = False) -> None:
 
 
 @app.command()
-def runs(
+def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
     status: Annotated[
-        Literal["open", "completed", "failed", "cancelled"] | None,
-        typer.Option(help="Only runs of this status."),
+        Literal["open", "completed", "failed", "cancelled", "unknown"] | None,
+        typer.Option(help="Only runs of this status; unknown: nothing of its life can count."),
+    ] = None,
+    workflow: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only runs of this workflow.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only runs that this agent has joined.")
+    ] = None,
+    role: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only runs that --agent, or one, joined so.")
+    ] = None,
+    experiment: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only trials of this experiment.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only runs begun then or later: with zone.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only runs begun then or before: with zone.")
     ] = None,
     limit: Annotated[int, typer.Option(min=0, help="Most runs to show; 0 shows all.")] = 20,
     json: Json = False,
 ) -> None:
-    """List the runs, the newest first."""
+    """List the runs, the newest first; those that are all that is asked for."""
+    from hansard.agents.run_index import RunFilter
     from hansard.commands.runs import runs as work
-    from hansard.domain.run import RunStatus
 
-    wanted = RunStatus(status) if status is not None else None
+    given = {
+        "status": status,
+        "workflow": workflow,
+        "agent": agent,
+        "role": role,
+        "experiment": experiment,
+        "since": since,
+        "until": until,
+    }
+    wanted = RunFilter.of(given, "--{}")
     do(lambda: work(options(), wanted, limit, json=json), json=json)
 
 

@@ -112,10 +112,10 @@ def state_price(
 ) -> None:
     """State what one million of each usage of a model costs."""
     from hansard.agents.prices import Terms
-    from hansard.commands.figures import moment
     from hansard.commands.figures import state_price as work
+    from hansard.domain.times import moment
 
-    terms = Terms(since=moment(since), currency=currency, source=source)
+    terms = Terms(since=moment("--since", since), currency=currency, source=source)
     do(lambda: work(options(), model, amounts, terms, by, json=json), json=json)
 
 

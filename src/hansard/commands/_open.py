@@ -18,11 +18,12 @@ import msgspec
 
 from hansard import settings as configuration
 from hansard._connect import find_broker, open_workspace
+from hansard.agents import run_index
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.marks import Witness
-from hansard.commands import _lives, _show
+from hansard.commands import _show
 from hansard.domain.errors import CallerError
 from hansard.settings import Settings
 
@@ -137,7 +138,7 @@ async def find_run(workspace: Workspace, text: str) -> str:
     """A run from its id, a prefix that no other run has, or `last`. Raises NotFound, Ambiguous."""
     remedy = "see 'hansard runs'"
     if text == "last":
-        newest = await _lives.read(workspace)
+        newest = await run_index.read(workspace.log)
         if not newest:
             raise NotFound("the last run", f"workspace {workspace.log.workspace!r} has no runs yet")
         return newest[0].run

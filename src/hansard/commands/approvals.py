@@ -26,6 +26,9 @@ COLUMNS = (
     _show.Column("because"),
 )
 
+ID_CHARACTERS = 36
+"""Of a whole id: a UUID."""
+
 _STYLES = {
     Standing.PENDING: "bold yellow",
     Standing.GRANTED: "green",
@@ -74,7 +77,9 @@ async def answer(
 
 
 async def _find(workspace: Workspace, text: str) -> Listed:
-    """A question by its id or a prefix that no other has."""
+    """A question by its id, or by a prefix that no other has: for that all questions are read."""
+    if len(text) == ID_CHARACTERS:
+        return await asked.find(workspace, text)
     found = [each for each in await asked.listed(workspace) if each.approval.id.startswith(text)]
     same = [each for each in found if each.approval.id == text]
     if not text or not found:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from hansard._connect import open_workspace
 from hansard.agents import judges, prices
 from hansard.commands import _show
@@ -52,17 +50,6 @@ async def score(
         said = "is scored" if is_new else "has just these scores already"
         _show.write(f"run {run} {said} by {by}")
     return 0
-
-
-def moment(text: str) -> datetime:
-    """A time with its zone. Raises BadValue."""
-    try:
-        since = datetime.fromisoformat(text)
-    except ValueError:
-        since = None
-    if since is None or since.utcoffset() is None:
-        raise BadValue("--since", f"{text!r:.80}", "give a time with a zone: 2024-10-01T00:00:00Z")
-    return since
 
 
 async def state_price(

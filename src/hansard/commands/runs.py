@@ -6,16 +6,16 @@ from typing import Any
 
 import msgspec
 
+from hansard.agents import run_index
+from hansard.agents.run_index import RunFilter, RunLife
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import Stored
 from hansard.bus.states import fold_agent
-from hansard.commands import _lives, _show
-from hansard.commands._lives import RunLife
+from hansard.commands import _show
 from hansard.commands._open import Options, reading
 from hansard.domain.agent import AgentState
 from hansard.domain.errors import HansardError
 from hansard.domain.ids import AgentStream
-from hansard.domain.run import RunStatus
 
 LIMIT = 20
 """Runs shown unless more are asked for."""
@@ -43,24 +43,25 @@ class Activity(msgspec.Struct):
     problem: str | None = None
 
 
-async def runs(options: Options, status: RunStatus | None, limit: int, *, json: bool) -> int:
+async def runs(options: Options, wanted: RunFilter, limit: int, *, json: bool) -> int:
     """Print the runs, the newest first; reads the whole of each run it shows."""
     async with reading(options) as workspace:
-        found = [
-            life
-            for life in await _lives.read(workspace)
-            if status is None or (life.state.status is status and not life.problem)
-        ]
+        lives = await run_index.read(workspace.log)
+        found = [life for life in lives if wanted.takes(life)]
         shown = found[:limit] if limit > 0 else found
         lines = [(life, await activity(workspace, life.run)) for life in shown]
     if json:
         for life, activity_ in lines:
             _show.emit(_line(life, activity_))
-        return 0
+    elif found:
+        _show.write(_show.table(COLUMNS, [_row(*line) for line in lines]))
     if not found:
-        _show.hint(f"no runs{f' with status {status.value}' if status else ''} in this workspace")
+        asked = f" of {len(lives)} is: {wanted}" if lives and str(wanted) else "s in this workspace"
+        _show.hint(f"no run{asked}")
+        for unknown in wanted.unknown(lives):
+            _show.hint(unknown)
+    if json:
         return 0
-    _show.write(_show.table(COLUMNS, [_row(*line) for line in lines]))
     for life, activity_ in lines:
         problem = life.problem or activity_.problem
         if problem:

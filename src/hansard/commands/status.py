@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from hansard._connect import find_broker
+from hansard.agents import run_index
 from hansard.bus import subjects
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.server import hindrance, peek
-from hansard.commands import _lives, _show
+from hansard.commands import _show
 from hansard.commands._open import Options, check_data_dir, data_dir_of, masked, reading
 from hansard.commands._serving import is_served
 from hansard.projections import generations
@@ -115,7 +116,7 @@ def _stopped(settings: Settings, *, json: bool) -> int:
 
 async def _workspace(options: Options, figures: list[Any]) -> dict[str, Any]:
     async with reading(options) as workspace:
-        lives = await _lives.read(workspace)
+        lives = await run_index.read(workspace.log)
     name = options.settings().workspace
     log = next(f for f in figures if f.name == subjects.log_stream(name))
     asked = options.settings().nats_replicas or 1

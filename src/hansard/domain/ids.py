@@ -17,6 +17,9 @@ from hansard.domain.errors import BadName
 NAME_LENGTH_MAX = 1_000
 """Longest run, role, agent, key or kind name, in characters: it must fit a commit's body twice."""
 
+MARK_CHARACTERS = 8
+"""Of a UUID, from its end: what `marked` derives from a name."""
+
 _WORKSPACE = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
@@ -126,6 +129,24 @@ def uuid7(unix_ms: int, entropy: bytes) -> str:
     value |= 0b10 << 62 | rand & 0x3FFFFFFFFFFFFFFF
     text = f"{value:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def marked(uuid: str, name: str) -> str:
+    """A UUID version 7 whose last 32 random bits are a digest of a name: whoever has the names
+    knows without a look which one, or few, it may be of (`is_marked`). 42 random bits are left.
+    """
+    return uuid[:-MARK_CHARACTERS] + _mark(name)
+
+
+def is_marked(uuid: str, name: str) -> bool:
+    """Whether a UUID may have been marked with a name; of others one in four billion is by chance,
+    and one that never was marked has none, so it tells where to look first, and no more.
+    """
+    return uuid.endswith(_mark(name))
+
+
+def _mark(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:MARK_CHARACTERS]
 
 
 def uuid8(*parts: str) -> str:

@@ -63,7 +63,7 @@ class JetStreamLog:
                 writes.options.host.hold(name)
         self._appender = Appender(workspace, writes, direct, self._committer, decode)
         self._reader = Reader(workspace, direct, screened=screened)
-        self._screen = Screen(workspace, self._life) if screened else None
+        self._screen = Screen(workspace, self._lives) if screened else None
         self.blobs = JetStreamBlobs(workspace, writes, direct)
         self.snapshots = JetStreamSnapshots(workspace, writes, direct)
 
@@ -133,9 +133,9 @@ class JetStreamLog:
             raise NotFound(f"position {position}", f"the log ends at {head}")
         return (await self._sifted([stored]))[0]
 
-    async def runs(self) -> list[str]:
-        """The ids of all runs."""
-        return await self._reader.runs()
+    async def runs(self, key: str | None = None) -> list[str]:
+        """The ids of all runs, or of those whose board has had a key."""
+        return await self._reader.runs(key)
 
     async def head(self) -> int:
         """The newest position; 0 for an empty log."""
@@ -177,9 +177,9 @@ class JetStreamLog:
     async def _sifted(self, commits: list[Stored]) -> list[Stored]:
         return commits if self._screen is None else await self._screen.sift(commits)
 
-    async def _life(self, run: str) -> list[Stored]:
-        """A run's own life, compared with its subjects alone."""
-        return await self._reader.read_streams([Life(run)])
+    async def _lives(self, runs: Sequence[str]) -> list[Stored]:
+        """Runs' own lives, compared with their subjects alone."""
+        return await self._reader.read_streams([Life(run) for run in runs])
 
     async def close(self) -> None:
         """Close both connections; what is on its way is then unknown to its sender."""

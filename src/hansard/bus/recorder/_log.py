@@ -180,9 +180,12 @@ class RecorderLog:
                 return stored
         raise NotFound(f"position {position}", f"the log ends at {await self.head()}")
 
-    async def runs(self) -> list[str]:
-        """The ids of all runs."""
-        return [stream.run for stream in self._all() if isinstance(stream, Life)]
+    async def runs(self, key: str | None = None) -> list[str]:
+        """The ids of all runs, or of those whose board has had a key."""
+        if key is None:
+            return [stream.run for stream in self._all() if isinstance(stream, Life)]
+        boards = [stream for stream in self._all() if isinstance(stream, Board)]
+        return [board.run for board in boards if board.key == key]
 
     async def head(self) -> int:
         """The newest position; 0 for an empty log."""

@@ -1,0 +1,209 @@
+"""The lives of all runs in few requests, and which of them are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Self, TypedDict
+
+import msgspec
+
+from hansard.bus.codec import revive
+from hansard.bus.log import EventLog, Stored
+from hansard.bus.states import FORK_DEPTH_MAX, fold_life
+from hansard.domain.choices import check_options, chosen, nearest
+from hansard.domain.errors import BadValue, Corrupt, HansardError, RecordError
+from hansard.domain.ids import Life
+from hansard.domain.run import RunAssigned, RunForked, RunState, RunStatus
+from hansard.domain.times import moment
+
+LIVES_AT_ONCE_MAX = 200
+"""Lives in one request, so that damage in one of them leaves the others to be read together."""
+
+NAMES_MAX = 10
+"""Most names that are told where one was asked for that no run has."""
+
+
+class RunLife(msgspec.Struct):
+    """A run's life. `error` is why it could not be read; the state is then empty.
+
+    `experiment` is the one that the run itself is a trial of: a fork is one only where it was
+    assigned itself.
+    """
+
+    run: str
+    state: RunState
+    started: datetime | None
+    position: int
+    error: HansardError | None = None
+    experiment: str = ""
+
+    @property
+    def problem(self) -> str | None:
+        """Why it could not be read, in words."""
+        return str(self.error) if self.error is not None else None
+
+
+class RunsWanted(TypedDict, total=False):
+    """What `record.runs` may be asked for: see `RunFilter`. Times may be written (ISO 8601)."""
+
+    status: RunStatus | str | None
+    workflow: str | None
+    agent: str | None
+    role: str | None
+    experiment: str | None
+    since: datetime | str | None
+    until: datetime | str | None
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs are asked for: those that are all that is given. `agent` and `role` mean one who
+    has ever joined the run, both one who joined it in that role; `since` and `until` when the run
+    began, by the log's time.
+    """
+
+    status: RunStatus | None = None
+    workflow: str | None = None
+    agent: str | None = None
+    role: str | None = None
+    experiment: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], named: str = "record.runs({})") -> Self:
+        """A filter from what was given; None is not. `named` is how an option is told of.
+
+        Raises BadOption, and BadValue for a status that there is not, a time without a zone, and
+        what is no text.
+        """
+        check_options("record.runs", given, cls.__struct_fields__)
+        wanted: dict[str, Any] = {name: each for name, each in given.items() if each is not None}
+        for name, value in wanted.items():
+            what = named.format(name)
+            if name == "status":
+                wanted[name] = chosen(RunStatus, value, what)
+            elif name in ("since", "until"):
+                wanted[name] = moment(what, value)
+            elif type(value) is not str:
+                raise BadValue(what, f"{value!r:.80}", "give a text")
+        return cls(**wanted)
+
+    def takes(self, life: RunLife) -> bool:
+        """Whether it is a run that is asked for; of one that cannot be read only its time is known,
+        so it is none where anything else is asked.
+        """
+        state = life.state
+        began = life.started
+        members = [
+            agent
+            for agent, role in state.roster.items()
+            if self.agent in (None, agent) and self.role in (None, role)
+        ]
+        wanted = (self.status, self.workflow, self.experiment, self.agent, self.role)
+        return (
+            (life.error is None or not any(wanted))
+            and self.status in (None, state.status)
+            and self.workflow in (None, state.workflow)
+            and self.experiment in (None, life.experiment)
+            and (bool(members) or (self.agent is None and self.role is None))
+            and (self.since is None or (began is not None and began >= self.since))
+            and (self.until is None or (began is not None and began <= self.until))
+        )
+
+    def __str__(self) -> str:
+        """What is asked for, in words; nothing where all runs are."""
+        told = [f"status {self.status.value}"] if self.status is not None else []
+        for name in ("workflow", "agent", "role", "experiment"):
+            value = getattr(self, name)
+            if value is not None:
+                told.append(f"{name} {value!r}")
+        for name in ("since", "until"):
+            value = getattr(self, name)
+            if value is not None:
+                told.append(f"begun {name} {value.astimezone(UTC).isoformat()}")
+        return ", ".join(told)
+
+    def unknown(self, lives: Iterable[RunLife]) -> Iterator[str]:
+        """Of each name that no run has: that, and which there are."""
+        known = list(lives)
+        names = {
+            "workflow": {life.state.workflow for life in known},
+            "agent": {agent for life in known for agent in life.state.roster},
+            "role": {role for life in known for role in life.state.roster.values()},
+            "experiment": {life.experiment for life in known},
+        }
+        for name, each in names.items():
+            value, there = getattr(self, name), sorted(each - {""})
+            if value is not None and value not in there:
+                shown = ", ".join(there[:NAMES_MAX]) or "none yet"
+                more = f" and {len(there) - NAMES_MAX} more" if len(there) > NAMES_MAX else ""
+                like = nearest(value, there)
+                yield f"no run has {name} {value!r}: {like}there are: {shown}{more}"
+
+
+async def read(log: EventLog) -> list[RunLife]:
+    """Every run, the newest first, in one request for 200 runs and each 1,000 commits of them;
+    those that cannot be read at all are last.
+    """
+    runs = await log.runs()
+    own: dict[str, list[Stored]] = {}
+    damaged: list[RunLife] = []
+    for start in range(0, len(runs), LIVES_AT_ONCE_MAX):
+        chunk = runs[start : start + LIVES_AT_ONCE_MAX]
+        try:
+            commits = await log.read_streams([Life(run) for run in chunk])
+        except RecordError:
+            commits = []
+            for run in chunk:
+                try:
+                    commits += await log.read_streams([Life(run)])
+                except RecordError as error:
+                    damaged.append(RunLife(run, RunState(), None, 0, error))
+        for stored in commits:
+            if isinstance(stored.stream, Life):
+                own.setdefault(stored.stream.run, []).append(stored)
+    found = [_life(run, own) for run in own]
+    found.sort(key=lambda life: -life.position)
+    return found + damaged
+
+
+def _life(run: str, own: dict[str, list[Stored]]) -> RunLife:
+    first = own[run][0]
+    life = RunLife(run, RunState(), first.time, first.position)
+    try:
+        life.state = fold_life(_through_parents(run, own))
+        if life.state.assigned is not None:
+            life.experiment = _assigned(own[run])
+    except HansardError as error:
+        life.error = error
+    return life
+
+
+def _assigned(commits: Iterable[Stored]) -> str:
+    """The experiment that some commits of a life assign the run to, the last one."""
+    found = ""
+    for stored in commits:
+        for recorded in stored.commit.events:
+            if recorded.type == RunAssigned.tag:
+                event = revive(recorded)
+                found = event.experiment if isinstance(event, RunAssigned) else found
+    return found
+
+
+def _through_parents(run: str, own: dict[str, list[Stored]]) -> list[Stored]:
+    """A life's commits from version 1, the parents' up to each cut. Raises Corrupt."""
+    line: list[list[Stored]] = []
+    name, cut = run, None
+    for _ in range(FORK_DEPTH_MAX + 1):
+        commits = own.get(name, [])
+        line.append([each for each in commits if cut is None or each.commit.version <= cut])
+        first = commits[0].commit if commits else None
+        if first is None or first.version == 1:
+            return [stored for each in reversed(line) for stored in each]
+        forked = revive(first.events[0])
+        if not isinstance(forked, RunForked):
+            raise Corrupt(f"run {name}", f"its life begins at version {first.version}")
+        limit = forked.at.get("life", 0)
+        name, cut = forked.parent, limit if cut is None else min(cut, limit)
+    raise Corrupt(f"run {run}", f"it has more than {FORK_DEPTH_MAX} parents")

@@ -1,0 +1,143 @@
+"""What waiting for an answer and giving one take does not grow with what else is on record."""
+
+import asyncio
+import itertools
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents import approvals, team_wait
+from hansard.agents.approvals import Approvals, stream_of
+from hansard.agents.workspace import Workspace
+from hansard.bus.clock import Clock
+from hansard.bus.errors import NotFound
+from hansard.domain import ids
+from hansard.domain.approval import ApprovalGranted, ApprovalRequested, Standing
+from hansard.domain.events import Actor
+from tests.requests import counted
+
+ADA = Actor("ada")
+_clock = Clock()
+
+
+async def ask(workspace: Workspace, run: str, name: str | None = None) -> str:
+    """A question of a run's, as a session asks it; its id."""
+    wanted = ApprovalRequested(
+        approval=name or ids.marked(_clock.new_id(), run),
+        agent="ada",
+        role="writer",
+        step=1,
+        tool="send",
+        arguments=msgspec.Raw(b"{}"),
+        call=_clock.new_id(),
+        fingerprint="f",
+        rule="ask",
+        timeout_ms=60_000,
+    )
+    await Approvals(workspace.states, run).tell(wanted, ADA)
+    return wanted.approval
+
+
+async def begin(record: hansard.AsyncRecord, *runs: str) -> None:
+    """Runs of one agent."""
+    for run in runs:
+        async with record.run("w", run=run, agent="ada", role="writer"):
+            pass
+
+
+async def test_who_waits_is_sent_what_can_answer_it(data_dir: Path, workspace: str):
+    """While a question waits, what others write is not sent to who waits for it."""
+    async with (
+        hansard.connect_async(workspace, data_dir=data_dir) as record,
+        hansard.connect_async(workspace, data_dir=data_dir) as others,
+    ):
+        await begin(record, "r")
+        name = await ask(record.workspace, "r")
+        log = record.workspace.log
+        with counted(log) as asked:
+            waits = asyncio.create_task(Approvals(record.workspace.states, "r").wait(name))
+            await asked.until("CONSUMER.CREATE")
+            async with others.run("w", run="busy", agent="bob", role="writer") as session:
+                for number in range(100):
+                    await session.message("user", f"{number}")
+            granted = ApprovalGranted(approval=name, by="eva")
+            await Approvals(others.workspace.states, "r").tell(granted, Actor("eva"))
+            assert (await waits).given is Standing.GRANTED
+        assert asked.received < 50, "others wrote 100 commits"
+
+
+async def test_an_answer_reads_what_it_is_about(data_dir: Path, workspace: str):
+    """Answering one takes as much with 3 as with 30 other runs that ask."""
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        took: list[tuple[int, int]] = []
+        numbers = itertools.count()
+        for more in (3, 27):
+            others = [f"o{next(numbers)}" for _ in range(more)]
+            await begin(record, *others)
+            for run in others:
+                await ask(record.workspace, run)
+            await begin(record, f"r{more}")
+            name = await ask(record.workspace, f"r{more}")
+            with counted(record.workspace.log) as asked:
+                await record.approve(name, by="eva")
+            took.append((len(asked.subjects), asked.received))
+        assert took[0] == took[1]
+        assert len(await record.approvals()) == 32
+
+
+async def test_a_question_of_before_is_found(data_dir: Path, workspace: str):
+    """An id that says nothing of its run, as all of before, is looked for in every run; of runs
+    that never asked nothing is read.
+    """
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        await begin(record, *(f"r{number}" for number in range(10)))
+        old = _clock.new_id()
+        await ask(record.workspace, "r3", old)
+        await ask(record.workspace, "r4")
+        assert sorted(await record.workspace.log.runs("team approvals")) == ["r3", "r4"]
+        await record.approve(old, by="eva")
+        assert (await approvals.find(record.workspace, old)).standing is Standing.GRANTED
+        with pytest.raises(NotFound, match="hansard approvals"):
+            await record.approve(_clock.new_id(), by="eva")
+
+
+async def test_listing_all_takes_few_requests(data_dir: Path, workspace: str):
+    """All questions of 5 runs and of 300 are read in a request for 200 runs."""
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        await begin(record, "first")
+        took: list[int] = []
+        for some in (range(5), range(5, 300)):
+            await asyncio.gather(*(ask(record.workspace, f"r{number}") for number in some))
+            with counted(record.workspace.log) as asked:
+                assert len(await record.approvals()) == some.stop
+            took.append(len(asked.subjects))
+        assert took[1] <= took[0] + 1
+
+
+async def test_a_question_s_id_tells_its_run(data_dir: Path, workspace: str):
+    """What a session asks under is a UUID that is marked with its run."""
+    async with hansard.connect_async(
+        workspace, data_dir=data_dir, gate=[hansard.ask_first("send", timeout=30)]
+    ) as record:
+
+        async def asked() -> str | None:
+            return "asked" if await record.approvals() else None
+
+        async with record.run("w", run="r", agent="ada", role="writer") as session:
+
+            @session.tool
+            async def send() -> str:
+                return "sent"
+
+            call = asyncio.create_task(send())
+            log = record.workspace.log
+            await team_wait.until(log, asked, lambda _: True, 30, of=stream_of("r"))
+            [each] = await record.approvals()
+            name = each.approval.id
+            assert ids.is_marked(name, "r")
+            assert not ids.is_marked(name, "q")
+            assert (len(name), name[14]) == (36, "7")
+            await record.approve(name, by="eva")
+            assert await call == "sent"
