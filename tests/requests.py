@@ -1,4 +1,4 @@
-"""What a client asks of the broker, and what it is sent."""
+"""What a client asks of the broker, subject by subject, and what it is sent."""
 
 from __future__ import annotations
 
@@ -6,25 +6,19 @@ import asyncio
 import contextlib
 from collections.abc import Generator
 
+from benchmarks import _requests
 from hansard.bus.jetstream import JetStreamLog
-from hansard.bus.jetstream._client import Broker
 
 WAIT_S = 30.0
 
 
-class Asked:
+class Asked(_requests.Asked):
     """`subjects` of what one log's connections sent, `received` the messages they were sent."""
 
     def __init__(self, log: JetStreamLog) -> None:
+        super().__init__(log)
         self.subjects: list[str] = []
-        self.brokers = (log._reads, log._writes)
-        self._before = self._in()
         self._more = asyncio.Event()
-
-    @property
-    def received(self) -> int:
-        """Messages since the counting began, answers and what was pushed."""
-        return self._in() - self._before
 
     async def until(self, part: str) -> None:
         """Until something was sent whose subject has a part."""
@@ -35,26 +29,15 @@ class Asked:
 
     def sent(self, subjects: list[str]) -> None:
         """Count some more."""
+        super().sent(subjects)
         self.subjects.extend(subjects)
         self._more.set()
-
-    def _in(self) -> int:
-        return sum(int(broker._nc.stats["in_msgs"]) for broker in self.brokers)
 
 
 @contextlib.contextmanager
 def counted(log: object) -> Generator[Asked]:
-    """Count while the block runs; everything is sent as it would be."""
+    """Count what a log asks while the block runs."""
     assert isinstance(log, JetStreamLog)
-    asked, original = Asked(log), Broker.send_all
-
-    async def send_all(self: Broker, messages: list[tuple[str, bytes, str, bytes]]) -> None:
-        if self in asked.brokers:
-            asked.sent([subject for subject, *_ in messages])
-        await original(self, messages)
-
-    Broker.send_all = send_all  # type: ignore[method-assign] # counts, and sends
-    try:
+    asked = Asked(log)
+    with _requests.counting(asked):
         yield asked
-    finally:
-        Broker.send_all = original  # type: ignore[method-assign]
