@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -44,6 +45,13 @@ LISTED = """(name) =>
     (node) => (node.querySelector("summary .label, .link") ?? node).textContent
   )"""
 """The names in one of the lists of the agent that the state panel shows in full."""
+
+
+TOO_WIDE = """() => [document.scrollingElement, ...document.querySelectorAll(
+    "main .panel, .body, #tree, #head, #time, #tabs")]
+  .filter((node) => node.checkVisibility() && node.scrollWidth > node.clientWidth + 1)
+  .map((node) => node.id || node.tagName)"""
+"""What scrolls sideways."""
 
 
 class Pages(msgspec.Struct):
@@ -96,6 +104,17 @@ class View:
         """The number of the event that everything is shown at, from 0."""
         return int(await self.page.evaluate("document.documentElement.dataset.point"))
 
+    async def last(self) -> int:
+        """The number of the run's last event."""
+        data: str = await self.page.inner_text("#where")
+        found = re.search(r"event [\d,]+ of ([\d,]+)", data)
+        assert found is not None, data
+        return int(found[1].replace(",", "")) - 1
+
+    async def end(self) -> None:
+        """Move to the last event."""
+        await self.move(await self.last())
+
     async def reached(self, point: int) -> None:
         """Wait until everything is shown at a point. Raises TimeoutError."""
         await self.page.wait_for_selector(f'html[data-point="{point}"]', timeout=5_000)
@@ -127,9 +146,11 @@ class View:
         return await self.page.inner_text(selector)
 
     async def search(self, words: str) -> str:
-        """Search for words; what is said of the matches."""
+        """Search for words as one who types and waits; what is said of the matches."""
+        await self.page.fill("#query", "")
+        await self.page.wait_for_selector("#found:empty", state="attached")
         await self.page.fill("#query", words)
-        await self.page.press("#query", "Enter")
+        await self.page.wait_for_selector("#found:not(:empty)")
         await self.reached(int(await self.page.input_value("#slider")))
         return await self.text("#found")
 

@@ -18,7 +18,7 @@ from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream, Life, uuid8
 from hansard.domain.run import AgentJoined, RunStarted
 from hansard.domain.steps import Effects, StepCompleted, StepRequested
-from tests.browser.support import Open, Pages, View, expected
+from tests.browser.support import TOO_WIDE, Open, Pages, View, expected
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -74,6 +74,27 @@ async def hostile(pages: Pages) -> str:
     return RUN
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def hostile_team(pages: Pages) -> str:
+    """A run whose keys, values, tasks and messages are hostile."""
+    client = AsyncRecord(pages.workspace, Defaults())
+    texts = [text for name, text in PAYLOADS.items() if name != "line ends"]
+    async with client.run("team", run="hostile-team", agent="<i>ada</i>", role=texts[0]) as ada:
+        for number, text in enumerate(texts):
+            await ada.board.put(text, {text: text, "__proto__": {"polluted": text}})
+            await ada.board.merge(f"union {number}", "union", {text: text, "__proto__": 1})
+            await ada.team.add(text, what=text, role=text, task=text)
+            await ada.team.send({"__proto__": {"polluted": text}, text: text}, role=text)
+            await ada.team.send(text * 200, agent=text)
+        await ada.board.append("__proto__", "x")
+        await ada.board.include("constructor", "y" * 200)
+        task = await ada.team.claim(role=texts[1])
+        assert task is not None
+        await ada.team.fail(task, texts[2])
+        await ada.board.put("long", "z" * LONG)
+    return "hostile-team"
+
+
 async def _unharmed(seen: View) -> None:
     harm = await seen.page.evaluate(
         """() => [
@@ -93,7 +114,7 @@ async def test_no_payload_runs(view: Open, pages: Pages, hostile: str):
     seen = await view(await pages.of(hostile))
     assert await seen.page.title() == RUN
     assert await seen.text("#workflow") == PAYLOADS["end of script"]
-    last = await seen.at()
+    last = await seen.last()
     for point in range(last + 1):
         await seen.move(point)
         await seen.page.evaluate(
@@ -117,9 +138,43 @@ async def test_hostile_text_is_readable(view: Open, pages: Pages, hostile: str):
     await _unharmed(seen)
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+async def test_a_hostile_team_is_text(view: Open, pages: Pages, hostile_team: str, width: int):
+    """Keys, values, tasks and messages that are hostile are text: at any event, folds open, nothing
+    ran, no element was made, no line was turned, nothing is too wide, and all of it is there.
+    """
+    seen = await view(await pages.of(hostile_team), width=width)
+    tabs = "tab" if width < 900 else "desk"
+    last = await seen.last()
+    for point in (*range(0, last, 23), last):
+        await seen.move(point)
+        for name in ("board", "tasks", "chat"):
+            await seen.page.click(f"#{tabs}-{name}")
+            await seen.page.evaluate(
+                """(id) => { for (const fold of document.querySelectorAll(
+                     `#${id} details:not([open]) > summary`)) fold.click(); }""",
+                name,
+            )
+            told = await seen.page.inner_text(f"#{name}")
+            assert not set("\u202e\u2066\u061c") & set(told)
+            wide = await seen.page.evaluate(TOO_WIDE)
+            assert wide == [], (point, name)
+            await _unharmed(seen)
+    keys = seen.page.locator("#board-now > .list > *")
+    state = await pages.workspace.states.run(hostile_team)
+    named = await keys.evaluate_all("all => all.map((row) => row.dataset.key)")
+    assert named == sorted(state.boards)
+    tasks = seen.page.locator("#tasks-now > .list > *")
+    assert await tasks.count() == len(state.team.tasks)
+    words = str(await seen.page.text_content("#tasks"))
+    assert PAYLOADS["end of script"] in words
+    assert "\\u202egnp.exe" in words
+
+
 async def test_a_text_of_5_mb_opens(view: Open, pages: Pages, hostile: str):
     """A long text is folded, shown in part, and whole at a click."""
     seen = await view(await pages.of(hostile))
+    await seen.end()
     row = seen.page.locator(".row", has_text="5,000,002 bytes")
     await row.first.click()
     await seen.page.wait_for_selector("#event .more")
@@ -163,6 +218,7 @@ async def test_bytes_that_are_no_json_are_shown_as_they_stand(view: Open, pages:
         appends.append(Append(owner, commit, copied=Copied(encode(owner, commit), origin)))
     await pages.workspace.log.append_bulk(appends)
     seen = await view(await pages.of("damaged"))
+    await seen.end()
     assert await seen.shown() == expected(await pages.workspace.states.run("damaged"))
     assert " of " in await seen.search("\\xff\\xfe bytes")
     assert " of " in await seen.search("1e999")

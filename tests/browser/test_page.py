@@ -11,6 +11,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+import hansard
 from hansard.agents.importers.report import WRITER
 from hansard.bus.codec import encode, record
 from hansard.bus.log import Append, AtPosition, Copied, Origin
@@ -19,10 +20,17 @@ from hansard.domain.agent import MessageAdded
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import AgentStream, Life, uuid8
 from hansard.domain.run import AgentJoined, RunStarted
-from tests.browser.support import Open, Pages, ends, expected
+from tests.browser.shared_runs import small_team
+from tests.browser.support import TOO_WIDE, Open, Pages, ends, expected
 from tests.cli.support import BIG, Runs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module")
+def shared(record: hansard.Record) -> str:
+    """A run whose agents share a board, tasks and messages."""
+    return small_team(record, "looked-at")
 
 
 async def test_a_page_opens_from_disk_and_asks_nobody(view: Open, pages: Pages, runs: Runs):
@@ -89,11 +97,13 @@ def _last_events(data: _page_data.Page) -> list[int]:
 async def test_lists_name_what_the_fold_holds(view: Open, pages: Pages, runs: Runs):
     """Open steps, checkpoints, decisions and messages of the agent in view are named."""
     seen = await view(await pages.of(runs.team))
+    await seen.end()
     state = (await pages.workspace.states.run(runs.team)).agent("researcher_1")
     assert await seen.listed("checkpoints") == list(state.checkpoints)
     assert await seen.listed("decisions") == [made.question for made in state.decisions]
     assert await seen.listed("messages") == [message.role for message in state.messages]
     doubt = await view(await pages.of(runs.doubt))
+    await doubt.end()
     assert await doubt.listed("open") == ["#1 send"]
 
 
@@ -114,6 +124,7 @@ async def test_what_had_not_happened_is_not_told(view: Open, pages: Pages, runs:
 async def test_steps_stand_in_each_other(view: Open, pages: Pages, runs: Runs):
     """Parts of a composite are one level below it, branches are marked, attempts are told."""
     seen = await view(await pages.of(runs.team))
+    await seen.end()
     rows = seen.page.locator(".row.step")
     levels = dict(
         zip(
@@ -204,7 +215,7 @@ async def test_search_goes_from_match_to_match(view: Open, pages: Pages, runs: R
 async def test_the_keyboard_moves_everything(view: Open, pages: Pages, runs: Runs):
     """Arrows, Home, End, Page keys, `/` for search, and the tree's own arrows."""
     seen = await view(await pages.of(runs.team))
-    last = await seen.at()
+    last = await seen.last()
     keys = seen.page.keyboard
     for key, point in (("Home", 0), ("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1)):
         await keys.press(key)
@@ -257,22 +268,22 @@ async def test_a_link_leads_to_a_point(view: Open, pages: Pages, runs: Runs, at:
     assert f"{position}." in await seen.text("#where")
 
 
-async def test_a_phone_shows_it_all(view: Open, pages: Pages, runs: Runs):
-    """At 360 px nothing scrolls sideways, in any of the three parts, at any kind of event."""
-    for run in (runs.team, runs.doubt, runs.forked):
+async def test_a_phone_shows_it_all(view: Open, pages: Pages, runs: Runs, shared: str):
+    """At 360 px nothing scrolls sideways, in any of the six parts, at any kind of event, on either
+    axis.
+    """
+    for run, every in ((runs.team, 9), (runs.doubt, 3), (runs.forked, 9), (shared, 27)):
         seen = await view(await pages.of(run), width=360)
-        last = await seen.at()
-        for point in range(0, last + 1, 3):
+        last = await seen.last()
+        for point in range(0, last + 1, every):
             await seen.move(point)
-            for tab in ("trace", "detail", "state"):
+            for tab in ("trace", "chat", "detail", "state", "board", "tasks"):
                 await seen.page.click(f"#tab-{tab}")
-                too_wide = await seen.page.evaluate(
-                    """() => [document.scrollingElement, ...document.querySelectorAll(
-                         "main > section, .body, #tree, #head, #time")]
-                       .filter((node) => node.scrollWidth > node.clientWidth + 1)
-                       .map((node) => node.id || node.tagName)"""
-                )
-                assert too_wide == [], (run, point, tab)
+                assert await seen.page.locator(f"#{tab}").is_visible()
+                assert await seen.page.locator("main .panel:visible").count() == 1
+                assert await seen.page.evaluate(TOO_WIDE) == [], (run, point, tab)
+        await seen.page.click("#by-time")
+        assert await seen.page.evaluate(TOO_WIDE) == []
 
 
 CONTRAST = """() => {
@@ -306,13 +317,23 @@ CONTRAST = """() => {
 
 
 @pytest.mark.parametrize("dark", [False, True])
-async def test_every_text_can_be_read(view: Open, pages: Pages, runs: Runs, dark: bool):
+async def test_every_text_can_be_read(
+    view: Open, pages: Pages, runs: Runs, shared: str, dark: bool
+):
     """Contrast is at least 4.5 to 1 (WCAG 2.2, 1.4.3), in light and dark, for what is later too."""
     for run in (runs.team, runs.doubt, runs.failed, runs.forked):
         seen = await view(await pages.of(run), dark=dark)
-        for point in (0, await seen.at()):
+        for point in (0, await seen.last()):
             await seen.move(point)
             assert await seen.page.evaluate(CONTRAST) == []
+    seen = await view(await pages.of(shared), dark=dark)
+    for tab in ("chat", "board", "tasks"):
+        await seen.page.click(f"#desk-{tab}")
+        for point in range(20, await seen.last(), 40):
+            await seen.move(point)
+            assert await seen.page.evaluate(CONTRAST) == [], (tab, point)
+    await seen.page.click("#by-time")
+    assert await seen.page.evaluate(CONTRAST) == []
 
 
 async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
@@ -336,6 +357,7 @@ async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
 async def test_a_fork_shows_where_it_came_from(view: Open, pages: Pages, runs: Runs):
     """The parent's events are there and marked; the head names the parent."""
     seen = await view(await pages.of(runs.forked))
+    await seen.end()
     assert runs.team in await seen.text("#head")
     assert "before the fork" not in await seen.text("#where")
     assert await seen.page.locator(".row.parents").count() > 3
@@ -359,6 +381,7 @@ async def test_what_a_source_claims_is_told_as_a_claim(view: Open, pages: Pages)
     copied = Copied(encode(Life(run), commit), origin)
     await pages.workspace.log.append_bulk([Append(Life(run), commit, copied=copied)])
     seen = await view(await pages.of(run))
+    await seen.end()
     told = await seen.text("#where")
     assert "occurred at 2024-05-15T15:00:07, says the source" in told
     assert "copied from position 4321 of log production, 2025-02-03T04:05:06Z" in told
@@ -393,6 +416,7 @@ async def test_an_imported_run_claims_no_times_that_its_source_does_not(view: Op
     """
     run = "no-times"
     seen = await view(await _written(pages, run, Actor(WRITER, ("a",)), *_begin(run)))
+    await seen.end()
     where = await seen.text("#where")
     assert "life@2" in where
     assert not re.search(r"\d\d:\d\d|\+|\d ms", where)
@@ -409,6 +433,7 @@ async def test_what_its_source_tells_of_an_imported_run_is_shown(view: Open, pag
     """The source's own times stand at the slider and in the trace, others stay away."""
     run, said = "some-times", "1999-12-31T23:59:59"
     seen = await view(await _written(pages, run, Actor(WRITER, ("a",)), *_begin(run, said)))
+    await seen.end()
     assert await seen.page.locator(".row .when").all_inner_texts() == ["23:59:59", ""]
     assert "where no time stands, its source gives none" in await seen.text("#head")
     assert "lasted" not in await seen.text("#head")
@@ -440,6 +465,7 @@ async def test_tokens_that_nobody_counted_are_not_told(view: Open, pages: Pages)
     await pages.workspace.log.append(Append(Life(run), _commit(run, Actor("a"), *_begin(run))))
     await pages.workspace.log.append(Append(AgentStream(run, "r", "a"), agent))
     seen = await view(await pages.of(run))
+    await seen.end()
     tokens = seen.page.locator("#now .agent [data-field=tokens]")
     assert await tokens.all_inner_texts() == ["0 tokens"]
     await seen.move(await seen.at() - 1)

@@ -32,12 +32,11 @@ from hansard.domain.task_rules import (
     TASKS_MAX,
     Claim,
     Reopen,
-    Waits,
     decide,
     shown_status,
     still_to_come,
-    waits,
 )
+from hansard.domain.task_waits import Waits, waits
 from hansard.domain.values import dump
 
 ROLES = ("researcher", "analyzer", "writer")

@@ -43,10 +43,12 @@ from hansard.domain.task import (
     TaskHandedOff,
     TaskReleased,
     TaskReopened,
+    TaskState,
     TeamState,
 )
 from hansard.domain.task_rules import Claim, Reopen, Wanted
 from hansard.domain.task_sight import Sight
+from hansard.domain.task_waits import Waits, waits
 
 NAMES = ("task", "role", "agent", "waits_for", "waits_for_roles")
 """Arguments that others go by: a secret in one would be known by another name."""
@@ -365,34 +367,37 @@ def told_tasks(state: TeamState, now: int, hidden: Collection[str] = ()) -> list
     """The tasks at a log time, as plain values; what is large in them is a reference. What is
     hidden is not named.
     """
-    unmet = task_rules.waits(state)
-    found: list[dict[str, Any]] = []
-    for task in state.tasks.values():
-        if task.id in hidden:
-            continue
-        waits = unmet.get(task.id, task_rules.Waits())
-        held = task.held(now)
-        found.append(
-            {
-                "id": task.id,
-                "title": task.added.title,
-                "status": task_rules.shown_status(task, unmet.get(task.id), now),
-                "role": task.role,
-                "agent": task.agent,
-                "holder": task.holder,
-                "number": task.number,
-                "by": task.by,
-                "waits_for": [each for each in waits.open if each not in hidden],
-                "blocked_by": [each for each in waits.failed if each not in hidden],
-                "lease_left_s": round((task.expires - now) / 1e9, 3) if held else None,
-                "what": msgspec.json.decode(task.added.what),
-                "given": msgspec.json.decode(task.given),
-                "because": task.because,
-                "result": msgspec.json.decode(task.result),
-                "error": f"{task.error.type}: {task.error.message}" if task.error else "",
-            }
-        )
-    return found
+    unmet = waits(state)
+    return [
+        told_task(task, unmet.get(task.id), now, hidden)
+        for task in state.tasks.values()
+        if task.id not in hidden
+    ]
+
+
+def told_task(
+    task: TaskState, unmet: Waits | None, now: int, hidden: Collection[str] = ()
+) -> dict[str, Any]:
+    """One task, as `told_tasks` has it; `unmet` is what it waits for, None of one that is over."""
+    waiting = unmet or Waits()
+    return {
+        "id": task.id,
+        "title": task.added.title,
+        "status": task_rules.shown_status(task, unmet, now),
+        "role": task.role,
+        "agent": task.agent,
+        "holder": task.holder,
+        "number": task.number,
+        "by": task.by,
+        "waits_for": [each for each in waiting.open if each not in hidden],
+        "blocked_by": [each for each in waiting.failed if each not in hidden],
+        "lease_left_s": round((task.expires - now) / 1e9, 3) if task.held(now) else None,
+        "what": msgspec.json.decode(task.added.what),
+        "given": msgspec.json.decode(task.given),
+        "because": task.because,
+        "result": msgspec.json.decode(task.result),
+        "error": f"{task.error.type}: {task.error.message}" if task.error else "",
+    }
 
 
 def _lease(lease: float | None) -> float:

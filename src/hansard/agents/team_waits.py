@@ -18,11 +18,11 @@ from hansard.agents.permits import reads
 from hansard.agents.team import TeamFlows, spec
 from hansard.agents.team_store import TeamStore
 from hansard.bus.log import Stored
-from hansard.domain import task_rules
 from hansard.domain.board import key_name
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import Board
 from hansard.domain.label import Label
+from hansard.domain.task_waits import waits
 
 
 def _wait_for(
@@ -133,7 +133,7 @@ class Watched:
             return None
         if not await self._may_know(task.label):
             return None
-        if not task.is_over and not task_rules.waits(state)[name].failed:
+        if not task.is_over and not waits(state)[name].failed:
             return None
         self._core.ledger.shown(task.label)
         return team_wait.READY if task.is_over else team_wait.OVER

@@ -56,7 +56,7 @@ def html(
 ) -> None:
     """Write a run as one HTML file that needs no server.
 
-    A slider over its events, the state at each, payloads folded, search.
+    It opens at the first event: the state, board and tasks at each, messages as a chat, search.
     """
     from hansard.commands.page import page as work
 

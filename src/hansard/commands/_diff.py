@@ -87,6 +87,11 @@ def life(view: RunView) -> dict[str, Any]:
 
 def key(state: BoardState) -> dict[str, Any]:
     """A key of a run's shared state, its value as recorded. `expires` is a time of the log's."""
+    return {**key_head(state), "value": state.plain}
+
+
+def key_head(state: BoardState) -> dict[str, Any]:
+    """The same without its value."""
     expires = state.expiry
     return {
         "kind": state.kind.value if state.kind is not None else None,
@@ -96,7 +101,6 @@ def key(state: BoardState) -> dict[str, Any]:
         "labels": state.labels,
         "expires": expires.isoformat() if expires is not None else None,
         "event": state.event,
-        "value": state.plain,
     }
 
 

@@ -18,6 +18,9 @@ from hansard.bus._commits import whole_at
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
+from hansard.commands import _look
+from hansard.commands._look import Clock, When
+from hansard.commands._page_shared import Shared, SharedBuilder
 from hansard.commands._snapshots import Fetcher
 from hansard.domain import agent as agents
 from hansard.domain import run as runs
@@ -30,7 +33,7 @@ from hansard.domain.parts_line import PartsLine
 from hansard.domain.run import AgentJoined, RunState
 from hansard.domain.steps import StepCompleted, StepRequested
 
-FORMAT = 1
+FORMAT = 2
 """Of the data in the page; its script reads this one only."""
 
 BLOB_BYTES_MAX = 8 * 1024 * 1024
@@ -111,7 +114,9 @@ class Commits(msgspec.Struct):
 class Events(msgspec.Struct):
     """A column a field, a row an event. `data` are the values of the type's fields, in its order,
     without the nulls at the end. `status` is that of its step or
-    run after it, by number; -1 of other events.
+    run after it, by number; -1 of other events. `when` is the time (us since 1970) of those whose
+    time is not the log's: that of the log they were copied from or what their source claims, taken
+    as UTC where it has no zone; None where nobody knows.
     """
 
     type: list[int] = []
@@ -119,11 +124,13 @@ class Events(msgspec.Struct):
     data: list[list[Any]] = []
     status: list[int] = []
     occurred_at: dict[str, str] = {}
+    when: dict[str, int | None] = {}
 
 
 class Page(msgspec.Struct):
-    """What a page holds. `life` and `agents` say at which events which fields became what;
-    `blobs` the values behind hashes, `absent` why one is not among them.
+    """What a page holds. `life` and `agents` say at which events which fields became what, `shared`
+    the same of the run's board and tasks; `blobs` the values behind hashes, `absent` why one is
+    not among them.
     """
 
     format: int
@@ -138,6 +145,7 @@ class Page(msgspec.Struct):
     events: Events
     life: list[tuple[int, dict[str, Any]]]
     agents: dict[str, list[tuple[int, dict[str, Any]]]]
+    shared: Shared
     blobs: dict[str, Any]
     absent: dict[str, str]
 
@@ -174,6 +182,7 @@ class _Builder:
         self._agents: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         self._life_state = runs.initial()
         self._agent_states: dict[str, AgentState] = {}
+        self._shared = SharedBuilder()
         self._position = 0
         self._time = 0
 
@@ -192,6 +201,7 @@ class _Builder:
             self._events,
             self._life,
             self._agents,
+            self._shared.shared(),
             {},
             {},
         )
@@ -215,6 +225,7 @@ class _Builder:
         if more:
             rows.more[str(row)] = more
         self._position, self._time = stored.position, time
+        self._shared.now(stored.stamp, len(self._events.id))
         for recorded in commit.events:
             event = revive(recorded)
             number = len(self._events.id)
@@ -222,6 +233,10 @@ class _Builder:
             self._events.type.append(self._type(event))
             self._events.data.append(_data(event))
             self._events.status.append(self._fold(stored.stream, event, number))
+            self._shared.take(stored, recorded, event, number)
+            found = _look.when(stored, recorded)
+            if found.clock is not Clock.LOG:
+                self._events.when[str(number)] = _us(found)
             if recorded.occurred_at is not None:
                 self._events.occurred_at[str(number)] = recorded.occurred_at
 
@@ -315,6 +330,12 @@ def _data(event: Event) -> list[Any]:
     while row and row[-1] is None:
         row.pop()
     return row
+
+
+def _us(found: When) -> int | None:
+    """A time in us since 1970, as UTC where it has no zone; None where nobody knows it."""
+    moment = found.moment if found.is_known else None
+    return None if moment is None else (moment.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 def _more(stored: Stored) -> dict[str, Any]:

@@ -23,7 +23,19 @@ from hansard.commands._whole_file import whole
 _HOLE = re.compile(r"\{\{(\w+)\}\}")
 """Where the template takes a part in."""
 
-SCRIPTS = ("text.js", "model.js", "value.js", "timeline.js", "trace.js", "detail.js", "state.js")
+SCRIPTS = (
+    "text.js",
+    "model.js",
+    "shared.js",
+    "value.js",
+    "axis.js",
+    "timeline.js",
+    "trace.js",
+    "detail.js",
+    "state.js",
+    "board.js",
+    "chat.js",
+)
 """The parts of the page's script, each using those before it; `main.js` comes last."""
 
 _ESCAPES = (

@@ -20,7 +20,7 @@ from hansard.domain.ids import run_of
 from hansard.domain.run import RunStatus
 from hansard.domain.steps import Step
 from hansard.domain.task import TaskStatus
-from hansard.domain.task_rules import waits
+from hansard.domain.task_waits import waits
 
 Row = dict[str, Any]
 

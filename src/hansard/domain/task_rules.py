@@ -1,4 +1,4 @@
-"""What may be said of a team's tasks after what was said, and what a task waits for.
+"""What may be said of a team's tasks after what was said.
 
 `decide` says which events a command leads to, by the rules of `hansard.domain.task`.
 """
@@ -30,6 +30,7 @@ from hansard.domain.task import (
     TeamState,
     found,
 )
+from hansard.domain.task_waits import Waits, waits
 
 TASKS_MAX = 10_000
 """Most tasks of a run: every reader takes all of them."""
@@ -268,67 +269,7 @@ def _way(
     return [name if kind == "task" else f"role {name}" for kind, name in reversed(nodes)]
 
 
-# ------------------------------------------------------------ what waits
-
-
-class Waits(msgspec.Struct, frozen=True):
-    """What a task still waits for: tasks by id, roles as `role NAME`. Those in `failed` will never
-    be done, since they failed or are blocked themselves: the task is blocked.
-    """
-
-    open: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-
-
-def waits(state: TeamState) -> dict[str, Waits]:
-    """What each task that is not over waits for. O(tasks + what they wait for).
-
-    A role that has no task yet is waited for: its first may be on its way, and agents begin in no
-    order.
-    """
-    of_role: dict[str, list[TaskState]] = {}
-    for task in state.tasks.values():
-        if task.role:
-            of_role.setdefault(task.role, []).append(task)
-    dead = _dead(state)
-    busy = {role for role, tasks in of_role.items() if not all(each.is_over for each in tasks)}
-    dying = {
-        role: [each.id for each in tasks if each.id in dead] for role, tasks in of_role.items()
-    }
-    told: dict[str, Waits] = {}
-    for task in state.tasks.values():
-        if task.is_over:
-            continue
-        added = task.added
-        open_ = [name for name in added.waits_for if not state.tasks[name].is_over]
-        failed = [name for name in added.waits_for if name in dead]
-        for role in added.waits_for_roles:
-            failed.extend(dying.get(role, ()))
-            if role in busy or role not in of_role:
-                open_.append(f"role {role}")
-        told[task.id] = Waits(tuple(dict.fromkeys(open_)), tuple(dict.fromkeys(failed)))
-    return told
-
-
-def _dead(state: TeamState) -> set[str]:
-    """The tasks that failed, and those that wait for one that will never be done."""
-    waiting: dict[tuple[str, str], list[str]] = {}
-    for task in state.tasks.values():
-        if not task.is_over:
-            for name in task.added.waits_for:
-                waiting.setdefault(("task", name), []).append(task.id)
-            for role in task.added.waits_for_roles:
-                waiting.setdefault(("role", role), []).append(task.id)
-    dead = {task.id for task in state.tasks.values() if task.status is TaskStatus.FAILED}
-    spread = list(dead)
-    while spread:
-        task = state.tasks[spread.pop()]
-        for node in (("task", task.id), ("role", task.role)):
-            for name in waiting.get(node, ()):
-                if name not in dead:
-                    dead.add(name)
-                    spread.append(name)
-    return dead
+# ------------------------------------------------------------ claiming
 
 
 def meant_for(task: TaskState, wanted: Claim) -> bool:

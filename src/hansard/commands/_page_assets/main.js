@@ -12,7 +12,7 @@ const thePoint = () => point;
 function setPoint(number, found = "") {
   point = Math.max(0, Math.min(EVENTS - 1, number));
   find = found;
-  slider.value = String(point);
+  showSlider(point);
   if (!waiting) {
     waiting = true;
     requestAnimationFrame(render);
@@ -25,6 +25,9 @@ function render() {
   showTrace(point);
   showEvent(point, find);
   showState(point);
+  showBoard(point);
+  showTasks(point);
+  showChat(point);
   markFound();
   noteInAddress();
   document.documentElement.dataset.point = String(point);
@@ -190,14 +193,34 @@ function markFound() {
 
 // ---------------------------------------------------------------- what people do
 
+// A panel is shown alone on a phone, and beside those of other groups on a desk: there its group's
+// tabs choose it, on a phone those of the page.
 function showTab(name) {
   main.dataset.show = name;
-  for (const tab of byId("tabs").children) {
+  byId(name).closest(".group").dataset.show = name;
+  for (const tab of document.querySelectorAll("[role=tab]")) {
+    const list = tab.closest("[role=tablist]");
+    const isOf = [...list.children].some((each) => each.getAttribute("aria-controls") === name);
+    if (!isOf) continue;
     const chosen = tab.getAttribute("aria-controls") === name;
     tab.setAttribute("aria-selected", String(chosen));
     tab.tabIndex = chosen ? 0 : -1;
   }
-  if (name === "trace") showTrace(point);
+  ({ trace: showTrace, board: showBoard, tasks: showTasks, chat: showChat })[name]?.(point);
+}
+
+// Whether a panel is shown now, or about to be printed.
+const isInSight = (name) => printing || byId(name).checkVisibility();
+
+// In the tabs of a panel how many it lists, and what the event at the point did to them.
+function tellTab(name, size, news) {
+  for (const tab of document.querySelectorAll(`[role=tab][aria-controls=${name}]`)) {
+    tab.querySelector(".size").textContent = size ? count(size) : "";
+    const note = tab.querySelector(".news");
+    note.hidden = !news;
+    note.title = news;
+    note.lastElementChild.textContent = news;
+  }
 }
 
 // The end of the commit after or before a point.
@@ -224,6 +247,8 @@ function onKey(event) {
     event.preventDefault();
     query.focus();
     query.select();
+  } else if (event.key === "t" && !inText) {
+    setAxis(!byTime);
   } else if (!inText && event.key in MOVES && !event.target.closest("[role=tablist], pre.text")) {
     if (event.target === slider && event.key.startsWith("Page")) return;
     event.preventDefault();
@@ -265,7 +290,7 @@ function onTreeClick(event) {
 }
 
 function listen() {
-  slider.addEventListener("input", () => setPoint(Number(slider.value)));
+  slider.addEventListener("input", () => setPoint(sliderPoint()));
   byId("first").addEventListener("click", () => setPoint(0));
   byId("back").addEventListener("click", (event) => setPoint(MOVES.ArrowLeft(event)));
   byId("on").addEventListener("click", (event) => setPoint(MOVES.ArrowRight(event)));
@@ -297,10 +322,10 @@ function listen() {
   });
   byId("previous").addEventListener("click", () => toMatch(matchNow - 1));
   byId("next").addEventListener("click", () => toMatch(matchNow + 1));
-  for (const tab of byId("tabs").children) {
+  for (const tab of document.querySelectorAll("[role=tab]")) {
     tab.addEventListener("click", () => showTab(tab.getAttribute("aria-controls")));
+    tab.addEventListener("keydown", onTabKey);
   }
-  byId("tabs").addEventListener("keydown", onTabKey);
   window.addEventListener("hashchange", () => setPoint(fromAddress() ?? point));
   window.addEventListener("beforeprint", printAll);
   window.addEventListener("afterprint", () => {
@@ -313,8 +338,8 @@ function listen() {
 function onTabKey(event) {
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
   if (!step) return;
-  const tabs = [...byId("tabs").children];
-  const next = tabs[(tabs.indexOf(event.target) + step + tabs.length) % tabs.length];
+  const tabs = [...event.currentTarget.parentElement.children];
+  const next = tabs[(tabs.indexOf(event.currentTarget) + step + tabs.length) % tabs.length];
   showTab(next.getAttribute("aria-controls"));
   next.focus();
 }
@@ -326,12 +351,16 @@ function printAll() {
   const left = shownItems.length - most;
   byId("cut").hidden = !left;
   byId("cut").textContent = `${plural(left, "more row")} of the trace not printed.`;
+  showBoard(point);
+  showTasks(point);
+  showChat(point);
 }
 
 showHead();
 showKinds();
+startChat();
 startTimeline();
 listen();
-showTab("trace");
+for (const name of ["state", "trace"]) showTab(name);
 chooseRows(point);
-setPoint(fromAddress() ?? EVENTS - 1);
+setPoint(fromAddress() ?? 0);

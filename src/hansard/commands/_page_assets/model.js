@@ -2,7 +2,7 @@
 // state at a point is what the events up to it say.
 
 const page = JSON.parse(byId("data").textContent);
-if (page.format !== 1) throw new Error(`this page's data has format ${page.format}, not 1`);
+if (page.format !== 2) throw new Error(`this page's data has format ${page.format}, not 2`);
 
 const EVENTS = page.events.id.length;
 const TYPES = Object.entries(page.types);

@@ -6,7 +6,6 @@ const THUMB = 15; // the slider's thumb is so wide, and its middle is the point
 
 const slider = byId("slider");
 const canvas = byId("lanes");
-slider.max = String(Math.max(0, EVENTS - 1));
 
 const laneOf = (() => {
   const names = new Map();
@@ -20,6 +19,7 @@ const lanes = Math.max(1, Math.min(LANES, laneOf.size));
 
 const BAD = new Set(["failed", "blocked", "in_doubt"]);
 const MARKS = ["other", "message", "step", "run", "checkpoint", "decision", "bad"];
+const MARK_HEIGHTS = [4, 5, 8, 9, 7, 6, 9]; // of LANE_HEIGHT: what a mark is shows without its color
 
 // What an event's mark is; of several on one spot the later of MARKS is seen.
 function markOf(number) {
@@ -37,11 +37,12 @@ function drawLanes() {
   const pen = canvas.getContext("2d");
   pen.scale(ratio, ratio);
   const span = Math.max(1, width - THUMB);
-  const x = (number) => THUMB / 2 + (EVENTS > 1 ? (number / (EVENTS - 1)) * span : 0);
-  if (CUT) {
+  const x = (number) => THUMB / 2 + shareOf(number) * span;
+  if (CUT && CUT < EVENTS) {
     pen.fillStyle = color("--parents");
-    pen.fillRect(0, 0, x(CUT - 0.5), height);
+    pen.fillRect(0, 0, (x(CUT - 1) + x(CUT)) / 2, height);
   }
+  if (byTime) drawGaps(pen, span, height, color);
   pen.fillStyle = color("--line");
   for (let lane = 0; lane < lanes; lane++) {
     pen.fillRect(THUMB / 2, 3 + lane * LANE_HEIGHT + LANE_HEIGHT / 2 - 0.5, span, 1);
@@ -56,22 +57,85 @@ function drawLanes() {
     if (mark > seen[at]) seen[at] = mark;
   }
   const colors = MARKS.map((name) => color(`--mark-${name}`));
-  const mark = Math.max(1, Math.min(6, (span / EVENTS) * 0.6));
+  const mark = byTime ? 2 : Math.max(1, Math.min(6, (span / EVENTS) * 0.6));
   for (let lane = 0; lane < lanes; lane++) {
     for (let column = 0; column < columns; column++) {
       const found = seen[lane * columns + column];
       if (found < 0) continue;
       pen.fillStyle = colors[found];
-      pen.fillRect(column - mark / 2, 4 + lane * LANE_HEIGHT, mark, LANE_HEIGHT - 2);
+      const tall = MARK_HEIGHTS[found];
+      const top = 3 + lane * LANE_HEIGHT + (LANE_HEIGHT - tall) / 2;
+      if (MARKS[found] === "bad") {
+        pen.fillRect(column - mark / 2, top, mark, tall / 3);
+        pen.fillRect(column - mark / 2, top + (2 * tall) / 3, mark, tall / 3);
+      } else pen.fillRect(column - mark / 2, top, mark, tall);
     }
   }
 }
+
+// The gaps that are not drawn at their length: hatched, between two lines.
+function drawGaps(pen, span, height, color) {
+  for (const gap of axis.long) {
+    const [from, to] = [gap.share, gap.end].map((share) => THUMB / 2 + share * span);
+    pen.fillStyle = color("--inset");
+    pen.fillRect(from, 0, to - from, height);
+    pen.strokeStyle = color("--dim");
+    pen.lineWidth = 1;
+    pen.beginPath();
+    for (let at = from + 3; at < to + height; at += 5) {
+      pen.moveTo(Math.min(at, to), Math.max(0, at - to));
+      pen.lineTo(Math.max(from, at - height), Math.min(height, at - from));
+    }
+    pen.stroke();
+  }
+}
+
+// Times along the time axis, and how long its gaps are.
+function drawAxis() {
+  const box = byId("axis");
+  box.hidden = !byTime;
+  byId("axis-note").hidden = !byTime;
+  if (!byTime) return;
+  const { step, found } = ticks();
+  const label = (share, text, kind) => {
+    const made = el("span", { class: kind }, text);
+    made.style.left = `calc(${THUMB / 2}px + ${share} * (100% - ${THUMB}px))`;
+    return made;
+  };
+  const nodes = found.map((tick, index) => label(tick.share, tickText(tick.time, found[index - 1]?.time ?? null, step), index ? "tick" : "tick first"));
+  const gaps = axis.long.map((gap) => label((gap.share + gap.end) / 2, gapText(gap), "gap"));
+  box.replaceChildren(...nodes, ...gaps);
+}
+
+function setAxis(isByTime) {
+  byTime = isByTime && axis.isTimed;
+  slider.max = String(byTime ? UNITS : Math.max(0, EVENTS - 1));
+  slider.setAttribute("aria-label", `Point in the run, by ${byTime ? "time" : "order"}`);
+  byId("by-order").setAttribute("aria-pressed", String(!byTime));
+  byId("by-time").setAttribute("aria-pressed", String(byTime));
+  document.documentElement.dataset.axis = byTime ? "time" : "order";
+  showSlider(thePoint());
+  drawAxis();
+  drawLanes();
+}
+
+function showSlider(point) {
+  slider.value = String(byTime ? Math.round(axis.shares[point] * UNITS) : point);
+}
+
+const sliderPoint = () => (byTime ? nearestByTime(Number(slider.value) / UNITS) : Number(slider.value));
 
 function startTimeline() {
   const names = [...laneOf.keys()].map((name) => agents.get(name)?.name ?? name);
   const shownNames = names.length > LANES ? [...names.slice(0, LANES - 1), `${names.length - LANES + 1} more`] : names;
   byId("names").replaceChildren(...shownNames.map((name) => rec(name)));
   byId("time").style.setProperty("--lanes", `${lanes * LANE_HEIGHT + 6}px`);
+  byId("axis-note").textContent = axisText();
+  byId("by-order").addEventListener("click", () => setAxis(false));
+  byId("by-time").addEventListener("click", () => setAxis(true));
+  byId("by-time").disabled = !axis.isTimed;
+  if (!axis.isTimed) byId("by-time").title = "No event of this run has a time";
+  setAxis(false);
   new ResizeObserver(drawLanes).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawLanes);
 }
@@ -102,6 +166,8 @@ function showWhere(point) {
     const from = `position ${origin.position} of log ${origin.log}, ${String(origin.at).slice(0, 19)}Z`;
     told.push(el("span", { class: "claim" }, "copied from ", rec(from)));
   }
+  const back = backBy(point);
+  if (back) told.push(el("span", { class: "claim" }, `its time is ${duration(back / 1000)} earlier than that of the event before`));
   if (!isWhole(point)) {
     const what = point === lastOf(rowOf[point]) ? "transaction" : "commit";
     told.push(el("span", { class: "claim" }, `inside a ${what}, which is on record whole`));

@@ -1,0 +1,135 @@
+// The board and the tasks at the point, what its event changed marked in words.
+
+const KEYS_SHOWN = 100; // of a list shown at once; what the event changed is always shown
+
+// Rows of a list: the first ones and those that the event changed, the rest at a click.
+function rowsOf(rows, point, make) {
+  const box = el("div", { class: "list" });
+  const first = rows.slice(0, KEYS_SHOWN);
+  const rest = rows.slice(KEYS_SHOWN);
+  box.append(...first.map(make), ...rest.filter((row) => row.at === point).map(make));
+  if (!rest.length) return box;
+  const all = () => {
+    box.replaceChildren(...rows.map(make));
+  };
+  const name = `Show all ${count(rows.length)}`;
+  box.append(el("button", { type: "button", class: "more", onclick: all }, name));
+  return box;
+}
+
+// What the event at the point did to a row, in a word; else nothing.
+function hereChip(row, point) {
+  if (row.at !== point) return null;
+  const word = row.gone || (row.isNew ? "new" : "changed");
+  return el("span", { class: "chip here", "data-here": word }, `${word} here`);
+}
+
+// A folded row: its chips stand in the line, the rest is made when it is opened.
+function foldedRow(row, point, key, { label, gist, chips, make }) {
+  const made = folded(label, gist, make, { key });
+  const line = made.firstElementChild;
+  line.append(el("span", { class: "chips" }, chips.filter(Boolean), hereChip(row, point)));
+  made.classList.add("entity");
+  made.classList.toggle("changed", row.at === point);
+  return made;
+}
+
+function goneRow(row, point, what) {
+  return el(
+    "p",
+    { class: "entity gone", [`data-${what}`]: row.name },
+    rec(row.name, "label"),
+    el("span", { class: "chips" }, hereChip(row, point)),
+  );
+}
+
+function keyRow(row, point) {
+  if (row.gone) return goneRow(row, point, "key");
+  const { now } = row;
+  const make = () => [
+    pairs([
+      ["written by", el("span", null, rec(now.author), " as ", rec(now.role), ", at ", goTo(now.written, address(now.written)))],
+      ["expires", now.expires && moment(Date.parse(now.expires) * 1000, true)],
+      ["labels", now.labels && Object.keys(now.labels).length ? Object.entries(now.labels).map(([name, value]) => `${name}=${value}`).join(", ") : null],
+    ]),
+    valueNode(now.value),
+  ];
+  const made = foldedRow(row, point, `key ${row.name}`, {
+    label: row.name,
+    gist: preview(now.value),
+    chips: [
+      el("span", { class: "chip", "data-field": "kind" }, now.kind),
+      el("span", { class: "chip", "data-field": "version" }, `v${now.version}`),
+      el("span", { class: "chip", "data-field": "author" }, rec(now.author)),
+    ],
+    make,
+  });
+  made.dataset.key = row.name;
+  return made;
+}
+
+// Names, of which the file holds the first; a number at the end says how many more there are.
+function namesText(names) {
+  const more = typeof names.at(-1) === "number" ? names.at(-1) : 0;
+  const told = more ? names.slice(0, -1) : names;
+  return told.map((name) => inLine(name)).join(", ") + (more ? ` and ${count(more)} more` : "");
+}
+
+const leaseText = (left) => (left === null ? null : `lease left ${duration(left * 1000)}`);
+
+function taskRow(row, point) {
+  const { now } = row;
+  const whose = now.agent || (now.role ? `role ${now.role}` : "anybody");
+  const left = leaseLeft(now, point);
+  const waits = now.waits_for?.length ? namesText(now.waits_for) : "";
+  const never = now.blocked_by?.length ? namesText(now.blocked_by) : "";
+  const make = () => [
+    pairs([
+      ["task", rec(row.name, "mono")],
+      ["added by", now.by],
+      ["for", whose],
+      [now.status === "done" || now.status === "failed" ? "was held by" : "held by", now.holder && `${now.holder} (claim ${now.number})`],
+      ["lease until", left === null ? null : moment(now.expires)],
+      ["waits for", waits],
+      ["never done", never],
+      ["because", now.because],
+      ["error", now.error],
+    ]),
+    ...TASK_VALUES.filter((name) => (now[name] ?? null) !== null).map((name) => payload(name, now[name], { open: true })),
+  ];
+  const made = foldedRow(row, point, `task ${row.name}`, {
+    label: now.title,
+    gist: `${row.name}, for ${whose}`,
+    chips: [
+      el("span", { "data-field": "status" }, statusPill(now.status)),
+      now.holder ? el("span", { class: "chip", "data-field": "holder" }, rec(now.holder), ` (claim ${now.number})`) : null,
+      left === null ? null : el("span", { class: "chip", "data-field": "lease" }, leaseText(left)),
+      waits ? el("span", { class: "chip", "data-field": "waits" }, "waits for ", rec(waits)) : null,
+    ],
+    make,
+  });
+  made.dataset.task = row.name;
+  return made;
+}
+
+// A list in its panel, and in its tab how many there are.
+function showRows(id, rows, point, make, none) {
+  const there = rows.filter((row) => row && (!row.gone || row.at === point));
+  const size = there.filter((row) => !row.gone).length;
+  const changed = there.filter((row) => row.at === point).length;
+  tellTab(id, size, changed ? "changed here" : "");
+  if (!isInSight(id)) return;
+  byId(`${id}-at`).textContent = `at ${address(point)}`;
+  const box = there.length ? rowsOf(there, point, (row) => make(row, point)) : el("p", { class: "note" }, none);
+  byId(`${id}-now`).replaceChildren(box);
+}
+
+function showBoard(point) {
+  const none = page.shared.keys.length ? "No key is there at this point." : "No key was written in this run.";
+  showRows("board", boardAt(point), point, keyRow, none);
+}
+
+function showTasks(point) {
+  const none = page.shared.names.length ? "No task is there at this point." : "This run has no tasks.";
+  showRows("tasks", tasksAt(point), point, taskRow, none);
+}

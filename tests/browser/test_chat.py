@@ -1,0 +1,91 @@
+"""A page's chat: who said what to whom, up to the point."""
+
+from __future__ import annotations
+
+import pytest
+
+import hansard
+from tests.browser.shared_runs import small_team
+from tests.browser.support import Open, Pages
+from tests.cli.support import Runs
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module")
+def shared(record: hansard.Record) -> str:
+    """A run of two agents that send each other messages."""
+    return small_team(record, "talked")
+
+
+async def test_messages_are_a_chat(view: Open, pages: Pages, shared: str):
+    """Each message has its sender, role and receivers, in the record's order; a broadcast says that
+    it is one; what an agent stated of its window stands among them.
+    """
+    seen = await view(await pages.of(shared))
+    await seen.page.click("#desk-chat")
+    await seen.end()
+    whom = await seen.page.locator(".bubble").evaluate_all("all => all.map((e) => e.ariaLabel)")
+    assert whom == ["ada to everyone of role writer", "ada to bob", "user to ada", "ada"]
+    told = await seen.page.locator(".bubble").all_inner_texts()
+    assert "I begin with the papers" in told[0]
+    assert "p2" in told[1]
+    assert "How does it go?" in told[2]
+    await seen.page.click("#chats :text('In context windows')")
+    assert await seen.page.locator(".bubble").count() == 2
+    await seen.page.click("#chats :text('Between agents')")
+    assert await seen.page.locator(".bubble").count() == 0
+    assert await seen.page.get_attribute("#chats button >> nth=0", "aria-pressed") == "false"
+
+
+async def test_the_chat_is_as_of_the_point(view: Open, pages: Pages, shared: str):
+    """Nothing of a later message is told but that it comes; a button leads to the next one, the
+    bubble of the point says so, and a click on another bubble leads to its event.
+    """
+    seen = await view(await pages.of(shared))
+    await seen.page.click("#desk-chat")
+    assert "No message yet" in await seen.text("#chat")
+    assert "4 messages come later" in await seen.text("#chat")
+    points = []
+    for count in range(1, 5):
+        before = await seen.at()
+        await seen.page.click("#chat .next")
+        await seen.page.wait_for_selector(f'html:not([data-point="{before}"])')
+        points.append(await seen.at())
+        assert await seen.page.locator(".bubble").count() == count
+        assert await seen.page.locator(".bubble[aria-current=true]").count() == 1
+        assert "here" in await seen.page.locator(".bubble").last.inner_text()
+    assert await seen.page.locator("#chat .next").count() == 0
+    assert points == sorted(points)
+    await seen.page.locator(".bubble .said").first.click()
+    await seen.reached(points[0])
+    assert await seen.page.locator(".bubble").count() == 1
+    assert "mail" in await seen.text("#event")
+
+
+async def test_a_run_without_messages_says_so(view: Open, pages: Pages, runs: Runs):
+    """An empty chat, board and list of tasks are said to be empty."""
+    seen = await view(await pages.of(runs.failed))
+    for tab, words in (
+        ("chat", "This run has no messages."),
+        ("board", "No key was written in this run."),
+        ("tasks", "This run has no tasks."),
+    ):
+        await seen.page.click(f"#desk-{tab}")
+        assert words in await seen.text(f"#{tab}")
+
+
+async def test_tabs_are_walked_by_key(view: Open, pages: Pages, shared: str):
+    """Each group of tabs has one stop; arrows go round, and the panel follows."""
+    seen = await view(await pages.of(shared))
+    await seen.page.focus("#desk-state")
+    for wanted in ("board", "tasks", "state"):
+        await seen.page.keyboard.press("ArrowRight")
+        assert await seen.page.evaluate("document.activeElement.id") == f"desk-{wanted}"
+        assert await seen.page.get_attribute(f"#desk-{wanted}", "aria-selected") == "true"
+        assert await seen.page.locator(f"#{wanted}").is_visible()
+    stops = (
+        "[...document.querySelectorAll('#right [role=tab]')].filter((t) => t.tabIndex === 0).length"
+    )
+    assert await seen.page.evaluate(stops) == 1
+    assert await seen.at() == 0

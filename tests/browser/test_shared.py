@@ -1,0 +1,259 @@
+"""A page's board and tasks: at every event what replay says, and nothing of what is later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+import pytest
+from playwright.async_api import Browser
+
+import hansard
+from hansard.agents.team import told_tasks
+from hansard.bus.log import AtPosition, Stored
+from hansard.bus.states import RunView, fold_boards
+from hansard.bus.teams import fold_team
+from hansard.commands import _diff, _page_data, _page_file
+from hansard.commands._page_shared import WAITS_SHOWN, Lapses
+from hansard.domain.board import BoardState
+from hansard.domain.task import TeamState
+from tests.browser.shared_runs import random_team, small_team
+from tests.browser.support import Open, Pages, ends
+from tests.cli.support import Runs
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MODEL = """() => {
+  %s
+  const plainKey = ({ value, kind, version, author, role, labels, expires }) => ({
+    kind, version, author, role: role ?? "", labels: labels ?? {}, expires: expires ?? null,
+    value: kind === "set" ? { $set: value } : value,
+  });
+  const out = [];
+  for (let number = 0; number < EVENTS; number++) {
+    const keys = {}, tasks = [], here = [];
+    for (const row of boardAt(number)) {
+      if (!row) continue;
+      if (row.at === number) here.push(row.name);
+      if (row.gone) continue;
+      Object.defineProperty(keys, row.name, { value: plainKey(row.now), enumerable: true });
+    }
+    for (const { name, now, at } of tasksAt(number).filter(Boolean)) {
+      if (at === number) here.push(`task ${name}`);
+      tasks.push({ id: name, lease_left_s: leaseLeft(now, number), ...now });
+    }
+    out.push(JSON.stringify({ keys, tasks, here }));
+  }
+  return `[${out.join()}]`;
+}"""
+"""What the page's own code makes of the file at every event, first to last."""
+
+EMPTY: dict[str, Any] = {
+    **dict.fromkeys(("role", "agent", "holder", "by", "because", "error"), ""),
+    **dict.fromkeys(("what", "given", "result", "lease_left_s")),
+    "number": 0,
+    "waits_for": [],
+    "blocked_by": [],
+}
+"""A task's fields where the page says nothing of them."""
+
+
+@pytest.fixture(scope="module")
+def shared(record: hansard.Record) -> list[str]:
+    """Runs whose agents share something."""
+    made = [random_team(record, f"chance-{seed}", seed, 40) for seed in (1, 2)]
+    return [small_team(record), *made]
+
+
+@cache
+def _script() -> str:
+    return "\n".join(_page_file._asset(name) for name in ("text.js", "model.js", "shared.js"))
+
+
+async def by_page(chromium: Browser, page: _page_data.Page) -> list[dict[str, Any]]:
+    """Keys and tasks at every event as the page's code has them."""
+    tab = await chromium.new_page()
+    data = _page_file._json(page).decode()
+    await tab.set_content(f'<script type="application/json" id="data">{data}</script>')
+    told = msgspec.json.decode(await tab.evaluate(MODEL % _script()))
+    await tab.close()
+    for each in told:
+        each["tasks"] = [{**EMPTY, **row} for row in each["tasks"]]
+        for row in each["tasks"]:
+            row.pop("expires", None)
+    return list(told)
+
+
+def prefixes(history: list[Stored]) -> Iterator[tuple[list[Stored], Stored]]:
+    """A run up to each of its events, inside commits too, and the commit of the last one."""
+    for at, stored in enumerate(history):
+        for count in range(1, len(stored.commit.events) + 1):
+            commit = msgspec.structs.replace(stored.commit, events=stored.commit.events[:count])
+            yield [*history[:at], msgspec.structs.replace(stored, commit=commit)], stored
+
+
+def told(boards: dict[str, BoardState], team: TeamState, now: int) -> dict[str, Any]:
+    """What the page must say of a state, from the command line's own words for it."""
+    keys = {name: _diff.key(state) for name, state in boards.items() if not state.absent(now)}
+    for key in keys.values():
+        del key["event"]
+    return {"keys": keys, "tasks": told_tasks(team, now)}
+
+
+def check(page: dict[str, Any], wanted: dict[str, Any], where: object) -> None:
+    """Hold what a page says against what is so; a lease's rest to the page's microsecond."""
+    page = {"keys": page["keys"], "tasks": [dict(row) for row in page["tasks"]]}
+    for row, other in zip(page["tasks"], wanted["tasks"], strict=True):
+        left, right = row.pop("lease_left_s"), other.pop("lease_left_s")
+        assert (left is None) == (right is None), where
+        assert left is None or abs(left - right) < 0.001, where
+        for name in ("waits_for", "blocked_by"):
+            names = other[name]
+            if len(names) > WAITS_SHOWN:
+                other[name] = [*names[:WAITS_SHOWN], len(names) - WAITS_SHOWN]
+    assert msgspec.json.decode(msgspec.json.encode(page)) == wanted, where
+
+
+async def test_every_event_shows_what_replay_says(
+    chromium: Browser, pages: Pages, shared: list[str], runs: Runs
+):
+    """At every event of every run, inside commits too, keys and tasks are those of a fold of the
+    events up to it; at commits' ends those of `States.run`, which is what the command line shows.
+    """
+    seen = {"keys": 0, "tasks": 0}
+    for run in (*shared, runs.team, runs.forked):
+        history = await pages.workspace.states.history(run)
+        data = await pages.data(run)
+        page = await by_page(chromium, data)
+        for number, (prefix, last) in enumerate(prefixes(history)):
+            wanted = told(fold_boards(prefix), fold_team(prefix), last.stamp)
+            check(page[number], wanted, (run, number))
+            seen["keys"] += len(wanted["keys"])
+            seen["tasks"] += len(wanted["tasks"])
+        if run is not runs.forked:
+            for number, position in ends(data):
+                view = await pages.workspace.states.run(run, AtPosition(position))
+                check(page[number], await _view(pages, view), (run, position))
+    assert min(seen.values()) > 500
+
+
+async def _view(pages: Pages, view: RunView) -> dict[str, Any]:
+    now = (await pages.workspace.log.at(view.position)).stamp
+    return told(view.boards, view.team, now)
+
+
+async def test_what_an_event_changed_is_named(chromium: Browser, pages: Pages, shared: list[str]):
+    """Marked at an event is exactly what is otherwise than before it; a lease's rest is no news."""
+    for run in shared:
+        page = await by_page(chromium, await pages.data(run))
+        before: dict[str, Any] = {"keys": {}, "tasks": []}
+        for number, now in enumerate(page):
+            old, new = _by_name(before), _by_name(now)
+            changed = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+            here = set(now["here"])
+            assert changed <= here, (run, number)
+            same = {name for name in here - changed if name in new}
+            assert all(new[name] == old.get(name) for name in same)
+            before = now
+
+
+def _by_name(page: dict[str, Any]) -> dict[str, Any]:
+    rows = {f"task {row['id']}": {**row, "lease_left_s": None} for row in page["tasks"]}
+    return {**page["keys"], **rows}
+
+
+async def test_the_panels_show_it(view: Open, pages: Pages, shared: list[str]):
+    """The panels list every key and task of the point with status and version, and say in words
+    what the event made new, changed or removed; tabs count them. A key that expired is said to be.
+    """
+    run = shared[0]
+    data = await pages.data(run)
+    seen = await view(await pages.of(run))
+    await seen.page.click("#desk-board")
+    assert "No key is there" in await seen.text("#board")
+    words: set[str] = set()
+    positions = dict(ends(data))
+    for number in range(len(data.events.id)):
+        await seen.move(number)
+        words |= set(await seen.page.locator("#board-now .here").all_inner_texts())
+        if number not in positions:
+            continue
+        state = await pages.workspace.states.run(run, AtPosition(positions[number]))
+        listed = await seen.page.locator("#board-now [data-key]:not(.gone)").evaluate_all(
+            """rows => rows.map((row) => [row.dataset.key,
+                 row.querySelector("[data-field=version]").textContent])"""
+        )
+        assert listed == [[key, f"v{each.changed}"] for key, each in sorted(state.boards.items())]
+        size = await seen.page.text_content("#desk-board .size")
+        assert size == (str(len(listed)) if listed else "")
+    assert words == {"new here", "changed here", "removed here", "expired here"}
+    await seen.page.click("#desk-tasks")
+    statuses: set[str] = set()
+    for number, position in ends(data)[::3]:
+        await seen.move(number)
+        state = await pages.workspace.states.run(run, AtPosition(position))
+        wanted = (await _view(pages, state))["tasks"]
+        pills = await seen.page.locator("#tasks-now .pill").all_inner_texts()
+        assert pills == [row["status"] for row in wanted]
+        statuses |= set(pills)
+    assert {"open", "waiting", "claimed", "done"} <= statuses
+
+
+async def test_values_are_whole_and_stay_open(view: Open, pages: Pages, shared: list[str]):
+    """A key opens to its value, a blob inside included; what was opened stays so as the point moves
+    on, and links lead to the event that wrote it.
+    """
+    seen = await view(await pages.of(shared[0]))
+    await seen.page.click("#desk-board")
+    await seen.end()
+    big = seen.page.locator("#board-now [data-key=big]")
+    await big.locator("summary").first.click()
+    await big.locator(".more").click()
+    sizes = await big.locator("pre").evaluate_all("list => list.map(n => n.textContent.length)")
+    assert max(sizes) == 100_000
+    await seen.move(await seen.last() - 1)
+    assert await big.get_attribute("open") is not None
+    await big.locator(".link").first.click()
+    await seen.page.wait_for_selector("#board-now [data-key=big] [data-here=new]")
+    assert "board put" in await seen.text("#event")
+    await seen.page.click("#back")
+    await seen.page.wait_for_selector("#board-now [data-key=big]", state="detached")
+
+
+@pytest.fixture(scope="module")
+def growing(record: hansard.Record) -> list[str]:
+    """Runs whose keys grow, the second twice as far, and one with a long value."""
+    for count in (40, 80):
+        with record.run("growing", run=f"growing-{count}", agent="a", role="r") as session:
+            for number in range(count):
+                session.board.append("list", number)
+                session.board.include("set", f"{number:05d}")
+                session.board.merge("union", "union", {f"{number:05d}": "x" * 100})
+    with record.run("once", run="once", agent="a", role="r") as session:
+        session.board.put("key", "y" * 30_000)
+    return ["growing-40", "growing-80", "once"]
+
+
+async def test_the_file_is_bounded_by_the_run(pages: Pages, growing: list[str]):
+    """What grows is told once: twice as many items make changes twice as large; and a value stands
+    in the file once, at the event that wrote it.
+    """
+    data = [await pages.data(run) for run in growing]
+    small, large, once = [len(msgspec.json.encode(page.shared)) for page in data]
+    assert large < 2.2 * small
+    assert once < 300
+
+
+async def test_where_the_time_moves_back_what_was_over_is_there_again():
+    """What lapses at a time turns at it, whichever way the log's time moves."""
+    lapses = Lapses()
+    lapses.set("a", 10)
+    lapses.set("b", 20)
+    assert lapses.move(9) == []
+    assert lapses.move(20) == ["a", "b"]
+    assert lapses.move(10) == ["b"]
+    assert lapses.move(9) == ["a"]
+    lapses.set("a", None)
+    assert lapses.move(30) == ["b"]

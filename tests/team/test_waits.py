@@ -1,0 +1,84 @@
+"""What tasks wait for, kept as they change: as if all of it were looked at anew each time."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.domain import task
+from hansard.domain.board import By
+from hansard.domain.errors import HansardError
+from hansard.domain.steps import Failure
+from hansard.domain.task import (
+    TaskAdded,
+    TaskCompleted,
+    TaskFailed,
+    TaskHandedOff,
+    TaskReleased,
+    TeamState,
+)
+from hansard.domain.task_rules import Claim, Reopen, Wanted, decide
+from hansard.domain.task_waits import Unmet, waits
+
+ROLES = ("", "x", "y", "z")
+PLACES = st.integers(0, 11)
+
+
+def _wanted(state: TeamState, what: str, place: int, other: set[int], role: str) -> Wanted:
+    """A command about one of the tasks that are there."""
+    names = list(state.tasks)
+    after = tuple(names[each % len(names)] for each in sorted(other)) if names else ()
+    roles = tuple(ROLES[each % 4] for each in sorted(other) if each % 4)[:2]
+    if what == "add" or not names:
+        return TaskAdded(task="", title="t", role=role, waits_for=after, waits_for_roles=roles)
+    if what == "claim":
+        return Claim(agent="a", role=role, lease_ms=1_000)
+    name = names[place % len(names)]
+    number = state.tasks[name].number
+    match what:
+        case "complete":
+            return TaskCompleted(task=name, number=number)
+        case "fail":
+            return TaskFailed(task=name, number=number, error=Failure("E", "e"))
+        case "release":
+            return TaskReleased(task=name, number=number)
+        case "hand off":
+            return TaskHandedOff(task=name, number=number, role=role or "x")
+        case _:
+            return Reopen(task=name)
+
+
+KINDS = ("add", "add", "claim", "claim", "complete", "fail", "fail", "release", "hand off", "re")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(KINDS),
+            PLACES,
+            st.sets(PLACES, max_size=2),
+            st.sampled_from(ROLES),
+        ),
+        max_size=60,
+    )
+)
+def test_what_is_kept_is_what_is_found_anew(commands: list[tuple[str, int, set[int], str]]):
+    """After each event what every task waits for is what the whole state says, and only those that
+    `moved` names wait for anything else than before.
+    """
+    state = task.initial()
+    kept = Unmet(state)
+    before = waits(state)
+    for number, command in enumerate(commands):
+        try:
+            events = decide(state, _wanted(state, *command), number)
+        except HansardError:
+            continue
+        for event in events:
+            stood = state.tasks.get(event.task)
+            task.evolve(state, event, By("a", number, "e"))
+            moved = kept.moved(stood, state.tasks[event.task])
+            told = waits(state)
+            assert {name: kept.of(state.tasks[name]) for name in told} == told
+            assert event.task in moved
+            others = told.keys() - moved
+            assert {name: told[name] for name in others} == {name: before[name] for name in others}
+            before = told
