@@ -4,6 +4,8 @@ In README.md, ARCHITECTURE.md and docs/, blocks marked `python` run one after an
 namespace a file, in a folder of their own. Of blocks marked `console`, the lines that begin with
 `$ hansard` run and must succeed. A block that cannot run has a comment before it that says why:
 `<!-- not run: it needs a broker on another machine -->`.
+
+Code warns of nothing, and each command of README.md has something to show.
 """
 
 import os
@@ -22,12 +24,21 @@ PAGES = sorted(
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
     if path.name != "CHANGELOG.md"  # tells of the past, whose commands may be gone
 )
+TOURS = ("README.md",)
+"""Pages whose commands each have something to show, so that a reader sees what they are for."""
+
 RUN_S_MAX = 150
 REASON_LETTERS_MIN = 10
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>\w*)[^`]*$")
 NOT_RUN = re.compile(r"<!--\s*not run:?\s*(?P<reason>.*?)\s*-->")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)[^)]*\)|!\[[^\]]*\]\((?P<image>[^)\s]+)\)")
+EMPTY = re.compile(
+    r"^(?:no|none|nothing)\b|(?:^|[:,] )0 (?:calls|commits|decisions|events|keys|messages|rows|runs"
+    r"|steps|tasks)\b",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""How a command says that it found nothing; "nothing is wrong" is an answer."""
 HEADING = re.compile(r"^#+\s+(?P<words>.+?)\s*$")
 
 
@@ -104,14 +115,19 @@ def test_the_code_of_a_page_runs(page, tmp_path):
         for block in python:
             script += "\n" * (block.line - 1 - script.count("\n")) + block.text
         (work / "page.py").write_text(script, encoding="utf-8")
-        _expect_success([sys.executable, "page.py"], work, env, page)
+        warned = "error::UserWarning"  # such as ToolChanged: a reader would wonder at it
+        _expect_success([sys.executable, "-W", warned, "page.py"], work, env, page)
     for block in todo:
         if block.language == "console":
             for command in commands(block):
-                _expect_success(command, work, env, page)
+                said = _expect_success(command, work, env, page)
+                if _name(page) in TOURS:
+                    assert said.strip(), f"{shlex.join(command)} shows nothing"
+                    found = EMPTY.search(said)
+                    assert found is None, f"{shlex.join(command)} shows nothing: {said}"
 
 
-def _expect_success(command: list[str], work: Path, env: dict[str, str], page: Path) -> None:
+def _expect_success(command: list[str], work: Path, env: dict[str, str], page: Path) -> str:
     done = subprocess.run(
         command,
         cwd=work,
@@ -124,6 +140,7 @@ def _expect_success(command: list[str], work: Path, env: dict[str, str], page: P
     )
     said = f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     assert done.returncode == 0, f"{_name(page)}: {shlex.join(command)} failed:\n{said}"
+    return said
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
@@ -185,3 +202,21 @@ def test_blocks_are_found_with_their_line_and_reason():
     assert (second.reason, third.language, fourth.reason) == ("needs a broker", "text", None)
     assert commands(fourth) == [["hansard", "sql", "--as", "auditor"]]
     assert anchors(page) == {"title"}
+
+
+@pytest.mark.parametrize(
+    ("said", "empty"),
+    [
+        ("0 decisions of run a, as of position 53", True),
+        ("run a as of position 45\n\nada (researcher): 0 messages", True),
+        ("run a as role reviewer sees it: 0 events", True),
+        ("question\n\nas of position 10: 0 rows", True),
+        ("nothing waits for an answer", True),
+        ("checked 45 commits up to position 45: nothing is wrong", False),
+        ("1 run, 4 messages, 1 call: 8 commits, 0 of them new", False),
+        ("1 run, 17 commits, 0 blobs", False),
+    ],
+)
+def test_an_empty_answer_is_known(said, empty):
+    """What a command prints where it found nothing is told from an answer that says so."""
+    assert bool(EMPTY.search(said)) is empty
