@@ -2,8 +2,8 @@
 
 In README.md, ARCHITECTURE.md and docs/, blocks marked `python` run one after another in one
 namespace a file, in a folder of their own. Of blocks marked `console`, the lines that begin with
-`$ hansard` (or `$ cp`) run and must succeed. A block that cannot run has a comment before it that says why:
-`<!-- not run: it needs a broker on another machine -->`.
+`$ hansard` or `$ cp` run and must succeed. A block that cannot run has a comment before it that
+says why: `<!-- not run: it needs a broker on another machine -->`.
 
 Code warns of nothing, and each command of README.md has something to show.
 """
@@ -78,7 +78,11 @@ def blocks(text: str) -> list[Block]:
 def commands(block: Block) -> list[list[str]]:
     """The `$ hansard ...` and `$ cp ...` lines of a console block, continued lines joined."""
     lines = block.text.replace("\\\n", " ").splitlines()
-    return [shlex.split(line[2:], comments=True) for line in lines if line.startswith(("$ hansard", "$ cp "))]
+    return [
+        shlex.split(line[2:], comments=True)
+        for line in lines
+        if line.startswith(("$ hansard", "$ cp "))
+    ]
 
 
 def runnable(page: Path) -> list[Block]:

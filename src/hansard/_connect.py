@@ -198,13 +198,27 @@ def connect(
     The embedded broker is started, or joined, unless `nats=` or HANSARD_NATS_URL names another.
     With `credentials=` (a file of `hansard credentials`) or HANSARD_CREDENTIALS it is the service
     that is asked, by a restricted agent: the same API, for what its role may do.
-    gate: rules every call must pass (`hansard.allow`, `deny`, `budget` or a function).
-    redact: secrets to keep out of the record, by name: the text itself or a compiled pattern.
-    secrets: gives them back to live calls. settle: a policy that settles doubt.
-    more: any other setting of `hansard.settings`. What is not given comes from the environment.
 
-    Raises SyncInLoop inside a running event loop, Unreachable, ServerError, Contradiction,
-    SettingsError, and Corrupt where the broker has lost something of the workspace.
+    Args:
+        workspace: Which one; `default` if neither this nor a setting says.
+        data_dir: Where the embedded broker keeps its files.
+        nats: Addresses of an outside server or cluster, comma-separated.
+        durability: `strict` or `relaxed`, for the embedded broker.
+        gate: Rules that every call must pass: `hansard.allow`, `deny`, `ask_first`, `budget`, or
+            a function.
+        redact: Secrets to keep out of the record, by name: the text itself or a compiled pattern.
+        secrets: Gives them back to live calls: by name, or a function of the name.
+        settle: A policy that settles doubt: a function of the step, which gives `Happened(...)`,
+            `DID_NOT_HAPPEN`, a verdict, or None, which leaves it to a person.
+        **more: Any other setting. What is not given comes from the settings.
+
+    Raises:
+        SyncInLoop: Inside a running event loop: use `connect_async`.
+        Unreachable: No broker answers at the address.
+        ServerError: The embedded broker could not be started.
+        Contradiction: It stands with other settings.
+        SettingsError: A setting cannot be taken.
+        Corrupt: The broker has lost something of the workspace.
     """
     refuse_in_loop()
     given = {"workspace": workspace, "data_dir": data_dir, "nats_url": nats}

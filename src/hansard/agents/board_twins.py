@@ -61,10 +61,20 @@ class SyncBoard:
     ) -> int:
         """Put a value; the key's new version.
 
-        expected: the version it must be at; by default the one that this session saw last, 0 if it
-        never saw the key; "any" for whatever stands. ttl: seconds of the log's time after which
-        the key is absent. resolve: "last writer", "merge", or a function of (mine, theirs).
-        Raises BoardConflict, Refused (the key holds another kind of thing), BadValue, BadName.
+        Args:
+            key: The key.
+            value: What it holds from then on.
+            expected: The version that it must be at. By default the one that this session saw
+                last, 0 if it never saw the key; "any" for whatever stands.
+            labels: Texts by name.
+            ttl: Seconds of the log's time after which the key is absent.
+            resolve: What to do where another was first: "last writer", "merge", or a function of
+                (mine, theirs).
+
+        Raises:
+            BoardConflict: The key is at another version, and nothing resolves it.
+            Refused: The key holds another kind of thing.
+            BadName, BadValue: The key is no name, or the value cannot be recorded.
         """
         return self._drive(self._flows.put(key, value, expected, labels, ttl, resolve))
 

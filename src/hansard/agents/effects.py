@@ -119,10 +119,16 @@ class DidNotHappen(msgspec.Struct, frozen=True):
 
 
 DID_NOT_HAPPEN = DidNotHappen()
+"""What a reconciling function or a policy says where the effect did not happen."""
 
 
 def reconcile(ask: Callable[..., Any]) -> Reconcile:
-    """`effects=reconcile(ask)`: `ask` looks whether the call happened. See `Reconcile`."""
+    """For `effects=`: a function that looks whether a call happened, after a kill or a time-out.
+
+    Args:
+        ask: It gets the call's arguments by name and returns `Happened(result)` or
+            `DID_NOT_HAPPEN`; anything else, and any error, leaves the step in doubt.
+    """
     return Reconcile(ask)
 
 
@@ -296,18 +302,32 @@ class Declare:
     ) -> Any:
         """Declare a function as a tool.
 
-        effects: `pure`, `idempotent`, `reconcile(fn)`, `composite`, or `once`, the default.
-        version: change it when equal calls should no longer count as equal.
-        kind: `tool`, or `model`, `resource`, `memory`: how the step is shown and counted.
-        timeout_s: per attempt. attempts, wait: retries with backoff (tenacity's waits). None of
-        the three applies to a generator: its reader decides how long it takes.
-        safe_errors: say that the effect surely did not happen. doubtful_errors: leave it open.
-        raises: error classes that replay raises as they were.
-        shadow: stands in for the tool in a fork. key_argument: the parameter that gets the
-        idempotency key.
-        gives: the label of what it tells (`secret untrusted`), which whoever calls it has from
-        then on. takes: the highest confidentiality that it may be told of; called by an agent that
-        was shown more, it is refused.
+        Args:
+            function: The function, where the decorator has no arguments.
+            effects: `pure`, `idempotent`, `reconcile(fn)`, `composite`, or `once`, the default.
+
+        Keyword Args:
+            name (str): The tool's; the function's if not given.
+            version (str): Change it when equal calls should no longer count as equal.
+            kind (str): `tool`, `model`, `resource` or `memory`: how a step is shown and counted.
+            timeout_s (float): Seconds for an attempt.
+            attempts (int): How often a call is tried in all.
+            wait (wait_base): Seconds between attempts, by one of tenacity's waits; doubling from
+                0.2 s to 30 s. These three do not apply to a generator: its reader decides.
+            safe_errors (tuple): Error classes that say that the effect surely did not happen.
+            doubtful_errors (tuple): Error classes that leave it open.
+            raises (tuple): Error classes that replay raises as they were.
+            shadow (Callable): Stands in for the tool in a fork.
+            key_argument (str): The parameter that gets the idempotency key.
+            gives (str): The label of what it tells (`secret untrusted`), which whoever calls it
+                has from then on.
+            takes (str): The highest confidentiality that it may be told of; called by an agent
+                that was shown more, it is refused.
+
+        Raises:
+            ToolError: The declaration contradicts itself, or says what can never be recorded.
+            BadOption: There is no such option; the message names the nearest.
+            BadName: The name is not one.
         """
 
         def declare(inner: Callable[..., Any]) -> Tool[..., Any]:
@@ -317,6 +337,6 @@ class Declare:
 
 
 tool = Declare()
-"""Declare a tool for whatever session is current where it is called. See `Declare.__call__`."""
+"""Declares a function as a tool of whatever session is current where it is called."""
 
 AnyCoroutine = Coroutine[Any, Any, Any]

@@ -184,24 +184,79 @@ def _made(kind: type[_R], where: str, given: Mapping[str, Any], fields: Mapping[
 
 
 def allow(tool: str = "*", **fields: Any) -> GateRule:
-    """Allow calls of a tool (a glob); see `Rule` for `role`, `where`, `unless`, `name`."""
+    """Allow calls of a tool.
+
+    Args:
+        tool: Which, as a glob (`send_*`).
+
+    Keyword Args:
+        role (str): Of whom, as a glob.
+        where (Mapping): Conditions of arguments by name, all of which hold.
+        unless (Mapping): Conditions of arguments by name: not where all of them hold.
+        name (str): The rule's; what it says if not given.
+
+    Raises:
+        BadOption: There is no such option; the message names the nearest.
+    """
     return _made(Rule, "allow", {"allows": True, "tool": tool}, fields)
 
 
 def deny(tool: str = "*", **fields: Any) -> GateRule:
-    """Refuse calls of a tool (a glob); see `Rule` for `role`, `where`, `unless`, `name`."""
+    """Refuse calls of a tool: they raise `Blocked`.
+
+    Args:
+        tool: Which, as a glob (`send_*`).
+
+    Keyword Args:
+        role (str): Of whom, as a glob.
+        where (Mapping): Conditions of arguments by name, all of which hold.
+        unless (Mapping): Conditions of arguments by name: not where all of them hold.
+        name (str): The rule's; what it says if not given.
+        reason (str): What the error says.
+
+    Raises:
+        BadOption: There is no such option; the message names the nearest.
+    """
     return _made(Rule, "deny", {"allows": False, "tool": tool}, fields)
 
 
 def ask_first(tool: str = "*", **fields: Any) -> GateRule:
-    """Have a person asked before calls of a tool (a glob) run; see `AskFirst` for `role`, `where`,
-    `unless`, `timeout` (seconds, an hour by default) and `name`.
+    """Have somebody asked before calls of a tool run.
+
+    Args:
+        tool: Which, as a glob (`send_*`).
+
+    Keyword Args:
+        role (str): Of whom, as a glob.
+        where (Mapping): Conditions of arguments by name, all of which hold.
+        unless (Mapping): Conditions of arguments by name: not where all of them hold.
+        name (str): The rule's; what it says if not given.
+        timeout (float): Seconds that the call waits for an answer; an hour if not given.
+
+    Raises:
+        BadOption: There is no such option; the message names the nearest.
+        BadValue: `timeout` is out of its bounds.
     """
     return _made(AskFirst, "ask_first", {"tool": tool}, fields)
 
 
 def budget(name: str, limit: float, **fields: Any) -> GateRule:
-    """Limit what a run may use; see `Budget` for `unit`, `reserve`, `tool`, `role`."""
+    """Limit what a run may use, over all its processes and after a resume.
+
+    Args:
+        name: The budget's, as `Blocked` names it.
+        limit: The most.
+
+    Keyword Args:
+        unit (str): `calls`; `tokens`, all figures that end so; or one figure that tools report
+            (`input_tokens`, `cost`).
+        reserve (float): Set aside before each call, and replaced by what it reports; 1.
+        tool, role (str): Of which calls, as globs.
+
+    Raises:
+        BadOption: There is no such option; the message names the nearest.
+        BadName, BadValue: The name is not one, or a number is none.
+    """
     return _made(Budget, "budget", {"name": name, "limit": limit}, fields)
 
 

@@ -101,7 +101,10 @@ def check_rules(rules: Sequence[Any]) -> None:
 
 
 class Record:
-    """A workspace's record for the sync client. Made by `hansard.connect`."""
+    """A workspace's record for the sync client. Made by `hansard.connect`.
+
+    Each method waits for the broker; what writes is acknowledged when it returns.
+    """
 
     def __init__(self, workspace: Workspace, portal: Portal, defaults: Defaults) -> None:
         self.workspace = workspace
@@ -119,11 +122,35 @@ class Record:
     ) -> Generator[Session, None, None]:
         """Begin a run, or with `run=ID` join or resume one, as one agent in one role.
 
-        options: run, mode (`strict` or `offline` only read), conversation, gate, redact, secrets,
-        settle, labels; for the run's place in an experiment: experiment, task, trial, unit, and
-        arm where the caller chooses it (`session.arm` is what it got). Leaving the block ends the
-        agent's session, and with the last of its agents the run: completed, or failed where one of
-        them left its block by an error.
+        Leaving the block ends the agent's session, and with the last of its agents the run:
+        completed, or failed where one of them left its block by an error.
+
+        Args:
+            workflow: What the run is an execution of; needed where it begins.
+            agent: Who acts. One name has one role in a run.
+            role: Its role.
+
+        Keyword Args:
+            run (str): The run's id; one of your own begins it the first time.
+            mode (str): `strict` or `offline`: only read, and run no tool.
+            conversation (str): What the run goes on with.
+            labels (Mapping): Texts by name, to find the run by.
+            experiment (str): Of which experiment it is.
+            task (str): What it tries there.
+            trial (int): Which trial of it, from 0.
+            unit (str): What the arm is given to, where the plan's unit is a name of its own.
+            arm (str): Where the caller chooses it; `session.arm` is what it got.
+            gate (Sequence): Rules, in place of `connect`'s.
+            redact (Mapping): Secrets, in place of `connect`'s.
+            secrets (Provider): In place of `connect`'s.
+            settle (Settle): In place of `connect`'s.
+
+        Raises:
+            BadOption: There is no such option; the message names the nearest.
+            BadName, BadValue: A name is not one, or holds a secret.
+            NotFound: `mode` reads a run, or an agent of it, that is not there.
+            Refused: The agent has another role in this run, or the run takes no more.
+            Fenced: At the first write, where the run was resumed elsewhere meanwhile.
         """
         wanted = _options(self._defaults, workflow, options)
         opened = self._portal.run(
@@ -144,14 +171,31 @@ class Record:
             leave(token)
 
     def fork(self, run: str, *, at: object = None, effects: str = "shadow", **labels: str) -> str:
-        """Begin a new run where another stood; its id. See `runs.fork`."""
+        """Begin a new run where another stood; its id. One commit, whatever the run's length.
+
+        Args:
+            run: The parent.
+            at: Where it begins; now, if nothing is given.
+            effects: `shadow`: tools with effects return the parent's outcome or their `shadow=`,
+                else raise `ShadowedEffect`. `live`: they run.
+            **labels: Texts by name, to find the run by.
+
+        Raises:
+            NotFound: There is no such run or point.
+            BadName: `at` is no point.
+        """
         scrub = clean(self._defaults, "fork", labels=list(labels))
         return self._portal.run(
             fork(self.workspace, run, at, chosen(ForkEffects, effects, "effects"), labels, scrub)
         )
 
     def state(self, run: str, at: object = None) -> RunView:
-        """A whole run at a point; see `hansard.bus.points`."""
+        """A whole run, its agents and shared state, as it stood at a point; now without one.
+
+        Raises:
+            NotFound: There is no such run or point.
+            BadName: `at` is no point.
+        """
         return self._portal.run(self.workspace.points.view(run, at))
 
     def runs(self, **wanted: Unpack[RunsWanted]) -> list[tuple[str, RunState]]:
@@ -169,38 +213,115 @@ class Record:
         return self._portal.run(conversation(self.workspace, name, before))
 
     def settle(self, run: str, step: str, verdict: str, **fields: Any) -> None:
-        """Say what is true of a step in doubt; see `runs.settle`."""
+        """Say what is true of a step in doubt, or that diverged. A session of the agent that is
+        still at work is fenced.
+
+        Args:
+            run: The run.
+            step: The step, as `agent#number`.
+            verdict: `happened`, `did_not_happen`, `reuse` or `run_again`.
+
+        Keyword Args:
+            result (Any): What it returned, where it happened.
+            by (str): Who says so; `person` if nobody is named.
+            because (str): Why.
+
+        Raises:
+            Refused: The step is not of a kind that can be settled so.
+            NotFound: There is no such run or step.
+            BadName, BadValue: `by` is no name, or `result` cannot be recorded.
+        """
         scrub = clean(self._defaults, "settle", by=fields.get("by"))
         self._portal.run(settle(self.workspace, run, step, verdict, scrub=scrub, **fields))
 
     def finish(self, run: str, **fields: Any) -> bool:
-        """Say that a run has ended as it should, whoever is still at work in it; see `runs.finish`
-        for `by` and `because`. False where it is completed already.
+        """Say that a run has ended as it should, whoever is still at work in it; False where it is
+        completed already.
+
+        Args:
+            run: Its id.
+
+        Keyword Args:
+            by (str): Who says so; `person` if nobody is named.
+            because (str): Why.
+
+        Raises:
+            NotFound: There is no such run.
+            Refused: It ended otherwise.
         """
         scrub = clean(self._defaults, "finish", by=fields.get("by"))
         return self._portal.run(finish(self.workspace, run, scrub=scrub, **fields))
 
     def cancel(self, run: str, **fields: Any) -> bool:
-        """Say that a run is cancelled; see `runs.cancel` for `by` and `because`. False where it is
-        already.
+        """Say that a run is cancelled; False where it is already. Who is at work is not stopped,
+        and goes on recording.
+
+        Args:
+            run: Its id.
+
+        Keyword Args:
+            by (str): Who says so; `person` if nobody is named.
+            because (str): Why.
+
+        Raises:
+            NotFound: There is no such run.
+            Refused: It ended otherwise.
         """
         scrub = clean(self._defaults, "cancel", by=fields.get("by"))
         return self._portal.run(cancel(self.workspace, run, scrub=scrub, **fields))
 
     def reopen(self, run: str, task: str, **fields: Any) -> bool:
-        """Have a task of a run that failed be done after all; see `runs.reopen` for `by` and
-        `because`. False where it is not over.
+        """Have a task of a run that failed be done after all; False where it is not over.
+
+        Args:
+            run: Its id.
+            task: The task's id.
+
+        Keyword Args:
+            by (str): Who says so; `person` if nobody is named.
+            because (str): Why.
+
+        Raises:
+            Refused: There is no such task, it is done, or tasks would wait for each other.
         """
         scrub = clean(self._defaults, "reopen", task=task, by=fields.get("by"))
         return self._portal.run(reopen(self.workspace, run, task, scrub=scrub, **fields))
 
     def approve(self, approval: str, **fields: Any) -> None:
-        """Grant what an agent asks; see `approvals.answer` for `by`, `because` and `role`."""
+        """Grant what an agent asks.
+
+        Args:
+            approval: The question's id, as `approvals()` or `hansard approvals` shows it.
+
+        Keyword Args:
+            by (str): Who says so: not the agent that asked, nor who acts for it.
+            because (str): Why.
+            role (str): The role that `by` acts in; it must have `approve`.
+
+        Raises:
+            Refused: It is answered already, its time is up, or `by` may not answer it.
+            NotFound: There is no such question.
+            RoleRefused: The role may not approve; that is on record.
+        """
         scrub = clean(self._defaults, "approve", by=fields.get("by"), role=fields.get("role"))
         self._portal.run(answer(self.workspace, approval, granted=True, scrub=scrub, **fields))
 
     def deny(self, approval: str, **fields: Any) -> None:
-        """Deny what an agent asks; see `approvals.answer` for `by`, `because` and `role`."""
+        """Deny what an agent asks.
+
+        Args:
+            approval: The question's id, as `approvals()` or `hansard approvals` shows it.
+
+        Keyword Args:
+            by (str): Who says so: not the agent that asked, nor who acts for it.
+            because (str): Why.
+            role (str): The role that `by` acts in; it must have `approve`.
+
+        Raises:
+            Refused: It is answered already, its time is up, or `by` may not answer it.
+            NotFound: There is no such question.
+            RoleRefused: The role may not approve; that is on record.
+        """
         scrub = clean(self._defaults, "deny", by=fields.get("by"), role=fields.get("role"))
         self._portal.run(answer(self.workspace, approval, granted=False, scrub=scrub, **fields))
 
@@ -209,7 +330,12 @@ class Record:
         return self._portal.run(listed(self.workspace))
 
     def register(self, name: str, plan: ExperimentRegistered, *, by: str = "person") -> bool:
-        """Register an experiment; False where it stands so already. See `experiments.register`."""
+        """Register an experiment; False where it is registered with the same plan already.
+
+        Raises:
+            Refused: It has another plan; the message has the difference.
+            BadName, BadValue: A name is not one, or the plan contradicts itself.
+        """
         scrub = clean(self._defaults, "register", name=name, by=by, **_names_of(plan))
         return self._portal.run(
             experiments.register(self.workspace, name, plan, by=by, scrub=scrub)
@@ -227,8 +353,17 @@ class Record:
         return self._portal.run(experiments.state(self.workspace, name))
 
     def score(self, run: str, /, *, by: str, because: str = "", **metrics: float) -> bool:
-        """Put on record what came of a run, as finite numbers; False where the same judge said
-        just that last. See `judges.score`.
+        """Put on record what came of a run; False where the same judge said just that last.
+
+        Args:
+            run: The run.
+            by: Who judges.
+            because: Why.
+            **metrics: Finite numbers by name.
+
+        Raises:
+            NotFound: There is no such run.
+            BadName, BadValue: A name is not one, or a metric no finite number.
         """
         scrub = clean(self._defaults, "score", by=by, metrics=list(metrics))
         return self._portal.run(
@@ -243,9 +378,18 @@ class Record:
         by: str,
         again: bool = False,
     ) -> Evaluated:
-        """Have a function judge runs: it is given each one's view, and returns what `score` takes
-        as a dict. Runs that `by` has judged are skipped, unless `again`; one of which it raises is
-        left unjudged.
+        """Have a function judge runs, one after another.
+
+        Args:
+            runs: Their ids.
+            evaluator: It is given each run's `RunView`, and returns metrics as a dict. A run of
+                which it raises is left unjudged, and the others are judged.
+            by: Who judges.
+            again: Judge those, too, that `by` has judged; else they are skipped.
+
+        Raises:
+            NotFound: There is no such run.
+            BadValue: `evaluator` is a coroutine function: use the async client.
         """
         scrub = clean(self._defaults, "evaluate", by=by)
         work = Evaluation(self.workspace, by, again=again, scrub=scrub)
@@ -261,8 +405,18 @@ class Record:
         by: str = "person",
         **amounts: float,
     ) -> bool:
-        """State what a million of each usage (`input_tokens=2.5`) of a model costs from a day on;
-        False where all of it is stated already.
+        """State what the use of a model costs; False where all of it is stated already.
+
+        Args:
+            model: The model.
+            since: From when on.
+            currency: In which currency.
+            source: Where the price stands.
+            by: Who says so.
+            **amounts: What a million of each usage costs, such as `input_tokens=2.5`.
+
+        Raises:
+            BadName, BadValue: A name is not one, an amount no finite number, or none is given.
         """
         names = {"model": model, "by": by, "currency": currency, "usages": list(amounts)}
         source = recordable(source, clean(self._defaults, "price", **names))
@@ -270,13 +424,36 @@ class Record:
         return self._portal.run(prices.state(self.workspace, model, amounts, terms, by=by))
 
     def apply_role(self, name: str, rules: RoleDefined, *, by: str = "person") -> bool:
-        """Give a role its rules; False where it has just them. See `hansard.agents.roles`."""
+        """Give a role its rules, in place of those that it had; False where it has just them.
+
+        `hansard roles apply FILE` does it with a file, which is the usual way.
+
+        Raises:
+            BadName, BadValue: The rules are broken; the message says where.
+        """
         scrub = clean(self._defaults, "apply_role", name=name, by=by, rules=_rules_of(rules))
         return self._portal.run(roles.apply(self.workspace, name, rules, by=by, scrub=scrub))
 
     def declassify(self, run: str | None = None, **fields: Any) -> Label:
-        """Lower the label of an agent or a key of a run, or of a principal; what it was. Fields as
-        of `labels.Lowering`.
+        """Lower the label of an agent or a key of a run, or of a principal; what it was.
+
+        A session of the agent that is still at work is fenced; a principal's sessions end.
+
+        Args:
+            run: The run; none for a principal.
+
+        Keyword Args:
+            agent, key, principal (str): Whose label it is: one of the three.
+            to (str): What it becomes, such as `untrusted`; public and trusted if empty.
+            approver (str): Who answers for it.
+            because (str): Why it may be lowered.
+            role (str): The role that the approver acts in; it must have `approve`.
+
+        Raises:
+            Refused: It would not lower the label.
+            NotFound: There is no such run, agent or key.
+            RoleRefused: The role may not approve.
+            BadName, BadValue: A name is not one, or `because` is empty.
         """
         scrub = clean(
             self._defaults, "declassify", approver=fields.get("approver"), role=fields.get("role")
@@ -328,14 +505,14 @@ class AsyncRecord:
     async def fork(
         self, run: str, *, at: object = None, effects: str = "shadow", **labels: str
     ) -> str:
-        """Begin a new run where another stood; its id. See `runs.fork`."""
+        """Begin a new run where another stood; its id. See `Record.fork`."""
         scrub = clean(self._defaults, "fork", labels=list(labels))
         return await fork(
             self.workspace, run, at, chosen(ForkEffects, effects, "effects"), labels, scrub
         )
 
     async def state(self, run: str, at: object = None) -> RunView:
-        """A whole run at a point; see `hansard.bus.points`."""
+        """A whole run at a point. See `Record.state`."""
         return await self.workspace.points.view(run, at)
 
     async def runs(self, **wanted: Unpack[RunsWanted]) -> list[tuple[str, RunState]]:
@@ -350,7 +527,7 @@ class AsyncRecord:
         return await conversation(self.workspace, name, before)
 
     async def settle(self, run: str, step: str, verdict: str, **fields: Any) -> None:
-        """Say what is true of a step in doubt; see `runs.settle`."""
+        """Say what is true of a step in doubt. See `Record.settle`."""
         scrub = clean(self._defaults, "settle", by=fields.get("by"))
         await settle(self.workspace, run, step, verdict, scrub=scrub, **fields)
 
@@ -384,7 +561,7 @@ class AsyncRecord:
         return await listed(self.workspace)
 
     async def register(self, name: str, plan: ExperimentRegistered, *, by: str = "person") -> bool:
-        """Register an experiment; False where it stands so already. See `experiments.register`."""
+        """Register an experiment; False where it stands so already. See `Record.register`."""
         scrub = clean(self._defaults, "register", name=name, by=by, **_names_of(plan))
         return await experiments.register(self.workspace, name, plan, by=by, scrub=scrub)
 
@@ -399,7 +576,7 @@ class AsyncRecord:
 
     async def score(self, run: str, /, *, by: str, because: str = "", **metrics: float) -> bool:
         """Put on record what came of a run, as finite numbers; False where the same judge said
-        just that last. See `judges.score`.
+        just that last. See `Record.score`.
         """
         scrub = clean(self._defaults, "score", by=by, metrics=list(metrics))
         return await judges.score(self.workspace, run, metrics, by=by, because=because, scrub=scrub)
@@ -434,14 +611,12 @@ class AsyncRecord:
         return await prices.state(self.workspace, model, amounts, terms, by=by)
 
     async def apply_role(self, name: str, rules: RoleDefined, *, by: str = "person") -> bool:
-        """Give a role its rules; False where it has just them. See `hansard.agents.roles`."""
+        """Give a role its rules; False where it has just them. See `Record.apply_role`."""
         scrub = clean(self._defaults, "apply_role", name=name, by=by, rules=_rules_of(rules))
         return await roles.apply(self.workspace, name, rules, by=by, scrub=scrub)
 
     async def declassify(self, run: str | None = None, **fields: Any) -> Label:
-        """Lower the label of an agent or a key of a run, or of a principal; what it was. Fields as
-        of `labels.Lowering`.
-        """
+        """Lower a label; what it was. See `Record.declassify`."""
         scrub = clean(
             self._defaults, "declassify", approver=fields.get("approver"), role=fields.get("role")
         )

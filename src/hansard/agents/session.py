@@ -52,8 +52,11 @@ class _Session:
     def __init__(self, core: Core, run: str, arm: Arm | None) -> None:
         self.core = core
         self.run = run
+        """The run's id."""
         self.arm = arm
+        """The arm that the run has in its experiment; None where it has none."""
         self.tool = Declare(self)
+        """Declares a function as a tool of this session: `@session.tool(effects="pure")`."""
         self.facts = facts.Facts(core)
         self._views = ViewFlows(core)
         core.ledger.client = self
@@ -85,9 +88,14 @@ class _Session:
             return self.core.ledger.state.copy()
 
     def usage(self, **figures: float) -> None:
-        """Report what the current call used (`input_tokens`, `cost` ...); it is summed.
+        """Report what the current call used; it is summed over the call.
 
-        Raises BadName, and BadValue for what is not a finite number.
+        Args:
+            **figures: Finite numbers by name: `input_tokens`, `output_tokens`, `cost` ...
+
+        Raises:
+            BadName: A name is not one.
+            BadValue: A figure is no finite number.
         """
         self.core.ledger.demand_open()
         given: dict[str, Any] = dict(figures)
@@ -115,22 +123,34 @@ class _Session:
 
 
 class Session(_Session):
-    """The sync twin. Waits in the calling thread; hits of the record never leave it."""
+    """One agent at work in one run, for the sync client. Made by `record.run(...)`.
+
+    A call waits in its thread; one that is on record is answered there, without the broker. After
+    its `with` each of these raises `SessionEnded`.
+    """
 
     def __init__(self, core: Core, run: str, arm: Arm | None, portal: Portal) -> None:
         super().__init__(core, run, arm)
         self._portal = portal
         self.board = SyncBoard(core, self._drive)
+        """State that all agents of the run share, by key."""
         self.team = SyncTeam(core, self._drive)
+        """The tasks that the run's agents share, and the messages between them."""
         self.wait_for = self.team.wait_for
 
     def _drive(self, flow: Flow[T]) -> T:
         return drive(flow, self._portal)
 
     def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a declared tool: resolve, gate, run, record.
+        """What a call of a declared tool comes to: resolve, gate, run, record. Call the tool.
 
-        Raises SyncInLoop, AfterFork first of all: a refused call must not count among its equals.
+        Raises:
+            SyncInLoop: Inside a running event loop.
+            AfterFork: In a process that was forked: connect there.
+            Blocked: The gate refused the call.
+            NeedsSettling: Somebody must say what is true first.
+            Miss: Strict or offline replay met a call that is not on record.
+            NoScope: The thread or task is not one that the session knows.
         """
         self._portal.refuse()
         if is_async_generator_function(spec.function):
@@ -143,8 +163,15 @@ class Session(_Session):
         return value if answered else self._drive(self.core.execute(call))
 
     def view(self, at: object = None, *, key: bytes | None = None) -> View:
-        """What this agent's role may see of the run: now, or at a point; that it was served is put
-        on record. key: 32 secret bytes or more, where a mask hashes. See `hansard.agents.views`.
+        """What this agent's role may see of the run; that it was served is put on record.
+
+        Args:
+            at: A point of the run; now without one.
+            key: 32 secret bytes or more, where a mask of the role hashes.
+
+        Raises:
+            NotFound: There is no such point.
+            ViewDiffers: It is on record, and derived again it is another one.
         """
         return self._drive(self._views.view(at, key))
 
@@ -157,18 +184,38 @@ class Session(_Session):
         return self._drive(self.facts.checkpoint_data(name))
 
     def decide(self, question: str, *, selected: str, **fields: Any) -> None:
-        """Put a decision on record. Fields: alternatives (dicts or texts: id, score, reason,
-        rejected_because), inputs, threshold, confidence, because.
+        """Put a decision on record.
 
-        inputs: what it was made from: values that calls returned or parts of them, steps
-        ('ada#3'), entries of the board (or 'key@version'), views, ids of events and commits.
-        Raises BadValue for what is none of these; then nothing is recorded.
+        Args:
+            question: What is decided.
+            selected: What is chosen.
+
+        Keyword Args:
+            alternatives (Iterable): Texts, or dicts of id, score, reason, rejected_because.
+            inputs (Iterable): What it was made from: values that calls returned or parts of them,
+                steps (`ada#3`), entries of the board (or `key@version`), views, ids of events and
+                commits. Each is recorded as the event that it came from.
+            threshold (float): What a score had to reach.
+            confidence (float): How sure the agent was.
+            because (str): Why.
+
+        Raises:
+            BadValue: An input came from nowhere, or a number is not finite; nothing is recorded.
         """
         self._drive(self.facts.decide(question, selected, **stated(fields)))
 
     def message(self, role: str, content: Any, *, tokens: int | None = None, **fields: Any) -> None:
-        """Add a message to the context window, in the provider's form. label="secret untrusted"
-        says that it is more than public and trusted (`hansard.domain.label`).
+        """Add a message to the context window, in the provider's form.
+
+        Args:
+            role: The message's: `user`, `assistant`, `tool` ...
+            content: A text, or what the provider takes.
+            tokens: How many tokens it has; None where nobody counted.
+            **fields: What else the provider's form has (`tool_calls`, `name` ...); and `label`:
+                `secret untrusted`, say, where it is more than public and trusted.
+
+        Raises:
+            BadValue: It cannot be recorded, or `tokens` is no whole number.
         """
         self._drive(self.facts.message(role, content, tokens, fields))
 
@@ -185,7 +232,16 @@ class Session(_Session):
         return self._drive(self.facts.context())
 
     def resumable(self, items: Iterable[T], *, every: int = 1, name: str = "items") -> Iterator[T]:
-        """The items not yet done; progress is recorded every so many and skipped on resume."""
+        """The items not yet done: a loop that goes on where it stood.
+
+        Args:
+            items: In the same order each time.
+            every: Progress is recorded after so many; up to as many are done again on resume.
+            name: Of the loop, where an agent has several.
+
+        Raises:
+            BadValue: `every` is less than 1.
+        """
         progress = facts.Progress(self.facts, name, every)
         self._drive(progress.begin())
         try:
@@ -269,7 +325,7 @@ class SessionThread(Generic[T]):
 
 
 class AsyncSession(_Session):
-    """The async twin."""
+    """One agent at work in one run, for the async client. Each method is as that of `Session`."""
 
     def __init__(self, core: Core, run: str, arm: Arm | None) -> None:
         super().__init__(core, run, arm)

@@ -36,10 +36,18 @@ class SyncTeam:
     ) -> str:
         """Add a task; its id.
 
-        role, agent: who is to do it; by default anybody. waits_for: ids of tasks that must be done
-        before. waits_for_roles: roles that must have a task, and all of whose tasks must be done.
-        task: its id, by default the next of t1, t2 ...; the same task again changes nothing.
-        Raises Refused (it would wait for itself: the circle is named), BadValue, BadName.
+        Args:
+            title: What it is called.
+            what: What whoever claims it needs: `task.what`.
+            role: Whose it is to do; anybody's by default.
+            agent: Who is to do it; anybody of the role by default.
+            waits_for: Ids of tasks that must be done before.
+            waits_for_roles: Roles that must have a task, and all of whose tasks must be done.
+            task: Its id, by default the next of t1, t2 ...; the same task again changes nothing.
+
+        Raises:
+            Refused: It would wait for itself; the circle is named.
+            BadName, BadValue: A name is not one, or `what` cannot be recorded.
         """
         return self._drive(
             self._flows.add(title, what, role, agent, waits_for, waits_for_roles, task)
@@ -50,9 +58,11 @@ class SyncTeam:
     ) -> Task | None:
         """Claim the first task that is this agent's, its role's, or anybody's; None for none.
 
-        role: another role to work for. lease: seconds of the log's time (60 by default) after which
-        another agent may claim it. timeout: seconds to wait for one, also for one that is yet to be
-        added; None waits as long as one that is there could still be this agent's.
+        Args:
+            role: Another role to work for.
+            lease: Seconds of the log's time, 60 by default, after which another may claim it.
+            timeout: Seconds to wait for one, also for one that is yet to be added; None waits as
+                long as one that is there could still be this agent's.
         """
         task, _ = self._drive(self._flows.claim(role, lease, timeout))
         return task
@@ -126,8 +136,13 @@ class SyncTeam:
         position: int | None = None,
         timeout: float | None = None,
     ) -> bool:
-        """Wait until a key of the board is there, a task is over (done or failed), or the log has
-        come to a position; False where the time (in seconds) is up, or the task is blocked.
+        """Wait for one thing; False where the time is up, or the task is blocked.
+
+        Args:
+            key: A key of the board, until it is there.
+            task: A task by its id, until it is done or failed.
+            position: A position of the log, until it has come so far.
+            timeout: Seconds; None waits as long as it takes.
         """
         return self._drive(self._flows.wait_for(key, task, position, timeout))
 
