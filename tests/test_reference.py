@@ -1,13 +1,13 @@
-"""The reference of the Python API has all of it, once, and each page of docs/ is in the site.
+"""The reference of the Python API has all of it, once.
 
 `make docs` builds it (a part of `make check`); what these tests read is what it is built from: the
-pages in docs/reference, whose `::: name` lines stand for what is shown there.
+pages in docs/reference, whose `::: name` lines stand for what is shown there. That each page is in
+the site is a rule of tests/test_tidy.py.
 """
 
 import importlib
 import inspect
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,6 @@ import hansard
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs" / "reference").glob("*.md"))
-SITE = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
 
 DIRECTIVE = re.compile(
     r"^::: (?P<name>[\w.]+)\n(?P<options> {4}options:\n(?: {6}.*\n?)*)?", re.MULTILINE
@@ -137,29 +136,3 @@ def test_each_method_is_in_the_reference_once(kind):
     assert {name: count[name] for name in methods(held)} == dict.fromkeys(methods(held), 1), remedy
     silent = [name for name in methods(held) if not inspect.getdoc(getattr(held, name))]
     assert not silent, "say in a docstring what it does"
-
-
-def nav_pages(entry: Any) -> Iterator[str]:
-    """The pages that the site's navigation names."""
-    match entry:
-        case str():
-            yield entry
-        case dict():
-            for inner in entry.values():
-                yield from nav_pages(inner)
-        case _:
-            for inner in entry:
-                yield from nav_pages(inner)
-
-
-def test_each_page_is_in_the_site():
-    """A page that is written is found in the navigation (zensical.toml), once."""
-    named = list(nav_pages(SITE["nav"]))
-    pages = [
-        *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
-        *(ROOT / "docs").rglob("*.md"),
-    ]
-    there = {str(page.relative_to(ROOT)) for page in pages}
-    assert len(named) == len(set(named))
-    assert there <= set(named), f"add to nav in zensical.toml: {sorted(there - set(named))}"
-    assert not [name for name in named if not (ROOT / name).exists()]

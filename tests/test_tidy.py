@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tokenize
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -268,3 +269,30 @@ def test_every_test_can_fail():
         for path, node in _nodes(TESTS)
         if isinstance(node, Function) and node.name.startswith("test") and not _asserts(node)
     ]
+
+
+def _nav_pages(entry: Any) -> Iterator[str]:
+    """The pages that the site's navigation names."""
+    match entry:
+        case str():
+            yield entry
+        case dict():
+            for inner in entry.values():
+                yield from _nav_pages(inner)
+        case _:
+            for inner in entry:
+                yield from _nav_pages(inner)
+
+
+def test_each_page_is_in_the_site():
+    """A page that is written is found in the navigation (zensical.toml), once."""
+    site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    named = list(_nav_pages(site["project"]["nav"]))
+    pages = [
+        *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+    there = {str(page.relative_to(ROOT)) for page in pages}
+    assert len(named) == len(set(named))
+    assert there <= set(named), f"add to nav in zensical.toml: {sorted(there - set(named))}"
+    assert not [name for name in named if not (ROOT / name).exists()]

@@ -52,23 +52,36 @@ def _variable(field: str) -> str:
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     """Every setting, with its environment variable, meaning and default.
 
-    In `hansard.toml` each stands under its name in small letters without the prefix.
+    In `hansard.toml` each stands under its name here.
 
-    HANSARD_DATA_DIR: where the embedded broker keeps its files (`.hansard`, looked for upward).
-    HANSARD_WORKSPACE: the workspace (`default`).
-    HANSARD_DURABILITY: `strict` (default) or `relaxed`, for the embedded broker.
-    HANSARD_DISK_WAIT_S: how long, in seconds, a write waits for room where the embedded broker's
-    disk is full (600).
-    HANSARD_NATS_URL: an outside server or cluster, comma-separated; the embedded one if unset.
-    HANSARD_NATS_USER, _PASSWORD, _CREDS, _NKEY: how to log in there: a user, a credentials file,
-    or an nkey seed file. HANSARD_NATS_CA, _CERT, _KEY: TLS files.
-    HANSARD_NATS_REPLICAS: how many replicas a workspace's streams are made with on an outside
-    cluster (1 to 5, as the server has it if unset); streams found with fewer are told.
-    HANSARD_NATS_SYSTEM_USER, _SYSTEM_PASSWORD, _SYSTEM_CREDS: a system account's login, to read
-    how durable that server is. HANSARD_CREDENTIALS: a file of `hansard credentials`, with which a
-    restricted agent reaches the service: it says where, in which workspace, and as whom.
-    HANSARD_RUN, HANSARD_MODE: which run to resume or replay, as set by
-    `hansard run resume RUN -- COMMAND`.
+    Attributes:
+        data_dir: HANSARD_DATA_DIR: where the embedded broker keeps its files (`.hansard`, looked
+            for upward).
+        workspace: HANSARD_WORKSPACE: the workspace (`default`).
+        durability: HANSARD_DURABILITY: `strict` (default) or `relaxed`, for the embedded broker.
+        disk_wait_s: HANSARD_DISK_WAIT_S: how long, in seconds, a write waits for room where the
+            embedded broker's disk is full (600).
+        nats_url: HANSARD_NATS_URL: an outside server or cluster, comma-separated; the embedded one
+            if unset.
+        nats_user: HANSARD_NATS_USER: the user to log in as there.
+        nats_password: HANSARD_NATS_PASSWORD: that user's password.
+        nats_creds: HANSARD_NATS_CREDS: a credentials file, in place of a user.
+        nats_nkey: HANSARD_NATS_NKEY: an nkey seed file, in place of a user.
+        nats_ca: HANSARD_NATS_CA: for TLS, the file of who signed the server's certificate.
+        nats_cert: HANSARD_NATS_CERT: for TLS, the client's certificate.
+        nats_key: HANSARD_NATS_KEY: for TLS, the key of the client's certificate.
+        nats_replicas: HANSARD_NATS_REPLICAS: how many replicas a workspace's streams are made with
+            on an outside cluster (1 to 5, as the server has it if unset); streams found with fewer
+            are told.
+        nats_system_user: HANSARD_NATS_SYSTEM_USER: a system account's login, to read how durable
+            that server is.
+        nats_system_password: HANSARD_NATS_SYSTEM_PASSWORD: its password.
+        nats_system_creds: HANSARD_NATS_SYSTEM_CREDS: its credentials file, in place of them.
+        credentials: HANSARD_CREDENTIALS: a file of `hansard credentials`, with which a restricted
+            agent reaches the service: it says where, in which workspace, and as whom.
+        run: HANSARD_RUN: which run to resume or replay, as set by `hansard run resume RUN --
+            COMMAND`.
+        mode: HANSARD_MODE: how, as set by `hansard run replay`.
     """
 
     data_dir: Path = Path(FOLDER)

@@ -227,7 +227,13 @@ def folded(state: ApprovalsState, commits: Iterable[Stored]) -> ApprovalsState:
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A question of a workspace: of which run, and where it stands at the log's time now."""
+    """A question of a workspace: of which run, and where it stands at the log's time now.
+
+    Attributes:
+        run: The run's id.
+        approval: The question, and what was answered.
+        standing: Where it stands: pending, granted, denied or expired.
+    """
 
     run: str
     approval: Approval

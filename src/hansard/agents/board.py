@@ -55,6 +55,16 @@ ANY = "any"
 class Entry(msgspec.Struct, frozen=True):
     """A key as it was read. `version` is what a put expects; `author` changed it last, `role` is
     its role. `expires` is a time of the log's, in UTC.
+
+    Attributes:
+        key: The key.
+        kind: What it holds: a value, a list, a counter, a set or what is merged.
+        value: What it holds.
+        version: What a put expects.
+        author: The agent that changed it last.
+        role: That agent's role.
+        labels: Texts by name.
+        expires: When it will be absent, by the log's time in UTC; None for never.
     """
 
     key: str

@@ -21,6 +21,12 @@ class Conversation(msgspec.Struct, frozen=True):
 
     `messages` are all its messages in the provider's form, in the order of the record: ready to
     be sent again with what comes next. `turns` counts the user's.
+
+    Attributes:
+        id: The conversation's id.
+        runs: Its runs, the oldest first.
+        messages: All its messages, in the provider's form.
+        total_tokens: Of the messages whose tokens were counted.
     """
 
     id: str

@@ -41,7 +41,13 @@ class NotDone(AgentError):
 
 
 class Blocked(AgentError):
-    """The gate refused the call; nothing ran."""
+    """The gate refused the call; nothing ran.
+
+    Attributes:
+        rule: The rule's name.
+        reason: Why it refused.
+        tool: The tool that was called.
+    """
 
     def __init__(self, rule: str, reason: str, tool: str) -> None:
         super().__init__(
@@ -89,7 +95,12 @@ _REFUSED = {
 
 
 class SessionEnded(AgentError):
-    """The session has ended, its `with` was left; nothing was done."""
+    """The session has ended, its `with` was left; nothing was done.
+
+    Attributes:
+        run: The run's id.
+        agent: The session's agent.
+    """
 
     def __init__(self, run: str, agent: str) -> None:
         super().__init__(
@@ -101,7 +112,11 @@ class SessionEnded(AgentError):
 
 
 class NoScope(AgentError):
-    """A call from a thread or task that no scope covers, while others are open; nothing ran."""
+    """A call from a thread or task that no scope covers, while others are open; nothing ran.
+
+    Attributes:
+        tool: The tool that was called.
+    """
 
     def __init__(self, tool: str) -> None:
         super().__init__(
@@ -113,7 +128,11 @@ class NoScope(AgentError):
 
 
 class SecretUnavailable(AgentError):
-    """A live call needs a secret that no provider gives; nothing ran."""
+    """A live call needs a secret that no provider gives; nothing ran.
+
+    Attributes:
+        name: The secret's name.
+    """
 
     def __init__(self, name: str, tool: str) -> None:
         super().__init__(
@@ -128,7 +147,13 @@ class ToolError(AgentError):
 
 
 class NeedsSettling(AgentError):
-    """A person or a policy must say what is true before the run goes on; nothing ran."""
+    """A person or a policy must say what is true before the run goes on; nothing ran.
+
+    Attributes:
+        run: The run's id.
+        agent: The agent.
+        step: The step as it is on record: `step.number`, `step.tool` ...
+    """
 
     def __init__(self, message: str, address: RunAddress, step: Step) -> None:
         super().__init__(message)
@@ -216,7 +241,12 @@ def doubt(address: RunAddress, step: Step) -> NeedsSettling:
 
 
 class Miss(AgentError):
-    """Strict or offline replay met a call that is not on record; nothing ran."""
+    """Strict or offline replay met a call that is not on record; nothing ran.
+
+    Attributes:
+        now: What was called.
+        expected: What is on record there.
+    """
 
     def __init__(self, mode: str, now: str, expected: str) -> None:
         super().__init__(
@@ -229,7 +259,13 @@ class Miss(AgentError):
 
 
 class ViewDiffers(AgentError):
-    """A view that is on record, derived again, is another one; nothing was written."""
+    """A view that is on record, derived again, is another one; nothing was written.
+
+    Attributes:
+        step: The number of its step.
+        recorded: How many events were served, and their digest.
+        now: The same, derived again.
+    """
 
     def __init__(self, step: int, recorded: tuple[int, str], now: tuple[int, str]) -> None:
         super().__init__(
@@ -243,7 +279,11 @@ class ViewDiffers(AgentError):
 
 
 class ShadowedEffect(AgentError):
-    """A fork met an effect that its parent never had; nothing ran."""
+    """A fork met an effect that its parent never had; nothing ran.
+
+    Attributes:
+        tool: The tool that was called.
+    """
 
     def __init__(self, tool: str) -> None:
         super().__init__(
@@ -254,7 +294,12 @@ class ShadowedEffect(AgentError):
 
 
 class RecordedFailure(AgentError):
-    """A recorded error whose class is not at hand, raised again as it was."""
+    """A recorded error whose class is not at hand, raised again as it was.
+
+    Attributes:
+        type_name: The name of the class that was raised.
+        message: What it said.
+    """
 
     def __init__(self, type_name: str, message: str) -> None:
         super().__init__(f"{type_name}: {message}")

@@ -49,6 +49,12 @@ HASH, CALLER = "hash", "caller"
 class Arm(msgspec.Struct, frozen=True):
     """The arm that a run has. Of an experiment that was not registered when the run began, only
     its name is known.
+
+    Attributes:
+        name: Its name.
+        prompt: Of the plan; empty where it has none.
+        model: Of the plan; empty where it has none.
+        parameters: Of the plan, by name.
     """
 
     name: str

@@ -30,7 +30,16 @@ Condition = Callable[[Any], bool]
 
 
 class GateCall(msgspec.Struct, frozen=True):
-    """What a rule is asked about. `arguments` are the values the tool will get."""
+    """What a rule is asked about. `arguments` are the values the tool will get.
+
+    Attributes:
+        tool: The tool.
+        arguments: The values that it will get, by name.
+        run: The run's id.
+        agent: The agent.
+        role: Its role.
+        effects: What the tool does to the world.
+    """
 
     tool: str
     arguments: Mapping[str, Any]

@@ -31,6 +31,11 @@ BECAUSE = "because"
 class Evaluated(msgspec.Struct):
     """What an evaluation came to: runs that were scored, runs that were judged before, and the
     error of each run of which nothing was recorded.
+
+    Attributes:
+        scored: Runs that were judged now.
+        skipped: Runs that were judged before.
+        failed: The error of each run of which nothing was recorded.
     """
 
     scored: list[str] = []

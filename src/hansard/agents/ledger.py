@@ -53,13 +53,20 @@ OUTCOMES = (StepCompleted, StepFailed, StepInDoubt)
 
 
 class Mode(StrEnum):
-    """How a session treats what is on record and what is not."""
+    """How a session treats what is on record and what is not. `record.run(mode=...)` takes `strict`
+    and `offline`; the others follow from the run.
+    """
 
     LIVE = "live"
+    """A run that begins: all runs, and is recorded."""
     RESUME = "resume"
+    """What is on record is answered; the rest runs, and is recorded."""
     FORK = "fork"
+    """As `resume`; of the parent's effects none is made again."""
     STRICT = "strict"
+    """What is on record is answered; the rest is a `Miss`, and nothing is written."""
     OFFLINE = "offline"
+    """As `strict`, on a machine that has neither the tools nor their secrets."""
 
     @property
     def reads_only(self) -> bool:

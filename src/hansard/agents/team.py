@@ -61,6 +61,15 @@ class Task(msgspec.Struct):
     """A task that this agent has claimed. `number` is that of its claim. `what` is what was said of
     it when it was added, `given` what whoever handed it off gave, `because` why it was last handed
     off or released. `result` is what `claimed()` completes it with: set it.
+
+    Attributes:
+        id: Its id.
+        title: What it is called.
+        number: Of this claim of it.
+        what: What was said of it when it was added.
+        given: What whoever handed it off gave.
+        because: Why it was last handed off or released.
+        result: What `claimed()` completes it with: set it.
     """
 
     id: str
@@ -76,6 +85,24 @@ class TaskEntry(msgspec.Struct, frozen=True):
     """A task as `tasks()` shows it. `status` is open, waiting, blocked, claimed, expired, done or
     failed; `waits_for` names tasks, and roles as `role NAME`; `blocked_by` tasks that will never be
     done. `lease_left_s` is by the log's time of its newest commit.
+
+    Attributes:
+        id: Its id.
+        title: What it is called.
+        status: open, waiting, blocked, claimed, expired, done or failed.
+        role: Whose it is to do; empty for anybody's.
+        agent: Who is to do it; empty for anybody.
+        holder: Who has claimed it.
+        number: Of its last claim.
+        by: Who added it.
+        waits_for: Tasks, and roles as `role NAME`, that it waits for.
+        blocked_by: Tasks that will never be done.
+        lease_left_s: Seconds, by the log's time of its newest commit; None where nobody has it.
+        what: What was said of it when it was added.
+        given: What whoever handed it off gave.
+        because: Why it was last handed off or released.
+        result: What it was completed with.
+        error: What it failed with.
     """
 
     id: str

@@ -33,6 +33,14 @@ class Mail(msgspec.Struct, frozen=True):
     """A message. `number` counts the run's messages from 1 (under a role's rules those for this
     agent, and of `send` those that it sent); `sender` is an agent, `role` its role;
     `to_role` is empty where it was sent to this agent alone.
+
+    Attributes:
+        number: From 1, among the run's messages; under a role's rules among those for this agent,
+            or that it sent.
+        sender: The agent that sent it.
+        role: The sender's role.
+        to_role: The role that it was sent to; empty where it was for this agent alone.
+        content: What it says.
     """
 
     number: int

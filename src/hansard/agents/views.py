@@ -35,6 +35,13 @@ from hansard.domain.view import ViewServed, key_of, ranges
 class View(msgspec.Struct, frozen=True):
     """What a role is shown of a run: events in their order with the role's own numbers from 1, and
     what follows from them. `digest` is that of the lines (`hansard.domain.role_view.served`).
+
+    Attributes:
+        run: The run's id.
+        role: The role.
+        events: What it is shown, numbered from 1.
+        state: What follows from them.
+        digest: Of what was served.
     """
 
     run: str

@@ -36,7 +36,12 @@ class BusError(HansardError):
 
 
 class TooLarge(BusError):
-    """A commit that does not fit even with its payloads as blobs; nothing was written."""
+    """A commit that does not fit even with its payloads as blobs; nothing was written.
+
+    Attributes:
+        size: Bytes that it has.
+        limit: Bytes that it may have.
+    """
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         super().__init__(
@@ -48,7 +53,12 @@ class TooLarge(BusError):
 
 
 class Contradiction(BusError):
-    """A stream or server that exists with settings other than the ones asked for."""
+    """A stream or server that exists with settings other than the ones asked for.
+
+    Attributes:
+        what: What exists.
+        differences: By setting: what it has, and what was asked for.
+    """
 
     def __init__(self, what: str, differences: dict[str, tuple[object, object]]) -> None:
         told = ", ".join(f"{k} is {has!r}, not {want!r}" for k, (has, want) in differences.items())
@@ -61,7 +71,11 @@ class Contradiction(BusError):
 
 
 class NotFound(BusError):
-    """A run, stream, blob or point that is not there."""
+    """A run, stream, blob or point that is not there.
+
+    Attributes:
+        what: What is not there.
+    """
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what} was not found: {remedy}")
@@ -73,6 +87,11 @@ class Conflict(BusError):
 
     `winner` is the commit that stands there (None where only a condition failed and nothing
     under it could be read). An ordinary outcome: read what is new, decide again, append again.
+
+    Attributes:
+        stream: The stream.
+        version: The version that is taken.
+        winner: The commit that stands there, or None.
     """
 
     def __init__(self, stream: StreamId, version: int, winner: Stored | None) -> None:
@@ -87,7 +106,13 @@ class Conflict(BusError):
 
 
 class Fenced(BusError):
-    """Another session took over this agent's stream; this session is over and wrote nothing."""
+    """Another session took over this agent's stream; this session is over and wrote nothing.
+
+    Attributes:
+        stream: The agent's stream.
+        epoch: This session's.
+        newer: The one that has begun.
+    """
 
     def __init__(self, stream: StreamId, epoch: int, newer: int) -> None:
         super().__init__(
@@ -104,6 +129,13 @@ class AppendUnknown(BusError):
 
     Reading the stream later tells: look for `commit_id` at `version`. Absence is no proof while
     the connection that sent it may still deliver it.
+
+    Attributes:
+        stream: The stream.
+        version: The version that was to be written.
+        commit_id: The commit's id.
+        waited_s: Seconds that were waited.
+        why: What else is known.
     """
 
     def __init__(
@@ -123,7 +155,11 @@ class AppendUnknown(BusError):
 
 
 class Unreachable(BusError):
-    """No connection to the broker; nothing was sent."""
+    """No connection to the broker; nothing was sent.
+
+    Attributes:
+        url: The address.
+    """
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(
@@ -136,6 +172,9 @@ class Unreachable(BusError):
 class NotWritable(Unreachable):
     """The disk of the embedded broker takes nothing: it is full, read-only, broken. Nothing was
     written. What is tried again goes on by itself once the cause is removed.
+
+    Attributes:
+        path: The data directory.
     """
 
     def __init__(self, path: Path, said: OSError | str) -> None:
@@ -153,6 +192,9 @@ class StoreGone(BusError):
 
     What was acknowledged before went with them; what is written after it is not on record, also
     where the broker acknowledged it.
+
+    Attributes:
+        path: The data directory.
     """
 
     def __init__(self, path: Path, fact: str) -> None:
@@ -180,6 +222,11 @@ class ReplicaBehind(Unreachable):
 
     Only on streams with several replicas. `wanted` is the position to be reached, `reached` the
     furthest that an answer reached.
+
+    Attributes:
+        stream: The stream's name.
+        wanted: The position to be reached.
+        reached: The furthest that an answer reached.
     """
 
     def __init__(

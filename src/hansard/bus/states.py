@@ -49,6 +49,16 @@ class RunView(msgspec.Struct):
 
     `position` is where the read ended; `boards` are the keys of its shared state that are there
     then, by key; `team` its tasks.
+
+    Attributes:
+        run: The run's id.
+        life: What is true of the whole run: status, roster, labels, scores.
+        agents: Each agent's state, by name.
+        streams: The run's streams, by name.
+        vector: Each stream's version, by name.
+        position: Where the read ended.
+        boards: The keys of its shared state that are there, by key.
+        team: Its tasks.
     """
 
     run: str

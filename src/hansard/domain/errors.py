@@ -25,7 +25,13 @@ class CallerError(HansardError):
 
 
 class BadName(CallerError):
-    """A name that is not one."""
+    """A name that is not one.
+
+    Attributes:
+        kind: Of what it is to be the name.
+        value: What was given.
+        remedy: What to give.
+    """
 
     def __init__(self, kind: str, value: object, remedy: str) -> None:
         super().__init__(f"{kind} name {value!r} is not valid: {remedy}")
@@ -35,7 +41,13 @@ class BadName(CallerError):
 
 
 class BadOption(CallerError, TypeError):
-    """An option that there is not."""
+    """An option that there is not.
+
+    Attributes:
+        where: Of what it is to be an option.
+        option: What was given.
+        remedy: The nearest, and those that there are.
+    """
 
     def __init__(self, where: str, option: str, remedy: str) -> None:
         super().__init__(f"{where} has no option {option!r}: {remedy}")
@@ -45,7 +57,13 @@ class BadOption(CallerError, TypeError):
 
 
 class BadValue(CallerError):
-    """A value that would not survive being recorded and read back; nothing was written."""
+    """A value that would not survive being recorded and read back; nothing was written.
+
+    Attributes:
+        where: Where it stands.
+        fact: What is wrong with it.
+        remedy: What to give.
+    """
 
     def __init__(self, where: str, fact: str, remedy: str) -> None:
         super().__init__(f"{where}: {fact}; {remedy}")
@@ -75,7 +93,12 @@ class UnknownEvent(RecordError):
 
 
 class Corrupt(RecordError):
-    """The record contradicts itself: a hole in the versions, a body that its subject denies."""
+    """The record contradicts itself: a hole in the versions, a body that its subject denies.
+
+    Attributes:
+        where: Of what.
+        fact: What is wrong.
+    """
 
     def __init__(self, where: str, fact: str) -> None:
         super().__init__(f"{where}: {fact}; run 'hansard check' to see what else is affected")

@@ -18,7 +18,11 @@ from hansard.domain.errors import CallerError
 
 
 class NotOffered(CallerError):
-    """What only a trusted program may do; nothing was asked."""
+    """What only a trusted program may do; nothing was asked.
+
+    Attributes:
+        what: What was asked.
+    """
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what} is not offered to a restricted agent: {remedy}")
@@ -39,6 +43,9 @@ class ServiceBusy(BusError):
     """A principal has as much under way as it may; nothing was done.
 
     `retry_after_s`: after so many seconds it may find room; None where that is its own to make.
+
+    Attributes:
+        limit: The most.
     """
 
     def __init__(self, what: str, limit: int, retry_after_s: float | None = None) -> None:
