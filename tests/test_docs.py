@@ -3,7 +3,8 @@
 In README.md, ARCHITECTURE.md and docs/, blocks marked `python` run one after another in one
 namespace a file, in a folder of their own. Of blocks marked `console`, the lines that begin with
 `$ hansard` or `$ cp` run and must succeed. A block that cannot run has a comment before it that
-says why: `<!-- not run: it needs a broker on another machine -->`.
+says why: `<!-- not run: it needs a broker on another machine -->`. Blocks after
+`<!-- notebook -->` are cells of a notebook, parted by `# %%`, and run in a kernel of the page.
 
 Code warns of nothing, and each command of README.md has something to show.
 """
@@ -18,6 +19,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.notebooks.support import Notebook
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     path
@@ -31,6 +34,8 @@ RUN_S_MAX = 150
 REASON_LETTERS_MIN = 10
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>\w*)[^`]*$")
+NOTEBOOK = re.compile(r"<!--\s*notebook\s*-->")
+CELL = re.compile(r"^# %%.*$", re.MULTILINE)
 NOT_RUN = re.compile(r"<!--\s*not run:?\s*(?P<reason>.*?)\s*-->")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)[^)]*\)|!\[[^\]]*\]\((?P<image>[^)\s]+)\)")
 EMPTY = re.compile(
@@ -43,18 +48,22 @@ HEADING = re.compile(r"^#+\s+(?P<words>.+?)\s*$")
 
 
 class Block(msgspec.Struct):
-    """A fenced block: its language, its first line in the page, and why it is not run, if so."""
+    """A fenced block: its language, its first line in the page, why it is not run, if so, and
+    whether it is of a notebook.
+    """
 
     language: str
     line: int
     text: str
     reason: str | None
+    notebook: bool = False
 
 
 def blocks(text: str) -> list[Block]:
     """The fenced blocks of a page, in order."""
     found: list[Block] = []
     reason: str | None = None
+    notebook = False
     opened: tuple[str, str, int] | None = None
     held: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -62,16 +71,19 @@ def blocks(text: str) -> list[Block]:
         if opened is not None:
             ticks, language, first = opened
             if fence and fence["ticks"] == ticks and not fence["language"]:
-                found.append(Block(language, first, "\n".join(held) + "\n", reason))
-                opened, reason, held = None, None, []
+                text = "\n".join(held) + "\n"
+                found.append(Block(language, first, text, reason, notebook))
+                opened, reason, notebook, held = None, None, False, []
             else:
                 held.append(line)
         elif fence:
             opened = (fence["ticks"], fence["language"], number + 1)
         elif marked := NOT_RUN.search(line):
             reason = marked["reason"]
+        elif NOTEBOOK.search(line):
+            notebook = True
         elif line.strip():
-            reason = None
+            reason, notebook = None, False
     return found
 
 
@@ -96,6 +108,12 @@ def runnable(page: Path) -> list[Block]:
     ]
 
 
+def notebook(page: Path) -> list[str]:
+    """The cells of a page's notebook."""
+    texts = [block.text for block in runnable(page) if block.notebook]
+    return [cell.strip() for text in texts for cell in CELL.split(text) if cell.strip()]
+
+
 def _name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
@@ -112,7 +130,7 @@ def test_the_code_of_a_page_runs(page, tmp_path):
     }
     work = tmp_path / "reader"
     work.mkdir()
-    python = [block for block in todo if block.language == "python"]
+    python = [block for block in todo if block.language == "python" and not block.notebook]
     if python:
         # Blank lines before each block: a traceback then names the line of the page.
         script = ""
@@ -129,6 +147,16 @@ def test_the_code_of_a_page_runs(page, tmp_path):
                     assert said.strip(), f"{shlex.join(command)} shows nothing"
                     found = EMPTY.search(said)
                     assert found is None, f"{shlex.join(command)} shows nothing: {said}"
+
+
+@pytest.mark.timeout(RUN_S_MAX * 2)
+@pytest.mark.parametrize("page", [page for page in PAGES if notebook(page)], ids=_name)
+def test_the_notebook_of_a_page_runs(page, tmp_path):
+    """Its cells one after the other in one kernel; then again in another one, from the record."""
+    for _ in range(2):
+        with Notebook(tmp_path) as book:
+            for text in notebook(page):
+                assert not book.run(text).error, text
 
 
 def _expect_success(command: list[str], work: Path, env: dict[str, str], page: Path) -> str:

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from hansard.agents.judges import Evaluated
     from hansard.agents.ledger import Mode
     from hansard.agents.record import AsyncRecord, Record
-    from hansard.agents.session import AsyncSession, Session
+    from hansard.agents.session import AsyncSession, Session, sessions
     from hansard.agents.value_types import value_type
     from hansard.bus.errors import (
         AppendUnknown,
@@ -116,7 +116,7 @@ _HOME = {
     "hansard.agents.judges": ("Evaluated",),
     "hansard.agents.ledger": ("Mode",),
     "hansard.agents.record": ("AsyncRecord", "Record"),
-    "hansard.agents.session": ("AsyncSession", "Session"),
+    "hansard.agents.session": ("AsyncSession", "Session", "sessions"),
     "hansard.agents.value_types": ("value_type",),
     "hansard.bus.errors": (
         "AppendUnknown",
@@ -217,6 +217,7 @@ __all__ = [
     "path_under",
     "plan",
     "reconcile",
+    "sessions",
     "tool",
     "value_type",
 ]

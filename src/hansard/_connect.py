@@ -275,6 +275,6 @@ class connect_async:  # noqa: N801 -- used as a function: `async with hansard.co
     async def __aenter__(self) -> AsyncRecord:
         return await self._open()
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if self._record is not None:
-            await self._record.close()
+            await self._record.close(error)

@@ -40,13 +40,17 @@ GIVEN = {
 """What an operation is given, by the names of what it must be given."""
 
 
+ALWAYS = ("close", "use")
+"""What an ended session still takes: to be closed again does nothing, and `use` asks nobody."""
+
+
 def operations(session, tool):
     """Every public operation of a session and of what hangs on it, ready to be called."""
     parts = {"": session, "board.": session.board, "team.": session.team}
     found = {"a tool": functools.partial(tool, 1)}
     for part, holder in parts.items():
         for name, function in inspect.getmembers(type(holder), callable):
-            if name.startswith("_"):
+            if name.startswith("_") or name in ALWAYS:
                 continue
             given = {"function": tool, "spec": tool.spec}
             if name in ("send", "hand_off") and part == "team.":

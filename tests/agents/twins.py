@@ -107,7 +107,7 @@ class TwinSession(Twin):
     """A session of either client, awaited."""
 
     def _waits(self, name: str) -> bool:
-        return name in FACTS
+        return name in FACTS or name == "close"
 
     def tool(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:
         """Declare an `async def` as a tool of this session."""
@@ -177,6 +177,13 @@ class TwinRecord:
         else:
             with self.raw.run(workflow, **options) as session:
                 yield TwinSession(session, is_async=False)
+
+    async def open(self, workflow: str | None = "w", **options: Any) -> TwinSession:
+        """Open a session without a block."""
+        options = {"agent": "ada", "role": "writer", **options}
+        found = self.raw.open(workflow, **options)
+        session = await found if self.is_async else found
+        return TwinSession(session, is_async=self.is_async)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.raw, name)

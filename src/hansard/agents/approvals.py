@@ -39,6 +39,7 @@ from hansard.domain.approval import (
     Standing,
 )
 from hansard.domain.board import By
+from hansard.domain.brief import Brief
 from hansard.domain.errors import Refused
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import Board
@@ -226,7 +227,7 @@ def folded(state: ApprovalsState, commits: Iterable[Stored]) -> ApprovalsState:
     return state
 
 
-class Listed(msgspec.Struct, frozen=True):
+class Listed(Brief, msgspec.Struct, frozen=True):
     """A question of a workspace: of which run, and where it stands at the log's time now.
 
     Attributes:

@@ -44,6 +44,7 @@ from hansard.domain.board import (
     ValuePut,
     key_name,
 )
+from hansard.domain.brief import Brief
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import Board
 from hansard.domain.steps import Effects
@@ -52,7 +53,7 @@ ANY = "any"
 """As `expected`: whatever stands."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(Brief, msgspec.Struct, frozen=True):
     """A key as it was read. `version` is what a put expects; `author` changed it last, `role` is
     its role. `expires` is a time of the log's, in UTC.
 

@@ -16,6 +16,7 @@ from hansard.agents.board_transaction import Transaction
 from hansard.agents.board_write import Resolve
 from hansard.agents.core import Core
 from hansard.agents.flow import Flow, drive_async
+from hansard.domain.brief import Brief
 
 T = TypeVar("T")
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -29,7 +30,16 @@ class Drive(Protocol):
         ...
 
 
-class SyncBoard:
+class OfAgent(Brief):
+    """What hangs on a session, and shows whose it is."""
+
+    def _brief(self) -> dict[str, Any]:
+        flows: Any = vars(self)["_flows"]
+        stream = flows.core.stream
+        return {"run": stream.run, "agent": stream.agent, "role": stream.role}
+
+
+class SyncBoard(OfAgent):
     """The run's shared state, for the sync client."""
 
     def __init__(self, core: Core, drive: Drive) -> None:
@@ -195,7 +205,7 @@ class AsyncTransaction(_Writes):
         await drive_async(self._flows.roll_back(because))
 
 
-class AsyncBoard:
+class AsyncBoard(OfAgent):
     """The run's shared state, for the async client. See `SyncBoard` for each operation."""
 
     def __init__(self, core: Core) -> None:

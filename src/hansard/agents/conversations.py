@@ -12,11 +12,12 @@ from hansard.bus.codec import revive, revive_all
 from hansard.bus.log import Stored
 from hansard.domain import values
 from hansard.domain.agent import MessageAdded
+from hansard.domain.brief import Brief
 from hansard.domain.conversation import KIND, RunJoined
 from hansard.domain.ids import Lasting
 
 
-class Conversation(msgspec.Struct, frozen=True):
+class Conversation(Brief, msgspec.Struct, frozen=True):
     """What a conversation held so far.
 
     `messages` are all its messages in the provider's form, in the order of the record: ready to

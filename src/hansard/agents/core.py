@@ -18,6 +18,7 @@ from hansard.agents.doubts import Doubts
 from hansard.agents.effects import ToolSpec
 from hansard.agents.errors import (
     Miss,
+    NeedsSettling,
     NoScope,
     SecretUnavailable,
     SessionEnded,
@@ -177,16 +178,27 @@ class Core(Gated):
                 result = yield from (run or self._run)(call)
             if call.number:
                 self.ledger.advance(call.place.scope, self.ledger.state.steps[call.number])
-        except BaseException:
+        except BaseException as error:
             done = self.ledger.state.steps.get(call.number)
             if done is not None and is_final(done):
                 self.ledger.advance(call.place.scope, done)
+            elif done is not None or isinstance(error, (*INTERRUPTIONS, NeedsSettling)):
+                self._take_back(call)
             raise
         else:
             return result
         finally:
             self.ledger.stop(call.number)
             self.ledger.leave_call(call.place.scope)
+
+    def _take_back(self, call: Call) -> None:
+        """What it comes to is not on record, so an equal call that follows is this one again: one
+        in doubt stops it, and one of which nothing is known runs in its place.
+        """
+        spec, scope = call.spec, call.place.scope
+        base = call_base(spec.name, spec.version, self.stream.agent, scope.path, call.canonical)
+        with self.ledger.lock:
+            scope.take_back(base, call.place.call)
 
     def reraise(self, call: Call, step: Step) -> None:
         """Raise a recorded failure again; nothing for a success."""

@@ -17,6 +17,7 @@ from hansard.agents import callables, conversions
 from hansard.agents.errors import NotDone, ToolError
 from hansard.agents.scope import ambient
 from hansard.domain import ids, label
+from hansard.domain.brief import Brief
 from hansard.domain.choices import check_options, nearest
 from hansard.domain.steps import Effects
 
@@ -231,7 +232,7 @@ def _takes(text: str, where: str) -> str:
     return label.level(text, where).value if text else ""
 
 
-class Tool(Generic[P, R]):
+class Tool(Brief, Generic[P, R]):
     """A declared tool: call it like the function it wraps.
 
     Bound to one session (`@session.tool`), or to whatever session is current where it is called
@@ -243,9 +244,18 @@ class Tool(Generic[P, R]):
         self._session = session
         functools.update_wrapper(self, declared.function)
 
+    def _brief(self) -> dict[str, Any]:
+        spec = self.spec
+        return {
+            "name": spec.name,
+            "effects": spec.effects.value,
+            "version": spec.version,
+            "kind": spec.kind,
+        }
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Resolve, gate, run, record; what the function returns, or what it once returned."""
-        session = self._session if self._session is not None else ambient(self.spec.name).client
+        session = self._session if self._session is not None else ambient(self.spec.name)
         result: R = session.call(self.spec, args, kwargs)
         return result
 

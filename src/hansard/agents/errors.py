@@ -95,7 +95,7 @@ _REFUSED = {
 
 
 class SessionEnded(AgentError):
-    """The session has ended, its `with` was left; nothing was done.
+    """The session has ended, its `with` was left or it was closed; nothing was done.
 
     Attributes:
         run: The run's id.
@@ -104,8 +104,9 @@ class SessionEnded(AgentError):
 
     def __init__(self, run: str, agent: str) -> None:
         super().__init__(
-            f"the session of agent {agent!r} in run {run} has ended, its 'with' was left: "
-            f"do it inside, or open another with record.run(run={run!r}, agent={agent!r}, ...)"
+            f"the session of agent {agent!r} in run {run} has ended (its 'with' was left, it was "
+            "closed, or opened again): do it before, or go on with "
+            f"record.run(run={run!r}, agent={agent!r}, ...)"
         )
         self.run = run
         self.agent = agent

@@ -18,7 +18,7 @@ from hansard.agents.errors import Miss
 from hansard.agents.flow import Flow
 from hansard.agents.inputs import Inputs
 from hansard.agents.permits import states
-from hansard.agents.scope import Scope, current, enter
+from hansard.agents.scope import Scope, around, back, current, enter
 from hansard.agents.secrets import check_names
 from hansard.bus.codec import record
 from hansard.domain import ids, values
@@ -303,6 +303,7 @@ class Progress:
         self._every = every
         self._scope = facts.core.scope("resumable")
         self._child = self._scope
+        self._around = around()
         self._done = 0
         self._skip = 0
         self._running = ""
@@ -348,13 +349,13 @@ class Progress:
     def done(self) -> Flow[None]:
         """An item is done."""
         self._scope.join([self._child])
-        enter(self._scope)
+        back(self._around)
         if self._done % self._every == 0:
             yield from self._save()
 
     def leave(self) -> None:
         """The loop is over, in whatever way."""
-        enter(self._scope)
+        back(self._around)
 
     def end(self) -> Flow[None]:
         """All items are done. Raises BadValue where there were fewer than before."""

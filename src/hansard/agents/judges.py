@@ -16,6 +16,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.log import Append
 from hansard.bus.states import RunView
 from hansard.domain import ids
+from hansard.domain.brief import Brief
 from hansard.domain.errors import BadValue, CallerError, RecordError
 from hansard.domain.ids import Life
 from hansard.domain.run import RunScored
@@ -28,7 +29,7 @@ BECAUSE = "because"
 """What an evaluator may return beside metrics: its reason, as a text."""
 
 
-class Evaluated(msgspec.Struct):
+class Evaluated(Brief, msgspec.Struct):
     """What an evaluation came to: runs that were scored, runs that were judged before, and the
     error of each run of which nothing was recorded.
 

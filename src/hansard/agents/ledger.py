@@ -104,6 +104,8 @@ class Ledger:
         self.state = state
         self.lock = threading.RLock()
         self.root = Scope(self, "", "", (), None)
+        self.home: int | None = None
+        """The thread that opened the session without a block: in it, its root is current."""
         self.client: Any = None
         """The session that module-level tools find through the current scope."""
         self.inherited = 0

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import PurePath
 from typing import Any, Self, Unpack
 
@@ -24,12 +25,13 @@ from hansard.agents.opening import Options
 from hansard.agents.outcomes import Settle
 from hansard.agents.run_index import RunFilter, RunsWanted
 from hansard.agents.runs import cancel, finish, fork, reopen, settle
-from hansard.agents.scope import enter, leave
+from hansard.agents.scope import kept
 from hansard.agents.secrets import Provider, check_names, scrubber
-from hansard.agents.session import AsyncSession, Session
+from hansard.agents.session import AsyncSession, Session, stay, stay_async, within, within_async
 from hansard.agents.workspace import Workspace
 from hansard.bus.portal import Portal
 from hansard.bus.states import RunView
+from hansard.domain.brief import Brief, first
 from hansard.domain.choices import check_options, chosen
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
@@ -48,6 +50,9 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None = None
     mode: Mode | None = None
 
+
+AGENT = "agent"
+"""The agent and its role, where none is said."""
 
 RUN_OPTIONS = [name for name in Options.__struct_fields__ if name != "workflow"]
 """What `record.run` takes besides a workflow, an agent and a role."""
@@ -100,7 +105,21 @@ def check_rules(rules: Sequence[Any]) -> None:
             raise AgentError(message)
 
 
-class Record:
+class _Brief(Brief):
+    """What both twins show of themselves."""
+
+    workspace: Workspace
+
+    def _brief(self) -> dict[str, Any]:
+        log = self.workspace.log
+        return {
+            "workspace": log.workspace,
+            "durability": log.durability,
+            "sessions": first(kept(self), lambda each: f"{each.agent} in run {each.run}"),
+        }
+
+
+class Record(_Brief):
     """A workspace's record for the sync client. Made by `hansard.connect`.
 
     Each method waits for the broker; what writes is acknowledged when it returns.
@@ -116,8 +135,8 @@ class Record:
         self,
         workflow: str | None = None,
         *,
-        agent: str = "agent",
-        role: str = "agent",
+        agent: str = AGENT,
+        role: str = AGENT,
         **options: Any,
     ) -> Generator[Session, None, None]:
         """Begin a run, or with `run=ID` join or resume one, as one agent in one role.
@@ -152,23 +171,41 @@ class Record:
             Refused: The agent has another role in this run, or the run takes no more.
             Fenced: At the first write, where the run was resumed elsewhere meanwhile.
         """
-        wanted = _options(self._defaults, workflow, options)
-        opened = self._portal.run(
-            opening.open_agent(
-                self.workspace, agent, role, wanted, self._portal.post, self._portal.future
-            )
-        )
-        session = Session(opened.core, opened.run, opened.arm, self._portal)
-        token = enter(opened.core.ledger.root)
-        try:
+        with within(self._begin(workflow, agent, role, options)) as session:
             yield session
-        except BaseException as error:
-            self._portal.run(opening.close_agent(self.workspace, opened, error))
-            raise
-        else:
-            self._portal.run(opening.close_agent(self.workspace, opened, None))
-        finally:
-            leave(token)
+
+    def open(
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str = AGENT,
+        role: str = AGENT,
+        **options: Any,
+    ) -> Session:
+        """Like `run`, without a block: the session stays open until `session.close()`, or until
+        this record is closed. Wherever no block's session is current, a call of a `@hansard.tool`
+        goes to it, if it is the only one in this process (`hansard.sessions()`).
+
+        Opened again for the same agent and run, in the same thread, it takes the place of the
+        earlier one, which has then ended.
+        """
+        return stay(self._begin(workflow, agent, role, options), self, self.workspace.command)
+
+    def _begin(
+        self, workflow: str | None, agent: str, role: str, options: dict[str, Any]
+    ) -> Session:
+        wanted = _options(self._defaults, workflow, options)
+        begin = opening.open_agent(
+            self.workspace,
+            agent,
+            role,
+            wanted,
+            self._portal.post,
+            self._portal.future,
+        )
+        opened = self._portal.run(begin)
+        ending = partial(opening.close_agent, self.workspace, opened)
+        return Session(opened.core, opened.run, opened.arm, self._portal, ending)
 
     def fork(self, run: str, *, at: object = None, effects: str = "shadow", **labels: str) -> str:
         """Begin a new run where another stood; its id. One commit, whatever the run's length.
@@ -460,18 +497,27 @@ class Record:
         )
         return self._portal.run(declassify(self.workspace, run, Lowering(**fields), scrub))
 
-    def close(self) -> None:
-        """Let go of the broker."""
+    def close(self, error: BaseException | None = None) -> None:
+        """End the sessions that are open without a block, as `session.close(error)` does, and let
+        go of the broker.
+        """
+        try:
+            for session in kept(self):
+                session.close(error)
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
         self._portal.run(self.workspace.close())
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        self.close(error)
 
 
-class AsyncRecord:
+class AsyncRecord(_Brief):
     """A workspace's record for the async client. Made by `hansard.connect_async`."""
 
     def __init__(self, workspace: Workspace, defaults: Defaults) -> None:
@@ -483,24 +529,34 @@ class AsyncRecord:
         self,
         workflow: str | None = None,
         *,
-        agent: str = "agent",
-        role: str = "agent",
+        agent: str = AGENT,
+        role: str = AGENT,
         **options: Any,
     ) -> AsyncGenerator[AsyncSession, None]:
         """Begin a run, or with `run=ID` join or resume one; see `Record.run`."""
+        begun = await self._begin(workflow, agent, role, options)
+        async with within_async(begun) as session:
+            yield session
+
+    async def open(
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str = AGENT,
+        role: str = AGENT,
+        **options: Any,
+    ) -> AsyncSession:
+        """Like `run`, without a block, as the cells of a notebook need it; see `Record.open`."""
+        session = await self._begin(workflow, agent, role, options)
+        return await stay_async(session, self, self.workspace.command)
+
+    async def _begin(
+        self, workflow: str | None, agent: str, role: str, options: dict[str, Any]
+    ) -> AsyncSession:
         wanted = _options(self._defaults, workflow, options)
         opened = await opening.open_agent_here(self.workspace, agent, role, wanted)
-        session = AsyncSession(opened.core, opened.run, opened.arm)
-        token = enter(opened.core.ledger.root)
-        try:
-            yield session
-        except BaseException as error:
-            await opening.close_agent(self.workspace, opened, error)
-            raise
-        else:
-            await opening.close_agent(self.workspace, opened, None)
-        finally:
-            leave(token)
+        ending = partial(opening.close_agent, self.workspace, opened)
+        return AsyncSession(opened.core, opened.run, opened.arm, ending)
 
     async def fork(
         self, run: str, *, at: object = None, effects: str = "shadow", **labels: str
@@ -622,12 +678,21 @@ class AsyncRecord:
         )
         return await declassify(self.workspace, run, Lowering(**fields), scrub)
 
-    async def close(self) -> None:
-        """Let go of the broker."""
+    async def close(self, error: BaseException | None = None) -> None:
+        """End the sessions that are open without a block, and let go of the broker; see
+        `Record.close`.
+        """
+        try:
+            for session in kept(self):
+                await session.close(error)
+        finally:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
         await self.workspace.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        await self.close(error)

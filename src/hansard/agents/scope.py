@@ -6,11 +6,17 @@ of the result before it in its scope, so an edit is noticed exactly where its re
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import threading
 from contextvars import ContextVar, Token
 from typing import Any
 
 from hansard.agents.errors import ToolError
+from hansard.bus._logging import logger
 from hansard.domain import fingerprint
+
+_log = logger(__name__)
 
 
 class Scope:
@@ -100,6 +106,12 @@ class Scope:
         ends = [step for child in chained for step in child.after]
         self.after = tuple(dict.fromkeys(ends)) or self.after
 
+    def take_back(self, base: str, call: str) -> None:
+        """Count a call no more, if it is the last of its equals."""
+        last = self.occurrences.get(base, 0) - 1
+        if last >= 0 and fingerprint.call_key(base, last) == call:
+            self.occurrences[base] = last
+
     def occurrence(self, base: str) -> int:
         """The how-manieth of its equals a call is, from 0."""
         number = self.occurrences.get(base, 0)
@@ -117,25 +129,107 @@ def enter(scope: Scope) -> Token[tuple[Scope, ...]]:
 
 
 def leave(token: Token[tuple[Scope, ...]]) -> None:
-    """Make what was current before current again."""
-    _current.reset(token)
+    """Make what was current before current again. In another context (that of the next cell of a
+    notebook, or of a fixture's end) it never was, and there is nothing to leave.
+    """
+    with contextlib.suppress(ValueError):
+        _current.reset(token)
+
+
+def around() -> tuple[Scope, ...]:
+    """What is current in this context, for `back`."""
+    return _current.get()
+
+
+def back(scopes: tuple[Scope, ...]) -> None:
+    """Make current what was so when `around` gave it, but for sessions that have ended since."""
+    _current.set(tuple(scope for scope in scopes if not scope.session.ended))
 
 
 def current(session: Any) -> Scope | None:
-    """The scope of a session that is current in this context."""
+    """The scope of a session that is current in this context; in the thread that opened it without
+    a block, its root is current wherever none is.
+    """
     for scope in _current.get():
         if scope.session is session:
             return scope
+    if session.home is not None and session.home == threading.get_ident():
+        root: Scope = session.root
+        return root
     return None
 
 
+# Sessions that are open without a block
+
+_opened: list[tuple[Any, str, Any]] = []
+"""Record, where that is, and session, the oldest first."""
+_lock = threading.Lock()
+
+
+def keep(session: Any, record: Any, where: str) -> list[Any]:
+    """Have calls find a session that is open without a block, until `drop`. Those that it takes
+    the place of, to be closed: the same agent's in the same run, opened in this thread.
+    """
+    thread = threading.get_ident()
+    same = (type(session), where, session.run, session.agent, thread)
+    with _lock:
+        old = [
+            each
+            for _, place, each in _opened
+            if (type(each), place, each.run, each.agent, each.core.ledger.home) == same
+            and each.is_within_reach
+            and (each.mode.reads_only or not session.mode.reads_only)
+        ]
+        session.core.ledger.home = thread
+        _opened.append((record, where, session))
+    return old
+
+
+def drop(session: Any) -> None:
+    """Find it no more."""
+    with _lock:
+        _opened[:] = [each for each in _opened if each[2] is not session]
+
+
+def kept(record: Any = None) -> list[Any]:
+    """The sessions that are open without a block, of one record or of all."""
+    with _lock:
+        _opened[:] = [each for each in _opened if each[2].is_within_reach]
+        return [session for owner, _, session in _opened if record in (None, owner)]
+
+
 def ambient(tool: str) -> Any:
-    """The session that is current in this context. Raises ToolError."""
+    """The session that a call goes to: the innermost that is current in this context, else the only
+    one that is open without a block. Raises ToolError.
+    """
     scopes = _current.get()
-    if not scopes:
+    if scopes:
+        return scopes[0].session.client
+    found = kept()
+    if len(found) == 1:
+        return found[0]
+    if not found:
         message = (
             f"{tool} was called where no session is current: call it inside 'with record.run(...)' "
-            "(in a thread of your own: start it with session.thread)"
+            "(in a thread of your own: start it with session.thread), or open a session that stays "
+            "current without a block: record.open(...)"
         )
         raise ToolError(message)
-    return scopes[0].session
+    names = "; ".join(f"agent {each.agent!r} in run {each.run}" for each in found)
+    message = (
+        f"{tool} was called where {len(found)} sessions are open and none is current ({names}): "
+        "say which with 'with session.use():', or close those that are done "
+        "(session.close(); hansard.sessions() has them all)"
+    )
+    raise ToolError(message)
+
+
+@atexit.register
+def _left_open() -> None:
+    for session in kept():
+        _log.warning(
+            "a session was never closed: its run stays open on record until it is resumed, or "
+            "finished with 'hansard run finish'",
+            run=session.run,
+            agent=session.agent,
+        )

@@ -12,6 +12,8 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Coroutine,
+    Generator,
     Iterable,
     Iterator,
     Sequence,
@@ -24,12 +26,12 @@ from hansard.agents.board_twins import AsyncBoard, SyncBoard
 from hansard.agents.callables import is_async_generator_function
 from hansard.agents.core import Core
 from hansard.agents.effects import Declare, ToolSpec
-from hansard.agents.errors import ToolError
+from hansard.agents.errors import SessionEnded, ToolError
 from hansard.agents.experiments import Arm
 from hansard.agents.flow import Flow, drive, drive_async
 from hansard.agents.inputs import stated
 from hansard.agents.ledger import Ledger, Mode
-from hansard.agents.scope import Scope, current, enter, leave
+from hansard.agents.scope import Scope, current, drop, enter, keep, kept, leave
 from hansard.agents.secrets import check_names
 from hansard.agents.streams import iterate, iterate_async
 from hansard.agents.team_twins import AsyncTeam, SyncTeam
@@ -38,19 +40,24 @@ from hansard.agents.views import View
 from hansard.bus.portal import Portal
 from hansard.domain import ids
 from hansard.domain.agent import AgentState
+from hansard.domain.brief import Brief
 from hansard.domain.errors import BadValue
 from hansard.domain.label import Label
 
 T = TypeVar("T")
 
+Ending = Callable[[BaseException | None], Coroutine[Any, Any, None]]
+"""Puts the end of a session on record, with the error that ended it, if any."""
 
-class _Session:
+
+class _Session(Brief):
     """What both twins share: no method here waits. `arm` is the run's in its experiment; None
     where it has none.
     """
 
-    def __init__(self, core: Core, run: str, arm: Arm | None) -> None:
+    def __init__(self, core: Core, run: str, arm: Arm | None, ending: Ending | None) -> None:
         self.core = core
+        self._ending = ending
         self.run = run
         """The run's id."""
         self.arm = arm
@@ -60,6 +67,37 @@ class _Session:
         self.facts = facts.Facts(core)
         self._views = ViewFlows(core)
         core.ledger.client = self
+
+    _closed = False
+
+    def _closing(self) -> Ending | None:
+        """What puts its end on record; None the second time."""
+        drop(self)
+        ending = None if self._closed else self._ending
+        self._closed = True
+        return ending
+
+    def _brief(self) -> dict[str, Any]:
+        ledger = self.core.ledger
+        return {
+            "run": self.run,
+            "agent": self.agent,
+            "role": self.role,
+            "mode": self.mode.value,
+            "status": "ended" if ledger.ended else "open",
+            "epoch": ledger.state.epoch,
+            "version": ledger.state.version,
+            "steps": len(ledger.state.steps),
+        }
+
+    @contextlib.contextmanager
+    def use(self) -> Generator[None]:
+        """Have calls of `@hansard.tool` inside go to this session, where several are open."""
+        token = enter(current(self.core.ledger) or self.core.ledger.root)
+        try:
+            yield
+        finally:
+            leave(token)
 
     @property
     def agent(self) -> str:
@@ -129,8 +167,10 @@ class Session(_Session):
     its `with` each of these raises `SessionEnded`.
     """
 
-    def __init__(self, core: Core, run: str, arm: Arm | None, portal: Portal) -> None:
-        super().__init__(core, run, arm)
+    def __init__(
+        self, core: Core, run: str, arm: Arm | None, portal: Portal, ending: Ending
+    ) -> None:
+        super().__init__(core, run, arm, ending)
         self._portal = portal
         self.board = SyncBoard(core, self._drive)
         """State that all agents of the run share, by key."""
@@ -140,6 +180,20 @@ class Session(_Session):
 
     def _drive(self, flow: Flow[T]) -> T:
         return drive(flow, self._portal)
+
+    @property
+    def is_within_reach(self) -> bool:
+        """Whether calls can still be made: nobody has ended it, and what drives it runs."""
+        return not self.core.ledger.ended
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the session, as leaving its block would: completed, or failed where an error is
+        given. The second time it does nothing. Raises as any write.
+        """
+        self._portal.refuse()
+        ending = self._closing()
+        if ending is not None:
+            self._portal.run(ending(error))
 
     def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a call of a declared tool comes to: resolve, gate, run, record. Call the tool.
@@ -327,12 +381,23 @@ class SessionThread(Generic[T]):
 class AsyncSession(_Session):
     """One agent at work in one run, for the async client. Each method is as that of `Session`."""
 
-    def __init__(self, core: Core, run: str, arm: Arm | None) -> None:
-        super().__init__(core, run, arm)
+    def __init__(self, core: Core, run: str, arm: Arm | None, ending: Ending | None = None) -> None:
+        super().__init__(core, run, arm, ending)
         self._loop = asyncio.get_running_loop()
         self.board = AsyncBoard(core)
         self.team = AsyncTeam(core)
         self.wait_for = self.team.wait_for
+
+    @property
+    def is_within_reach(self) -> bool:
+        """Whether calls can still be made: nobody has ended it, and its loop was not closed."""
+        return not self.core.ledger.ended and not self._loop.is_closed()
+
+    async def close(self, error: BaseException | None = None) -> None:
+        """End the session, as leaving its block would; see `Session.close`."""
+        ending = self._closing()
+        if ending is not None:
+            await ending(error)
 
     def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a declared tool: a coroutine, or an async iterator for a streaming tool. In a thread
@@ -478,6 +543,53 @@ def _items(
             yield found[0]
     finally:
         handed(items.aclose(), loop, tool)
+
+
+@contextlib.contextmanager
+def within(session: Session) -> Generator[Session]:
+    """A session's block: it is current inside, and ends with it."""
+    with session.use():
+        try:
+            yield session
+        except BaseException as error:
+            session.close(error)
+            raise
+        else:
+            session.close()
+
+
+@contextlib.asynccontextmanager
+async def within_async(session: AsyncSession) -> AsyncGenerator[AsyncSession]:
+    """A session's block: it is current inside, and ends with it."""
+    with session.use():
+        try:
+            yield session
+        except BaseException as error:
+            await session.close(error)
+            raise
+        else:
+            await session.close()
+
+
+def stay(session: Session, record: Any, where: str) -> Session:
+    """Have calls find a session without a block; one that it takes the place of ends."""
+    for old in keep(session, record, where):
+        old.close(SessionEnded(old.run, old.agent))
+    return session
+
+
+async def stay_async(session: AsyncSession, record: Any, where: str) -> AsyncSession:
+    """See `stay`."""
+    for old in keep(session, record, where):
+        await old.close(SessionEnded(old.run, old.agent))
+    return session
+
+
+def sessions() -> list[Session | AsyncSession]:
+    """The sessions of this process that `record.open` opened and nobody has closed, the oldest
+    first. A call of a `@hansard.tool` outside of any block goes to the only one of them.
+    """
+    return kept()
 
 
 class SessionTasks:

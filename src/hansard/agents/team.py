@@ -32,6 +32,7 @@ from hansard.agents.scope import Scope
 from hansard.agents.team_store import TeamStore
 from hansard.agents.team_write import TeamWrite
 from hansard.domain import task_rules, values
+from hansard.domain.brief import Brief
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects, Failure
 from hansard.domain.task import (
@@ -57,7 +58,7 @@ LEASE_S = 60.0
 """A lease, if not said otherwise, in seconds: so long a task waits for an agent that was killed."""
 
 
-class Task(msgspec.Struct):
+class Task(Brief, msgspec.Struct):
     """A task that this agent has claimed. `number` is that of its claim. `what` is what was said of
     it when it was added, `given` what whoever handed it off gave, `because` why it was last handed
     off or released. `result` is what `claimed()` completes it with: set it.
@@ -81,7 +82,7 @@ class Task(msgspec.Struct):
     result: Any = None
 
 
-class TaskEntry(msgspec.Struct, frozen=True):
+class TaskEntry(Brief, msgspec.Struct, frozen=True):
     """A task as `tasks()` shows it. `status` is open, waiting, blocked, claimed, expired, done or
     failed; `waits_for` names tasks, and roles as `role NAME`; `blocked_by` tasks that will never be
     done. `lease_left_s` is by the log's time of its newest commit.

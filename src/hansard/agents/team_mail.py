@@ -24,12 +24,13 @@ from hansard.agents.scope import Scope
 from hansard.agents.team_store import Mailbox, TeamStore
 from hansard.agents.team_write import MailWrite
 from hansard.domain import ids
+from hansard.domain.brief import Brief
 from hansard.domain.errors import BadValue
 from hansard.domain.mail import MailSent
 from hansard.domain.steps import Effects, Status
 
 
-class Mail(msgspec.Struct, frozen=True):
+class Mail(Brief, msgspec.Struct, frozen=True):
     """A message. `number` counts the run's messages from 1 (under a role's rules those for this
     agent, and of `send` those that it sent); `sender` is an agent, `role` its role;
     `to_role` is empty where it was sent to this agent alone.

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Generator, Iterable
 from typing import Any
 
-from hansard.agents.board_twins import Drive
+from hansard.agents.board_twins import Drive, OfAgent
 from hansard.agents.core import Core
 from hansard.agents.flow import drive_async
 from hansard.agents.team import Task, TaskEntry
@@ -15,7 +15,7 @@ from hansard.agents.team_mail import Mail, MailFlows
 from hansard.agents.team_waits import WaitFlows
 
 
-class SyncTeam:
+class SyncTeam(OfAgent):
     """What the run's agents are to do, for the sync client."""
 
     def __init__(self, core: Core, drive: Drive) -> None:
@@ -155,7 +155,7 @@ class SyncTeam:
         return self._drive(self._mail.inbox())
 
 
-class AsyncTeam:
+class AsyncTeam(OfAgent):
     """What the run's agents are to do, for the async client. See `SyncTeam` for each operation."""
 
     def __init__(self, core: Core) -> None:

@@ -21,6 +21,7 @@ from hansard.bus.points import Points
 from hansard.bus.states import States
 from hansard.domain import ids, role, role_state
 from hansard.domain.board import VIEWS
+from hansard.domain.brief import Brief
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Actor
 from hansard.domain.ids import Board, Lasting, StreamId, run_of
@@ -32,7 +33,7 @@ from hansard.domain.role_view import Happened, served, view
 from hansard.domain.view import ViewServed, key_of, ranges
 
 
-class View(msgspec.Struct, frozen=True):
+class View(Brief, msgspec.Struct, frozen=True):
     """What a role is shown of a run: events in their order with the role's own numbers from 1, and
     what follows from them. `digest` is that of the lines (`hansard.domain.role_view.served`).
 

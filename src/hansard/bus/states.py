@@ -11,7 +11,7 @@ import asyncio
 import copy
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -27,6 +27,7 @@ from hansard.domain import board
 from hansard.domain import run as runs
 from hansard.domain.agent import AgentState
 from hansard.domain.board import RESERVED, BoardState, By
+from hansard.domain.brief import Brief, first
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream, Board, Life, StreamId, in_run
 from hansard.domain.label import raised
@@ -44,7 +45,7 @@ BEGINS_MAX = 4_096
 """Most runs of which is kept whether they began as a fork."""
 
 
-class RunView(msgspec.Struct):
+class RunView(Brief, msgspec.Struct):
     """A run at a point: its life, its agents, and the version of each stream, by stream name.
 
     `position` is where the read ended; `boards` are the keys of its shared state that are there
@@ -69,6 +70,23 @@ class RunView(msgspec.Struct):
     position: int
     boards: dict[str, BoardState] = msgspec.field(default_factory=dict)
     team: TeamState = msgspec.field(default_factory=TeamState)
+
+    def _brief(self) -> dict[str, Any]:
+        """What it is of, and who and what is in it."""
+        return {
+            "run": self.run,
+            "workflow": self.life.workflow,
+            "status": self.life.status.value,
+            "position": self.position,
+            "agents": first(
+                self.agents.values(),
+                lambda each: f"{each.agent} ({each.role}), version {each.version}",
+            ),
+            "board": first(self.boards.items(), lambda each: f"{each[0]} @ {each[1].version}"),
+            "tasks": first(
+                self.team.tasks.values(), lambda each: f"{each.id}: {each.status.value}"
+            ),
+        }
 
     def agent(self, name: str) -> AgentState:
         """One agent's state. Raises NotFound."""

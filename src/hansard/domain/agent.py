@@ -12,6 +12,7 @@ from typing import Any, assert_never
 import msgspec
 
 from hansard.domain import refusal, step_rules, steps
+from hansard.domain.brief import Brief, first
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label_events import LabelDeclassified
@@ -153,7 +154,7 @@ class Noted(msgspec.Struct, frozen=True):
     fact: Fact
 
 
-class AgentState(msgspec.Struct, kw_only=True):
+class AgentState(Brief, msgspec.Struct, kw_only=True):
     """An agent at a version. The fold owns its state: `copy()` before changing one you were given.
 
     `call_version` is the version of the last event that began or ended a call, `parent_version`
@@ -193,6 +194,21 @@ class AgentState(msgspec.Struct, kw_only=True):
             known=set(self.known),
             refused=dict(self.refused),
         )
+
+    def _brief(self) -> dict[str, Any]:
+        """Who it is, and its newest steps."""
+        return {
+            "agent": self.agent,
+            "role": self.role,
+            "version": self.version,
+            "epoch": self.epoch,
+            "left": self.left,
+            "label": self.label,
+            "facts": len(self.facts),
+            "steps": first(
+                self.steps.values(), lambda each: f"{each.number} {each.tool}: {each.status.value}"
+            ),
+        }
 
     @property
     def messages(self) -> list[MessageAdded]:

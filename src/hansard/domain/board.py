@@ -25,6 +25,7 @@ from typing import Any, assert_never
 import msgspec
 
 from hansard.domain import merges
+from hansard.domain.brief import Brief
 from hansard.domain.errors import BadName, HansardError, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical
@@ -164,7 +165,7 @@ class By(msgspec.Struct, frozen=True):
     label: Label | None = None
 
 
-class BoardState(msgspec.Struct, kw_only=True):
+class BoardState(Brief, msgspec.Struct, kw_only=True):
     """A key at a version of its stream. The fold owns its state: `copy()` before changing it.
 
     `kind` is None where the key is absent; `changed` is its version. Only the field of the kind

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from hansard.domain import ids, values
+from hansard.domain.brief import Brief
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical
@@ -111,7 +112,7 @@ class ExperimentStopped(Event, frozen=True, kw_only=True):
 ExperimentEvent = ExperimentRegistered | ExperimentStopped
 
 
-class ExperimentState(msgspec.Struct):
+class ExperimentState(Brief, msgspec.Struct):
     """An experiment at a version; `plan` is None before it is registered."""
 
     version: int = 0

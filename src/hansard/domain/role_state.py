@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from hansard.domain.board import BoardState, By, KeyRemoved, ValuePut, evolve
+from hansard.domain.brief import Brief
 from hansard.domain.errors import HansardError
 from hansard.domain.events import REGISTRY
 from hansard.domain.role_view import Shown
@@ -44,7 +45,7 @@ class ShownAgent(msgspec.Struct, kw_only=True, omit_defaults=True):
     outcome: str | None = None
 
 
-class ShownState(msgspec.Struct, kw_only=True):
+class ShownState(Brief, msgspec.Struct, kw_only=True):
     """What follows from a view's lines: of the run, its agents and keys by name, and the messages
     of each agent in the provider's form (large contents by reference).
     """

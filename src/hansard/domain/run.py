@@ -17,6 +17,7 @@ from typing import assert_never
 
 import msgspec
 
+from hansard.domain.brief import Brief
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label import Label, raised
@@ -157,7 +158,7 @@ class RunStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
-class RunState(msgspec.Struct, kw_only=True):
+class RunState(Brief, msgspec.Struct, kw_only=True):
     """A run's life at a version. `roster` is agent to role; `forked` says what it is a fork of.
     `at_work` are the agents that an open run waits for, in the order they took part; `ends` how the
     others left, in that order, as far as the life tells.

@@ -13,6 +13,7 @@ import msgspec
 
 from hansard.domain import value_types, values
 from hansard.domain.agent import AgentState, ResourceAccessed
+from hansard.domain.brief import Brief
 from hansard.domain.ids import AgentStream, uuid8
 from hansard.domain.steps import Status, Step
 
@@ -63,7 +64,7 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
     protocol_version: str
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class Snapshot(Brief, msgspec.Struct, frozen=True):
     """An agent's state just before or after a call."""
 
     snapshot_id: str

@@ -12,6 +12,7 @@ from typing import assert_never
 
 import msgspec
 
+from hansard.domain.brief import Brief
 from hansard.domain.events import Event, event
 
 NULL = msgspec.Raw(b"null")
@@ -191,7 +192,7 @@ class Status(StrEnum):
     NOT_DONE = "not_done"
 
 
-class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True):
     """A step as folded so far. Versions are those of its events in the agent's stream. `approvals`
     are those that its intents name, the newest last. `late`: its outcome came when its agent had
     left. `happened` says of one in doubt that its effect happened, and only its result could not be

@@ -24,6 +24,7 @@ from typing import assert_never
 import msgspec
 
 from hansard.domain.board import By
+from hansard.domain.brief import Brief
 from hansard.domain.errors import HansardError, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label import Label, join
@@ -137,7 +138,7 @@ Said = TaskExtended | TaskReleased | TaskCompleted | TaskFailed | TaskHandedOff
 TaskEvent = TaskAdded | TaskClaimed | Said | TaskReopened
 
 
-class TaskState(msgspec.Struct, frozen=True, kw_only=True):
+class TaskState(Brief, msgspec.Struct, frozen=True, kw_only=True):
     """A task as folded so far. `added` is how it was added, `by` who added it; `role` and `agent`
     are whose it is now. `holder` has claimed it (or, once it is over, had): `number` counts the
     claims. `expires` is a log time in ns; `given` is of the last hand-off, `because` of that, the
@@ -176,7 +177,7 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
         return self.status is TaskStatus.CLAIMED and now < self.expires
 
 
-class TeamState(msgspec.Struct, kw_only=True):
+class TeamState(Brief, msgspec.Struct, kw_only=True):
     """The tasks of a run by id, in the order they were added."""
 
     version: int = 0

@@ -67,6 +67,7 @@ class RemoteLedger:
         self.stream = stream
         self.note = note
         self.ended = False
+        self.home: int | None = None
         self.lock = threading.RLock()
         self.root = RemoteScope(self, "", "", (), None)
         self.busy = 0

@@ -67,6 +67,11 @@ class Link:
         self.requests = requests
         self.closed = False
 
+    @property
+    def where(self) -> str:
+        """Which workspace of which broker, in one text."""
+        return f"{self.credentials.workspace} at {self.credentials.options().urls}"
+
     @classmethod
     async def open(cls, credentials: Credentials) -> Link:
         """Connect. Raises Unreachable, AccessRefused (the broker does not know the login)."""

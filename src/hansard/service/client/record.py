@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import Any, NoReturn, Self
 
@@ -18,13 +19,14 @@ from hansard.agents.gate import Budget, GateRule
 from hansard.agents.ledger import Mode
 from hansard.agents.record import AsyncRecord, Defaults, Record, check_rules
 from hansard.agents.runs import told_labels
-from hansard.agents.scope import enter, leave
+from hansard.agents.scope import kept
 from hansard.agents.secrets import check_names, scrubber
-from hansard.agents.session import AsyncSession, Session
+from hansard.agents.session import AsyncSession, Session, stay, stay_async, within, within_async
 from hansard.agents.views import View
 from hansard.bus.access import Credentials
 from hansard.bus.portal import Portal
 from hansard.domain import values
+from hansard.domain.brief import first
 from hansard.domain.errors import HansardError
 from hansard.domain.ids import AgentStream
 from hansard.domain.values import Scrub
@@ -179,6 +181,17 @@ def _settling(
 class _Trusted:
     """What only a trusted program has: other people's states, and what is said of all runs."""
 
+    _link: Link
+
+    def _brief(self) -> dict[str, Any]:
+        mine = self._link.credentials
+        return {
+            "workspace": mine.workspace,
+            "principal": mine.principal,
+            "role": mine.role,
+            "sessions": first(kept(self), lambda each: f"{each.agent} in run {each.run}"),
+        }
+
     def _refuse(self, name: str) -> NoReturn:
         raise NotOffered(f"record.{name}", TRUSTED)
 
@@ -189,7 +202,7 @@ class _Trusted:
 
 
 _OFFERED = {
-    *("run", "close", "view", "sql", "approve", "deny", "settle"),
+    *("run", "open", "close", "view", "sql", "approve", "deny", "settle"),
     *("reopen", "finish", "cancel"),
 }
 _NOT_OFFERED = {
@@ -223,19 +236,26 @@ class RestrictedRecord(_Trusted, Record):
         leaves this process. Raises NotOffered, RoleRefused, AccessRefused, ServiceGone and
         ServiceBusy.
         """
+        with within(self._new(workflow, agent, role, options)) as session:
+            yield session
+
+    def open(
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str | None = None,
+        role: str | None = None,
+        **options: Any,
+    ) -> Session:
+        """Like `run`, without a block: until `session.close()`; see `hansard.Record.open`."""
+        return stay(self._new(workflow, agent, role, options), self, self._link.where)
+
+    def _new(
+        self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
+    ) -> Session:
         what = wanted(self._link, self._defaults, workflow, agent, role, options)
         core = self._portal.run(opened(self._link, what))
-        session = RemoteSession(core, self._portal)
-        token = enter(core.ledger.root)
-        try:
-            yield session
-        except BaseException as error:
-            self._portal.run(closed(core, error))
-            raise
-        else:
-            self._portal.run(closed(core, None))
-        finally:
-            leave(token)
+        return RemoteSession(core, self._portal, partial(closed, core))
 
     def view(self, run: str, at: str | None = None, *, key: bytes | None = None) -> View:
         """A run as the role sees it: now, or at an event that it was shown."""
@@ -278,8 +298,7 @@ class RestrictedRecord(_Trusted, Record):
     def _say_so(self, verb: str, asked: wire.Ask) -> bool:
         return self._portal.run(say_so(self._link, verb, asked, scrubber(self._defaults.redact)))
 
-    def close(self) -> None:
-        """Let go of the broker."""
+    def _let_go(self) -> None:
         self._portal.run(self._link.close())
 
     def __enter__(self) -> Self:
@@ -303,19 +322,27 @@ class AsyncRestrictedRecord(_Trusted, AsyncRecord):
         **options: Any,
     ) -> AsyncGenerator[AsyncSession, None]:
         """Begin a run, or join or resume one; see `RestrictedRecord.run`."""
+        async with within_async(await self._new(workflow, agent, role, options)) as session:
+            yield session
+
+    async def open(
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str | None = None,
+        role: str | None = None,
+        **options: Any,
+    ) -> AsyncSession:
+        """Like `run`, without a block: until `session.close()`; see `hansard.Record.open`."""
+        session = await self._new(workflow, agent, role, options)
+        return await stay_async(session, self, self._link.where)
+
+    async def _new(
+        self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
+    ) -> AsyncSession:
         what = wanted(self._link, self._defaults, workflow, agent, role, options)
         core = await opened(self._link, what)
-        session = AsyncRemoteSession(core)
-        token = enter(core.ledger.root)
-        try:
-            yield session
-        except BaseException as error:
-            await closed(core, error)
-            raise
-        else:
-            await closed(core, None)
-        finally:
-            leave(token)
+        return AsyncRemoteSession(core, partial(closed, core))
 
     async def view(self, run: str, at: str | None = None, *, key: bytes | None = None) -> View:
         """A run as the role sees it: now, or at an event that it was shown."""
@@ -358,8 +385,7 @@ class AsyncRestrictedRecord(_Trusted, AsyncRecord):
     async def _say_so(self, verb: str, asked: wire.Ask) -> bool:
         return await say_so(self._link, verb, asked, scrubber(self._defaults.redact))
 
-    async def close(self) -> None:
-        """Let go of the broker."""
+    async def _let_go(self) -> None:
         await self._link.close()
 
     async def __aenter__(self) -> Self:

@@ -11,8 +11,8 @@ from hansard.agents.effects import Declare, ToolSpec
 from hansard.agents.errors import ToolError
 from hansard.agents.flow import Flow, drive, drive_async
 from hansard.agents.ledger import Mode
-from hansard.agents.scope import enter
-from hansard.agents.session import AsyncSession, Session, handed, handed_items
+from hansard.agents.scope import around, back, enter
+from hansard.agents.session import AsyncSession, Ending, Session, handed, handed_items
 from hansard.bus.portal import Portal
 from hansard.domain.agent import AgentState
 from hansard.domain.label import Label
@@ -38,15 +38,27 @@ class _Remote:
 
     core: Any
     run: str
+    _ending: Ending | None
 
-    def _begin(self, core: RemoteCore) -> None:
+    def _begin(self, core: RemoteCore, ending: Ending) -> None:
         self.core = core
+        self._ending = ending
         self.run = core.stream.run
         self.arm = core.arm
         self.tool = Declare(self)
         self.facts: Any = Flows(core, "facts")
         self._views: Any = Flows(core, "views")
         core.ledger.client = self
+
+    def _brief(self) -> dict[str, Any]:
+        stream, ended = self.core.stream, self.core.ledger.ended
+        return {
+            "run": self.run,
+            "agent": stream.agent,
+            "role": stream.role,
+            "mode": self.mode.value,
+            "status": "ended" if ended else "open",
+        }
 
     @property
     def mode(self) -> Mode:
@@ -71,6 +83,7 @@ class _Loop:
     def __init__(self, core: RemoteCore) -> None:
         self._core = core
         self._scope = core.scope("resumable")
+        self._around = around()
         self._number = 0
 
     def _ask(self, name: str, *args: Any) -> Flow[Any]:
@@ -95,11 +108,11 @@ class _Loop:
     def done(self) -> Flow[None]:
         """An item is done."""
         yield from self._ask("done")
-        enter(self._scope)
+        back(self._around)
 
     def leave(self) -> Flow[None]:
         """The loop is over, in whatever way."""
-        enter(self._scope)
+        back(self._around)
         if self._core.link.lost is None:
             yield from self._ask("leave")
 
@@ -111,8 +124,8 @@ class _Loop:
 class RemoteSession(_Remote, Session):
     """The sync twin."""
 
-    def __init__(self, core: RemoteCore, portal: Portal) -> None:
-        self._begin(core)
+    def __init__(self, core: RemoteCore, portal: Portal, ending: Ending) -> None:
+        self._begin(core, ending)
         self._portal = portal
         self.board = RemoteBoard(core, self._drive)
         self.team = RemoteTeam(core, self._drive)
@@ -148,8 +161,8 @@ class RemoteSession(_Remote, Session):
 class AsyncRemoteSession(_Remote, AsyncSession):
     """The async twin."""
 
-    def __init__(self, core: RemoteCore) -> None:
-        self._begin(core)
+    def __init__(self, core: RemoteCore, ending: Ending) -> None:
+        self._begin(core, ending)
         self._loop = asyncio.get_running_loop()
         self.board = AsyncRemoteBoard(core)
         self.team = AsyncRemoteTeam(core)

@@ -1,0 +1,93 @@
+"""A notebook: cells run one after the other by a real kernel, as a user's are."""
+
+import os
+import re
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Any, Self
+
+import nbformat
+from jupyter_core.utils import run_sync
+from nbclient import NotebookClient
+
+CELL_S_MAX = 120
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Said:
+    """What a cell came to: what it showed (`text`, `html`), printed, warned of, or raised."""
+
+    def __init__(self, outputs: list[Any]) -> None:
+        self.printed = self.warned = self.text = self.html = self.error = self.traceback = ""
+        for output in outputs:
+            match output.output_type:
+                case "stream" if output.name == "stderr":
+                    self.warned += output.text
+                case "stream":
+                    self.printed += output.text
+                case "error":
+                    self.error = f"{output.ename}: {output.evalue}"
+                    self.traceback = COLOUR.sub("", "\n".join(output.traceback))
+                case _:
+                    self.text = output.data.get("text/plain", "")
+                    self.html = output.data.get("text/html", "")
+
+
+class Notebook:
+    """One kernel, in a folder of its own, where the data directory of its records is, too."""
+
+    def __init__(self, folder: Path, **env: str) -> None:
+        self.folder = folder
+        self._env = os.environ | {"HANSARD_DATA_DIR": str(folder / "data")} | env
+        self._cells = 0
+        self._client: Any = None
+
+    def __enter__(self) -> Self:
+        with warnings.catch_warnings():  # the kernel's own channel has no encryption
+            warnings.simplefilter("ignore")
+            self._client = NotebookClient(
+                nbformat.v4.new_notebook(), timeout=CELL_S_MAX, allow_errors=True
+            )
+            self._client.create_kernel_manager()
+            self._client.start_new_kernel(env=self._env, cwd=str(self.folder))
+            self._client.start_new_kernel_client()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client._cleanup_kernel()
+
+    def run(self, text: str) -> Said:
+        """Run a cell."""
+        cell = nbformat.v4.new_code_cell(text)
+        self._client.nb.cells.append(cell)
+        self._client.execute_cell(cell, self._cells)
+        self._cells += 1
+        return Said(cell.outputs)
+
+    def interrupted(self, text: str, when: Callable[[], bool]) -> Said:
+        """Run a cell, and interrupt it as soon as something is so."""
+
+        def press() -> None:
+            until = time.monotonic() + CELL_S_MAX
+            while not when() and time.monotonic() < until:
+                time.sleep(0.02)
+            os.kill(self._client.km.provisioner.pid, signal.SIGINT)
+
+        pressing = Thread(target=press)
+        pressing.start()
+        try:
+            return self.run(text)
+        finally:
+            pressing.join()
+
+    def restart(self, *, kill: bool = False) -> None:
+        """Restart the kernel, as the button does; or kill it, as running out of memory does."""
+        run_sync(self._restarted)(kill)
+
+    async def _restarted(self, kill: bool) -> None:
+        await self._client.km.restart_kernel(now=kill)
+        await self._client.kc.wait_for_ready(timeout=CELL_S_MAX)

@@ -1,0 +1,205 @@
+"""Sessions in a notebook, whose cells share neither a context nor a task: played with a kernel."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.domain.run import RunStatus
+from hansard.domain.steps import Status
+from tests.notebooks.support import Notebook
+
+pytestmark = pytest.mark.timeout(600)
+
+OPEN = """
+import asyncio, pathlib, time
+import hansard
+
+record = await hansard.connect_async("lab")
+session = await record.open("nb", run="nb-1", agent="ada", role="writer")
+"""
+TOOLS = """
+def mark(name):
+    with open("ran.txt", "a") as file:
+        file.write(f"{name}\\n")
+
+async def until_told(name):
+    mark(name)
+    while not pathlib.Path("go").exists():
+        await asyncio.sleep(0.02)
+
+@hansard.tool(effects="pure")
+def double(text: str) -> str:
+    mark(text)
+    return text * 2
+
+@hansard.tool(effects="pure")
+async def think(text: str) -> str:
+    await until_told(text)
+    return text.upper()
+
+@hansard.tool
+async def mail(to: str) -> str:
+    await until_told(to)
+    return f"sent to {to}"
+
+@hansard.tool(effects="pure")
+def fail(why: str) -> None:
+    raise ValueError(why)
+"""
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Iterator[Notebook]:
+    """A notebook whose records are in its own folder."""
+    with Notebook(tmp_path) as opened:
+        yield opened
+
+
+def ran(book: Notebook) -> list[str]:
+    """What the tools were really called with, in order."""
+    file = book.folder / "ran.txt"
+    return file.read_text().split() if file.exists() else []
+
+
+def begun(book: Notebook) -> None:
+    """Run the first two cells."""
+    for text in (OPEN, TOOLS):
+        said = book.run(text)
+        assert not said.error, said.traceback
+
+
+def on_record(book: Notebook) -> Any:
+    """The run as another process reads it."""
+    with hansard.connect("lab", data_dir=book.folder / "data") as record:
+        return record.state("nb-1")
+
+
+def test_a_session_is_open_over_the_cells(book: Notebook) -> None:
+    """Opened in one, a tool declared in another, called in a third, closed in the last; an error in
+    a cell ends nothing; afterwards everything is on record, and the run is completed.
+    """
+    begun(book)
+    assert book.run("await double('x')").text == "'xx'"
+    assert book.run("await asyncio.gather(double('y'), double('z'))").text == "['yy', 'zz']"
+    assert book.run("1 / 0").error == "ZeroDivisionError: division by zero"
+    assert book.run("await fail('no ink')").error == "ValueError: no ink"
+    assert book.run("async with session.team.claim('no such') as task: pass").error
+    assert not book.run("await session.decide('Which?', selected='a', inputs=['ada#1'])").error
+    assert not book.run("await session.board.put('k', {'n': 1})").error
+    assert book.run("await session.board.get('k')").text == "{'n': 1}"
+    assert "nb-1" in book.run("session").html
+    assert not book.run("await session.close(); await record.close()").error
+    assert "no session is current" in book.run("await double('late')").error
+    view = on_record(book)
+    assert view.life.status is RunStatus.COMPLETED
+    assert [step.tool for step in view.agent("ada").steps.values()] == [
+        *("double", "double", "double", "fail", "board.put", "board.get"),
+    ]
+
+
+def test_a_restarted_kernel_is_answered_from_the_record(book: Notebook) -> None:
+    """The same cells again: nothing is done twice, whether it was restarted or killed."""
+    (book.folder / "go").touch()
+    begun(book)
+    assert book.run("await mail('eve')").text == "'sent to eve'"
+    assert book.run("await think('b')").text == "'B'"
+    for kill in (False, True):
+        book.restart(kill=kill)
+        assert on_record(book).life.status is RunStatus.OPEN  # nobody closed it
+        begun(book)
+        assert book.run("await mail('eve')").text == "'sent to eve'"
+        assert book.run("await think('b')").text == "'B'"
+    assert ran(book) == ["eve", "b"]
+
+
+def test_an_interrupted_cell_can_be_run_again(book: Notebook) -> None:
+    """What is pure runs again in its place. What does something to the world is in doubt, and stops
+    until somebody says what is true of it; then the cells are answered from the record.
+    """
+    begun(book)
+    said = book.interrupted("await think('a')", lambda: ran(book) == ["a"])
+    assert "CancelledError" in said.error
+    (book.folder / "go").touch()
+    assert book.run("await think('a')").text == "'A'"
+    (book.folder / "go").unlink()
+    said = book.interrupted("await mail('eve')", lambda: ran(book) == ["a", "a", "eve"])
+    assert "CancelledError" in said.error
+    (book.folder / "go").touch()
+    assert "InDoubt" in book.run("await mail('eve')").error
+    assert not book.run("await record.settle('nb-1', 'ada#3', 'happened', result='ok')").error
+    assert "Fenced" in book.run("await mail('bob')").error
+    begun(book)
+    assert book.run("await think('a')").text == "'A'"
+    assert book.run("await mail('eve')").text == "'ok'"
+    assert ran(book) == ["a", "a", "eve"]
+
+
+def test_a_tool_is_declared_anew_by_its_cell(book: Notebook) -> None:
+    """A new call runs the new source. What is on record is answered with a warning that says how to
+    have it done anew, and with another version it is.
+    """
+    begun(book)
+    assert book.run("await double('x')").text == "'xx'"
+    edited = TOOLS.replace("text * 2", "text * 3")
+    assert not book.run(edited).error
+    assert book.run("await double('y')").text == "'yyy'"
+    book.run(OPEN)
+    said = book.run("await double('x')")
+    assert said.text == "'xx'"
+    book.run(
+        edited.replace('(effects="pure")\ndef double', '(effects="pure", version="2")\ndef double')
+    )
+    book.run(OPEN)
+    assert book.run("await double('x')").text == "'xxx'"
+
+
+def test_a_step_with_effects_whose_tool_was_edited_is_answered_with_a_warning(
+    book: Notebook,
+) -> None:
+    """Never silently: the cell shows what to do."""
+    (book.folder / "go").touch()
+    begun(book)
+    assert book.run("await mail('eve')").text == "'sent to eve'"
+    book.run(TOOLS.replace("sent to", "posted to"))
+    book.run(OPEN)
+    said = book.run("await mail('eve')")
+    assert said.text == "'sent to eve'"
+    assert "ToolChanged" in said.warned
+    assert "version=" in said.warned
+
+
+def test_two_sessions_are_told_apart_or_refused(book: Notebook) -> None:
+    """A notebook of two agents: nothing is guessed."""
+    begun(book)
+    book.run("critic = await record.open(run='nb-1', agent='bob', role='critic')")
+    assert "2 sessions are open" in book.run("await double('x')").error
+    assert book.run("with critic.use():\n    print(await double('x'))").printed == "xx\n"
+    assert not book.run("for each in hansard.sessions():\n    await each.close()").error
+    assert len(on_record(book).agent("bob").steps) == 1
+    assert on_record(book).life.status is RunStatus.COMPLETED
+
+
+def test_the_sync_client_says_which_one_to_use(book: Notebook) -> None:
+    """In a cell a loop runs already: the refusal names what works there; in a thread it works."""
+    said = book.run("import hansard\nhansard.connect('lab')")
+    assert "SyncInLoop" in said.error
+    assert "in a notebook: record = await hansard.connect_async(...)" in said.error
+    said = book.run("""
+import asyncio
+
+@hansard.tool(effects="pure")
+def double(text: str) -> str:
+    return text * 2
+
+def program() -> str:
+    with hansard.connect("lab") as record, record.run("nb", run="nb-1", agent="ada"):
+        return double("x")
+
+await asyncio.to_thread(program)
+""")
+    assert said.text == "'xx'", said.traceback
+    assert on_record(book).life.status is RunStatus.COMPLETED
+    assert next(iter(on_record(book).agent("ada").steps.values())).status is Status.COMPLETED
