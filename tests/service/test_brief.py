@@ -96,7 +96,9 @@ def test_what_anybody_wrote_is_escaped_and_cut(text: str, index: int) -> None:
     """Markup, control characters, changes of direction and halves of characters are written out;
     a list of thousands is counted.
     """
-    looked_at(big(text)[index])
+    line, page = looked_at(big(text)[index])
+    assert "<script" not in page
+    assert line.endswith(")")
 
 
 def test_a_state_says_what_counts() -> None:
