@@ -8,6 +8,7 @@ Downloads run side by side. What was extracted is large, so the record keeps it 
 analysis goes paper by paper, and goes on with the paper where it stood.
 """
 
+import argparse
 import asyncio
 import re
 import sys
@@ -156,4 +157,8 @@ def extractive_summary(messages: list[dict[str, str]], style: str) -> str:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], again="--again" in sys.argv))
+    given = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    given.add_argument("word", help="what to look for")
+    given.add_argument("--again", action="store_true", help="summarize in another way: a fork")
+    asked = given.parse_args()
+    asyncio.run(main(asked.word, again=asked.again))

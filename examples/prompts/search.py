@@ -8,6 +8,7 @@ module of the standard library that defines it. Tasks of one package hang togeth
 cluster. Run it again: what is on record is not run a second time.
 """
 
+import argparse
 import ast
 import math
 import re
@@ -200,4 +201,5 @@ def ranked(sentence: str, weighting: str) -> list[str]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     main()

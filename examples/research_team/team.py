@@ -11,9 +11,9 @@ another of its role does its task when the lease is over. The papers are the tex
 Python brings along.
 """
 
+import argparse
 import json
 import re
-import sys
 from pathlib import Path
 from pydoc_data.topics import topics as chapters
 from typing import Any
@@ -181,4 +181,9 @@ def write_report(word: str, text: str) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else f"{sys.argv[2]}_1")
+    given = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    given.add_argument("word", help="what to look for")
+    given.add_argument("role", choices=["researcher", "analyzer", "writer"])
+    given.add_argument("name", nargs="?", help="of the agent; ROLE_1 if not given")
+    asked = given.parse_args()
+    main(asked.word, asked.role, asked.name or f"{asked.role}_1")

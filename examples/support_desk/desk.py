@@ -9,10 +9,10 @@ Sending is `idempotent`: after a kill it runs again with the same key, and the o
 once. A secret in a ticket is replaced before anything is recorded.
 """
 
+import argparse
 import json
 import os
 import re
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -168,4 +168,9 @@ def deliver(to: str, text: str, key: str) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    given = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    given.add_argument("ticket", type=Path, help="a file, such as tickets/1.txt")
+    asked = given.parse_args()
+    if not asked.ticket.is_file():
+        given.error(f"there is no file {str(asked.ticket)!r}")
+    main(asked.ticket)

@@ -10,6 +10,7 @@ somebody has looked into the order book and said what is true.
 The prices are a synthetic series, made from a seed: they are no market's.
 """
 
+import argparse
 import random
 import sqlite3
 import sys
@@ -187,7 +188,11 @@ def show_book() -> None:
 
 
 if __name__ == "__main__":
-    if "--book" in sys.argv:
+    given = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    given.add_argument("run", nargs="?", default="trade-1", help="its id; again to go on")
+    given.add_argument("--book", action="store_true", help="show what the exchange has")
+    asked = given.parse_args()
+    if asked.book:
         show_book()
     else:
-        main(sys.argv[1] if len(sys.argv) > 1 else "trade-1")
+        main(asked.run)

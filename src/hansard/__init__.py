@@ -13,12 +13,12 @@
 Names are imported when first used, so that `import hansard` costs nothing.
 """
 
-from __future__ import annotations
+import importlib as _importlib
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from hansard._connect import connect, connect_async
     from hansard._version import __version__
     from hansard.agents.effects import DID_NOT_HAPPEN, Happened, Tool, reconcile, tool
@@ -78,6 +78,8 @@ if TYPE_CHECKING:
     from hansard.domain.task import ClaimLost
     from hansard.domain.values import Secret
     from hansard.service.errors import AccessRefused, NotOffered, ServiceBusy, ServiceGone
+
+del TYPE_CHECKING
 
 _HOME = {
     "hansard._connect": ("connect", "connect_async"),
@@ -223,15 +225,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     module = _MODULE.get(name)
     if module is None:
         message = f"module 'hansard' has no attribute {name!r}"
         raise AttributeError(message)
-    value = getattr(importlib.import_module(module), name)
+    value = getattr(_importlib.import_module(module), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULE])
+    return sorted(__all__)

@@ -1,0 +1,47 @@
+"""Every example says how it is used."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.examples.support import EXAMPLES
+
+SCRIPTS = sorted(EXAMPLES.glob("*/*.py"))
+NEEDS = {"pipeline.py": (), "team.py": ("word", "boss"), "desk.py": ("no-such.txt",)}
+"""Those that cannot run so: without what they need, or with what is wrong."""
+
+
+@pytest.mark.parametrize("script", NEEDS)
+@pytest.mark.parametrize("wrong", [False, True])
+def test_wrong_arguments_are_answered_with_the_usage(
+    script: str, wrong: bool, tmp_path: Path
+) -> None:
+    """No traceback, nothing on stdout, exit 2, as for any command."""
+    [path] = [each for each in SCRIPTS if each.name == script]
+    given = NEEDS[script] if wrong else ()
+    done = subprocess.run(
+        [sys.executable, path, *given],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"usage: {script}")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_no_example_takes_an_argument_that_may_not_be_there(path: Path) -> None:
+    """An argument is read by argparse, or has a default: else its lack is a traceback."""
+    source = path.read_text("utf-8")
+    bare = [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "sys.argv"
+    ]
+    assert not bare or "if len(sys.argv) > 1 else" in source

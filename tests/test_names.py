@@ -1,0 +1,29 @@
+"""What `hansard.` offers is what is public: nothing that an import left behind."""
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import hansard
+
+
+def test_the_package_offers_its_public_names_only() -> None:
+    """`dir` gives `__all__`, and what is there besides is a module of the package."""
+    modules = {each.name for each in pkgutil.iter_modules(hansard.__path__)}
+    shown = {name for name in dir(hansard) if not name.startswith("__")}
+    assert shown <= {*hansard.__all__, *modules}
+    assert {*hansard.__all__} <= {*dir(hansard)}
+    for module in modules - {"__main__"}:
+        importlib.import_module(f"hansard.{module}")
+    there = {name for name in vars(hansard) if not name.startswith("_")}
+    assert there <= {*hansard.__all__, *modules}
+
+
+def test_a_name_that_is_not_public_is_not_there() -> None:
+    """Also in a program that has imported nothing else."""
+    code = "import hansard; print([n for n in ('Any', 'TYPE_CHECKING') if hasattr(hansard, n)])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "[]\n"
