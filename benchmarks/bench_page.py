@@ -6,6 +6,10 @@ a result. It is appended in bulk, written as one HTML file, and opened from disk
 move of the slider is timed from the input to the first task after the frame that shows it: to
 random points (jumps), one event on (steps), and while everything later is hidden; besides, a search
 that finds something in every step. Goals: every move under 100 ms, the file under 20 MB.
+
+A second run of 10,000 events, and one of 1,000: four agents that add, claim and complete tasks that
+wait for each other, write keys that grow, and send each other messages. Beside the file's size what
+its board and tasks add to it, and the slider with each of the panels that show them.
 """
 
 from __future__ import annotations
@@ -30,15 +34,17 @@ from hansard.bus.codec import record
 from hansard.bus.log import Append
 from hansard.commands import _page_data, _page_file
 from hansard.domain import agent as agents
+from hansard.domain import board, mail, steps, task
 from hansard.domain import run as runs
-from hansard.domain import steps
 from hansard.domain.events import Actor, Commit, Event
-from hansard.domain.ids import AgentStream, Life, StreamId, uuid8
+from hansard.domain.ids import AgentStream, Board, Life, StreamId, uuid8
 from hansard.domain.steps import Effects, Failure
 
 RUN = "long-run"
 AGENTS = (("planner", "lead"), ("worker", "hands"))
 PAYLOAD_BYTES = 300
+EVENTS_A_TASK = 27
+KEYS = ("log", "seen", "by task", "sum", "plan")
 MOVE_MS_MAX, FILE_BYTES_MAX = 100.0, 20_000_000
 BROWSERS = ("chromium", "google-chrome", "chromium-browser", "google-chrome-stable")
 ARGUMENTS = (
@@ -184,8 +190,100 @@ def _step(stream: _Stream, step: int, number: int, letters: random.Random) -> It
         )
 
 
+def team_appends(count: int, run: str) -> Iterator[Append]:
+    """A run of so many events (a few more) whose agents share a board, tasks and messages."""
+    names = ("ada", "bob", "cyd", "dan")
+    life = _Stream(Life(run), names[0])
+    first: list[Event] = [runs.RunStarted(workflow="a team")]
+    first += [runs.AgentJoined(agent=name, role="hands") for name in names]
+    yield life.commit(*first)
+    agents_ = [_Stream(AgentStream(run, "hands", name), name) for name in names]
+    for stream, name in zip(agents_, names, strict=True):
+        yield stream.commit(
+            agents.SessionBegan(
+                epoch=1, agent=name, role="hands", server_version="1", protocol_version="1"
+            )
+        )
+    shared = {key: _Stream(Board(run, key), "") for key in (*KEYS, task.KEY, mail.KEY)}
+    asked = dict.fromkeys(names, 0)
+    for number in range(count // EVENTS_A_TASK + 1):
+        who = number // 7 % 4
+        for key, event in _shared(number, names[who]):
+            stream, asked[names[who]] = agents_[who], asked[names[who]] + 1
+            step, mark = asked[names[who]], f"{number:08d}" * 4
+            yield stream.commit(
+                steps.StepRequested(
+                    step=step,
+                    tool="board.put",
+                    effects=Effects.IDEMPOTENT,
+                    arguments=_raw({"key": key, "value": _world.text(PAYLOAD_BYTES)}),
+                    call=f"call{key}{mark}",
+                    fingerprint=f"print{key}{mark}",
+                    kind="board",
+                )
+            )
+            shared[key].actor = Actor(names[who])
+            yield shared[key].commit(event)
+            yield stream.commit(
+                steps.StepCompleted(
+                    step=step, result=_raw(None), digest=f"digest{mark}", duration_ms=3
+                )
+            )
+
+
+def _shared(number: int, who: str) -> Iterator[tuple[str, Event]]:
+    """What one agent does of a team: a task through its life, writes, a message."""
+    text, role, name = _world.text(PAYLOAD_BYTES), "hands", f"t{number}"
+    waits = (f"t{number - 1}",) if number % 10 else ()
+    yield (
+        task.KEY,
+        task.TaskAdded(task=name, title=f"Do {number}", what=_raw(text), waits_for=waits),
+    )
+    yield task.KEY, task.TaskClaimed(task=name, number=1, agent=who, role=role, lease_ms=60_000)
+    yield "log", board.ItemAppended(item=_raw(f"{number}: {text[:80]}"), role=role)
+    yield "seen", board.ItemIncluded(item=_raw(f"{number:06d}"), role=role)
+    yield "by task", board.ValueMerged(merge="union", value=_raw({name: text[:80]}), role=role)
+    yield "sum", board.AmountAdded(amount=number, role=role)
+    yield "plan", board.ValuePut(value=_raw({"now": number, "text": text}), role=role)
+    yield mail.KEY, mail.MailSent(content=_raw(f"{number} is done"), sender_role=role, role=role)
+    yield task.KEY, task.TaskCompleted(task=name, number=1, result=_raw(number))
+
+
 def _raw(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
+
+
+async def of_team(program: str, folder: Path, opened: Any, found: Findings) -> None:
+    """The page of a team's run, small and large."""
+    from playwright.async_api import async_playwright  # noqa: PLC0415 -- only where a browser is
+
+    for count in (sized(1_000, 100), sized(10_000, 300)):
+        run, name = f"team-{count}", f"team of {count:,} events"
+        await opened.workspace.log.append_bulk(team_appends(count, run))
+        begun = time.perf_counter()
+        page = await _page_data.gather(opened.workspace, run)
+        data = _page_file.render(page)
+        found.results[f"{name}: read and rendered, ms"] = _ms(begun)
+        found.results[f"{name}: bytes"] = len(data)
+        shared = len(msgspec.json.encode(page.shared))
+        found.ratios[f"{name}: board and tasks / file"] = shared / len(data)
+        path = folder / f"{run}.html"
+        _page_file.write(path, data)
+        async with async_playwright() as player:
+            chromium = await player.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+            view = await chromium.new_page(viewport={"width": 1400, "height": 900})
+            begun = time.perf_counter()
+            await view.goto(path.as_uri())
+            await view.wait_for_selector("html[data-point]")
+            found.results[f"{name}: open, ms"] = _ms(begun)
+            last, letters = len(page.events.id) - 1, random.Random(11)
+            jumps = [letters.randint(0, last) for _ in range(sized(100, 5))]
+            for tab in ("board", "tasks", "chat"):
+                await view.click(f"#desk-{tab}")
+                times = await view.evaluate(MOVE, [jumps])
+                found.results[f"{name}: slider, jumps, {tab}"] = summary(times)
+                found.goals[f"{name}, {tab}: every move < 100 ms"] = max(times) < MOVE_MS_MAX
+            await chromium.close()
 
 
 async def in_browser(path: Path, program: str, found: Findings) -> None:
@@ -239,6 +337,7 @@ async def measure(found: Findings) -> None:
     """Append, write, open, move."""
     count = sized(10_000, 300)
     async with _world.world("relaxed") as place:
+        program = browser()
         async with hansard.connect_async("bench", data_dir=place.folder) as opened:
             await opened.workspace.log.append_bulk(appends(count))
             begun = time.perf_counter()
@@ -247,6 +346,8 @@ async def measure(found: Findings) -> None:
             stored = await opened.workspace.log.read_run(RUN)
             bodies = sum(len(each.body) for each in stored)
             found.results["read and rendered: ms"] = _ms(begun)
+            if program is not None:
+                await of_team(program, place.folder, opened, found)
         path = place.folder / "page.html"
         _page_file.write(path, data)
         found.results["steps"] = count
@@ -255,7 +356,6 @@ async def measure(found: Findings) -> None:
         found.results["bytes a step"] = round(len(data) / count)
         found.ratios["bytes of the file / of the log's commits"] = len(data) / bodies
         found.goals["the file < 20 MB"] = len(data) < FILE_BYTES_MAX
-        program = browser()
         if program is None:
             say("no browser: set HANSARD_BROWSER or install chromium to measure the slider")
             found.results["browser"] = "not found"

@@ -89,19 +89,20 @@ const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500].map((ms) => ms * 1e3).concat(
   [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000, 31_536_000].map((s) => s * 1e6),
 );
 const TICKS_MAX = 6;
-const LABEL_SHARE = 0.1; // of the axis that a label takes: nearer ones are left out
-const FIRST_SHARE = 0.2; // the same of the first, which has the day
+const LABEL_WIDTH = 86; // px that a label takes: nearer ones are left out
+const FIRST_WIDTH = 190; // the same of the first, which begins where it stands and has the day
 
-// Round times with their places: the beginning, and each step where something is drawn.
-function ticks() {
+// Round times with their places on an axis of so many px: the beginning, and each step where something
+// is drawn.
+function ticks(width) {
   const { points, gaps, isLong } = axis;
   const drawn = gaps.filter((gap) => !isLong.has(gap));
   const total = drawn.reduce((sum, gap) => sum + gap.size, 0);
   const step = STEPS.find((each) => total / each <= TICKS_MAX) ?? STEPS.at(-1);
   const found = [{ share: axis.shares[axis.order[0]], time: points[0] }];
   const add = (share, time) => {
-    const room = found.length > 1 ? LABEL_SHARE : FIRST_SHARE;
-    if (share - found.at(-1).share >= room && share <= 1 - LABEL_SHARE / 2) found.push({ share, time });
+    const room = (found.length > 1 ? LABEL_WIDTH : FIRST_WIDTH) / width;
+    if (share - found.at(-1).share >= room && share <= 1 - LABEL_WIDTH / 2 / width) found.push({ share, time });
   };
   for (const gap of gaps) {
     const first = Math.ceil(gap.from / step) * step;

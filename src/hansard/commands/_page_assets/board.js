@@ -1,6 +1,6 @@
 // The board and the tasks at the point, what its event changed marked in words.
 
-const KEYS_SHOWN = 100; // of a list shown at once; what the event changed is always shown
+const KEYS_SHOWN = 50; // of a list shown at once; what the event changed is always shown
 
 // Rows of a list: the first ones and those that the event changed, the rest at a click.
 function rowsOf(rows, point, make) {

@@ -96,7 +96,7 @@ function drawAxis() {
   box.hidden = !byTime;
   byId("axis-note").hidden = !byTime;
   if (!byTime) return;
-  const { step, found } = ticks();
+  const { step, found } = ticks(Math.max(1, canvas.clientWidth - THUMB));
   const label = (share, text, kind) => {
     const made = el("span", { class: kind }, text);
     made.style.left = `calc(${THUMB / 2}px + ${share} * (100% - ${THUMB}px))`;
@@ -136,7 +136,10 @@ function startTimeline() {
   byId("by-time").disabled = !axis.isTimed;
   if (!axis.isTimed) byId("by-time").title = "No event of this run has a time";
   setAxis(false);
-  new ResizeObserver(drawLanes).observe(canvas);
+  new ResizeObserver(() => {
+    drawAxis();
+    drawLanes();
+  }).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawLanes);
 }
 
