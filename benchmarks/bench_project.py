@@ -6,6 +6,7 @@ and is closed, and so checkpointed, in the end; against reading the same message
 DuckDB and decoding alone, from memory. Then `hansard rebuild` of the whole log in a process of its
 own: its time and peak memory. Then 1,000 events a second live onto those tables: the time from the
 log to the committed rows, and to the published ones that SQL is answered from, of each event.
+Last, a batch with rows that DuckDB cannot take, against the same without: what each of them costs.
 Goals: 50,000 events/s in bulk, p99 under 250 ms live, to both.
 """
 
@@ -21,9 +22,12 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from statistics import median
+
+import msgspec
 
 from benchmarks import _world
 from benchmarks._report import Findings, say, sized, summary
@@ -31,10 +35,14 @@ from benchmarks._runs import appended, log_of, one_run, plans
 from benchmarks._team_mix import team_run
 from benchmarks._world import WORKSPACE
 from hansard import _connect, settings
+from hansard.bus import subjects
 from hansard.bus.check import RawMessage
+from hansard.bus.codec import encode
 from hansard.bus.jetstream import open_log
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.log import Append
+from hansard.domain.events import Actor, Commit, Recorded
+from hansard.domain.ids import AgentStream
 from hansard.projections.place import Place
 from hansard.projections.rows import Batch, Rows
 from hansard.projections.runner import BATCH_EVENTS_MAX, Projector, project, wait_for
@@ -198,6 +206,51 @@ async def watch(place: Place, published: list[tuple[int, float]]) -> None:
 LOGGED_AT = 10
 
 
+def with_bad(many: int, bad: int) -> list[RawMessage]:
+    """Commits of one event each, some of which hold a number that no column takes."""
+    each = many // max(1, bad)
+    found: list[RawMessage] = []
+    for number in range(many):
+        is_bad = bad and number % each == each // 2
+        step = 2**70 if is_bad else number
+        data = msgspec.Raw(b'{"step":%d,"rule":"r","reason":"x"}' % step)
+        stream = AgentStream(f"run {number // 20}", "r", "a")
+        commit = Commit(
+            id=f"commit {number}",
+            version=number % 20 + 1,
+            at=datetime(2026, 1, 1, tzinfo=UTC),
+            actor=Actor("a"),
+            epoch=1,
+            events=(Recorded("step.blocked.v1", f"event {number}", data),),
+        )
+        subject = subjects.subject(WORKSPACE, stream, commit.version)
+        body = encode(stream, commit)
+        found.append(RawMessage(number + 1, (number + 1) * 1_000_000, subject, body))
+    return found
+
+
+def bad_rows(found: Findings, folder: Path) -> None:
+    """One batch from memory with more and more rows that cannot be taken."""
+    many = sized(BATCH_EVENTS_MAX, 1_000)
+    sound_s = 0.0
+    for bad in (0, 1, 10, 100) if sized(1, 0) else (0, 1, 4):
+        messages, path = with_bad(many, bad), folder / f"bad-{bad}.duckdb"
+        Store(path).close()
+        began_s = time.perf_counter()
+        assert engine_alone(messages, path) == many
+        took_s = time.perf_counter() - began_s
+        store = Store(path, read_only=True)
+        assert store.all("SELECT count(*) FROM problems") == [(bad,)]
+        store.close()
+        path.unlink()
+        found.results[f"a batch of {many:,} events, {bad} of them bad, ms"] = round(took_s * 1e3)
+        if not bad:
+            sound_s = took_s
+            continue
+        found.ratios[f"{bad} bad of {many:,} / none"] = took_s / sound_s
+        found.results[f"ms a bad row, of {bad}"] = round((took_s - sound_s) * 1e3 / bad)
+
+
 async def rebuilt(found: Findings, folder: Path, events: int) -> None:
     """`hansard rebuild` as a process: time and peak memory."""
     command = [sys.executable, "-m", "hansard", "rebuild", "--json"]
@@ -256,6 +309,7 @@ async def measure(found: Findings) -> None:
             await bulk(found, raw, scratch)
             await rebuilt(found, place.folder, events)
             await live(found, raw, place.folder)
+            bad_rows(found, scratch)
         finally:
             shutil.rmtree(scratch)
         await raw.close()

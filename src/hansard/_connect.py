@@ -17,7 +17,8 @@ from hansard.agents.outcomes import Settle
 from hansard.agents.record import AsyncRecord, Defaults, Record
 from hansard.agents.secrets import Provider
 from hansard.agents.workspace import Workspace
-from hansard.bus import access
+from hansard.bus import access, private_copy
+from hansard.bus._logging import logger
 from hansard.bus.access import Credentials
 from hansard.bus.clock import Clock
 from hansard.bus.hosting import Host
@@ -29,8 +30,21 @@ from hansard.bus.server import Durability, Login
 from hansard.domain.choices import chosen
 from hansard.settings import Settings, SettingsError
 
+_log = logger(__name__)
+
 OUTSIDE_CONNECT_TIMEOUT_S = 3.0
 """How long the first connect to a server that is not ours may take: it is there, or it is not."""
+
+
+def readable(settings: Settings, tell: Callable[[str], None]) -> Settings:
+    """The settings, with a private copy of the data directory where that cannot be written, which
+    is told. Raises NotCopied, BadDataDir.
+    """
+    if settings.nats_url is not None or settings.credentials is not None:
+        return settings
+    folder = Path(settings.data_dir)
+    found = private_copy.readable(folder, tell)
+    return settings if found == folder else msgspec.structs.replace(settings, data_dir=found)
 
 
 class Broker(msgspec.Struct):
@@ -72,6 +86,7 @@ async def find_broker(settings: Settings) -> Broker:
             name="hansard",
             disk_wait_s=settings.disk_wait_s,
             host=host,
+            copy_of=private_copy.origin(Path(settings.data_dir)),
         )
 
     info = host.info
@@ -156,7 +171,7 @@ def _workspace(log: JetStreamLog, broker: Broker, command: str) -> Workspace:
 def _settings(given: dict[str, Any]) -> Settings:
     if given.get("credentials") is not None:
         given = {**given, "credentials": os.fspath(given["credentials"])}
-    return configuration.load(os.environ, **given)
+    return readable(configuration.load(os.environ, **given), _log.warning)
 
 
 def _login(settings: Settings, given: Mapping[str, Any]) -> Credentials | None:

@@ -150,6 +150,23 @@ def _of_file(folder: Path) -> dict[str, Any]:
 
 def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings:
     """Settings; what is given and not None wins. Raises SettingsError."""
+    fields = _set(environment, given)
+    try:
+        return msgspec.convert(
+            fields, Settings, strict=False, dec_hook=lambda kind, value: kind(value)
+        )
+    except msgspec.ValidationError as error:
+        message = f"a setting cannot be taken: {error}"
+        raise SettingsError(message) from error
+
+
+def names_workspace(environment: Mapping[str, str] | None = None, **given: Any) -> bool:
+    """Whether anybody says which workspace is meant. Raises SettingsError."""
+    return _variable("workspace") in _set(environment, given)
+
+
+def _set(environment: Mapping[str, str] | None, given: dict[str, Any]) -> dict[str, Any]:
+    """What is set, by the names of the variables. Raises SettingsError."""
     source = os.environ if environment is None else environment
     known = {field.encode_name: field.name for field in msgspec.structs.fields(Settings)}
     fields: dict[str, Any] = {name: source[name] for name in known if source.get(name)}
@@ -170,13 +187,7 @@ def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings
         fields["HANSARD_DATA_DIR"] = os.fspath(fields["HANSARD_DATA_DIR"])
     if "HANSARD_NATS_REPLICAS" in fields:
         fields["HANSARD_NATS_REPLICAS"] = _replicas(fields["HANSARD_NATS_REPLICAS"])
-    try:
-        return msgspec.convert(
-            fields, Settings, strict=False, dec_hook=lambda kind, value: kind(value)
-        )
-    except msgspec.ValidationError as error:
-        message = f"a setting cannot be taken: {error}"
-        raise SettingsError(message) from error
+    return fields
 
 
 def _replicas(given: object) -> int:

@@ -21,7 +21,7 @@ from hansard.projections.store import Store
 from tests.cli.planting import publish_raw
 from tests.cli.support import environment
 
-STOP_S = 20.0
+STOP_S = 60.0
 """Longest wait for a process to end, or for a broker to follow its last user."""
 
 
@@ -138,6 +138,111 @@ def test_up_projects_every_workspace(tmp_path: Path):
         store = Store(place.path, read_only=True)
         assert store.all("SELECT count(*), any_value(status) FROM runs") == [(1, "completed")]
         store.close()
+
+
+def lines_until(process: subprocess.Popen[str], kind: str, many: int = 1) -> list[dict[str, Any]]:
+    """The next lines on stdout, up to so many of a kind."""
+    assert process.stdout is not None
+    lines: list[dict[str, Any]] = []
+    while sum(line["kind"] == kind for line in lines) < many:
+        told = process.stdout.readline()
+        assert told, lines
+        lines.append(json.loads(told))
+    return lines
+
+
+def writes(process: subprocess.Popen[str], path: Path) -> bool:
+    """Whether a process has a database open."""
+    open_files = list(Path(f"/proc/{process.pid}/fd").iterdir())
+    return any(each.readlink() == path for each in open_files if each.is_symlink())
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_second_one_takes_the_projecting_over(tmp_path: Path, number: signal.Signals):
+    """It projects what is new once the first is gone, however that went, and says so; before that
+    it writes nothing: no two processes ever have the tables open for writing.
+    """
+    home = tmp_path / "data"
+    path = Place.of(home, "lab").path
+    with up(home, "--json", "--durability", "relaxed") as first:
+        lines_until(first, "up")
+        a_run(home, "lab")
+        reached(home, "lab", 4, first.pid)
+        with up(home, "--json") as second:
+            [waiting] = [x for x in lines_until(second, "projector") if x["kind"] == "projector"]
+            assert f"process {first.pid} projects" in waiting["fact"]
+            a_run(home, "lab")
+            reached(home, "lab", 8, first.pid)
+            assert (writes(first, path), writes(second, path)) == (True, False)
+            first.send_signal(number)
+            first.communicate(timeout=STOP_S)
+            taken = lines_until(second, "projector")[-1]
+            assert f"process {first.pid} projects into {str(path)!r} no more" in taken["fact"]
+            a_run(home, "lab")
+            reached(home, "lab", 12, second.pid)
+            second.terminate()
+            assert second.wait(STOP_S) == 0
+    store = Store(path, read_only=True)
+    assert store.all("SELECT count(*), any_value(status) FROM runs") == [(3, "completed")]
+    store.close()
+
+
+def reached(home: Path, workspace: str, position: int, pid: int) -> None:
+    """Wait until a process has projected so far."""
+    until = time.monotonic() + STOP_S * 3
+    place = Place.of(home, workspace)
+    while (told := place.standing()) is None or (told.position, told.pid) != (position, pid):
+        assert time.monotonic() < until, told
+        time.sleep(0.02)
+
+
+def test_without_a_workspace_all_are_served(tmp_path: Path):
+    """Those that are there and those that are begun meanwhile: shown, projected, and answered."""
+    home = tmp_path / "data"
+    with up(home, "--json", "--durability", "relaxed", HANSARD_WORKSPACE="") as process:
+        [first, none] = lines_until(process, "workspace")
+        assert (first["kind"], first["workspace"], first["workspaces"]) == ("up", None, [])
+        assert "no workspace is there yet" in none["fact"]
+        assert "hansard up --workspace NAME" in none["fact"]
+        a_run(home, "one")
+        begun = lines_until(process, "workspace")[-1]
+        assert (begun["workspace"], begun["service"]) == ("one", True)
+        a_run(home, "two")
+        assert lines_until(process, "workspace")[-1]["workspace"] == "two"
+        for workspace in ("one", "two"):
+            run = a_run(home, workspace)
+            shown = lines_until(process, "commit", 4)
+            assert {(x["workspace"], x["run"]) for x in shown} == {(workspace, run)}
+            reached(home, workspace, 8, process.pid)
+            done = subprocess.run(
+                [sys.executable, "-m", "hansard", "status", "--json"],
+                env=environment(home, HANSARD_WORKSPACE=workspace),
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            assert json.loads(done.stdout.splitlines()[-1])["served"] is True
+        process.terminate()
+        assert process.wait(STOP_S) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    with up(home, HANSARD_WORKSPACE="") as process:
+        assert process.stderr is not None
+        told = ""
+        while "workspace   two, at position 8, answers restricted agents\n" not in told:
+            told += process.stderr.readline()
+        assert "workspace   one, at position 8, answers restricted agents\n" in told
+        run = a_run(home, "one")
+        assert process.stderr.readline().startswith("one         9  ")
+        assert f"run {run} " in process.stderr.readline()
+
+
+def test_a_position_is_one_of_a_workspace(tmp_path: Path):
+    """To show the log from somewhere on, one has to say which."""
+    with up(tmp_path / "data", "--after", "0", HANSARD_WORKSPACE="") as process:
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "--workspace" in told
 
 
 def test_up_works_with_an_outside_broker(home: Path, record):

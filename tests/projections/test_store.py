@@ -110,7 +110,7 @@ def test_a_batch_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
     store, messages = Store(tmp_path / "t.duckdb"), _some()
     before = store.digests()
 
-    def fails(_end: object) -> None:
+    def fails(*_: object) -> None:
         raise duckdb.IOException("the disk is full")
 
     with monkeypatch.context() as patched:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.bus import _server_access, _server_process, disk, marks
+from hansard.bus import _server_access, _server_process, disk, marks, private_copy
 from hansard.bus._marker import Marker
 from hansard.bus._server_place import (
     LOCK_POLL_S,
@@ -36,6 +36,7 @@ from hansard.bus._server_place import (
     ServerInfo,
     hung_up,
     locked,
+    release,
     take,
 )
 
@@ -435,7 +436,9 @@ def _serve(place: Place, durability: Durability, binary: Path, log_since: int) -
     supervisor = Supervisor(place, durability, binary, store_lock, log_since)
     os.write(sys.stdout.fileno(), UP)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return supervisor.run()
+    code = supervisor.run()
+    release(store_lock)
+    return code
 
 
 def _give_up(place: Place, error: Exception) -> int:
@@ -491,6 +494,7 @@ def main() -> int:
     except Exception as error:  # noqa: BLE001 -- nobody is above us: `join` reports it
         code = _give_up(place, error)
     _say("ended")
+    private_copy.remove_unused(place.root)
     return code
 
 

@@ -2,6 +2,7 @@
 
     BusError
     ├── TooLarge            the caller: a commit that does not fit even with its payloads as blobs
+    ├── ReadOnly            the caller: a data directory that can only be read
     ├── Contradiction       the caller: a stream or server that exists with other settings
     ├── NotFound            the caller: a run, stream, blob or point that is not there
     ├── Conflict            a lost race: another commit has that version; carries the winner
@@ -50,6 +51,18 @@ class TooLarge(BusError):
         )
         self.size = size
         self.limit = limit
+
+
+class ReadOnly(BusError):
+    """A data directory that cannot be written is only read; nothing was written. `path` is it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"nothing can be recorded: {path!r} cannot be written, and what is read is a private "
+            "copy that goes away; give back the rights to write, or copy it to a folder of your "
+            "own and name that (--data-dir, HANSARD_DATA_DIR)"
+        )
+        self.path = path
 
 
 class Contradiction(BusError):

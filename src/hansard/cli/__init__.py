@@ -116,7 +116,11 @@ def up(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Hold the broker; show each commit as it is made."""
+    """Hold the broker, project, serve restricted agents; show each commit as it is made.
+
+    Of all workspaces that are there, and of those begun meanwhile; with --workspace of that one
+    alone, which is made if it is missing (projected are all).
+    """
     from hansard.commands.up import up as work
 
     do(lambda: work(options(), after, json=json), json=json)

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from hansard import settings as configuration
-from hansard._connect import find_broker, open_workspace
+from hansard._connect import find_broker, open_workspace, readable
 from hansard.agents import run_index
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
@@ -57,11 +57,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     nats_replicas: int | None = None
 
     def settings(self) -> Settings:
-        """The settings they lead to. Raises SettingsError."""
+        """The settings they lead to; a data directory that cannot be written is a private copy of
+        it. Raises SettingsError, NotCopied, BadDataDir.
+        """
         given: dict[str, Any] = msgspec.structs.asdict(self)
         settings = configuration.load(**given)
         _tell_found(data_dir_of(settings))
-        return settings
+        return readable(settings, _show.hint)
+
+    def names_workspace(self) -> bool:
+        """Whether they, or the environment, say which workspace is meant. Raises SettingsError."""
+        given: dict[str, Any] = msgspec.structs.asdict(self)
+        return configuration.names_workspace(**given)
 
 
 @functools.cache

@@ -35,12 +35,16 @@ LOOK_S = 2.0
 
 @contextlib.asynccontextmanager
 async def projecting(
-    settings: Settings, broker: Broker, tell: Callable[[str], None], stop: asyncio.Event
+    settings: Settings,
+    mine: str | None,
+    broker: Broker,
+    tell: Callable[[str], None],
+    stop: asyncio.Event,
 ) -> AsyncGenerator[None]:
-    """Keep the tables of every workspace of the broker up to date meanwhile. Why one cannot be is
-    told and stops nothing else; what nobody foresaw sets `stop` and is raised.
+    """Keep the tables of every workspace of the broker up to date meanwhile, first of `mine`. Why
+    one cannot be is told and stops nothing else; what nobody foresaw sets `stop` and is raised.
     """
-    task = asyncio.ensure_future(_project_all(settings, broker, tell))
+    task = asyncio.ensure_future(_project_all(settings, mine, broker, tell))
     task.add_done_callback(lambda done: stop.set() if _failed(done) else None)
     try:
         yield
@@ -54,12 +58,14 @@ def _failed(done: asyncio.Future[None]) -> bool:
     return not done.cancelled() and done.exception() is not None
 
 
-async def _project_all(settings: Settings, broker: Broker, tell: Callable[[str], None]) -> None:
+async def _project_all(
+    settings: Settings, mine: str | None, broker: Broker, tell: Callable[[str], None]
+) -> None:
     """A projector for each workspace that is there, and for each that somebody begins."""
     folder = data_dir_of(settings)
     async with asyncio.TaskGroup() as group:
         begun: set[str] = set()
-        looked = _workspaces(settings.workspace, broker, tell)
+        looked = workspaces(settings, mine, broker, tell)
         async with contextlib.aclosing(looked):
             async for found in looked:
                 for name in sorted(found - begun):
@@ -67,14 +73,15 @@ async def _project_all(settings: Settings, broker: Broker, tell: Callable[[str],
                 begun |= found
 
 
-async def _workspaces(
-    mine: str, broker: Broker, tell: Callable[[str], None]
+async def workspaces(
+    settings: Settings, mine: str | None, broker: Broker, tell: Callable[[str], None]
 ) -> AsyncGenerator[set[str], None]:
     """The names of the workspaces, looked up again and again; first the one that was asked for."""
-    yield {mine}
+    if mine is not None:
+        yield {mine}
     while True:
         try:
-            raw = await RawWorkspace.open(broker.runtime, mine)
+            raw = await RawWorkspace.open(broker.runtime, settings.workspace)
             try:
                 while True:
                     yield set(await raw.workspaces())
@@ -136,15 +143,21 @@ async def _taken(
     """The projector, as soon as no other process has one. Raises StoreGone: the folder of tables is
     not made where the data directory was.
     """
+    other: int | None = None
     told = False
     while True:
         gone = broker.runtime.host.obstacle() if broker.runtime.host is not None else None
         if isinstance(gone, StoreGone):
             raise gone
         try:
-            return await Projector.open(source, place)
+            projector = await Projector.open(source, place)
         except Held as error:
             if not told:
-                tell(str(error))
-                told = True
+                tell(f"{error}; this one takes over when that one is gone")
+            told, other = True, error.pid
+        else:
+            if told:
+                who = f"process {other}" if other else "the other process"
+                tell(f"{who} projects into {str(place.path)!r} no more: this one does now")
+            return projector
         await asyncio.sleep(TAKE_OVER_S)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from hansard.bus import private_copy
 from hansard.commands import _show
 from hansard.commands._open import Options, data_dir_of, reading_raw
 from hansard.projections import rebuild as rebuilding
@@ -20,6 +21,8 @@ from hansard.projections.rebuild import Rebuilt
 async def rebuild(options: Options, *, verify: bool, json: bool) -> int:
     """Rebuild or compare, and print each table; 1 where a comparison finds a difference."""
     settings = options.settings()
+    if not verify:
+        private_copy.refuse(data_dir_of(settings))
     place = Place.of(data_dir_of(settings), settings.workspace)
     work = rebuilding.verify if verify else rebuilding.rebuild
     began_s = time.monotonic()

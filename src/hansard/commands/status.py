@@ -9,7 +9,7 @@ import msgspec
 
 from hansard._connect import find_broker
 from hansard.agents import run_index
-from hansard.bus import subjects
+from hansard.bus import private_copy, subjects
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.server import hindrance, peek
 from hansard.commands import _show
@@ -58,7 +58,7 @@ async def status(options: Options, *, start: bool, json: bool) -> int:
     """Print the status; starts no broker unless asked to. 1 where none runs."""
     settings = options.settings()
     embedded = settings.nats_url is None
-    if embedded and not start:
+    if embedded and not start and private_copy.origin(data_dir_of(settings)) is None:
         check_data_dir(settings)
         if peek(data_dir_of(settings)) is None:
             return _stopped(settings, json=json)

@@ -7,47 +7,59 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import msgspec
 
 from hansard._connect import Broker, find_broker, open_workspace
+from hansard.bus import private_copy
 from hansard.bus.check import RawMessage
 from hansard.bus.codec import decode
 from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.commands import _show
-from hansard.commands._open import Options, masked
-from hansard.commands._projecting import projecting
+from hansard.commands._open import Options, data_dir_of, masked
+from hansard.commands._projecting import projecting, workspaces
 from hansard.commands._serving import served
 from hansard.commands._until import until, until_told
-from hansard.commands.status import MEANING, broker_status
-from hansard.domain.errors import Corrupt
+from hansard.commands.status import MEANING, BrokerStatus, broker_status
+from hansard.domain.errors import BadValue, Corrupt, HansardError
 from hansard.domain.ids import run_of
 from hansard.settings import Settings
 
+NONE_YET = (
+    "no workspace is there yet: the first program that connects makes one (hansard.connect(NAME), "
+    "HANSARD_WORKSPACE), or 'hansard up --workspace NAME'; it is served as soon as it is there"
+)
+
 
 async def up(options: Options, after: int | None, *, json: bool) -> int:
-    """Run in the foreground until SIGINT or SIGTERM; 0 then.
+    """Run in the foreground until SIGINT or SIGTERM; 0 then. Without a workspace it is all that are
+    there, and all that are begun meanwhile.
 
-    Raises Unreachable, ServerError, Contradiction, Corrupt (the log is shorter than `after`).
+    Raises Unreachable, ServerError, Contradiction, ReadOnly, Corrupt (the log is shorter than
+    `after`), BadValue (`after` without a workspace).
     """
     settings = options.settings()
+    private_copy.refuse(data_dir_of(settings))
+    mine = settings.workspace if options.names_workspace() else None
+    if mine is None and after is not None:
+        raise BadValue("--after", "a position is one of a workspace", "name it with --workspace")
     with until_told() as stop:
         broker = await find_broker(settings)
         try:
-            made = await _made(settings)
-            raw = await RawWorkspace.open(broker.runtime, settings.workspace)
-            try:
-                _, head = await raw.bounds()
-                async with served(options, broker, partial(_unserved, json=json)) as serves:
-                    begun = _Begun(head, made=made, serves=serves)
-                    _begin(settings, broker, raw, begun, json=json)
-                    async with projecting(settings, broker, partial(_trouble, json=json), stop):
-                        await _follow(raw, head if after is None else after, stop, json=json)
-            finally:
-                await raw.close()
+            made = mine is not None and await _made(settings)
+            tables = projecting(settings, mine, broker, partial(_trouble, json=json), stop)
+            if mine is None:
+                work = _serve_all(options, broker, tables, json=json)
+            else:
+                one = _One(options, broker, mine, json=json)
+                work = _serve_one(one, after, partial(_begin, settings, broker, made=made), tables)
+            await until(stop, work)
         finally:
             await broker.release()
     if not json:
@@ -64,79 +76,190 @@ async def _made(settings: Settings) -> bool:
         await workspace.close()
 
 
-async def _follow(raw: RawWorkspace, after: int, stop: asyncio.Event, *, json: bool) -> None:
-    """Print one line a commit until told to stop."""
+async def _serve_one(
+    one: _One,
+    after: int | None,
+    begin: Callable[..., None],
+    tables: AbstractAsyncContextManager[None],
+) -> None:
+    """Serve and show the workspace that was asked for, and keep tables meanwhile."""
+    serving = asyncio.ensure_future(one.serve(after))
+    try:
+        await _either(serving, one.begun)
+        if serving.done():
+            serving.result()
+        begin(one.begun.result(), json=one.json)
+        one.show("")
+        async with tables:
+            await serving
+    finally:
+        serving.cancel()
+        await asyncio.wait({serving})
 
-    async def show() -> None:
+
+async def _serve_all(
+    options: Options, broker: Broker, tables: AbstractAsyncContextManager[None], *, json: bool
+) -> None:
+    """Serve and show each workspace that is there, and each that somebody begins; keep tables."""
+    settings, known, first = options.settings(), set[str](), True
+    tell = partial(_trouble, json=json)
+    async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        looked = workspaces(settings, None, broker, tell)
+        async with contextlib.aclosing(looked):
+            async for found in looked:
+                ones = [_One(options, broker, name, json=json) for name in sorted(found - known)]
+                tasks = [group.create_task(one.serve_beside()) for one in ones]
+                for one, task in zip(ones, tasks, strict=True):
+                    await _either(task, one.begun)
+                begun = [one.begun.result() for one in ones if one.begun.done()]
+                if first:
+                    _begin_all(settings, broker, begun, json=json)
+                    await stack.enter_async_context(tables)
+                else:
+                    _begin_more(begun, json=json)
+                for one in ones:
+                    one.show(f"{one.name}  ")
+                known, first = known | found, False
+
+
+async def _either(task: asyncio.Future[None], begun: asyncio.Future[_Begun]) -> None:
+    """Wait until a workspace is served, or cannot be."""
+    waited: set[asyncio.Future[Any]] = {task, begun}
+    await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+
+
+class _One:
+    """One workspace: served and shown."""
+
+    def __init__(self, options: Options, broker: Broker, name: str, *, json: bool) -> None:
+        self.name = name
+        self.begun: asyncio.Future[_Begun] = asyncio.get_running_loop().create_future()
+        """As soon as it is served."""
+        self._options = msgspec.structs.replace(options, workspace=name)
+        self._broker = broker
+        self._shown = asyncio.Event()
+        self._prefix = ""
+        self.json = json
+
+    def show(self, prefix: str) -> None:
+        """Have its commits shown from here on, each after a prefix."""
+        self._prefix = prefix
+        self._shown.set()
+
+    async def serve_beside(self) -> None:
+        """As `serve`, where others are served, too: what is wrong here is told and stops none."""
+        try:
+            await self.serve(None)
+        except HansardError as error:
+            _trouble(f"workspace {self.name!r} is not served: {error}", json=self.json)
+
+    async def serve(self, after: int | None) -> None:
+        """Answer restricted agents and show each commit, for ever."""
+        raw = await RawWorkspace.open(self._broker.runtime, self.name)
+        try:
+            _, head = await raw.bounds()
+            unserved = partial(_trouble, kind="service", json=self.json)
+            async with served(self._options, self._broker, unserved) as serves:
+                self.begun.set_result(_Begun(self.name, head, serves, raw.server_version))
+                await self._shown.wait()
+                await self._follow(raw, head if after is None else after)
+        finally:
+            await raw.close()
+
+    async def _follow(self, raw: RawWorkspace, after: int) -> None:
+        """Print one line a commit."""
         async with contextlib.aclosing(raw.follow(after)) as messages:
             async for message in messages:
                 # A reader that stops reading stops this thread alone: the service answers on.
-                await asyncio.to_thread(_commit, message, json=json)
-
-    await until(stop, show())
+                await asyncio.to_thread(_commit, self.name, message, self._prefix, json=self.json)
 
 
 class _Begun(msgspec.Struct, frozen=True):
-    """Where it begins: at which position, whether in a workspace of its own making."""
+    """A workspace as it begins to be served: up to which position it was."""
 
+    workspace: str
     head: int
-    made: bool
     serves: bool
+    server_version: str
 
 
-def _begin(
-    settings: Settings, broker: Broker, raw: RawWorkspace, begun: _Begun, *, json: bool
-) -> None:
+def _begin(settings: Settings, broker: Broker, one: _Begun, *, made: bool, json: bool) -> None:
+    """The one that was asked for; whether it was made just now."""
     told = broker_status(settings, broker.runtime.urls, broker.durability)
-    told.version = told.version or raw.server_version
+    told.version = told.version or one.server_version
     if json:
-        workspace = settings.workspace
-        _show.emit(
-            {
-                "kind": "up",
-                "workspace": workspace,
-                "position": begun.head,
-                "made": begun.made,
-                "broker": told,
-                "service": begun.serves,
-            }
-        )
-        sys.stdout.flush()
+        begun = {"workspace": one.workspace, "position": one.head, "made": made}
+        _emit({"kind": "up", **begun, "broker": told, "service": one.serves})
         return
-    of = f"embedded, pid {told.pid}" if told.embedded else "outside"
     lines = [
-        f"workspace   {settings.workspace}, at position {begun.head}"
-        + (", made just now" if begun.made else ""),
-        f"broker      {told.url} ({of}, nats-server {told.version})",
-        f"durability  {told.durability}: {MEANING.get(told.durability, '')}",
+        f"workspace   {one.workspace}, at position {one.head}"
+        + (", made just now" if made else ""),
+        *_of_broker(told),
     ]
-    if told.embedded:
-        lines.append(f"data        {told.data_dir}")
-    if begun.serves:
+    if one.serves:
         lines.append("service     answers restricted agents (hansard credentials ROLE)")
     lines.append("stop it with Ctrl-C")
     _show.hint(masked("\n".join(lines)))
 
 
-def _unserved(said: str, *, json: bool) -> None:
-    """Why restricted agents are not served."""
+def _begin_all(settings: Settings, broker: Broker, begun: Sequence[_Begun], *, json: bool) -> None:
+    """All that are there."""
+    told = broker_status(settings, broker.runtime.urls, broker.durability)
+    told.version = told.version or next((each.server_version for each in begun), None)
     if json:
-        _show.emit({"kind": "service", "fact": said})
-        sys.stdout.flush()
+        each = [_shown(one) for one in begun]
+        _emit({"kind": "up", "workspace": None, "workspaces": each, "broker": told})
+        if not begun:
+            _emit({"kind": "workspace", "workspace": None, "fact": NONE_YET})
+        return
+    lines = [*_of_broker(told), "stop it with Ctrl-C"]
+    _show.hint(masked("\n".join(lines)))
+    if not begun:
+        _show.hint(NONE_YET)
+    _begin_more(begun, json=False)
+
+
+def _begin_more(begun: Sequence[_Begun], *, json: bool) -> None:
+    """Further ones, a line each."""
+    for one in begun:
+        if json:
+            _emit({"kind": "workspace", **_shown(one)})
+        else:
+            answers = ", answers restricted agents" if one.serves else ""
+            _show.hint(f"workspace   {one.workspace}, at position {one.head}{answers}")
+
+
+def _shown(one: _Begun) -> dict[str, object]:
+    return {"workspace": one.workspace, "position": one.head, "service": one.serves}
+
+
+def _of_broker(told: BrokerStatus) -> list[str]:
+    """A broker, in lines."""
+    of = f"embedded, pid {told.pid}" if told.embedded else "outside"
+    version = f", nats-server {told.version}" if told.version else ""
+    lines = [
+        f"broker      {told.url} ({of}{version})",
+        f"durability  {told.durability}: {MEANING.get(told.durability, '')}",
+    ]
+    if told.embedded:
+        lines.append(f"data        {told.data_dir}")
+    return lines
+
+
+def _emit(line: dict[str, object]) -> None:
+    _show.emit(line)
+    sys.stdout.flush()
+
+
+def _trouble(said: str, *, kind: str = "projector", json: bool) -> None:
+    """Why something is not projected, or restricted agents are not served: all else goes on."""
+    if json:
+        _emit({"kind": kind, "fact": said})
     else:
         _show.hint(said)
 
 
-def _trouble(said: str, *, json: bool) -> None:
-    """Why nothing is projected: the log is held and shown all the same."""
-    if json:
-        _show.emit({"kind": "projector", "fact": said})
-        sys.stdout.flush()
-    else:
-        _show.hint(said)
-
-
-def _commit(message: RawMessage, *, json: bool) -> None:
+def _commit(workspace: str, message: RawMessage, prefix: str, *, json: bool) -> None:
     """One line for one commit; a body that is none is shown as what it is."""
     seconds, ns = divmod(message.stamp, 1_000_000_000)
     time = datetime.fromtimestamp(seconds, UTC).replace(microsecond=ns // 1_000)
@@ -144,23 +267,24 @@ def _commit(message: RawMessage, *, json: bool) -> None:
         stream, commit = decode(message.subject, message.body)
     except Corrupt as error:
         if json:
-            _show.emit(
+            _emit(
                 {
                     "kind": "corrupt",
+                    "workspace": workspace,
                     "position": message.position,
                     "subject": message.subject,
                     "fact": error.fact,
                 }
             )
-            sys.stdout.flush()
         else:
-            _show.hint(f"{message.position:>8}  {time:%H:%M:%S.%f}  corrupt: {error}")
+            _show.hint(f"{prefix}{message.position:>8}  {time:%H:%M:%S.%f}  corrupt: {error}")
         return
     run = run_of(stream)
     if json:
-        _show.emit(
+        _emit(
             {
                 "kind": "commit",
+                "workspace": workspace,
                 "position": message.position,
                 "time": time.isoformat(),
                 "run": run,
@@ -172,9 +296,8 @@ def _commit(message: RawMessage, *, json: bool) -> None:
                 "events": [event.type for event in commit.events],
             }
         )
-        sys.stdout.flush()
         return
     events = ", ".join(event.type for event in commit.events)
     where = f"run {run} " if run is not None else ""
-    text = f"{message.position:>8}  {time:%H:%M:%S.%f}  {where}{stream}@{commit.version}  {events}"
-    _show.hint(text.replace("\n", " "))
+    at = f"{prefix}{message.position:>8}  {time:%H:%M:%S.%f}"
+    _show.hint(f"{at}  {where}{stream}@{commit.version}  {events}".replace("\n", " "))

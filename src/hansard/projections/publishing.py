@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from hansard.bus._logging import logger
+from hansard.bus.check import RawMessage
 from hansard.projections.errors import ProjectionError, Unusable, unwritten
 from hansard.projections.generations import Publisher, restore
 from hansard.projections.place import Hold, Standing
@@ -69,10 +70,12 @@ class LiveStore(Store):
         """As Store.write, and publish it if that is due."""
         with self._lock:
             super().write(batch, head)
-            self._head, self._stamp = max(head, batch.position), batch.last.stamp
-            self._tell(position=batch.position, head=self._head, delay_ms=self._delay_ms())
-            if self.meanwhile and not self._publisher.due_in_s():
-                self._publish(now=False)
+
+    def _reached(self, last: RawMessage, head: int) -> None:
+        self._head, self._stamp = max(head, last.position), last.stamp
+        self._tell(position=last.position, head=self._head, delay_ms=self._delay_ms())
+        if self.meanwhile and not self._publisher.due_in_s():
+            self._publish(now=False)
 
     def publish(self, *, now: bool) -> None:
         """Publish what is not, `now` or if it is due. Raises ProjectionError."""

@@ -69,6 +69,7 @@ today's; `lasting` the id of a stream that outlives runs; `label` its commit's; 
 in the whole log.
 """
 
+POSITION = list(COLUMNS).index("position")
 KNOWN_AS = list(COLUMNS).index("known_as")
 RUN = list(COLUMNS).index("run")
 LABEL = list(COLUMNS).index("label")
@@ -80,7 +81,20 @@ CHUNK_ROWS = 4_096
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
+PART_ROWS = 128
+"""From so many rows on a part of a batch ends: what is tried where one of its rows is bad."""
+
 Row = tuple[Any, ...]
+
+
+class End(msgspec.Struct, frozen=True):
+    """Where some messages end; `messages` and `chain` are how many messages there are up to there,
+    and their rolling digest.
+    """
+
+    last: RawMessage
+    messages: int = 0
+    chain: str | None = None
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -94,8 +108,8 @@ class Problem(msgspec.Struct, frozen=True):
 
 class Batch(msgspec.Struct):
     """What some messages lead to, whole transactions only, and where they end. `chunks` are the
-    rows as Arrow; `messages` and `chain` are how many messages there are up to there, and their
-    rolling digest.
+    rows as Arrow; `messages` and `chain` as in End. `ends` are where it may be cut, by which bad
+    rows are found: some PART_ROWS apart, and never inside a transaction.
     """
 
     rows: list[Row]
@@ -104,6 +118,7 @@ class Batch(msgspec.Struct):
     last: RawMessage
     messages: int = 0
     chain: str | None = None
+    ends: list[End] = []
 
     @property
     def position(self) -> int:
@@ -151,12 +166,17 @@ class Rows:
         self._chunks: list[Any] = []
         self._chunked = 0
         self._last: RawMessage | None = None
+        self._ends: list[End] = []
+        self._cut_at = PART_ROWS
 
     def add(self, message: RawMessage) -> None:
         """Take one message. What was taken before is passed over."""
         if message.position <= self._after:
             return
         self._after = message.position
+        if len(self._rows) >= self._cut_at and self._last is not None:
+            self._ends.append(End(self._last, self._messages, self._linked))
+            self._cut_at = len(self._rows) + PART_ROWS
         decoded: tuple[StreamId, Commit] | None = None
         reason = ""
         try:
@@ -186,7 +206,13 @@ class Rows:
             return None
         self._chunk()
         batch = Batch(
-            self._rows, self._chunks, self._problems, self._last, self._messages, self._linked
+            self._rows,
+            self._chunks,
+            self._problems,
+            self._last,
+            self._messages,
+            self._linked,
+            self._ends,
         )
         self._clear()
         return batch

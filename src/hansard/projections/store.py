@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import msgspec
 
+from hansard.bus.check import RawMessage
 from hansard.bus.quarantine import Members
 from hansard.projections._arrow import chunk, schema, table
 from hansard.projections._fillers import LABELLED, fillers
@@ -25,7 +28,18 @@ from hansard.projections.errors import Newer, Older, Unusable, unusable, unwritt
 from hansard.projections.migrations import Migration, migrations
 from hansard.projections.place import wal
 from hansard.projections.rosters import members
-from hansard.projections.rows import KNOWN_AS, LABEL, RUN, SHAPE, Batch, Problem, Row, digest
+from hansard.projections.rows import (
+    KNOWN_AS,
+    LABEL,
+    POSITION,
+    RUN,
+    SHAPE,
+    Batch,
+    End,
+    Problem,
+    Row,
+    digest,
+)
 
 MEMORY_MAX = "1GiB"
 """What DuckDB may hold; beyond it, it writes to a temporary folder beside the file."""
@@ -131,37 +145,85 @@ class Store:
         """Put a batch and its position into the tables, whole or not at all.
 
         What was written before is passed over. What DuckDB cannot take becomes a problem, and the
-        rest is written: that costs some twenty trials. Raises ProjectionError (the disk is full,
-        the file is damaged).
+        rest is written: then part by part, each with its position, and each bad row costs at most
+        some 3 log2(rows of the batch) tries, most of them of few rows. Raises ProjectionError (the
+        disk is full, the file is damaged).
         """
         done = self.progress.position
         if batch.position <= done:
             return
         rows, chunks, problems = batch.rows, batch.chunks, batch.problems
-        if rows and rows[0][0] <= done:
-            rows = [row for row in rows if row[0] > done]
+        if rows and rows[0][POSITION] <= done:
+            rows = [row for row in rows if row[POSITION] > done]
             chunks = []
         problems = [each for each in problems if each.position > done]
-        end = _End(
-            batch.position,
-            batch.last.stamp // 1_000,
-            head,
-            digest(batch.last),
-            batch.messages,
-            batch.chain,
-        )
-        fault = self._try(rows, problems, end, chunks)
-        while fault is not None:
-            rows, problem = self._without(rows, fault)
-            problems.append(problem)
-            fault = self._try(rows, problems, end)
-        self.progress = Progress(end.position, end.digest, end.messages, end.chain)
+        ends = [each for each in batch.ends if done < each.last.position < batch.position]
+        ends.append(End(batch.last, batch.messages, batch.chain))
+        whole = _Part(rows, problems, ends[-1])
+        fault = self._write(whole, head, chunks)
+        if fault is None:
+            return
+        if self._try([], []) is not None or not rows:
+            raise unwritten(self.path, fault) from fault
+        self._in_halves(_parts(whole, ends), head)
+
+    def _write(self, part: _Part, head: int, chunks: Sequence[Any] = ()) -> duckdb.Error | None:
+        """Write a part and where it ends; else what is wrong with its rows."""
+        fault = self._try(part.rows, part.problems, part.end, head, chunks)
+        if fault is None:
+            last = part.end.last
+            self.progress = Progress(last.position, digest(last), part.end.messages, part.end.chain)
+            self._reached(last, head)
+        return fault
+
+    def _reached(self, last: RawMessage, head: int) -> None:
+        """Called after each transaction with its last message and the newest position known of."""
+
+    def _in_halves(self, parts: Sequence[_Part], head: int) -> None:
+        """Write parts that cannot be written at once: halved until one is left, which is sifted."""
+        if len(parts) == 1:
+            self._sifted(parts[0], head)
+            return
+        middle = len(parts) // 2
+        for half in (parts[:middle], parts[middle:]):
+            if self._write(_joined(half), head) is not None:
+                self._in_halves(half, head)
+
+    def _sifted(self, part: _Part, head: int) -> None:
+        """Write a part with bad rows. What follows on the good ones is tried, half as much where
+        that fails, until it is one row: that is bad. Then on from there, twice as much each time,
+        first as much as there was between the last two: so few bad rows cost some log2 tries each,
+        and where all are bad it is two.
+        """
+        rows, problems, good, mended = part.rows, list(part.problems), 0, -1
+        step = max(1, len(rows) // 2)
+        while True:
+            reach = min(good + step, len(rows))
+            if reach < len(rows):
+                fault = self._try(rows[:reach], [])
+            else:
+                fault = self._write(_Part(rows, problems, part.end), head)
+                if fault is None:
+                    return
+            if fault is None:
+                good, step = reach, 1 if good == mended else 2 * step
+            elif reach > good + 1:
+                step = (reach - good) // 2
+            elif reach == good:  # it is not the rows
+                raise unwritten(self.path, fault) from fault
+            else:
+                rows, problem = _without(rows, good, fault)
+                problems.append(problem)
+                if problem.event_index is None:
+                    good = min(good, _first(rows, problem.position))
+                step, mended = max(1, good - mended), good
 
     def _try(
         self,
         rows: Sequence[Row],
         problems: Sequence[Problem],
-        end: _End | None,
+        end: End | None = None,
+        head: int = 0,
         chunks: Sequence[Any] = (),
     ) -> duckdb.Error | None:
         """Write rows, and keep them where they have an end; else what is wrong with them."""
@@ -174,7 +236,7 @@ class Store:
         try:
             self._fill(rows, problems, chunks)
             if end is not None:
-                self._stand(end)
+                self._stand(end, head)
                 self._run("COMMIT")
                 ended = True
         except FAULTS as error:
@@ -208,42 +270,21 @@ class Store:
                     for statement in filler.statements:
                         self._con.execute(statement).fetchall()
 
-    def _stand(self, end: _End) -> None:
+    def _stand(self, end: End, head: int) -> None:
+        last = end.last
         self._con.execute(
             "UPDATE progress SET position = $1, logged_at = make_timestamp($2), head = $3, "
             "projected_at = make_timestamp($4), digest = $5, messages = $6, chain = $7",
             [
-                end.position,
-                end.logged_at,
-                max(end.head, end.position),
+                last.position,
+                last.stamp // 1_000,
+                max(head, last.position),
                 _now(),
-                end.digest,
+                digest(last),
                 end.messages,
                 end.chain,
             ],
         ).fetchall()
-
-    def _without(self, rows: list[Row], fault: duckdb.Error) -> tuple[list[Row], Problem]:
-        """The rows less the first that cannot be taken, found by trials, and what it was.
-
-        It is kept out of every table but `events`; where that does not help, its commit goes.
-        """
-        good, bad = 0, len(rows)
-        if self._try([], [], None) is not None or not rows:
-            raise unwritten(self.path, fault) from fault
-        while bad - good > 1:
-            middle = (good + bad) // 2
-            failed = self._try(rows[:middle], [], None)
-            if failed is None:
-                good = middle
-            else:
-                bad, fault = middle, failed
-        row, reason = rows[good], str(fault).partition("\n")[0]
-        position, index, stream, known_as = row[0], row[1], row[4], row[KNOWN_AS]
-        if known_as is not None:
-            rest = [*rows[:good], (*row[:KNOWN_AS], None, *row[KNOWN_AS + 1 :]), *rows[bad:]]
-            return rest, Problem(position, index, stream, reason)
-        return [row for row in rows if row[0] != position], Problem(position, None, stream, reason)
 
     # ------------------------------------------------------------ schema
 
@@ -363,15 +404,54 @@ class Store:
             raise unwritten(self.path, error) from error
 
 
-class _End(msgspec.Struct, frozen=True):
-    """Where a batch ends; times in us since 1970."""
+class _Part(msgspec.Struct, frozen=True):
+    """Some messages' rows and problems, whole transactions only, and where they end."""
 
-    position: int
-    logged_at: int
-    head: int
-    digest: str
-    messages: int
-    chain: str | None
+    rows: list[Row]
+    problems: list[Problem]
+    end: End
+
+
+def _parts(whole: _Part, ends: Iterable[End]) -> list[_Part]:
+    """A batch cut at each of these ends."""
+    problems = sorted(whole.problems, key=_position)
+    parts: list[_Part] = []
+    row = problem = 0
+    for end in ends:
+        after = end.last.position + 1
+        next_row = _first(whole.rows, after)
+        next_problem = bisect_left(problems, after, key=_position)
+        parts.append(_Part(whole.rows[row:next_row], problems[problem:next_problem], end))
+        row, problem = next_row, next_problem
+    return parts
+
+
+def _joined(parts: Sequence[_Part]) -> _Part:
+    """Parts that follow on each other, as one."""
+    rows = [row for part in parts for row in part.rows]
+    return _Part(rows, [each for part in parts for each in part.problems], parts[-1].end)
+
+
+def _position(problem: Problem) -> int:
+    return problem.position
+
+
+def _first(rows: Sequence[Row], position: int) -> int:
+    """Where the rows from a position on begin."""
+    return bisect_left(rows, position, key=itemgetter(POSITION))
+
+
+def _without(rows: list[Row], bad: int, fault: duckdb.Error) -> tuple[list[Row], Problem]:
+    """Rows less one that cannot be taken, and what it was. It is kept out of every table but
+    `events`; where that was so already, its commit goes.
+    """
+    row, reason = rows[bad], str(fault).partition("\n")[0]
+    position, index, stream, known_as = row[POSITION], row[1], row[4], row[KNOWN_AS]
+    if known_as is not None:
+        rest = [*rows[:bad], (*row[:KNOWN_AS], None, *row[KNOWN_AS + 1 :]), *rows[bad + 1 :]]
+        return rest, Problem(position, index, stream, reason)
+    rest = [each for each in rows if each[POSITION] != position]
+    return rest, Problem(position, None, stream, reason)
 
 
 class _First(Store):

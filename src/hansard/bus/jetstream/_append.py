@@ -23,6 +23,7 @@ from hansard.bus.errors import (
     BusError,
     Conflict,
     NotWritable,
+    ReadOnly,
     TooLarge,
     Unreachable,
 )
@@ -199,6 +200,8 @@ class Appender:
     # ------------------------------------------------------------ one message
 
     def _entry(self, append: Append) -> _Entry:
+        if self._broker.options.copy_of is not None:
+            raise ReadOnly(self._broker.options.copy_of)
         append, body = enveloped(append)
         subject = f"{subjects.prefix(self._workspace, append.stream)}.{append.commit.version}"
         headers = self._headers(append.expected)

@@ -52,7 +52,8 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Give `user` and `password`, or a credentials file, or an nkey seed (a file, or as text in
     `nkey`), or nothing. The TLS files are PEM paths; `tls_ca` alone checks the server against that
-    authority. `host` is the embedded server, where it is that one.
+    authority. `host` is the embedded server, where it is that one; `copy_of` the data directory
+    that its own is a private copy of: nothing is recorded then.
     """
 
     urls: tuple[str, ...] = ("nats://127.0.0.1:4222",)
@@ -72,6 +73,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     append_timeout_s: float = APPEND_TIMEOUT_S
     disk_wait_s: float = DISK_WAIT_S
     host: Host | None = None
+    copy_of: str | None = None
 
     def __repr__(self) -> str:
         return f"BrokerOptions(urls={self.urls!r}, user={self.user!r}, name={self.name!r})"

@@ -1,0 +1,33 @@
+"""Runs commands, each given as a JSON list on a line of stdin, in one process; what each did is a
+line of JSON on stdout. `kill` kills the process.
+"""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import sys
+
+from hansard.cli import main
+
+
+def run(arguments: list[str]) -> dict[str, object]:
+    """What one command says."""
+    out, err = io.StringIO(), io.StringIO()
+    code: object = 0
+    sys.argv = ["hansard", *arguments]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as left:
+            code = left.code
+    return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
+
+
+for line in sys.stdin:
+    given = json.loads(line)
+    if given == ["kill"]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.stdout.write(json.dumps(run(given)) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,272 @@
+"""A copy of a data directory that cannot be written is read as the original is, and never written
+to. The commands run without the capability by which root writes whatever it likes.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.bus import private_copy
+from hansard.bus.server import peek
+from tests.cli.support import WORKSPACE, Ran, Runs, environment, make_runs
+
+PROGRAM = Path(__file__).parent / "_commands.py"
+GONE_S = 60.0
+
+POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
+"""Root is an ordinary owner without its capabilities: what is `a-w` it may not write."""
+
+pytestmark = pytest.mark.skipif(
+    bool(POWERLESS) and shutil.which("setpriv") is None,
+    reason="root may write whatever it likes, and there is no setpriv (util-linux) to forbid it",
+)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for something that must come to be."""
+    end_s = time.monotonic() + GONE_S
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
+def ended(home: Path) -> bool:
+    """Whether the server of a data directory has ended, and its supervisor, which writes last."""
+    with (home / "store.lock").open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return peek(home) is None
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Runs]:
+    """A data directory with runs that nobody uses, and its runs."""
+    home = tmp_path_factory.mktemp("original") / "data"
+    with hansard.connect(WORKSPACE, data_dir=home) as record:
+        runs = make_runs(record)
+    until(lambda: ended(home))
+    return home, runs
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    """Where private copies are made."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def copied(original: tuple[Path, Runs], tmp_path: Path) -> Iterator[Path]:
+    """A copy of it that cannot be written."""
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-a", original[0], copy], check=True)
+    subprocess.run(["chmod", "-R", "a-w", copy], check=True)
+    yield copy
+    subprocess.run(["chmod", "-R", "u+w", copy], check=True)
+
+
+def commands(home: Path, temporary: Path, asked: Sequence[Sequence[str]]) -> list[Ran]:
+    """What each of these does, in one process that may not do what its user may not."""
+    done = subprocess.run(
+        [*POWERLESS, sys.executable, str(PROGRAM)],
+        input="".join(json.dumps(each) + "\n" for each in asked),
+        env=environment(home, TMPDIR=str(temporary)),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return [Ran(**json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def left(temporary: Path) -> list[Path]:
+    """The private copies that are there."""
+    return list(temporary.glob(f"{private_copy.PREFIX}*"))
+
+
+def listed(folder: Path) -> dict[str, tuple[int, int]]:
+    """Everything in a folder, with its size and the time of its last change."""
+    return {
+        str(path.relative_to(folder)): (found.st_size, found.st_mtime_ns)
+        for path in (folder, *folder.rglob("*"))
+        for found in [path.lstat()]
+    }
+
+
+def test_reading_says_what_the_original_says(
+    original: tuple[Path, Runs], copied: Path, temporary: Path, tmp_path: Path
+):
+    """Each reading command gives the same answer, says once that it works on a private copy, and
+    leaves neither the copy changed nor its private one behind.
+    """
+    home, runs = original
+    asked = [
+        ["runs", "--json"],
+        ["run", "show", runs.team, "--json"],
+        ["run", "trace", runs.team, "--json"],
+        ["run", "state", runs.team, "--json"],
+        ["sql", "SELECT run, status, steps FROM runs ORDER BY run", "--json"],
+        ["why", "Which first?", "--json"],
+        ["audit", "--json"],
+        ["search", "papers", "--json"],
+        ["conversation", "show", "talk", "--json"],
+        ["approvals", "--json"],
+        ["export", runs.team, "-o", "EXPORT"],
+        ["rebuild", "--verify", "--json"],
+        ["check", "--json"],
+        ["status", "--start", "--json"],
+    ]
+
+    def of(folder: Path, name: str) -> list[Ran]:
+        exported = str(tmp_path / name)
+        return commands(
+            folder, temporary, [[exported if w == "EXPORT" else w for w in c] for c in asked]
+        )
+
+    before = listed(copied)
+    shown = of(copied, "copied.jsonl")
+    told, *_ = shown[0].err.splitlines()
+    assert told.startswith(f"read-only: {str(copied)!r} cannot be written; working on a private co")
+    assert str(temporary) in told
+    assert sum("read-only: " in each.err for each in shown) == 1
+    assert listed(copied) == before
+    until(lambda: not left(temporary))
+    true = of(home, "true.jsonl")
+    changes = {
+        "url",
+        "pid",
+        "data_dir",
+        "seconds",
+        "projection",
+        "published",
+    }  # of the process and of now
+    for command, one, other in zip(asked, shown, true, strict=True):
+        assert one.code == other.code, (command, one, other)
+        assert _without(one, changes) == _without(other, changes), command
+    check = asked.index(["check", "--json"])
+    assert shown[check].code == 0, shown[check]
+    exported = [(tmp_path / name).read_bytes() for name in ("copied.jsonl", "true.jsonl")]
+    assert exported[0] == exported[1]
+
+
+def _without(ran: Ran, names: set[str]) -> object:
+    lines = [json.loads(line) for line in ran.out.splitlines() if line.startswith("{")]
+    return [{k: v for k, v in line.items() if k not in names} for line in lines]
+
+
+def test_nothing_is_written_that_goes_away(
+    original: tuple[Path, Runs], copied: Path, temporary: Path
+):
+    """What writes is refused with the remedy, also by the programs that commands start."""
+    _, runs = original
+    program = (
+        "import hansard\n"
+        "with hansard.connect() as record:\n"
+        "    assert record.runs()\n"
+        "    with record.run('w'):\n"
+        "        pass\n"
+    )
+    asked = [
+        ["run", "fork", runs.team, "--at", "life@1"],
+        ["run", "settle", runs.doubt, "1", "--did-not-happen", "--because", "I saw it"],
+        ["run", "score", runs.team, "quality=1"],
+        ["run", "cancel", runs.doubt],
+        ["price", "state", "m", "input_tokens=1", "--since", "2026-01-01T00:00:00Z"],
+        ["rebuild"],
+        ["up"],
+    ]
+    for command, done in zip(asked, commands(copied, temporary, asked), strict=True):
+        assert done.code == 2, (command, done)
+        assert f"nothing can be recorded: {str(copied)!r} cannot be written" in done.err, command
+        assert "copy it to a folder of your own" in done.err
+    alone = subprocess.run(
+        [*POWERLESS, sys.executable, "-c", program],
+        env=environment(copied, TMPDIR=str(temporary)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert f"ReadOnly: nothing can be recorded: {str(copied)!r}" in alone.stderr
+    assert "read-only: " in alone.stderr
+    until(lambda: not left(temporary))
+
+
+def test_a_kill_leaves_no_copy(copied: Path, temporary: Path):
+    """The server that works on it removes it; what was left before there was one, the next use."""
+    half = temporary / f"{private_copy.PREFIX}half"
+    half.mkdir()
+    (half / private_copy.LOCK).touch()
+    (half / "nats").mkdir()
+    mine = temporary / "hansard-mine"
+    mine.mkdir()
+    [done] = commands(copied, temporary, [["runs", "--json"], ["kill"]])
+    assert (done.code, half.exists(), mine.exists()) == (0, False, True)
+    until(lambda: not left(temporary))
+
+
+def test_a_copy_that_does_not_fit_is_not_begun(
+    original: tuple[Path, Runs], temporary: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The message has how much it needs, how much there is, and what to do."""
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(temporary))
+    monkeypatch.setattr(private_copy, "writable", lambda _folder: False)
+    monkeypatch.setattr(private_copy, "ROOM_BYTES_MIN", 2**60)
+    with pytest.raises(
+        private_copy.NotCopied, match=r"needs [\d,]+ MiB, .* has [\d,]+ MiB free.*TMPDIR"
+    ):
+        private_copy.readable(original[0], lambda _text: None)
+    assert not left(temporary)
+
+
+def test_a_copy_taken_while_it_is_written_works_or_says_what_is_wrong(
+    tmp_path: Path, temporary: Path
+):
+    """Whatever such a copy lacks, the check says it, and what is whole is read."""
+    home, copy = tmp_path / "data", tmp_path / "copy"
+    with hansard.connect(WORKSPACE, data_dir=home) as record:
+        program = [sys.executable, "-c", _WRITING]
+        with subprocess.Popen(program, env=environment(home), stdout=subprocess.PIPE) as writer:
+            try:
+                assert writer.stdout is not None
+                assert writer.stdout.readline()
+                subprocess.run(["cp", "-a", home, copy], check=True)
+            finally:
+                writer.kill()
+        known = len(record.runs())
+    subprocess.run(["chmod", "-R", "a-w", copy], check=True)
+    try:
+        asked = [["check", "--json"], ["runs", "--json", "--limit", "0"]]
+        check, runs = commands(copy, temporary, asked)
+    finally:
+        subprocess.run(["chmod", "-R", "u+w", copy], check=True)
+    if check.code == 0:
+        assert 0 < len(runs.lines) <= known
+    else:
+        assert check.code == 1, check
+        assert "lost" in check.out or "gone" in check.out or "ends at" in check.out, check.out
+
+
+_WRITING = """
+import hansard
+with hansard.connect() as record:
+    for number in range(1_000_000):
+        with record.run("w") as session:
+            session.message("user", "x" * 1_000)
+        if number == 20:
+            print("written", flush=True)
+"""
