@@ -150,7 +150,7 @@ async def test_a_stream_cut_off_is_in_doubt_with_its_items_shown(lab: Lab):
 
                     await _all(read())
             told.append(str(caught.value))
-        assert "after 1 items" in told[1]
+        assert "after 1 item" in told[1]
         await record.settle("r", "1", "happened", result=[1, 2, 3])
         async with record.run(run="r") as session:
 

@@ -23,7 +23,7 @@ def test_stdout_is_the_file_alone(home, zoo: Zoo, call):
     assert told.code == 0
     assert told.out.encode() == exported(home, "zoo", zoo.runs["forked"])
     count = lines_of(told.out.encode())[-1]["commits"]
-    said = f"2 runs, {count} commits, 1 blobs; carried along: {zoo.runs['team']}\n"
+    said = f"2 runs, {count} commits, 1 blob; carried along: {zoo.runs['team']}\n"
     assert told.err == said
 
 
@@ -74,9 +74,9 @@ def test_from_one_process_to_another(home, zoo: Zoo, workspace, start):
     into = start(workspace, "import", "events", "-", stdin=out.stdout)
     said, wrong = into.communicate(timeout=60)
     assert (out.wait(timeout=60), into.returncode, wrong) == (0, 0, b"")
-    assert said.startswith(b"1 runs: ")
+    assert said.startswith(b"1 run: ")
     assert exported(home, workspace, run) == exported(home, "zoo", run)
-    assert out.stderr.read().startswith(b"1 runs, ")
+    assert out.stderr.read().startswith(b"1 run, ")
     out.stdout.close()
     out.stderr.close()
 
@@ -100,7 +100,7 @@ def test_bad_sections_are_told_and_strict_stops(home, zoo: Zoo, workspace, call,
     told = call(workspace, "import", "events", path)
     assert (told.code, told.out) == (
         1,
-        "1 runs: 7 commits, 7 of them new; 1 bad records were skipped\n",
+        "1 run: 7 commits, 7 of them new; 1 bad records were skipped\n",
     )
     assert told.err == f"{path}:2: the line is damaged: its digest is another; export it again\n"
     strict = call(f"{workspace}-s", "import", "events", path, "--strict", "--json")

@@ -480,7 +480,7 @@ def test_a_line_of_100_mb_is_refused_in_flat_memory(home, zoo: Zoo, workspace, t
     [told] = done.told
     assert told.startswith(f"{path}:1: the line has {size:,} bytes, and none of an export has over")
     assert f"{LINE_BYTES_MAX:,}" in told
-    assert done.out.startswith("1 runs: 7 commits, 7 of them new")
+    assert done.out.startswith("1 run: 7 commits, 7 of them new")
     assert done.peak_bytes < PEAK_BYTES_MAX
 
 

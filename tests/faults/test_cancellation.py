@@ -346,7 +346,7 @@ async def test_of_a_stream(record, world, during):
         assert len(step.items) == (2 if held is None else 1)
         assert items == ([0, 1] if held is None else [])
         assert cleaned.is_set()
-    with pytest.raises(hansard.InDoubt, match=f"after {len(step.items)} items"):
+    with pytest.raises(hansard.InDoubt, match=f"after {len(step.items)} items?"):
         async with record.run("cancelled", **NAMES) as session:
             await read(session)
 

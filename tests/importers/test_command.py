@@ -213,7 +213,7 @@ def test_stdin_is_a_file_too(start, home, workspace):
     child = start("import", "tau-bench", "-", stdin=subprocess.PIPE)
     out, err = child.communicate(tau, timeout=60)
     assert (child.returncode, err) == (0, b"")
-    assert b"1 runs" in out
+    assert b"1 run" in out
     labels = [
         json.loads(stored.body)["events"][0]["data"]["labels"]["source_file"]
         for stored in log_of(home, workspace)

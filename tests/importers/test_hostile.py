@@ -125,7 +125,7 @@ def test_a_document_may_begin_with_a_byte_order_mark(bring_in, tmp_path):
     """The same of a tau-bench file."""
     path = tmp_path / "tau.json"
     path.write_bytes(b'\xef\xbb\xbf[{"task_id": 1, "traj": []}]')
-    assert bring_in("tau-bench", path).out.startswith("1 runs")
+    assert bring_in("tau-bench", path).out.startswith("1 run")
 
 
 def test_a_line_over_the_bound_is_passed_over_in_flat_memory(home, workspace, tmp_path):
@@ -160,7 +160,7 @@ def test_a_line_over_the_bound_is_passed_over_in_flat_memory(home, workspace, tm
     limit = f"{_files.LINE_BYTES_MAX:,}"
     told, peak = done.stderr.splitlines()
     assert told == f"{path}:1: the line has {size:,} bytes, the limit is {limit}"
-    assert done.stdout.startswith("1 runs")
+    assert done.stdout.startswith("1 run")
     assert int(peak.split()[1]) < 220 * 1_024  # KiB: 64 MiB of a line once, and Python itself
 
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
+from hansard.domain.counted import counted
 from hansard.domain.errors import HansardError
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class InDoubt(NeedsSettling):
 
     def __init__(self, address: RunAddress, step: Step) -> None:
         why = f" ({step.error.type}: {step.error.message})" if step.error else ""
-        items = f", after {len(step.items)} items" if step.items else ""
+        items = f", after {counted(len(step.items), 'item')}" if step.items else ""
         super().__init__(
             f"step {step.number} ({step.tool}) is {step.status.value}{why}{items}: whether its "
             "effect happened is not known, and the tool may not simply run again; look, then say: "

@@ -12,6 +12,7 @@ import msgspec
 
 from hansard.agents.errors import SecretUnavailable
 from hansard.domain import ids
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.values import Scrub, Secret, fields_of_record
 
@@ -40,7 +41,7 @@ def scrubber(redact: Mapping[str, Any]) -> Scrub | None:
         if len(secret) < SECRET_LENGTH_MIN:
             raise BadValue(
                 f"redact[{name!r}]",
-                f"a secret of {len(secret)} characters",
+                f"a secret of {counted(len(secret), 'character')}",
                 f"give at least {SECRET_LENGTH_MIN}, or pass hansard.Secret({name!r}) as argument",
             )
         patterns.append((name, re.compile(re.escape(secret))))

@@ -18,6 +18,7 @@ from hansard.agents.outcomes import INTERRUPTIONS, Call
 from hansard.agents.scope import Scope, enter, leave
 from hansard.domain import values
 from hansard.domain.agent import Tell
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.steps import Effects, Status, Step, StepCompleted, StepYielded, Verdict
@@ -175,10 +176,10 @@ class StreamCall:
         """
         if not step.closed or step.verdict is Verdict.REUSE:
             return False
-        now = f"its reader, who stopped after {len(step.items)} items, wants more"
+        now = f"its reader, who stopped after {counted(len(step.items), 'item')}, wants more"
         if self.core.settings.mode.reads_only:
             mode = self.core.settings.mode.value
-            raise Miss(mode, now, f"{len(step.items)} items of {step.tool}")
+            raise Miss(mode, now, f"{counted(len(step.items), 'item')} of {step.tool}")
         call = self.call
         call.number, call.key, call.attempt, call.told = step.number, step.key, step.attempt, True
         may = call.effects in (Effects.PURE, Effects.IDEMPOTENT)

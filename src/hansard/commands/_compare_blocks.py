@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from hansard.domain.counted import counted
 from hansard.projections.report import Part, Report
 
 P_LEAST = 0.0001
@@ -164,7 +165,7 @@ def _verdict(row: dict[str, Any], others: list[dict[str, Any]], by: str | None) 
 
 def _lacking(row: dict[str, Any]) -> str:
     missing = row["base_missing"] + row["arm_missing"]
-    parts = [f"{missing:,} trials without a value"] if missing else []
+    parts = [f"{counted(missing, 'trial')} without a value"] if missing else []
     parts += [f"{row['unmatched']:,} tasks that one arm does not have"] if row["unmatched"] else []
     return " and ".join(parts) or "what is missing"
 

@@ -16,6 +16,7 @@ from rich.text import Text
 from hansard.commands import _look, _show
 from hansard.commands._look import Payloads, Told
 from hansard.domain.agent import AgentState, MessageAdded
+from hansard.domain.counted import counted
 
 FOLD_LINES = 8
 """Of a content; `--json` gives all of it."""
@@ -64,7 +65,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
         """For people."""
         head = Text(f"{self.index:>4}  ")
         head.append(_show.cut(self.added.role), style=f"bold {ROLES.get(self.added.role, '')}")
-        tokens = f"{self.added.tokens:,} tokens" if self.added.tokens is not None else ""
+        tokens = f"{counted(self.added.tokens, 'token')}" if self.added.tokens is not None else ""
         about = (
             tokens,
             _look.usage_text(self.added.usage),
@@ -206,5 +207,5 @@ def total_text(told: dict[str, Any]) -> str:
 def count_text(told: dict[str, Any]) -> str:
     """How many messages and, where anybody counted them, tokens."""
     count, tokens = told["messages"], told["tokens"]
-    said = f"{count:,} message{'' if count == 1 else 's'}"
-    return said if tokens is None else f"{said}, {tokens:,} tokens"
+    said = f"{counted(count, 'message')}"
+    return said if tokens is None else f"{said}, {counted(tokens, 'token')}"

@@ -24,6 +24,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.marks import Witness
 from hansard.commands import _show
+from hansard.domain.counted import counted
 from hansard.domain.errors import CallerError
 from hansard.settings import Settings
 
@@ -40,7 +41,8 @@ class Ambiguous(CallerError):
         shown = "\n  ".join(sorted(runs)[:CANDIDATES_MAX])
         more = len(runs) - CANDIDATES_MAX
         super().__init__(
-            f"{len(runs)} runs begin with {prefix!r}: give more of the id, or 'last'\n  {shown}"
+            f"{counted(len(runs), 'run')} begin with {prefix!r}: "
+            f"give more of the id, or 'last'\n  {shown}"
             + (f"\n  and {more} more" if more > 0 else "")
         )
         self.prefix = prefix

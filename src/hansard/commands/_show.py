@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hansard.domain import values
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Failure, Step
 
@@ -303,7 +304,7 @@ def result_preview(step: Step, result: Any, most: int | None = PREVIEW_CHARACTER
         return ""
     if step.streamed:
         closed = ", reader stopped" if step.closed else ""
-        return cut(f"{len(step.items)} items{closed}: {preview(result, None)}", most)
+        return cut(f"{counted(len(step.items), 'item')}{closed}: {preview(result, None)}", most)
     return preview(result, most)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from hansard.domain.counted import counted
 from hansard.domain.steps import Step
 
 GUIDES_MAX = 40
@@ -132,7 +133,7 @@ def _name(parallel: Node) -> None:
     is_group = len({node.group for node in branches}) == 1
     for number, node in enumerate(branches):
         node.label = f"branch {(node.index if is_group else number) + 1}"
-    parallel.label = f"∥ {len(branches)} branches"
+    parallel.label = f"∥ {counted(len(branches), 'branch')}"
     parallel.children = branches
     if len(branches) == 1:
         parallel.label = f"∥ {branches[0].label}"

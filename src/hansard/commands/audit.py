@@ -11,6 +11,7 @@ from hansard.commands import _show
 from hansard.commands._answers import Answers, answering
 from hansard.commands._open import Ambiguous, Options
 from hansard.commands._why_parts import moment
+from hansard.domain.counted import counted
 
 VIEWS = {
     "orphan_intents": "intents without a known outcome",
@@ -75,7 +76,7 @@ async def trail(options: Options, run: str, *, json: bool) -> int:
     ]
     _show.write(_show.table(columns, shown), "")
     began = f" from {moment(rows[0]['at'])[:10]} on" if rows else ""
-    _show.write(f"{len(rows)} events of run {run}{began}, as of position {position}")
+    _show.write(f"{counted(len(rows), 'event')} of run {run}{began}, as of position {position}")
     return 0
 
 
@@ -128,5 +129,5 @@ def _print(found: list[dict[str, Any]], run: str | None, flip: float, position: 
         if len(of_view) > SHOWN_MAX:
             _show.hint(f"and {len(of_view) - SHOWN_MAX:,} more of {view}: see them with --json")
     of = f"run {run}" if run is not None else "the workspace"
-    said = f"{len(found):,} findings" if found else "nothing is missing or odd"
+    said = f"{counted(len(found), 'finding')}" if found else "nothing is missing or odd"
     _show.write(f"{of}, as of position {position}: {said}")

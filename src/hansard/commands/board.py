@@ -27,6 +27,7 @@ from hansard.domain.board import (
     ValueMerged,
     ValuePut,
 )
+from hansard.domain.counted import counted
 from hansard.domain.events import Event
 from hansard.domain.ids import Board
 
@@ -135,7 +136,7 @@ def _list(run: str, found: dict[str, dict[str, Any]], position: int, *, json: bo
             for told in found.values()
         ]
         _show.write(_show.table(columns, rows))
-    _show.hint(f"{len(found):,} keys of run {run} as of position {position}")
+    _show.hint(f"{counted(len(found), 'key')} of run {run} as of position {position}")
 
 
 def _expiry(told: dict[str, Any]) -> str:
@@ -171,7 +172,9 @@ def _key(
         _show.write("", msgspec.json.format(msgspec.json.encode(whole), indent=2).decode())
     _show.write("", _history(writes))
     if len(writes) > HISTORY_SHOWN_MAX:
-        _show.hint(f"the newest {HISTORY_SHOWN_MAX} of {len(writes):,} writes: --json has all")
+        _show.hint(
+            f"the newest {HISTORY_SHOWN_MAX} of {counted(len(writes), 'write')}: --json has all"
+        )
 
 
 def _history(writes: list[dict[str, Any]]) -> _show.Lines:

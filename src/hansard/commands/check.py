@@ -14,6 +14,7 @@ from hansard.bus import check as rechecking
 from hansard.bus.check import Finding, Summary
 from hansard.commands import _marks, _show
 from hansard.commands._open import Options, reading_raw
+from hansard.domain.counted import counted
 
 PROGRESS_EVERY = 500
 """Commits between two looks at the clock of the progress bar."""
@@ -62,8 +63,10 @@ def _line(finding: Finding) -> str:
 
 def _words(summary: Summary) -> str:
     read = (
-        f"{summary.commits:,} commits, {summary.events:,} events, {summary.streams:,} streams, "
-        f"{summary.runs:,} runs, {summary.blobs:,} blobs ({_show.size(summary.blob_bytes)}) "
+        f"{counted(summary.commits, 'commit')}, {counted(summary.events, 'event')}, "
+        f"{counted(summary.streams, 'stream')}, "
+        f"{counted(summary.runs, 'run')}, {counted(summary.blobs, 'blob')} "
+        f"({_show.size(summary.blob_bytes)}) "
         f"up to position {summary.position}"
     )
     beside = ", ".join(f"{who} (position {at})" for who, at in summary.marks.items())

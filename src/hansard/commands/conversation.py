@@ -18,6 +18,7 @@ from hansard.commands._look_message import Shown
 from hansard.commands._open import Options, reading
 from hansard.domain.agent import MessageAdded
 from hansard.domain.conversation import RunJoined
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadName
 from hansard.domain.ids import AgentStream, Lasting
 from hansard.domain.run import RunState
@@ -59,7 +60,7 @@ async def show(options: Options, conversation: str, at: str | None, *, json: boo
         index = 0
         for part in parts:
             if not json:
-                title = f"run {part.run}, {len(part.said):,} messages"
+                title = f"run {part.run}, {counted(len(part.said), 'message')}"
                 _show.write("", _show.Lines([_show.cell(title, "bold")]))
             for stream, version, told, added in part.said:
                 index += 1
@@ -145,7 +146,7 @@ def _about(conversation: str, end: int, parts: list[_Part], *, json: bool) -> No
         for part in parts:
             _show.emit(_run_line(part))
         return
-    said = f"{_look_message.total_text(totals)}, {turns:,} turn{'' if turns == 1 else 's'}"
+    said = f"{_look_message.total_text(totals)}, {counted(turns, 'turn')}"
     _show.write(f"conversation {conversation} as of position {end}: {said}")
     times = (told.when for part in parts for _, _, told, _ in part.said)
     _show.write(_look.imported(itertools.chain((part.began for part in parts), times)) or "")

@@ -14,6 +14,7 @@ from hansard.agents.workspace import Workspace
 from hansard.commands import _show
 from hansard.commands._open import Options, find_run, reading
 from hansard.commands._whole_file import whole
+from hansard.domain.counted import counted
 
 NAMED_MAX = 5
 """Runs carried along that are told by their ids."""
@@ -43,7 +44,8 @@ async def export(options: Options, runs: list[str], role: str | None, output: Pa
 async def _whole(workspace: Workspace, asked: list[str], write: Write) -> list[Missing]:
     told = await write_out(workspace, asked, write)
     others = [run for run in told.carries if run not in asked]
-    said = f"{len(told.carries):,} runs, {told.commits:,} commits, {told.blobs:,} blobs"
+    counts = (len(told.carries), "run"), (told.commits, "commit"), (told.blobs, "blob")
+    said = ", ".join(counted(number, of) for number, of in counts)
     if others:
         more = ", ..." if len(others) > NAMED_MAX else ""
         said += f"; carried along: {', '.join(others[:NAMED_MAX])}{more}"
@@ -54,7 +56,8 @@ async def _whole(workspace: Workspace, asked: list[str], write: Write) -> list[M
 async def _view(workspace: Workspace, asked: list[str], role: str, write: Write) -> list[Missing]:
     told = await export_view(workspace, asked, role, write)
     _show.hint(
-        f"{told.events:,} events and {told.blobs:,} blobs as role {role!r} sees them: "
+        f"{counted(told.events, 'event')} and {counted(told.blobs, 'blob')} "
+        f"as role {role!r} sees them: "
         "a view, which cannot be imported"
     )
     return told.missing

@@ -28,6 +28,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.commands import _show
 from hansard.commands._open import Options
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 
 BAD_SHOWN_MAX = 100
@@ -189,20 +190,20 @@ def _summarize(tally: Tally, what: What, *, stopped: bool) -> None:
         del told["absent"]
         _show.emit({"kind": "summary", **told, "stopped": stopped})
         return
-    said = f"{tally.runs:,} runs"
+    said = f"{counted(tally.runs, 'run')}"
     if what.format != EVENTS:
         said += f", {tally.messages:,} messages, {tally.calls:,} calls"
-    said += f": {tally.commits:,} commits, {tally.new:,} of them new"
+    said += f": {counted(tally.commits, 'commit')}, {tally.new:,} of them new"
     if tally.duplicates:
         said += f"; {tally.duplicates:,} records were there twice"
     if tally.unasked:
-        said += f"; {tally.unasked:,} results that no call asked for"
+        said += f"; {counted(tally.unasked, 'result')} that no call asked for"
     if tally.unanswered:
         named = ", ".join(
             f"{call or 'no id'} of {run}" for run, call in tally.unanswered[:UNANSWERED_SHOWN_MAX]
         )
         more = "..." if len(tally.unanswered) > UNANSWERED_SHOWN_MAX else ""
-        said += f"; {len(tally.unanswered):,} calls without a result ({named}{more})"
+        said += f"; {counted(len(tally.unanswered), 'call')} without a result ({named}{more})"
     if tally.absent:
         said += f"; {len(tally.absent):,} large payloads were gone where it comes from"
     if stopped:

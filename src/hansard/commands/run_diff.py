@@ -17,6 +17,7 @@ from hansard.commands._look import Agent
 from hansard.commands._open import Options, find_run, reading
 from hansard.commands._paths import Move, Pair, What
 from hansard.domain.agent import MessageAdded
+from hansard.domain.counted import counted
 from hansard.domain.ids import Life, run_of
 from hansard.domain.run import RunState
 from hansard.domain.steps import Step
@@ -293,7 +294,7 @@ def _amount(amount: float | None) -> str:
 
 
 def _count(number: int) -> str:
-    return f"{number:,} move{'' if number == 1 else 's'}"
+    return f"{counted(number, 'move')}"
 
 
 def _agent(couple: Couple) -> Iterator[Text]:

@@ -14,6 +14,7 @@ from hansard.bus.states import fold_agent
 from hansard.commands import _show
 from hansard.commands._open import Options, reading
 from hansard.domain.agent import AgentState
+from hansard.domain.counted import counted
 from hansard.domain.errors import HansardError
 from hansard.domain.ids import AgentStream
 
@@ -67,7 +68,7 @@ async def runs(options: Options, wanted: RunFilter, limit: int, *, json: bool) -
         if problem:
             _show.hint(f"run {life.run} could not be read whole: {problem}")
     if len(shown) < len(found):
-        _show.hint(f"{len(shown)} of {len(found)} runs; --limit 0 shows all")
+        _show.hint(f"{len(shown)} of {counted(len(found), 'run')}; --limit 0 shows all")
     return 0
 
 

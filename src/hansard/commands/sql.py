@@ -13,6 +13,7 @@ from hansard.commands._answers import place_of, published
 from hansard.commands._open import Options
 from hansard.commands._role_answers import ask_as
 from hansard.commands._whole_file import whole
+from hansard.domain.counted import counted
 from hansard.domain.errors import CallerError
 from hansard.projections.door.answer import Answer, as_json, jsonable
 from hansard.projections.door.door import Door
@@ -164,7 +165,7 @@ def _text(value: Any) -> str:
 
 
 def _summary(answer: Answer, asked: Asked) -> str:
-    rows = f"{answer.rows:,} row{'' if answer.rows == 1 else 's'}"
+    rows = f"{counted(answer.rows, 'row')}"
     match answer.cut:
         case "rows":
             more = f", and there are more: give --rows (now {asked.limits.rows_max:,})"

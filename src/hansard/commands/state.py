@@ -11,6 +11,7 @@ from hansard.bus.states import RunView
 from hansard.commands import _diff, _look_state, _show
 from hansard.commands._diff import Change
 from hansard.commands._open import Options, find_run, reading
+from hansard.domain.counted import counted
 from hansard.domain.errors import CallerError
 
 NOW = "now"
@@ -79,7 +80,7 @@ async def _difference(
             _show.emit(_line(run, change))
         return
     where = f"position {before.position} to position {after.position}"
-    count = f"{len(found):,} difference{'' if len(found) == 1 else 's'}"
+    count = f"{counted(len(found), 'difference')}"
     _show.write(f"run {run}, {where}: {count}")
     _show.write(_show.Lines(list(_look_state.differences(found)) or [Text()]))
 

@@ -16,6 +16,7 @@ from hansard.commands import _show
 from hansard.commands._open import Options, find_run, reading
 from hansard.commands._until import until, until_told
 from hansard.domain.agent import AgentState
+from hansard.domain.counted import counted
 from hansard.domain.ids import run_of
 from hansard.domain.run import RunStatus
 from hansard.domain.steps import Step
@@ -218,7 +219,7 @@ def _print(run: str, rows: dict[str, Row], position: int, *, json: bool) -> None
     if tasks:
         _show.write("", _show.table(TASKS, tasks))
     sys.stdout.flush()
-    counts = f"{len(agents):,} agents and {len(tasks):,} tasks"
+    counts = f"{counted(len(agents), 'agent')} and {counted(len(tasks), 'task')}"
     _show.hint(f"{counts} of run {run} as of position {position}")
 
 

@@ -21,6 +21,7 @@ from hansard.bus.log import AtPosition, Stored
 from hansard.commands import _diff, _look_state, _show
 from hansard.commands._open import Options, find_run, reading
 from hansard.commands.roles import address_of
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream, run_of
@@ -86,7 +87,9 @@ def _told(made: Derived, known: int, *, json: bool) -> None:
         _show.emit({"kind": "view", **_summary(made), "position": made.position})
         _emit(found, known)
         return
-    _show.write(f"run {found.run} as role {found.role} sees it: {len(found.events):,} events", "")
+    _show.write(
+        f"run {found.run} as role {found.role} sees it: {counted(len(found.events), 'event')}", ""
+    )
     _print(found, known)
     if not made.rules:
         hint = (
@@ -314,7 +317,7 @@ def _print_knew(
     where: Moment, made: Derived, data: dict[str, Any] | None, before: list[OnRecord]
 ) -> None:
     what = f"{where.event.type} at {where.address}" if where.event is not None else "that point"
-    shown = made.rules and f"{len(made.view.events):,} events of the run"
+    shown = made.rules and f"{counted(len(made.view.events), 'event')} of the run"
     rows: list[tuple[str, object]] = [
         ("run", where.run),
         ("agent", where.agent),

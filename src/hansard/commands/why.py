@@ -13,6 +13,7 @@ from hansard.commands._answers import Answers, answering
 from hansard.commands._open import Options
 from hansard.commands._why_parts import Told
 from hansard.commands.page import STDOUT, TwoAnswers
+from hansard.domain.counted import counted
 from hansard.domain.errors import CallerError
 
 CANDIDATES_MAX = 8
@@ -161,7 +162,7 @@ def _list(answers: Answers, run: str, *, json: bool) -> int:
     if shown:
         _show.write(_show.table(columns, shown), "")
         _show.hint(f"one of them: hansard why {rows[0]['address']}")
-    _show.write(f"{len(rows)} decisions of run {run}, as of position {answers.position}")
+    _show.write(f"{counted(len(rows), 'decision')} of run {run}, as of position {answers.position}")
     return 0
 
 

@@ -1,0 +1,35 @@
+"""Commands count in words that fit the number: 1 decision, 2 decisions."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.domain.counted import counted
+
+COMMANDS = sorted((Path(hansard.__file__).parent / "commands").rglob("*.py"))
+BARE = re.compile(r"""\{len\([^{}]*\)(?::,)?\} (?!is\b)[a-z]+s\b|'' if [^{}]* == 1 else 's'""")
+
+
+@pytest.mark.parametrize(
+    ("number", "one", "said"),
+    [
+        (0, "event", "0 events"),
+        (1, "event", "1 event"),
+        (2, "branch", "2 branches"),
+        (1200, "entry", "1,200 entries"),
+    ],
+)
+def test_a_number_and_its_word_agree(number: int, one: str, said: str) -> None:
+    """One of a kind is said as one."""
+    assert counted(number, one) == said
+
+
+def test_no_command_counts_by_itself() -> None:
+    """A plural behind a number is made in one place."""
+    assert not [
+        f"{path.name}: {found[0]}"
+        for path in COMMANDS
+        for found in BARE.finditer(path.read_text(encoding="utf-8"))
+    ]
