@@ -34,6 +34,7 @@ kinds = ["**"]
 tools = ["**"]
 kinds = ["**"]
 keys = ["**"]
+query = true
 """
 Once = Callable[[AsyncSession, int], Awaitable[object]]
 
@@ -51,17 +52,22 @@ async def service(folder: Path) -> AsyncIterator[Path]:
         assert process.stdout is not None
         await process.stdout.readline()
         draining = asyncio.ensure_future(process.stdout.read())
-        place = folder / "ada.json"
-        with contextlib.redirect_stdout(io.StringIO()):
-            wanted = Wanted(role="writer", name="ada", output=place)
-            await credentials(Options(workspace="bench", data_dir=folder), wanted, json=True)
-        yield place
+        yield await login(folder, "ada")
         process.terminate()
         await process.wait()
         draining.cancel()
     finally:
         if process.returncode is None:
             process.kill()
+
+
+async def login(folder: Path, name: str) -> Path:
+    """Credentials of a principal."""
+    place = folder / f"{name}.json"
+    with contextlib.redirect_stdout(io.StringIO()):
+        wanted = Wanted(role="writer", name=name, output=place)
+        await credentials(Options(workspace="bench", data_dir=folder), wanted, json=True)
+    return place
 
 
 def tools(session: AsyncSession) -> dict[str, Once]:

@@ -41,7 +41,10 @@ class FairQueue:
         self._bounds = bounds
         self._taken: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By principal, in the order of their turns."""
+        """By principal."""
+        self._turns: dict[str, int] = {}
+        """The number of each principal's last turn: as many as there are principals."""
+        self._turn = 0
 
     @contextlib.asynccontextmanager
     async def place(self, name: str) -> AsyncGenerator[None, None]:
@@ -95,13 +98,12 @@ class FairQueue:
             may = [name for name in self._waiting if self._taken[name] < self._bounds.places_each]
             if not may:
                 return
-            name = min(
-                may, key=self._taken.__getitem__
-            )  # the first of them: its turn is longest ago
-            waiting = self._waiting.pop(name)
-            place = waiting.popleft()
-            if waiting:
-                self._waiting[name] = waiting  # behind all others
+            name = min(may, key=lambda each: (self._taken[each], self._turns.get(each, 0)))
+            place = self._waiting[name].popleft()
+            if not self._waiting[name]:
+                del self._waiting[name]
             if not place.done():
                 place.set_result(None)
                 self._taken[name] += 1
+                self._turn += 1
+                self._turns[name] = self._turn
