@@ -2,6 +2,8 @@
 same work is done for both.
 """
 
+import inspect
+import re
 import statistics
 import sys
 import threading
@@ -67,8 +69,11 @@ class Work:
     the broker among them; the service's own parts that look after time are left out.
     """
 
-    COUNTED = ("/hansard/agents/", "/hansard/domain/", "/hansard/bus/", "/hansard/projections/")
-    LEFT_OUT = ("/jetstream/_client.py", "/jetstream/requests.py", "/bus/portal.py")
+    COUNTED = re.compile(
+        r"/hansard/(agents|domain|projections)/|/hansard/bus/(?!slices|portal)[a-z_]+\.py"
+        r"|/hansard/bus/jetstream/(_direct|_read)\.py"
+    )
+    RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -96,8 +101,10 @@ class Work:
         if event != "call":
             return
         where = frame.f_code.co_filename
-        if any(part in where for part in self.COUNTED) and not where.endswith(self.LEFT_OUT):
-            self.calls[f"{where}:{frame.f_code.co_qualname}"] += 1
+        if self.COUNTED.search(where):
+            name = f"{where}:{frame.f_code.co_qualname}"
+            resumed = frame.f_code.co_flags & self.RESUMED  # entered as often as it had to wait
+            self.calls[name] = 1 if resumed else self.calls[name] + 1
 
 
 def ask(link: Link, verb: str, run: str) -> bytes:

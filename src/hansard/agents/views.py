@@ -8,7 +8,7 @@ person in one of its own. A view that was served is derived again from what that
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 
 import msgspec
 
@@ -18,8 +18,9 @@ from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, AtPosition, Stored, UpTo
 from hansard.bus.points import Points
+from hansard.bus.slices import Slices
 from hansard.bus.states import States
-from hansard.domain import ids, role, role_state
+from hansard.domain import ids, role
 from hansard.domain.board import VIEWS
 from hansard.domain.brief import Brief
 from hansard.domain.errors import Corrupt
@@ -28,8 +29,8 @@ from hansard.domain.ids import Board, Lasting, StreamId, run_of
 from hansard.domain.label import Label, join
 from hansard.domain.quarantined import TAG as QUARANTINED
 from hansard.domain.role_events import KIND, RoleDefined, RoleWithdrawn
-from hansard.domain.role_state import Line, ShownState
-from hansard.domain.role_view import Happened, served, view
+from hansard.domain.role_state import Folding, Line, ShownState
+from hansard.domain.role_view import Happened, Serving, each_judged
 from hansard.domain.view import ViewServed, key_of, ranges
 
 
@@ -88,7 +89,16 @@ async def derive(
     position = await states.log.end(await Points(states).up_to(run, at))
     rules, said_by = await rules_at(states, name, AtPosition(position))
     history = await states.history(run, AtPosition(position))
-    return shown(name, run, history, rules, said_by, position, key)
+    steps = _shown(name, run, history, rules, said_by, position, key)
+    async with Slices() as slices:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as ended:
+                made: Derived = ended.value
+                return made
+            if slices.over:
+                await slices.pause()
 
 
 def shown(
@@ -103,6 +113,25 @@ def shown(
     """What a role with these rules is shown of a run's history, from its first commit on.
     `said_by` is the id of the event that gave it the rules.
     """
+    steps = _shown(name, run, history, rules, said_by, position, key)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            made: Derived = ended.value
+            return made
+
+
+def _shown(
+    name: str,
+    run: str,
+    history: Sequence[Stored],
+    rules: RoleDefined | None,
+    said_by: str,
+    position: int,
+    key: bytes | None,
+) -> Generator[None, None, Derived]:
+    """As `shown`, in small steps."""
     places: list[tuple[str, int]] = []
     here: list[tuple[tuple[str, int], Label | None]] = [(("", 0), None)]
     labels: set[Label | None] = set()
@@ -113,12 +142,17 @@ def shown(
             yield event
 
     lines: list[Line] = []
-    for line in view(rules, placed(), key):  # taken one by one: a line is of the newest event
-        lines.append(line)
-        place, label = here[0]
-        places.append(place)
-        labels.add(label)
-    found = View(run, name, lines, role_state.state(lines), served(lines).digest)
+    serving, folding = Serving(), Folding()
+    for line in each_judged(rules, placed(), key):  # one by one: a line is of the newest event
+        if line is not None:
+            lines.append(line)
+            serving.add(*line)
+            folding.add(line[1])
+            place, label = here[0]
+            places.append(place)
+            labels.add(label)
+        yield
+    found = View(run, name, lines, folding.state(), serving.served.digest)
     at, shown_label = history[-1].commit.id, join(*labels).stored
     return Derived(found, position, at, said_by, places, shown_label)
 

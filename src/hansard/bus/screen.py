@@ -8,6 +8,7 @@ lives of the runs that forks come from are read together, one read a generation 
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -16,6 +17,9 @@ from hansard.bus.log import Stored
 from hansard.bus.quarantine import Members, StandIn
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream, Board, Life, run_of
+
+OTHERS_EVERY = 25
+"""After so many commits others on the loop go on: see `hansard.bus.slices`."""
 
 RUNS_MAX = 1_024
 """Most runs whose members are kept in memory; others are read again."""
@@ -53,7 +57,9 @@ class Screen:
         reading: dict[str, Members] = {}
         looked: set[str] = set()  # once a read: what was read before is in it, or in no life
         sifted: list[Stored] = []
-        for stored in commits:
+        for index, stored in enumerate(commits, 1):
+            if index % OTHERS_EVERY == 0:
+                await asyncio.sleep(0)
             stream, commit = stored.stream, stored.commit
             if isinstance(commit, StandIn):
                 sifted.append(stored)

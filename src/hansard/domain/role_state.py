@@ -68,10 +68,23 @@ _RUN_STATUS = {
 
 def state(lines: Iterable[Line]) -> ShownState:
     """The state that follows from a view's lines, and from nothing else."""
-    told = ShownState()
-    keys: dict[str, BoardState] = {}
-    broken: set[str] = set()
+    folding = Folding()
     for _, line in lines:
+        folding.add(line)
+    return folding.state()
+
+
+class Folding:
+    """The state that follows from a view's lines, one after the other."""
+
+    def __init__(self) -> None:
+        self._told = ShownState()
+        self._keys: dict[str, BoardState] = {}
+        self._broken: set[str] = set()
+
+    def add(self, line: Shown) -> None:
+        """The next line."""
+        told = self._told
         data = msgspec.json.decode(line.data)
         data = data if isinstance(data, dict) else {}
         kind = line.type.rpartition(".")[0]
@@ -81,21 +94,24 @@ def state(lines: Iterable[Line]) -> ShownState:
         if kind == "run.agent_joined" and isinstance(data.get("agent"), str):
             told.agents.setdefault(data["agent"], ShownAgent(role=str(data.get("role", ""))))
         if kind.startswith("board."):
-            _fold(line, keys, broken)
-            continue
-        if not kind.startswith("run.") and line.agent:
+            _fold(line, self._keys, self._broken)
+        elif not kind.startswith("run.") and line.agent:
             _of_agent(told, line, kind, data)
-    for key, found in keys.items():
-        if found.kind is not None:
-            told.board[key] = ShownKey(
-                kind=found.kind.value,
-                value=found.plain,
-                agent=found.author,
-                role=found.role,
-                ttl_ms=None if found.expires is None else found.expires // 1_000_000,
-                is_whole=key not in broken,
-            )
-    return told
+
+    def state(self) -> ShownState:
+        """What follows from all of them."""
+        told = self._told
+        for key, found in self._keys.items():
+            if found.kind is not None:
+                told.board[key] = ShownKey(
+                    kind=found.kind.value,
+                    value=found.plain,
+                    agent=found.author,
+                    role=found.role,
+                    ttl_ms=None if found.expires is None else found.expires // 1_000_000,
+                    is_whole=key not in self._broken,
+                )
+        return told
 
 
 def _of_agent(told: ShownState, line: Shown, kind: str, data: dict[str, Any]) -> None:

@@ -81,6 +81,13 @@ def view(
     key: of hashed values, 32 bytes or more; the same key gives equal values equal hashes.
     Raises BadValue at once where a mask hashes and no such key is given.
     """
+    return (line for line in each_judged(rules, events, key) if line is not None)
+
+
+def each_judged(
+    rules: RoleDefined | None, events: Iterable[Happened], key: bytes | None = None
+) -> Iterator[tuple[int, Shown] | None]:
+    """As `view`, with None for each event that is not shown."""
     check_key(rules, key)
     return _view(rules, events, key)
 
@@ -97,7 +104,7 @@ def check_key(rules: RoleDefined | None, key: bytes | None) -> None:
 
 def _view(
     rules: RoleDefined | None, events: Iterable[Happened], key: bytes | None
-) -> Iterator[tuple[int, Shown]]:
+) -> Iterator[tuple[int, Shown] | None]:
     numbers = _Numbers()
     known: dict[tuple[object, ...], tuple[Verdict, Ways]] = {}
     count = 0
@@ -109,6 +116,7 @@ def _view(
             known[mark] = made, ways(made)
         verdict, so = known[mark]
         if not verdict.visible or (event.sealed and not verdict.whole):
+            yield None
             continue
         count += 1
         data = bytes(event.data)
@@ -130,13 +138,24 @@ def _view(
         )
 
 
+class Serving:
+    """The count and the digest of a view's lines, one after the other."""
+
+    def __init__(self) -> None:
+        self.served = Served(0, "")
+
+    def add(self, number: int, line: Shown) -> None:
+        """The next line."""
+        running = self.served.digest.encode()
+        self.served = Served(number, digest(running, b"%d" % number, _encoder.encode(line)))
+
+
 def served(lines: Iterable[tuple[int, Shown]]) -> Served:
     """The count and the digest of a view's lines; O(1) memory."""
-    count, running = 0, ""
+    serving = Serving()
     for number, line in lines:
-        count = number
-        running = digest(running.encode(), b"%d" % number, _encoder.encode(line))
-    return Served(count, running)
+        serving.add(number, line)
+    return serving.served
 
 
 def shown(verdict: Verdict, data: bytes, key: bytes | None = None) -> bytes:

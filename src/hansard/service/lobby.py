@@ -40,15 +40,25 @@ _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-
 
 _NOWHERE = ids.uuid8("no run is called so")
 
-SHORT = Bounds(
-    what="short requests",
+OPENINGS = Bounds(
+    what="openings",
     places=8,
     places_each=4,
     waiting_each=64,
     wait_s=30.0,
     retry_after_s=1.0,
 )
-"""Of openings, views, and what is said of runs: each may read a whole run."""
+"""Of sessions that are being opened: each reads a run's life and an agent."""
+
+SHORT = Bounds(
+    what="views and answers",
+    places=4,
+    places_each=1,
+    waiting_each=64,
+    wait_s=30.0,
+    retry_after_s=1.0,
+)
+"""Of views, and of what is said of runs: each reads a whole run."""
 
 LONG = Bounds(
     what="questions in SQL",
@@ -161,6 +171,7 @@ class Lobby:
     def __init__(self, sql: Sql | None, decoys: Decoys) -> None:
         self._sql = sql
         self._decoys = decoys
+        self._openings = FairQueue(OPENINGS)
         self._short = FairQueue(SHORT)
         self._long = FairQueue(LONG)
 
@@ -170,7 +181,7 @@ class Lobby:
 
         Raises NotOffered, RoleRefused, Refused, BadName, BadValue, ServiceBusy.
         """
-        async with self._short.place(asker.who.name):
+        async with self._openings.place(asker.who.name):
             return await _session(asker, asked, nonce, self._short)
 
     async def ask(self, verb: str, asker: Asker, request: Request) -> bytes:

@@ -17,6 +17,7 @@ from hansard.bus.jetstream._direct import Direct
 from hansard.bus.jetstream._wire import Message, TooMany
 from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
 from hansard.bus.screen import is_stream
+from hansard.bus.slices import Slices
 from hansard.domain.ids import Board, Life, StreamId
 
 TAIL_VERSIONS_MAX = 4_000
@@ -109,7 +110,12 @@ class Reader:
         cut = await self.cut(up_to)
         names, head = await self.names(pattern)
         messages = await self._direct.named(self._stream, names, head)
-        commits = self._decoded(messages)
+        commits: list[Stored] = []
+        async with Slices() as slices:
+            for message in messages:
+                commits += self._decoded([message])
+                if slices.over:
+                    await slices.pause()
         commits.sort(key=position_of)
         check_each(commits)
         return until(commits, head if cut is None else cut)
