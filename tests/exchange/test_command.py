@@ -100,7 +100,7 @@ def test_bad_sections_are_told_and_strict_stops(home, zoo: Zoo, workspace, call,
     told = call(workspace, "import", "events", path)
     assert (told.code, told.out) == (
         1,
-        "1 run: 7 commits, 7 of them new; 1 bad records were skipped\n",
+        "1 run: 7 commits, 7 of them new; 1 bad record skipped\n",
     )
     assert told.err == f"{path}:2: the line is damaged: its digest is another; export it again\n"
     strict = call(f"{workspace}-s", "import", "events", path, "--strict", "--json")

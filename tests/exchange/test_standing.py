@@ -137,7 +137,7 @@ def test_two_agents_that_went_on_apart_are_refused(home, workspace, tmp_path):
     plant(home, copy, (mine.stream, extra))
     before = log_of(home, copy)
     told = bring_in(home, copy, tmp_path / "x.jsonl", data)
-    assert "run r went on here by 1 commits that the file does not have" in told.bads[0].reason
+    assert "run r went on here by 1 commit that the file does not have" in told.bads[0].reason
     assert "the first of them version 2 of stream agent/s/b" in told.bads[0].reason
     assert log_of(home, copy) == before
 

@@ -108,7 +108,7 @@ def test_bad_records_are_told_and_skipped(bring_in, tmp_path):
         f"{path}:4: it is not JSON (JSON is malformed: invalid character (byte 4))",
     ]
     assert told.out == (
-        "2 runs, 6 messages, 2 calls: 14 commits, 14 of them new; 2 bad records were skipped\n"
+        "2 runs, 6 messages, 2 calls: 14 commits, 14 of them new; 2 bad records skipped\n"
     )
 
 
@@ -139,7 +139,7 @@ def test_most_bad_records_are_only_counted(bring_in, tmp_path):
     path = written(tmp_path / "a.jsonl", [GOOD[0], *([{"bad": 1}] * 250)])
     told = bring_in("chat-jsonl", path)
     assert len(told.err.splitlines()) == 101
-    assert "250 bad records were skipped" in told.out
+    assert "250 bad records skipped" in told.out
     told = bring_in("chat-jsonl", path, "--json")
     assert [line["line"] for line in told.lines if line["kind"] == "bad"] == [*range(2, 252)]
 

@@ -209,5 +209,5 @@ def _summarize(tally: Tally, what: What, *, stopped: bool) -> None:
     if stopped:
         said += "; stopped at the first bad record: what stands before it stays"
     elif tally.bad:
-        said += f"; {tally.bad:,} bad records were skipped"
+        said += f"; {counted(tally.bad, 'bad record')} skipped"
     _show.write(said)

@@ -14,6 +14,7 @@ from hansard.agents.exchange.format import Damaged
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
 from hansard.bus.log import Stored
+from hansard.domain.counted import counted
 from hansard.domain.errors import RecordError
 from hansard.domain.events import Commit
 from hansard.domain.ids import Lasting, Life, StreamId, run_of
@@ -68,8 +69,8 @@ class Standing:
             if more and here.new is not None:
                 stream, version = here.new
                 raise Damaged(
-                    f"{_named(whole)} went on here by {more:,} commits that the file does not "
-                    f"have, and in the file by others, the first of them version {version} of "
+                    f"{_named(whole)} went on here by {counted(more, 'commit')} that the file does "
+                    f"not have, and in the file by others, the first of them version {version} of "
                     f"stream {stream}: import it into another workspace"
                 )
 
