@@ -1,5 +1,6 @@
 """The published corpus of hostile statements: all contained, and the door answers on."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -151,3 +152,15 @@ def test_a_worker_has_given_away_what_it_does_not_need(asker: Asker, place: Plac
         lines = proc.joinpath("net", "dev").read_text().splitlines()[2:]
         assert {line.split(":")[0].strip() for line in lines} <= {"lo"}
         assert proc.joinpath("ns/net").readlink() != Path("/proc/self/ns/net").readlink()
+
+
+def test_who_was_killed_is_not_asked_again(asker: Asker):
+    """A question that is stopped at once, while its worker gives back its memory for long yet: the
+    next one is answered, by another worker.
+    """
+    limits = msgspec.structs.replace(LIMITS, wall_s=COSTLY_S)
+    for _ in range(5):
+        with contextlib.suppress(DoorError):
+            asker.ask(sql_of(CORPUS["lpad"]), limits)
+        found = asker.ask("SELECT count(*) AS runs, count(run) FROM runs")
+        assert list(found.tuples()) == [(RUNS, RUNS)]

@@ -42,6 +42,7 @@ class Worker:
         self.hello = Hello(network=False, root=False)
         self.answered = 0
         self.slowed = False
+        self._killed = False
         self._process = process
 
     @classmethod
@@ -95,8 +96,10 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs, as the kernel says: a loop that is busy hears of an end late."""
-        if self._process.returncode is not None:
+        """Whether it still runs, as the kernel says: a loop that is busy hears of an end late. One
+        that was killed does not, however long it takes to give back its memory.
+        """
+        if self._killed or self._process.returncode is not None:
             return False
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
@@ -107,6 +110,7 @@ class Worker:
         """Have it end, and whatever it started. What gave way to others is let come first again: it
         gives back its memory in its own time, of which it would get next to none.
         """
+        self._killed = True
         if self._process.returncode is None:
             self._weigh(0)
             with contextlib.suppress(ProcessLookupError):
