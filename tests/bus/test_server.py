@@ -722,10 +722,45 @@ def test_a_log_that_grows_is_put_aside_while_the_server_runs(data_dir):
         with log.open("ab") as file:
             file.write(b"old\n" * 2_100_000)
         assert eventually(lambda: log.stat().st_size < 100_000, 15)
-        assert (data_dir / "server.log.1").read_bytes().endswith(b"old\n")
+        assert b"old\nold\n" in (data_dir / "server.log.1").read_bytes()
         os.kill(lease.info.server_pid, signal.SIGKILL)
         assert eventually(lambda: b"killed by signal 9" in log.read_bytes(), 15)
         assert b"old" not in log.read_bytes()
+
+
+def test_a_supervisor_that_nobody_waits_for_any_more_lets_the_next_one_in(data_dir):
+    """A process is killed while the supervisor it started waits for the store; the next process
+    starts another. Whichever has the store, who joins enters at once, and the other goes.
+    """
+    with join(data_dir):
+        pass
+    assert eventually(lambda: not processes_of(data_dir), 10)
+    log = data_dir / "server.log"
+    log.write_text("")
+
+    def started() -> list[int]:
+        return [int(pid) for pid in re.findall(r"\[(\d+)\] .* started for", log.read_text())]
+
+    with (data_dir / "store.lock").open("rb+") as store:
+        fcntl.flock(store, fcntl.LOCK_EX)
+        for number in (1, 2):
+            joining = subprocess.Popen([sys.executable, "-c", USER, data_dir])
+            assert eventually(lambda number=number: len(started()) == number, 15)
+            joining.kill()
+            joining.wait()
+        first, second = started()
+        os.kill(second, signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        with join(data_dir) as lease:
+            assert lease.info.supervisor_pid == first
+            assert time.monotonic() - began < 10
+            os.kill(second, signal.SIGCONT)
+            assert eventually(lambda: one_of_each(data_dir, lease.info), 10)
+            assert answers(lease.info)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(second, signal.SIGCONT)
 
 
 def test_without_a_server_binary_the_error_says_where_it_was_sought(tmp_path):

