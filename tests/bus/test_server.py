@@ -741,11 +741,14 @@ def test_a_supervisor_that_nobody_waits_for_any_more_lets_the_next_one_in(data_d
     def started() -> list[int]:
         return [int(pid) for pid in re.findall(r"\[(\d+)\] .* started for", log.read_text())]
 
+    def has_started(number: int) -> bool:
+        return len(started()) == number
+
     with (data_dir / "store.lock").open("rb+") as store:
         fcntl.flock(store, fcntl.LOCK_EX)
         for number in (1, 2):
             joining = subprocess.Popen([sys.executable, "-c", USER, data_dir])
-            assert eventually(lambda number=number: len(started()) == number, 15)
+            assert eventually(partial(has_started, number), 15)
             joining.kill()
             joining.wait()
         first, second = started()
