@@ -1,0 +1,115 @@
+"""The shape of the source tree: what is measured, and that it gets no worse.
+
+`before.json` is the tree before it was arranged in rooms; nothing of it may grow.
+"""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.structure.rooms import House, circles, drawn, floors, lines, mermaid, private, sources
+
+BEFORE = Path(__file__).with_name("before.json")
+
+
+@pytest.fixture(scope="module")
+def house() -> House:
+    """The tree as it stands."""
+    return drawn()
+
+
+@pytest.fixture(scope="module")
+def before() -> House:
+    """The tree as it stood."""
+    return msgspec.json.decode(BEFORE.read_bytes(), type=House)
+
+
+def test_every_module_stands_in_a_room(house: House):
+    """The rooms hold each module of the package once."""
+    assert sum(room.modules for room in house.rooms) == house.modules == len(sources())
+    assert sum(room.lines for room in house.rooms) == house.lines.written + house.lines.made
+    assert house.modules > 100
+
+
+def test_no_new_circle(house: House, before: House):
+    """No more modules in circles than before, and no more rooms."""
+    for now, then in (
+        (house.circles, before.circles),
+        (house.room_circles, before.room_circles),
+        (house.inner_circles, before.inner_circles),
+    ):
+        assert sum(map(len, now)) <= sum(map(len, then)), now
+
+
+def test_no_new_way_past_a_door(house: House, before: House):
+    """No more private names are taken from other packages than before."""
+    assert len(house.private) <= len(before.private), house.private
+
+
+# ---------------------------------------------------------------- what is measured
+
+
+def test_a_circle_is_found_whole():
+    """Nodes that reach each other are one circle; what only leads to them, or from them, is not
+    in it.
+    """
+    edges = [("x", "a"), ("a", "b"), ("b", "c"), ("c", "a"), ("c", "y"), ("p", "q"), ("q", "p")]
+    assert circles(edges) == [["a", "b", "c"], ["p", "q"]]
+    assert circles([("a", "b"), ("b", "c"), ("a", "c")]) == []
+
+
+def test_floors_are_the_longest_chain():
+    """Counted in modules, not in arrows; what stands outside of the room carries nothing; a circle
+    is one floor.
+    """
+    edges = [("a", "b"), ("b", "c"), ("a", "c"), ("c", "out"), ("out", "d")]
+    assert floors(edges, {"a", "b", "c", "d"}) == 3
+    assert floors([*edges, ("c", "b")], {"a", "b", "c"}) == 2
+    assert floors(edges, {"d"}) == 1
+    assert floors(edges, set()) == 0
+
+
+def test_lines_of_code_are_those_that_do_something():
+    """No blank line, comment or docstring counts; each line of a text that is used does."""
+    said = '"""Said.\n\nMore.\n"""\n\n# why\n'
+    used = 'x = """\na\n"""\n\n\n'
+    function = 'def f():\n    "said"\n    return (\n        # why\n        x\n    )\n'
+    text = said + used + function
+    assert lines(text) == 3 + 4
+
+
+@pytest.mark.parametrize(
+    ("importer", "says", "taken"),
+    [
+        ("hansard.a.inner.m", "from hansard.a._x import y", []),
+        ("hansard.a._x", "from hansard.a.m import _y", []),
+        ("hansard.a", "import hansard.a._x", []),
+        ("hansard.b.m", "from hansard.a._x import y", ["hansard.a._x.y"]),
+        ("hansard.b.m", "from hansard.a import _x", ["hansard.a._x"]),
+        ("hansard.b.m", "import hansard.a._x", ["hansard.a._x"]),
+        ("hansard.b.m", "from hansard.a.m import _y", ["hansard.a.m._y"]),
+        ("hansard.a.m", "from hansard.a.inner._z import y", ["hansard.a.inner._z.y"]),
+        ("hansard.b.m", "def f():\n    from hansard.a import _x", ["hansard.a._x"]),
+        ("hansard.b.m", "from hansard._version import __version__", []),
+        ("hansard.b.m", "from hansard.a.m import y", []),
+        ("hansard.b.m", "from other._x import _y", []),
+    ],
+)
+def test_an_underscore_means_this_package_and_those_inside_it(tmp_path, importer, says, taken):
+    """Whoever stands in the package of a private name may take it, and nobody else."""
+    packages = {"hansard", "hansard.a", "hansard.a.inner", "hansard.b"}
+    file = tmp_path / "m.py"
+    file.write_text(says)
+    others = dict.fromkeys(("hansard.a._x", "hansard.a.m"), tmp_path / "none.py")
+    (tmp_path / "none.py").write_text("")
+    found = private({**others, importer: file}, packages)
+    assert [each.name for each in found if each.importer == importer] == taken
+
+
+def test_the_diagram_has_an_arrow_for_each_pair_of_rooms(house: House):
+    """With how many imports it stands for."""
+    drawn_lines = list(mermaid(house))
+    assert drawn_lines[0] == "graph TD"
+    assert len(drawn_lines) > 5
+    assert any(" bus -->|" in line and line.endswith("| domain") for line in drawn_lines)
