@@ -1,0 +1,198 @@
+"""A data directory that an earlier version wrote, unpacked, and what the command line says of it.
+
+What is asked is what people and programs ask: commands with `--json`, and the tables by the names
+of their columns. So nothing here knows how the code is arranged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+
+import hansard
+from hansard.cli import main
+
+FOLDER = Path(__file__).parent / "datadir-0"
+ARCHIVE = FOLDER / "datadir.tar.xz"
+ANSWERS = FOLDER / "answers.json.xz"
+
+WORKSPACE = "lab"
+WORKSPACES = (WORKSPACE, "copy", "odd")
+
+QUIET = {
+    *("projections", "state.json", "server.log", "server.log.1", "server.error", "nats.conf"),
+    *("server.obstacle", ".lock"),
+}
+"""Names and suffixes of what a server leaves that is no part of the record."""
+
+Ask = Callable[[str], list[tuple[Any, ...]]]
+Tables = dict[str, dict[str, Any]]
+"""Of each table or view its columns, how many rows, and their digest."""
+
+OWN_TIME = {"projected_at", "delay_ms"}
+"""Columns that say when the tables were made, not what is recorded."""
+
+OWN_TIME_TABLES = {"progress", "lag"}
+"""Tables and views that say how far the projector is."""
+
+PAST_EACH = 3
+"""The state of each third run is asked for in the past, too ..."""
+
+MANY = 6
+"""... where it has at least so many commits."""
+
+
+def unpacked(folder: Path) -> Path:
+    """The data directory, in a folder of the test's own."""
+    with tarfile.open(ARCHIVE) as tar:
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+class Answer(msgspec.Struct):
+    """What a command answered."""
+
+    code: int
+    lines: list[Any]
+    err: str
+
+
+def command(home: Path, *arguments: str, workspace: str = WORKSPACE) -> Answer:
+    """What `hansard` answers, in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    argv = ["hansard", "--data-dir", os.fspath(home), "--workspace", workspace, *arguments]
+    before, sys.argv = sys.argv, argv
+    code: Any = 0
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+    except SystemExit as left:
+        code = left.code or 0
+    finally:
+        sys.argv = before
+    text = out.getvalue()
+    told = [json.loads(line) for line in text.splitlines() if "--json" in arguments]
+    return Answer(code, told, err.getvalue())
+
+
+# ---------------------------------------------------------------- what is asked
+
+
+def answers(home: Path, before: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What the command line says of each workspace, and of its runs at several points; of tables
+    that had fewer columns `before`, by those.
+    """
+    known = before or {}
+    with hansard.connect(WORKSPACE, data_dir=home):  # held open, so that its server stays
+        return {
+            workspace: _answers(home, workspace, known.get(workspace, {}).get("tables"))
+            for workspace in WORKSPACES
+        }
+
+
+def _answers(home: Path, workspace: str, known: Tables | None) -> dict[str, Any]:
+    def ask(*arguments: str) -> Any:
+        found = command(home, *arguments, "--json", workspace=workspace)
+        return {"code": found.code, "lines": found.lines}
+
+    made = ask("rebuild")["lines"]
+    told = {"check": ask("check"), "head": made[-1]["position"]}
+    with _opened(home / "projections" / f"{workspace}.duckdb") as rows_of:
+        told |= {"tags": tags(rows_of), "tables": tables(rows_of, known)}
+        questions = list(_questions(rows_of))
+    if workspace == WORKSPACE:
+        told["verify"] = ask("rebuild", "--verify")["code"]
+    told["states"] = {
+        f"{' '.join(asked)} {run} --at {at}": ask(*asked, run, "--at", str(at))
+        for asked, run, at in questions
+    }
+    return told
+
+
+@contextlib.contextmanager
+def _opened(store: Path) -> Iterator[Ask]:
+    """A workspace's tables, to be asked."""
+    with duckdb.connect(store, read_only=True) as con:
+        con.execute("SET TimeZone = 'UTC'")
+        yield lambda asked: con.execute(asked).fetchall()
+
+
+def tags(ask: Ask) -> dict[str, int]:
+    """How many events there are of each tag."""
+    return dict(ask("SELECT type, count(*) FROM events GROUP BY ALL ORDER BY ALL"))
+
+
+def _questions(ask: Ask) -> Iterator[tuple[tuple[str, ...], str, int]]:
+    """What is asked of which run at which position: the state of each at its newest, of some also
+    where it had come to a third and two thirds; its board and its tasks where it has any.
+    """
+    asked = """
+        SELECT run, list_sort(list(DISTINCT position)),
+            bool_or(type LIKE 'board.%'), bool_or(type LIKE 'task.%')
+        FROM events WHERE run IS NOT NULL GROUP BY run ORDER BY run
+    """
+    for number, (run, there, has_board, has_tasks) in enumerate(ask(asked)):
+        third, two_thirds, newest = (there[len(there) * n // 3 - 1] for n in (1, 2, 3))
+        yield ("run", "state"), run, newest
+        if number % PAST_EACH == 0 and len(there) >= MANY:
+            yield ("run", "state"), run, third
+            yield ("run", "state"), run, two_thirds
+        if has_board:
+            yield ("board",), run, two_thirds
+            yield ("board",), run, newest
+        if has_tasks:
+            yield ("team",), run, two_thirds
+            yield ("team",), run, newest
+
+
+def tables(ask: Ask, known: Tables | None = None) -> Tables:
+    """Each table and view: its columns, how many rows, and their digest in an order of their own.
+
+    Of `known` ones only those, by the columns that they had.
+    """
+    if known is None:
+        asked = (
+            "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal ORDER BY 1, 2"
+        )
+        columns: dict[str, list[str]] = {}
+        for table, column in ask(asked):
+            if column not in OWN_TIME and table not in OWN_TIME_TABLES:
+                columns.setdefault(table, []).append(column)
+    else:
+        columns = {table: each["columns"] for table, each in known.items()}
+    return {table: _digest(ask, table, names) for table, names in columns.items()}
+
+
+def _digest(ask: Ask, table: str, columns: list[str]) -> dict[str, Any]:
+    named = ", ".join(f'"{name}"' for name in columns)
+    rows = sorted(json.dumps(row, default=str) for row in ask(f'SELECT {named} FROM "{table}"'))
+    digest = hashlib.sha256("\n".join(rows).encode()).hexdigest()
+    return {"columns": columns, "rows": len(rows), "digest": digest}
+
+
+def missing(then: Any, now: Any, path: str = "") -> Iterator[str]:
+    """What was answered then and is not now: each thing that a table of names had must be there;
+    new names may be.
+    """
+    if isinstance(then, dict) and isinstance(now, dict):
+        for name, value in then.items():
+            if name not in now:
+                yield f"{path}.{name} is gone"
+            else:
+                yield from missing(value, now[name], f"{path}.{name}")
+    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        for number, value in enumerate(then):
+            yield from missing(value, now[number], f"{path}[{number}]")
+    elif then != now:
+        yield f"{path} is {now!r:.200}, and was {then!r:.200}"
