@@ -33,7 +33,11 @@ LONG_RUN = "long"
 SETTLE_S = 12.0
 """What one who burnt has under way is ended after 10 s without a sign of it."""
 
+BURNS = "burns"
+"""Said by who burns as it begins: on a busy machine that takes its time."""
+
 WARM_S = 2.0
+"""After so long all that it asks at once is under way."""
 
 
 async def burn(kind: str, place: Path) -> None:
@@ -52,6 +56,7 @@ async def burn(kind: str, place: Path) -> None:
                 with contextlib.suppress(hansard.HansardError):
                     await works[kind]()
 
+        print(BURNS, flush=True)
         await asyncio.gather(*(on() for _ in range(AT_ONCE[kind])))
 
 
@@ -59,8 +64,10 @@ async def burn(kind: str, place: Path) -> None:
 async def burning(kind: str, place: Path) -> AsyncGenerator[None, None]:
     """Somebody burns for as long as the block runs, and has begun when it begins."""
     command = [sys.executable, "-m", "benchmarks.bench_starvation", BURN, kind, str(place)]
-    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     try:
+        assert process.stdout is not None
+        assert (await process.stdout.readline()).decode().strip() == BURNS
         await asyncio.sleep(WARM_S)
         assert process.returncode is None
         yield

@@ -1,6 +1,7 @@
 """A stream's writer: whoever waits for a commit hears of its end, whatever happens."""
 
 import asyncio
+import itertools
 
 import pytest
 from eventsourcing.popo import POPOApplicationRecorder
@@ -8,7 +9,7 @@ from eventsourcing.popo import POPOApplicationRecorder
 from hansard.bus.clock import Clock
 from hansard.bus.codec import revive_all
 from hansard.bus.recorder._log import RecorderLog
-from hansard.bus.writer import Identity, StreamWriter
+from hansard.bus.writer import TOLD_AT_ONCE, Identity, StreamWriter
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Actor
 from hansard.domain.ids import Life
@@ -79,3 +80,36 @@ async def test_an_event_that_cannot_be_encoded_is_refused_before_it_is_queued():
     writer.put([writer.recorded(RunCancelled(because="fine"))], future)
     assert (await _wait(future)).commit.version == 1
     assert writer.lost is None
+
+
+async def test_who_waits_for_one_commit_is_told_few_at_a_time():
+    """However many wait for a commit, so many hear of it before others on the loop go on."""
+    writer = _writer(RecorderLog("lab"))
+    loop = asyncio.get_running_loop()
+    futures = [loop.create_future() for _ in range(4 * TOLD_AT_ONCE + 1)]
+    for each in futures:
+        writer.put([writer.recorded(RunCancelled(because="many"))], each)
+    told = [0]
+    while told[-1] < len(futures):
+        await asyncio.sleep(0)
+        told.append(sum(each.done() for each in futures))
+    steps = [after - before for before, after in itertools.pairwise(told)]
+    assert max(steps) == TOLD_AT_ONCE
+    assert writer.version == len(futures)
+
+
+async def test_all_hear_of_a_commit_where_the_loop_ends():
+    """The commit is on record: whoever was not told yet is told as the writer is stopped."""
+    writer = _writer(RecorderLog("lab"))
+    loop = asyncio.get_running_loop()
+    futures = [loop.create_future() for _ in range(4 * TOLD_AT_ONCE)]
+    for each in futures:
+        writer.put([writer.recorded(RunCancelled(because="many"))], each)
+    while not futures[0].done():  # noqa: ASYNC110 -- it counts turns of the loop
+        await asyncio.sleep(0)
+    assert not futures[-1].done()
+    pump = writer._pump
+    assert pump is not None
+    pump.cancel()
+    await asyncio.wait({pump})
+    assert [each.result().commit.version for each in futures] == [1] * len(futures)

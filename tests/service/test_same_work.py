@@ -16,6 +16,8 @@ import msgspec
 import pytest
 
 from hansard.bus.portal import portal
+from hansard.service import door, wire
+from hansard.service.client import link
 from hansard.service.client.link import Link
 from hansard.service.wire import Ask, Failed
 from tests.evidence import Evidence
@@ -41,6 +43,9 @@ kinds = ["**"]
 keys = ["**"]
 """
 MESSAGES = 60
+PATIENCE_S = 60.0
+"""Within this time an answer comes on a machine that is busy."""
+
 ASKED = {
     "view": Ask(),
     "settle": Ask(step="eve#1", verdict="did_not_happen"),
@@ -107,23 +112,33 @@ class Work:
             self.calls[name] = 1 if resumed else self.calls[name] + 1
 
 
-def ask(link: Link, verb: str, run: str) -> bytes:
+def ask(linked: Link, verb: str, run: str) -> bytes:
     """What is answered, without the name that was asked for."""
-    answer = portal().run(link.outside(verb, msgspec.structs.replace(ASKED[verb], run=run)))
+    answer = portal().run(linked.outside(verb, msgspec.structs.replace(ASKED[verb], run=run)))
     assert isinstance(answer, Failed)
     return answer.fault.message.replace(run, "RUN").encode()
 
 
+@pytest.fixture
+def undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is asked because time has passed: neither "are you there" nor "is it done"."""
+    monkeypatch.setattr(door, "PROBE_SWEEPS", sys.maxsize)
+    monkeypatch.setattr(door, "PENDING_S", PATIENCE_S)
+    monkeypatch.setattr(link, "FIRST_S_MAX", PATIENCE_S)
+    monkeypatch.setattr(wire, "BEAT_S", PATIENCE_S)
+
+
 @pytest.mark.parametrize("verb", sorted(ASKED))
-def test_hidden_and_absent_take_the_same_work(hidden: House, verb: str) -> None:
+def test_hidden_and_absent_take_the_same_work(hidden: House, undisturbed: None, verb: str) -> None:
     """The same functions are entered equally often, and the same is said."""
-    with hidden.link("ada", "clerk") as link:
+    del undisturbed
+    with hidden.link("ada", "clerk") as ada:
         for run in ("absent", "hidden"):
-            ask(link, verb, run)  # which runs are shown is found once
+            ask(ada, verb, run)  # which runs are shown is found once
         found: dict[str, Counter[str]] = {}
         for run in ("hidden", "absent"):
             with Work() as work:
-                said = ask(link, verb, run)
+                said = ask(ada, verb, run)
             found[run] = work.calls
             found[f"{run} says"] = Counter([said.decode()])
     assert found["hidden says"] == found["absent says"]
@@ -141,11 +156,11 @@ def requests(calls: Counter[str]) -> int:
 def test_times_of_hidden_and_absent(hidden: House, rounds: Any, evidence: Evidence) -> None:
     """Measured and kept as evidence, not judged here: a clock says what the machine does, too."""
     times: dict[str, list[float]] = {"hidden": [], "absent": []}
-    with hidden.link("ada", "clerk") as link:
+    with hidden.link("ada", "clerk") as ada:
         for _ in range(rounds(5, 100)):
             for run, taken in times.items():
                 began = time.perf_counter()
-                ask(link, "view", run)
+                ask(ada, "view", run)
                 taken.append((time.perf_counter() - began) * 1_000)
     middle = {run: statistics.median(taken) for run, taken in times.items()}
     evidence.record(

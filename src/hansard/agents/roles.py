@@ -91,14 +91,22 @@ async def seen(
     return list(view(found.rules, happened(run, history), key))
 
 
-def happened(run: str, history: Iterable[Stored]) -> Iterator[Happened]:
+def refers(stored: Stored) -> bool:
+    """Whether a commit may have values that refer to earlier ones."""
+    return any(MARK in bytes(each.data) for each in stored.commit.events)
+
+
+def happened(
+    run: str, history: Sequence[Stored], *, shares: bool | None = None
+) -> Iterator[Happened]:
     """A run's events, from its first, and what each is judged by: roster and labels as of then.
 
-    Values that refer to earlier ones are in full: what is judged is what the agent gave.
+    Values that refer to earlier ones are in full: what is judged is what the agent gave. shares:
+    whether any commit `refers`, where that is known.
     """
     life = runs.initial()
-    history = list(history)
-    shares = any(MARK in bytes(each.data) for stored in history for each in stored.commit.events)
+    if shares is None:
+        shares = any(map(refers, history))
     in_full = RunInFull() if shares else None
     for stored in history:
         if isinstance(stored.stream, Life):

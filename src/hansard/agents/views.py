@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 
 import msgspec
 
-from hansard.agents.roles import happened
+from hansard.agents.roles import happened, refers
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
@@ -135,9 +135,14 @@ def _shown(
     places: list[tuple[str, int]] = []
     here: list[tuple[tuple[str, int], Label | None]] = [(("", 0), None)]
     labels: set[Label | None] = set()
+    shares = False
+    for stored in history:
+        shares = shares or refers(stored)
+        yield
 
     def placed() -> Iterator[Happened]:
-        for place, event in zip(_places(history), happened(run, history), strict=True):
+        events = happened(run, history, shares=shares)
+        for place, event in zip(_places(history), events, strict=True):
             here[0] = place, event.facts.label
             yield event
 

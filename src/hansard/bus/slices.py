@@ -1,8 +1,10 @@
 """Long work on the loop, in slices: others go on in between.
 
 Decoding and judging a whole run takes the longer the longer the run is. Where one loop serves many,
-that is done in slices of half a millisecond, and one slice in each turn of the loop, however many
-are at it: so a request of another, which needs some ten turns, waits for some milliseconds.
+that is done in slices of half a millisecond, at most one in each turn of the loop, however many are
+at it. Between two slices, others who have something to do go on, for up to `YIELDED_MAX` turns: so
+a request of another, which needs some ten turns, is held up by a slice or two each time that it
+waits for the broker, and not by one a turn.
 """
 
 from __future__ import annotations
@@ -15,6 +17,12 @@ from weakref import WeakKeyDictionary
 
 SLICE_S = 0.0005
 """So long the loop is kept from others at a time, in seconds."""
+
+IDLE_S = 0.0001
+"""A turn of the loop in which nobody else had anything to do is shorter than this, in seconds."""
+
+YIELDED_MAX = 20
+"""So many turns of the loop the next slice waits for others: it comes in any case."""
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
@@ -48,9 +56,13 @@ class Slices:
         return time.perf_counter() >= self._until
 
     async def pause(self) -> None:
-        """Let others go on."""
+        """Let others go on, for as long as they have something to do, up to a bound."""
         self._give_back()
-        await asyncio.sleep(0)
+        for _ in range(YIELDED_MAX):
+            began = time.perf_counter()
+            await asyncio.sleep(0)
+            if time.perf_counter() - began < IDLE_S:
+                break
         await self._take()
 
     async def _take(self) -> None:

@@ -28,6 +28,10 @@ MERGE_BYTES_MAX = 192 * 1024
 MERGE_EVENTS_MAX = 500
 """Most events merged into one commit: a reader folds a commit in one go."""
 
+TOLD_AT_ONCE = 8
+"""So many of those who wait for one commit are told in one turn of the loop: where one loop serves
+many, others go on in between."""
+
 
 class Pending(Protocol):
     """A future of either kind: the loop resolves it, whoever asked waits for it."""
@@ -200,9 +204,7 @@ class StreamWriter:
                     self._fail(batch)
                     raise
                 else:
-                    for entry in batch:
-                        if entry.done is not None and not entry.done.cancelled():
-                            entry.done.set_result(stored)
+                    await _tell(batch, stored)
         finally:
             self._pump = None
             if self.lost is not None:
@@ -275,3 +277,19 @@ class StreamWriter:
         for entry in entries:
             if entry.done is not None and not entry.done.cancelled():
                 entry.done.set_exception(self.lost)
+
+
+async def _tell(batch: list[_Entry], stored: Stored) -> None:
+    """Tell those who wait for a commit; all of them, also where the loop ends."""
+    waiting = [entry.done for entry in batch if entry.done is not None]
+    left = iter(waiting)
+    try:
+        for told, done in enumerate(left, 1):
+            if not done.cancelled():
+                done.set_result(stored)
+            if told % TOLD_AT_ONCE == 0 and told < len(waiting):
+                await asyncio.sleep(0)
+    finally:
+        for done in left:
+            if not done.cancelled():
+                done.set_result(stored)

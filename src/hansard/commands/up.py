@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from functools import partial
@@ -91,7 +92,8 @@ async def _serve_one(
         begin(one.begun.result(), json=one.json)
         one.show("")
         async with tables:
-            await serving
+            with _settled():
+                await serving
     finally:
         serving.cancel()
         await asyncio.wait({serving})
@@ -115,11 +117,25 @@ async def _serve_all(
                 if first:
                     _begin_all(settings, broker, begun, json=json)
                     await stack.enter_async_context(tables)
+                    stack.enter_context(_settled())
                 else:
                     _begin_more(begun, json=json)
                 for one in ones:
                     one.show(f"{one.name}  ")
                 known, first = known | found, False
+
+
+@contextlib.contextmanager
+def _settled() -> Generator[None]:
+    """What is there by now stays meanwhile: the garbage collector does not go through it, which
+    keeps everybody waiting for some 100 ms at a time.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 async def _either(task: asyncio.Future[None], begun: asyncio.Future[_Begun]) -> None:

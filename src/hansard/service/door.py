@@ -1,6 +1,7 @@
 """The service's door: it takes requests, sees who asks, and hands them to hosted sessions.
 
-A request is looked at in this order: its subject (the broker let its sender publish there), its
+What comes is looked at in turn, principal by principal (`hansard.service.arrivals`). A request is
+looked at in this order: its subject (the broker let its sender publish there), its
 token, where its answer may go, its number. Whoever does not pass the first two is told the same few
 bytes, whatever the reason; the reason is on record.
 """
@@ -29,6 +30,7 @@ from hansard.bus.jetstream.requests import Requests
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.value_types import reading_context
 from hansard.service import faults, lobby, wire
+from hansard.service.arrivals import Arrivals
 from hansard.service.decoys import Decoys
 from hansard.service.errors import ServiceBusy, ServiceGone
 from hansard.service.hosted import Hosted
@@ -38,6 +40,9 @@ from hansard.service.turns import Turn
 from hansard.service.wire import AGAIN, PING, Address, Came, Failed, Left, Request, Value
 
 T = TypeVar("T")
+
+Arrived = tuple[Address, str, bytes]
+"""A request: its subject, where its answer goes, its body."""
 
 SESSIONS_MAX = 64
 """Most sessions of one principal that are open at a time."""
@@ -91,6 +96,7 @@ class Service:
         self._quiet_s = quiet_s
         self.questions = Questions(self.instance)
         self._nonces = Nonces()
+        self._arrivals = Arrivals(self._looked_at)
         self._opening: Counter[str] = Counter()
         self._under_way: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -128,6 +134,7 @@ class Service:
         for stop in self._stops:
             with contextlib.suppress(BusError):
                 await stop()
+        self._arrivals.close()
         if self._sweep is not None:
             self._sweep.cancel()
         self.questions.close()
@@ -140,7 +147,7 @@ class Service:
     # ------------------------------------------------------------ a request
 
     def _take(self, subject: str, reply: str, data: bytes) -> None:
-        """One request, in the order of arrival. Nothing here waits."""
+        """One message. Nothing here waits."""
         where = wire.address(subject)
         if where is not None and where.instance and where.verb == PROBE:
             self._probed = True
@@ -151,6 +158,11 @@ class Service:
             if inbox == subjects.restricted_inbox(NOBODY):
                 self._say_no(inbox, reply)
             return
+        self._arrivals.put(where.principal, (where, reply, data))  # only it may publish there
+
+    def _looked_at(self, arrived: Arrived) -> None:
+        """One request, of its principal in the order of arrival. Nothing here waits."""
+        where, reply, data = arrived
         request = wire.request(data)
         try:
             who = self._who(where, request)
@@ -167,7 +179,7 @@ class Service:
             self._spawn(self._answer(reply, _failed(error)))
             return
         if work is not None and where.instance and where.verb != AGAIN:
-            # Now, not when it first runs: what comes in the same packet is counted, too.
+            # Now, not when it first runs: what is looked at in the same turn is counted, too.
             self._under_way[who.name] += 1
             self._spawn(self._counted(who, reply, work))
         elif work is not None:

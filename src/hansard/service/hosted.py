@@ -25,13 +25,12 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.errors import AppendUnknown, BusError
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.value_types import reading_context
-from hansard.service import faults, operations, proxies, wire
+from hansard.service import faults, operations, proxies, shapes, wire
 from hansard.service.errors import ServiceBusy, ServiceGone
 from hansard.service.faults import ClientGone
 from hansard.service.loops import Loop
 from hansard.service.program import Program
 from hansard.service.proxies import Proxy
-from hansard.service.shapes import shape
 from hansard.service.turns import Turn, value
 from hansard.service.wire import Answer, Began, Call, Came, Do, Failed, Joined, Left, Next, Request
 
@@ -303,7 +302,7 @@ class Hosted:
             reads = asked.name in operations.READ_RUNS
             async with self._reading() if reads else contextlib.nullcontext():
                 found = await operations.run(target, asked.name, args, kwargs, self._claims)
-            return wire.Value(shape(asked.name)[0](found))
+                return wire.Value(await shapes.told(asked.name, found))
 
         return work
 
@@ -315,7 +314,7 @@ class Hosted:
             operations.note(self._claims, inside)
             self._keep(turn.number, Block(manager, inside))
             told = inside if asked.name == "team.claimed" else None
-            return wire.Value(shape(asked.name)[0](told), context=turn.number)
+            return wire.Value(shapes.shape(asked.name)[0](told), context=turn.number)
 
         return work
 

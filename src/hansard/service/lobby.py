@@ -226,7 +226,7 @@ class Lobby:
             made = await views.derive(asker.workspace.states, role, run, asked.at, key)
             await asker.carried.shown(made.label)
         await views.record(asker.workspace, made, asker.who.actor)
-        return wire.encode(wire.Value(shapes.shape("views.view")[0](made.view)))
+        return wire.encode(wire.Value(await shapes.told("views.view", made.view)))
 
     async def _answer(self, asker: Asker, statement: str) -> bytes:
         if self._sql is None:

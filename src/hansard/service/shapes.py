@@ -12,10 +12,14 @@ from hansard.agents.experiments import Arm
 from hansard.agents.team import Task, TaskEntry
 from hansard.agents.team_mail import Mail
 from hansard.agents.views import View
+from hansard.bus.slices import Slices
 from hansard.domain.board import Kind
 from hansard.service import wire
 
 _json = msgspec.json
+
+LINES_AT_ONCE = 50
+"""So many lines of a view are encoded between two looks at the clock."""
 
 
 def _fields(record: Any) -> dict[str, Any]:
@@ -76,3 +80,21 @@ SHAPES: dict[str, Shape] = {
 def shape(name: str) -> Shape:
     """How the result of an operation goes there and comes back."""
     return SHAPES.get(name, PLAIN)
+
+
+async def told(name: str, given: Any) -> msgspec.Raw:
+    """The result of an operation as it goes there; a view, which may be long, in slices."""
+    return await _view(given) if name == "views.view" else shape(name)[0](given)
+
+
+async def _view(given: View) -> msgspec.Raw:
+    """The same bytes as in one go."""
+    lines: list[bytes] = []
+    async with Slices() as slices:
+        for start in range(0, len(given.events), LINES_AT_ONCE):
+            lines.append(wire.encode(given.events[start : start + LINES_AT_ONCE])[1:-1])
+            if slices.over:
+                await slices.pause()
+    fields = {name: getattr(given, name) for name in given.__struct_fields__}
+    fields["events"] = msgspec.Raw(b"[" + b",".join(lines) + b"]")
+    return msgspec.Raw(wire.encode(fields))

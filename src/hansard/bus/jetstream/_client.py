@@ -19,6 +19,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
+from nats.protocol.parser import Parser
 
 from hansard.bus._logging import logger
 from hansard.bus.errors import BrokerError, BusError, Closed, StoreGone, TooLarge, Unreachable
@@ -59,6 +60,16 @@ _DENIED = re.compile(r'permissions violation for publish to "([^"]+)"')
 _log = logger(__name__)
 
 
+class _Parser(Parser):
+    """nats-py's parser. Others on the loop go on after each buffer (32 KiB): nats-py reads on
+    without a pause for as long as there is something to read.
+    """
+
+    async def parse(self, data: bytes = b"") -> None:
+        await super().parse(data)
+        await asyncio.sleep(0)
+
+
 class _Client(Client):
     """nats-py's client, less its header parser and its rendering of headers.
 
@@ -70,6 +81,10 @@ class _Client(Client):
     takes_commands = all(
         hasattr(Client, name) for name in ("_send_command", "_flush_pending", "_process_headers")
     )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ps = _Parser(self)
 
     async def _process_headers(self, headers: bytes | None) -> Any:
         return headers or None

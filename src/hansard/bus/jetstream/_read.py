@@ -185,9 +185,19 @@ class Reader:
     async def names(self, pattern: str) -> tuple[list[str], int]:
         """All subjects that match, and a position up to which they are complete."""
         found, head = await self._direct.names(self._stream, pattern)
-        if self._screened:
-            found = [name for name in found if is_stream(name)]
-        return found, head
+        return await self._of_streams(found) if self._screened else found, head
+
+    @staticmethod
+    async def _of_streams(names: list[str]) -> list[str]:
+        """Those that a stream's commit may have."""
+        found: list[str] = []
+        async with Slices() as slices:
+            for name in names:
+                if is_stream(name):
+                    found.append(name)
+                if slices.over:
+                    await slices.pause()
+        return found
 
     async def _wanted(self, cut: int | None) -> int:
         """The position that a read must reach."""

@@ -1,0 +1,58 @@
+"""Long work on the loop is sliced: others who have something to do go on in between."""
+
+import asyncio
+import math
+import time
+
+import pytest
+
+from hansard.bus import slices
+from hansard.bus.slices import IDLE_S, YIELDED_MAX, Slices
+
+TURNS = 3 * YIELDED_MAX
+BUSY_S = 3 * IDLE_S
+
+
+def busy(seconds: float) -> None:
+    """Keep the loop."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+async def other(turns: list[int], done: list[int]) -> None:
+    """Somebody who has something to do in each turn; what was done of the long work by then."""
+    for _ in range(TURNS):
+        busy(BUSY_S)
+        turns.append(len(done))
+        await asyncio.sleep(0)
+
+
+async def test_others_go_on_for_many_turns_between_two_slices():
+    """While another has something to do, one slice comes for each `YIELDED_MAX` turns of it: it is
+    not held up by one a turn, and the long work is not stopped either.
+    """
+    done: list[int] = []
+    turns: list[int] = []
+    going_on = asyncio.ensure_future(other(turns, done))
+    async with Slices() as work:
+        while not going_on.done():
+            done.append(1)
+            await work.pause()
+    meanwhile = turns[-1] - turns[0]
+    assert TURNS // YIELDED_MAX - 1 <= meanwhile <= TURNS // YIELDED_MAX + 1
+
+
+async def test_the_next_slice_comes_after_a_turn_that_nobody_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A turn of the loop that counts as idle is followed by the next slice."""
+    monkeypatch.setattr(slices, "IDLE_S", math.inf)
+    turns: list[int] = []
+    going_on = asyncio.ensure_future(other(turns, []))
+    paused = 0
+    async with Slices() as work:
+        while not going_on.done():
+            await work.pause()
+            paused += 1
+    assert TURNS <= paused <= TURNS + 1
