@@ -4,6 +4,9 @@
 is niced, since it stands for another machine: endless questions in SQL, views of a long run, or
 messages, as many at once as it can. Meanwhile another asks for a view, states a message, and asks a
 question in SQL, one after the other. The same without anybody who burns, in turns.
+
+Each operation is asked for until it has had its rounds or its time. Of fewer than a hundred rounds
+no p99 is told, but the longest: so it is with SQL, of which one takes seconds beside who burns.
 """
 
 from __future__ import annotations
@@ -35,6 +38,12 @@ SETTLE_S = 12.0
 
 BURNS = "burns"
 """Said by who burns as it begins: on a busy machine that takes its time."""
+
+TIME_S_MAX = 6.0
+"""So long an operation is asked for in one turn: all turns together end within four minutes."""
+
+ROUNDS_P99_MIN = 100
+"""Of fewer rounds the longest is compared, and no p99."""
 
 WARM_S = 2.0
 """After so long all that it asks at once is under way."""
@@ -80,16 +89,20 @@ async def burning(kind: str, place: Path) -> AsyncGenerator[None, None]:
 async def asked(record: Any, session: AsyncSession) -> dict[str, list[float]]:
     """What each operation of the other took, in milliseconds."""
     works: dict[str, tuple[int, Callable[[], Awaitable[object]]]] = {
-        "a view": (sized(150, 3), lambda: record.view("short")),
-        "a message": (sized(150, 3), lambda: session.message("user", "hi")),
-        "SQL": (sized(6, 1), lambda: record.sql("SELECT 1 AS one")),
+        "a view": (sized(100, 3), lambda: record.view("short")),
+        "a message": (sized(100, 3), lambda: session.message("user", "hi")),
+        "SQL": (sized(4, 1), lambda: record.sql("SELECT 1 AS one")),
     }
     found: dict[str, list[float]] = {}
     for what, (count, work) in works.items():
+        until = time.perf_counter() + TIME_S_MAX
         for _ in range(count):
             began = time.perf_counter()
             await work()
-            found.setdefault(what, []).append((time.perf_counter() - began) * 1_000)
+            ended = time.perf_counter()
+            found.setdefault(what, []).append((ended - began) * 1_000)
+            if ended > until:
+                break
     return found
 
 
@@ -125,16 +138,24 @@ async def measure(found: Findings) -> None:
                     await asyncio.sleep(sized(int(SETTLE_S), 0))
                 say(f"turn {turn + 1}, {kind} done")
     for what, by_kind in times.items():
-        alone = summary(by_kind["nobody"])
-        for kind, all_ms in by_kind.items():
-            result = summary(all_ms)
-            found.results[f"{what}, {kind} burnt"] = result
-            if kind != "nobody":
-                ratio = result.p99_ms / alone.p99_ms
-                found.ratios[f"{what}: p99 while {kind} burn / alone"] = ratio
-                middle = result.median_ms / alone.median_ms
-                found.ratios[f"{what}: median while {kind} burn / alone"] = middle
-                found.goals[f"{what} beside {kind}: p99 within 3 times"] = ratio <= 3
+        _compare(found, what, by_kind)
+
+
+def _compare(found: Findings, what: str, by_kind: dict[str, list[float]]) -> None:
+    """What an operation took beside each one who burns, against alone."""
+    alone = summary(by_kind["nobody"])
+    tells = min(map(len, by_kind.values())) >= ROUNDS_P99_MIN
+    worst = "p99" if tells else "longest"
+    for kind, all_ms in by_kind.items():
+        result = summary(all_ms)
+        found.results[f"{what}, {kind} burnt"] = result
+        if kind == "nobody":
+            continue
+        ratio = result.p99_ms / alone.p99_ms if tells else result.max_ms / alone.max_ms
+        found.ratios[f"{what}: {worst} while {kind} burn / alone"] = ratio
+        middle = result.median_ms / alone.median_ms
+        found.ratios[f"{what}: median while {kind} burn / alone"] = middle
+        found.goals[f"{what} beside {kind}: {worst} within 3 times"] = ratio <= 3
 
 
 def main() -> int:
