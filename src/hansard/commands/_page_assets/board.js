@@ -2,19 +2,29 @@
 
 const KEYS_SHOWN = 50; // of a list shown at once; what the event changed is always shown
 
-// Rows of a list: the first ones and those that the event changed, the rest at a click.
-function rowsOf(rows, point, make) {
+// The list in a panel: its first rows and those that the event changed, the rest at a click. A row
+// whose last change is the same, and its rest of a lease, is the same element as before.
+function rowList(make, signOf) {
   const box = el("div", { class: "list" });
-  const first = rows.slice(0, KEYS_SHOWN);
-  const rest = rows.slice(KEYS_SHOWN);
-  box.append(...first.map(make), ...rest.filter((row) => row.at === point).map(make));
-  if (!rest.length) return box;
-  const all = () => {
-    box.replaceChildren(...rows.map(make));
+  const kept = keeper();
+  const nodes = (rows, point) =>
+    kept.nodes(
+      rows,
+      (row) => row.name,
+      (row) => `${row.at} ${row.at === point} ${signOf(row, point)}`,
+      (row) => make(row, point),
+    );
+  return {
+    forget: kept.forget,
+    at(rows, point) {
+      const some = rows.filter((row, index) => index < KEYS_SHOWN || row.at === point);
+      const rest = rows.length > KEYS_SHOWN;
+      const all = () => hold(box, nodes(rows, point));
+      const button = rest ? el("button", { type: "button", class: "more", onclick: all }, `Show all ${count(rows.length)}`) : null;
+      hold(box, [...nodes(some, point), button].filter(Boolean));
+      return box;
+    },
   };
-  const name = `Show all ${count(rows.length)}`;
-  box.append(el("button", { type: "button", class: "more", onclick: all }, name));
-  return box;
 }
 
 // What the event at the point did to a row, in a word; else nothing.
@@ -112,24 +122,27 @@ function taskRow(row, point) {
   return made;
 }
 
+const boardList = rowList(keyRow, () => "");
+const taskList = rowList(taskRow, (row, point) => (row.gone ? "" : (leaseLeft(row.now, point) ?? "")));
+
 // A list in its panel, and in its tab how many there are.
-function showRows(id, rows, point, make, none) {
+function showRows(id, rows, point, list, none) {
   const there = rows.filter((row) => row && (!row.gone || row.at === point));
   const size = there.filter((row) => !row.gone).length;
   const changed = there.filter((row) => row.at === point).length;
   tellTab(id, size, changed ? "changed here" : "");
-  if (!isInSight(id)) return;
+  if (!isInSight(id)) return list.forget();
   byId(`${id}-at`).textContent = `at ${address(point)}`;
-  const box = there.length ? rowsOf(there, point, (row) => make(row, point)) : el("p", { class: "note" }, none);
-  byId(`${id}-now`).replaceChildren(box);
+  const box = there.length ? list.at(there, point) : el("p", { class: "note" }, none);
+  hold(byId(`${id}-now`), [box]);
 }
 
 function showBoard(point) {
   const none = page.shared.keys.length ? "No key is there at this point." : "No key was written in this run.";
-  showRows("board", boardAt(point), point, keyRow, none);
+  showRows("board", boardAt(point), point, boardList, none);
 }
 
 function showTasks(point) {
   const none = page.shared.names.length ? "No task is there at this point." : "This run has no tasks.";
-  showRows("tasks", tasksAt(point), point, taskRow, none);
+  showRows("tasks", tasksAt(point), point, taskList, none);
 }

@@ -65,6 +65,9 @@ function bubble(told) {
   );
 }
 
+const bubbles = keeper();
+const chatBox = el("div", { class: "list" });
+
 function showChat(point) {
   let [low, high] = [0, shownChat.length];
   while (low < high) {
@@ -73,8 +76,10 @@ function showChat(point) {
     else high = middle;
   }
   tellTab("chat", low, low && shownChat[low - 1].at === point ? "new here" : "");
-  if (!isInSight("chat")) return;
-  const nodes = [newestOf(shownChat.slice(0, low), bubble)];
+  if (!isInSight("chat")) return bubbles.forget();
+  const newest = shownChat.slice(Math.max(0, low - LISTED), low);
+  const made = bubbles.nodes(newest, (told) => told.at, (told) => told.at === point, bubble);
+  const nodes = [newestOf(shownChat.slice(0, low), bubble, chatBox, made)];
   const left = shownChat.length - low;
   if (!chat.length) nodes.push(el("p", { class: "note" }, "This run has no messages."));
   else if (!low) nodes.push(el("p", { class: "note" }, "No message yet at this point."));
@@ -83,7 +88,7 @@ function showChat(point) {
     nodes.push(el("p", { class: "to-come" }, `${plural(left, "message comes", "messages come")} later. `, el("button", { type: "button", class: "next", onclick: next }, "Next message")));
   }
   const box = byId("chat-now");
-  box.replaceChildren(...nodes);
+  hold(box, nodes);
   box.scrollTop = box.scrollHeight;
 }
 

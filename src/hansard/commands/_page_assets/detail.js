@@ -195,5 +195,4 @@ function showEvent(point, find) {
   byId("address").replaceChildren(address(point), " ", rec(versionName(point)));
   const nodes = eventNodes(item, point, find).flat().filter(Boolean);
   byId("event").replaceChildren(...nodes, envelope(point, find));
-  byId("event").scrollTop = 0;
 }

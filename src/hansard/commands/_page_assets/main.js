@@ -19,14 +19,18 @@ function setPoint(number, found = "") {
   }
 }
 
+// What the browser must know sizes for comes first or last, so that a move is laid out once.
 function render() {
   waiting = false;
+  look();
+  const [tree, isScrolled] = [treePlace(), byId("event").scrollTop > 0];
   showWhere(point);
-  showTrace(point);
   showEvent(point, find);
   showState(point);
   showBoard(point);
   showTasks(point);
+  if (isScrolled) byId("event").scrollTop = 0;
+  showTrace(point, tree);
   showChat(point);
   markFound();
   noteInAddress();
@@ -206,14 +210,24 @@ function showTab(name) {
     tab.setAttribute("aria-selected", String(chosen));
     tab.tabIndex = chosen ? 0 : -1;
   }
-  ({ trace: showTrace, board: showBoard, tasks: showTasks, chat: showChat })[name]?.(point);
+  look();
+  ({ trace: showTrace, state: showState, board: showBoard, tasks: showTasks, chat: showChat })[name]?.(point);
 }
 
-// Whether a panel is shown now, or about to be printed.
-const isInSight = (name) => printing || byId(name).checkVisibility();
+// Which panels are shown now, or about to be printed. The others are not made: they are when shown.
+const PANELS = ["trace", "chat", "state", "board", "tasks"].map(byId);
+let inSight = new Set();
+const isInSight = (name) => inSight.has(name);
+function look() {
+  inSight = new Set(PANELS.filter((panel) => printing || panel.checkVisibility()).map((panel) => panel.id));
+}
 
 // In the tabs of a panel how many it lists, and what the event at the point did to them.
+const tabWords = new Map(); // by panel
 function tellTab(name, size, news) {
+  const words = `${size} ${news}`;
+  if (tabWords.get(name) === words) return;
+  tabWords.set(name, words);
   for (const tab of document.querySelectorAll(`[role=tab][aria-controls=${name}]`)) {
     tab.querySelector(".size").textContent = size ? count(size) : "";
     const note = tab.querySelector(".news");
@@ -331,8 +345,9 @@ function listen() {
   window.addEventListener("afterprint", () => {
     byId("cut").hidden = true;
     printing = false;
-    drawRows(point);
+    setPoint(point, find);
   });
+  PHONE.addEventListener("change", () => setPoint(point, find));
 }
 
 function onTabKey(event) {
@@ -346,11 +361,14 @@ function onTabKey(event) {
 
 function printAll() {
   printing = true;
+  look();
+  chooseRows(point);
   const most = Math.min(shownItems.length, PRINTED_ROWS);
   fillRows(0, most, point);
   const left = shownItems.length - most;
   byId("cut").hidden = !left;
   byId("cut").textContent = `${plural(left, "more row")} of the trace not printed.`;
+  showState(point);
   showBoard(point);
   showTasks(point);
   showChat(point);

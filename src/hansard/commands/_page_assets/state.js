@@ -7,10 +7,9 @@ let chosenAgent = null; // a stream's name; null follows the point
 const field = (name, value) => el("span", { "data-field": name }, value);
 
 // The newest items of a list, a button for what is before them, each item made when it is shown.
-function newestOf(list, make) {
-  const box = el("div", { class: "list" });
+function newestOf(list, make, box = el("div", { class: "list" }), newest = list.slice(-LISTED).map(make)) {
   let from = Math.max(0, list.length - LISTED);
-  box.append(...list.slice(from).map(make));
+  hold(box, newest);
   if (!from) return box;
   const button = el("button", { type: "button", class: "more" });
   const name = () => (button.textContent = `Show ${count(Math.min(LISTED, from))} before, of ${count(list.length)}`);
@@ -130,6 +129,7 @@ function agentInView(point, states) {
 }
 
 function showState(point) {
+  if (!isInSight("state")) return;
   byId("asof").textContent = `at ${address(point)}`;
   const states = new Map();
   for (const [key, agent] of agents) {

@@ -17,6 +17,39 @@ function el(tag, attributes, ...children) {
   return made;
 }
 
+// Make an element hold just these children, touching only those that are not where they belong: one
+// that stays keeps its layout, and the focus where it had it.
+function hold(box, nodes) {
+  const wanted = new Set(nodes);
+  for (const child of [...box.childNodes]) if (!wanted.has(child)) child.remove();
+  let next = box.firstChild;
+  for (const node of nodes) {
+    if (node === next) next = next.nextSibling;
+    else box.insertBefore(node, next);
+  }
+}
+
+// Elements of a list by key, made again where the sign of what they show is another. A list that is
+// not shown at a point must forget its elements: what they were made of goes on without them.
+function keeper() {
+  let kept = new Map();
+  return {
+    forget: () => kept.clear(),
+    nodes(rows, keyOf, signOf, make) {
+      const now = new Map();
+      const out = rows.map((row) => {
+        const [key, sign] = [keyOf(row), signOf(row)];
+        const known = kept.get(key);
+        const found = known?.sign === sign ? known : { sign, node: make(row) };
+        now.set(key, found);
+        return found.node;
+      });
+      kept = now;
+      return out;
+    },
+  };
+}
+
 // What does not print, and what would turn the direction of what follows.
 const UNSEEN =
   /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]|\r(?!\n)/g;
@@ -27,7 +60,8 @@ const inLine = (text) => shown(text).replace(/\s+/g, " ");
 // A recorded text as an element of its own, so that its direction ends with it.
 const rec = (text, kind = "") => el("bdi", { class: ("rec " + kind).trim() }, inLine(String(text)));
 
-const count = (number) => number.toLocaleString("en-US");
+const inThousands = new Intl.NumberFormat("en-US"); // made once: asking for one takes long
+const count = (number) => inThousands.format(number);
 const plural = (number, one, many = one + "s") => `${count(number)} ${number === 1 ? one : many}`;
 
 function bytes(size) {

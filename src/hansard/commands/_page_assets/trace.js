@@ -138,9 +138,8 @@ let drawn = ""; // what is drawn now, so that scrolling inside it costs nothing
 
 let printing = false; // then every row stays an element
 
-function drawRows(point, force = true) {
+function drawRows(point, force = true, { top, height } = treePlace()) {
   if (printing) return;
-  const [top, height] = [treeBox.scrollTop, treeBox.clientHeight];
   const from = Math.max(0, Math.floor(top / ROW_HEIGHT) - ROWS_AROUND);
   const to = Math.min(shownItems.length, Math.ceil((top + height) / ROW_HEIGHT) + ROWS_AROUND);
   const key = `${from} ${to}`;
@@ -160,16 +159,17 @@ function fillRows(from, to, point) {
   } else treeBox.removeAttribute("aria-activedescendant");
 }
 
-// Show the trace at a point, the point's row in sight.
-function showTrace(point, follow = true) {
+const treePlace = () => ({ top: treeBox.scrollTop, height: treeBox.clientHeight });
+
+// Show the trace at a point, the point's row in sight; `place` is how it is scrolled now.
+function showTrace(point, place = treePlace()) {
+  if (!isInSight("trace")) return;
   if (hideLater || !shownItems.length) chooseRows(point);
-  const current = rowOfItem(items[itemOf[point]]);
-  if (follow && current >= 0) {
-    const [top, height] = [treeBox.scrollTop, treeBox.clientHeight];
-    const y = current * ROW_HEIGHT;
-    if (y < top || y + ROW_HEIGHT > top + height) {
-      treeBox.scrollTop = Math.max(0, y - height / 2);
-    }
-  }
-  drawRows(point);
+  const { top: stood, height } = place;
+  const y = rowOfItem(items[itemOf[point]]) * ROW_HEIGHT;
+  const isSeen = y < 0 || (y >= stood && y + ROW_HEIGHT <= stood + height);
+  const wantedTop = isSeen ? stood : y - height / 2;
+  const top = Math.max(0, Math.min(wantedTop, shownItems.length * ROW_HEIGHT - height));
+  drawRows(point, true, { top, height });
+  if (top !== stood) treeBox.scrollTop = top;
 }

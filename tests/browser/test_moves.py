@@ -1,0 +1,99 @@
+"""What a move makes of the panels: what changed, in those that are shown, and nothing else."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import hansard
+from tests.browser.shared_runs import random_team
+from tests.browser.support import Open, Pages
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PANELS = """() => Object.fromEntries(["board", "tasks", "chat", "now"].map((name) => {
+  const box = document.getElementById(name === "now" ? name : `${name}-now`);
+  return [name, box.checkVisibility() ? box.innerHTML : null];
+}))"""
+"""What each panel in sight shows."""
+
+
+@pytest.fixture(scope="module")
+def shared(record: hansard.Record) -> str:
+    """A run whose agents share something, by chance."""
+    return random_team(record, "moves", 3, 40)
+
+
+async def test_a_panel_shows_the_same_whichever_way_its_point_was_reached(
+    view: Open, pages: Pages, shared: str
+):
+    """After any moves back and forth, with panels shown and hidden in between, each panel shows
+    what it shows where the page is opened at that point.
+    """
+    path, chance = await pages.of(shared), random.Random(5)
+    walked, fresh = await view(path), await view(path)
+    last, compared = await walked.last(), 0
+    for _ in range(12):
+        for _ in range(3):
+            for tab in (
+                chance.choice(("state", "board", "tasks")),
+                chance.choice(("trace", "chat")),
+            ):
+                await walked.page.click(f"#desk-{tab}")
+            near = await walked.at() + chance.choice((-1, 1))
+            await walked.move(max(0, min(last, chance.choice((near, chance.randint(0, last))))))
+        right = chance.choice(("state", "board", "tasks"))
+        fresh.loads += 1
+        await fresh.page.reload()
+        await fresh.page.wait_for_selector("html[data-point]")
+        for seen in (walked, fresh):
+            await seen.page.click(f"#desk-{right}")
+            await seen.page.click("#desk-chat")
+        await fresh.move(await walked.at())
+        told = await walked.page.evaluate(PANELS)
+        assert told == await fresh.page.evaluate(PANELS)
+        compared += sum(each is not None for each in told.values())
+    assert compared == 24
+
+
+async def test_a_row_that_did_not_change_is_the_same_element(view: Open, pages: Pages, shared: str):
+    """A move makes rows anew where the event changed them; the others keep their elements, and one
+    that has the focus keeps it.
+    """
+    seen = await view(await pages.of(shared))
+    for tab, row in (("board", "#board-now [data-key]"), ("tasks", "#tasks-now [data-task]")):
+        await seen.page.click(f"#desk-{tab}")
+        await seen.end()
+        kept = 0
+        for point in range(await seen.last() - 1, await seen.last() - 9, -1):
+            count = "all => all.filter((row) => row.stood).length"
+            await seen.page.eval_on_selector_all(row, "all => all.forEach((row) => row.stood = 1)")
+            before = await seen.page.locator(row).count()
+            await seen.move(point)
+            kept += before - await seen.page.eval_on_selector_all(row, count) <= 3
+        assert kept == 8, tab
+
+
+async def test_what_is_out_of_sight_is_made_when_it_is_shown(view: Open, pages: Pages, shared: str):
+    """A hidden panel costs a move nothing: its elements stay those of the point at which it was
+    shown last, and are the point's own where it is shown again, or printed.
+    """
+    seen = await view(await pages.of(shared))
+    await seen.page.click("#desk-tasks")
+    await seen.page.click("#desk-chat")
+    before = await seen.page.inner_html("#now")
+    rows = await seen.page.inner_html("#rows")
+    await seen.end()
+    assert await seen.page.inner_html("#now") == before
+    assert await seen.page.inner_html("#rows") == rows
+    await seen.page.click("#desk-state")
+    assert await seen.page.inner_html("#now") != before
+    await seen.page.click("#desk-trace")
+    assert await seen.page.locator("#rows .row.current").count() == 1
+    await seen.page.click("#desk-tasks")
+    await seen.move(0)
+    await seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    told = await seen.page.evaluate("document.getElementById('asof').textContent")
+    assert told == await seen.page.evaluate("document.getElementById('tasks-at').textContent")
+    await seen.page.evaluate("dispatchEvent(new Event('afterprint'))")
