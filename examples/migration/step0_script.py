@@ -5,10 +5,10 @@
 The job: which of the standard library's modules that use threads explains itself least?
 """
 
+import argparse
 import ast
 import json
 import re
-import sys
 import sysconfig
 from pathlib import Path
 
@@ -72,4 +72,6 @@ def main(ticket: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "17")
+    given = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    given.add_argument("ticket", nargs="?", type=int, default=17, help="a ticket's number")
+    main(str(given.parse_args().ticket))

@@ -13,15 +13,24 @@ SCRIPTS = sorted(EXAMPLES.glob("*/*.py"))
 NEEDS = {"pipeline.py": (), "team.py": ("word", "boss"), "desk.py": ("no-such.txt",)}
 """Those that cannot run so: without what they need, or with what is wrong."""
 
+STEPS = [path.name for path in SCRIPTS if path.parent.name == "migration"]
+"""Those that need nothing: their ticket has a default."""
 
-@pytest.mark.parametrize("script", NEEDS)
-@pytest.mark.parametrize("wrong", [False, True])
+
+@pytest.mark.parametrize(
+    ("script", "given"),
+    [
+        *[(script, ()) for script in NEEDS],
+        *NEEDS.items(),
+        *[(script, ("no-number",)) for script in STEPS],
+        *[(script, ("1", "2")) for script in STEPS],
+    ],
+)
 def test_wrong_arguments_are_answered_with_the_usage(
-    script: str, wrong: bool, tmp_path: Path
+    script: str, given: tuple[str, ...], tmp_path: Path
 ) -> None:
     """No traceback, nothing on stdout, exit 2, as for any command."""
     [path] = [each for each in SCRIPTS if each.name == script]
-    given = NEEDS[script] if wrong else ()
     done = subprocess.run(
         [sys.executable, path, *given],
         cwd=tmp_path,
