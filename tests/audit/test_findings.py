@@ -249,10 +249,10 @@ def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
     assert told == [
         ("tasks", "arm a of e has 2 tasks, and the plan says 3"),
         ("tasks", "arm b of e has 2 tasks, and the plan says 3"),
-        ("tasks", "arm c of e has 1 tasks, and the plan says 3"),
-        ("trials", "task 1 has 1 trials under arm b of e, and the plan says 2"),
-        ("trials", "task 1 has 1 trials under arm c of e, and the plan says 2"),
-        ("trials", "task 2 has 1 trials under arm b of e, and the plan says 2"),
+        ("tasks", "arm c of e has 1 task, and the plan says 3"),
+        ("trials", "task 1 has 1 trial under arm b of e, and the plan says 2"),
+        ("trials", "task 1 has 1 trial under arm c of e, and the plan says 2"),
+        ("trials", "task 2 has 1 trial under arm b of e, and the plan says 2"),
         ("trials", "task 2 has 3 trials under arm a of e, and the plan says 2"),
     ]
 
@@ -316,7 +316,7 @@ def test_what_the_log_holds_and_no_table_takes(home: Path):
         plant(home, "odd", (Life("hole"), commit(ends["hole"] + 3, scored, epoch=0)))
     found = {row["run"]: row for row in place.rows("SELECT * FROM gaps")}
     assert found["new"]["kind"] == "unknown type"
-    assert "1 events of type run.dreamt.v7" in found["new"]["fact"]
+    assert "1 event of type run.dreamt.v7" in found["new"]["fact"]
     assert found["hole"]["kind"] == "version hole"
     last = ends["hole"] + 3
     assert (
