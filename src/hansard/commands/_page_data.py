@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.commands import _look
-from hansard.commands._look import Clock, When
+from hansard.commands._look import When
 from hansard.commands._page_shared import Shared, SharedBuilder
 from hansard.commands._snapshots import Fetcher
 from hansard.domain import agent as agents
@@ -59,6 +60,9 @@ _AGENT_FIELDS = (
     "server_version",
     "protocol_version",
 )
+_agent_values = attrgetter(*_AGENT_FIELDS)
+"""Those of an agent, each of a kind that never changes in place."""
+
 _LIFE_FIELDS = (
     "workflow",
     "status",
@@ -181,7 +185,9 @@ class _Builder:
         self._life: list[tuple[int, dict[str, Any]]] = []
         self._agents: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         self._life_state = runs.initial()
+        self._life_told: dict[str, Any] = {}
         self._agent_states: dict[str, AgentState] = {}
+        self._agent_told: dict[str, tuple[str | int | None, ...]] = {}
         self._shared = SharedBuilder()
         self._position = 0
         self._time = 0
@@ -226,6 +232,7 @@ class _Builder:
             rows.more[str(row)] = more
         self._position, self._time = stored.position, time
         self._shared.now(stored.stamp, len(self._events.id))
+        has_log_time = stored.origin is None and not _look.is_imported(stored)
         for recorded in commit.events:
             event = revive(recorded)
             number = len(self._events.id)
@@ -234,9 +241,8 @@ class _Builder:
             self._events.data.append(_data(event))
             self._events.status.append(self._fold(stored.stream, event, number))
             self._shared.take(stored, recorded, event, number)
-            found = _look.when(stored, recorded)
-            if found.clock is not Clock.LOG:
-                self._events.when[str(number)] = _us(found)
+            if not has_log_time or recorded.occurred_at is not None:
+                self._events.when[str(number)] = _us(_look.when(stored, recorded))
             if recorded.occurred_at is not None:
                 self._events.occurred_at[str(number)] = recorded.occurred_at
 
@@ -269,9 +275,9 @@ class _Builder:
 
     def _fold_life(self, event: Any, number: int) -> int:
         state = self._life_state
-        before = _told(state, _LIFE_FIELDS) if self._life else {}
         runs.evolve(state, event)
-        changed = _changes(before, _told(state, _LIFE_FIELDS))
+        before, self._life_told = self._life_told, _told(state, _LIFE_FIELDS)
+        changed = _changes(before, self._life_told)
         if isinstance(event, AgentJoined):
             changed["joined"] = [event.agent, event.role]
         self._life.append((number, changed))
@@ -282,17 +288,23 @@ class _Builder:
         state = self._agent_states.get(name)
         if state is None:
             state = self._agent_states[name] = agents.initial()
-        before = _told(state, _AGENT_FIELDS) if state.version else {}
         agents.evolve(state, event)
-        changed = _changes(before, _told(state, _AGENT_FIELDS))
-        if changed:
+        before, told = self._agent_told.get(name), _agent_values(state)
+        if told != before:
+            self._agent_told[name] = told
+            pairs = zip(_AGENT_FIELDS, told, strict=True)
+            changed = {
+                field: value
+                for at, (field, value) in enumerate(pairs)
+                if before is None or before[at] != value
+            }
             self._agents.setdefault(name, []).append((number, changed))
         if not event.tag.startswith("step."):
             return -1
         return self._statuses.number(state.steps[event.step].status.value)
 
 
-def _told(state: AgentState | RunState, fields: Sequence[str]) -> dict[str, Any]:
+def _told(state: RunState, fields: Sequence[str]) -> dict[str, Any]:
     """Some fields as plain values, which later events do not change."""
     return {name: _plain(getattr(state, name)) for name in fields}
 
@@ -318,8 +330,13 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 def _data(event: Event) -> list[Any]:
     """An event's values in its fields' order; as text what JSON readers differ about."""
-    told = _fields.decode(msgspec.json.encode(event))
-    row = [_plain(told.get(name)) for name in event.__struct_encode_fields__]
+    data = msgspec.json.encode(event)
+    try:
+        whole = msgspec.json.decode(data)
+        row = [whole.get(name) for name in event.__struct_encode_fields__]
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        told = _fields.decode(data)
+        row = [_plain(told.get(name)) for name in event.__struct_encode_fields__]
     if isinstance(event, StepRequested):
         at = event.__struct_encode_fields__.index("arguments")
         if isinstance(row[at], dict):

@@ -43,6 +43,8 @@ WAITS_SHOWN = 20
 PAYLOADS = ("what", "given", "result")
 """A task's values. In a change: that the event's own field of that name is the value now."""
 
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
 Change = tuple[int, int, dict[str, Any]]
 """At which event; of which key or task, by number; the fields that are otherwise now (of a new one
 those that are not empty), or `gone`: why it is there no longer.
@@ -84,6 +86,8 @@ class Lapses:
         """The time is another; what is over now and was not, or the other way about."""
         first, last = sorted((self._now, now))
         self._now = now
+        if not self._order:
+            return []
         span = slice(bisect_left(self._order, (first + 1,)), bisect_left(self._order, (last + 1,)))
         return [name for _, name in self._order[span]]
 
@@ -186,8 +190,9 @@ class _Boards:
                 stood = self._members.get(key, []) if goes_on else []
                 return self._moved(key, stood, form(event.item))
             case ValueMerged() if goes_on and kind is Kind.UNION:
-                old, new = msgspec.json.decode(value), msgspec.json.decode(state.value)
-                return ["set", {name: new[name] for name in new if _differ(old, new, name)}]
+                old, new = _fields.decode(value), _fields.decode(state.value)
+                names = [name for name in new if old.get(name) != new[name]]
+                return ["set", {name: msgspec.json.decode(new[name]) for name in names}]
             case _:
                 return ["is", state.plain]
 
@@ -203,11 +208,6 @@ class _Boards:
             return ["out", at]
         self._members[key] = sorted(state.members)
         return ["is", state.plain["$set"]]
-
-
-def _differ(old: dict[str, Any], new: dict[str, Any], name: str) -> bool:
-    """Whether two objects hold different things under a name; 1 and true are different."""
-    return name not in old or msgspec.json.encode(old[name]) != msgspec.json.encode(new[name])
 
 
 class _Team:
