@@ -23,6 +23,7 @@ from hansard.domain.run import AgentJoined, RunForked, RunStarted
 from hansard.projections._index_errors import BadQuery, IndexUnusable, unusable_index
 from hansard.projections._index_words import BEGIN, END, Snippet, quoted, raw, snippet, text_of
 from hansard.projections.errors import unwritten
+from hansard.projections.place import PRIVATE_FILE, private
 from hansard.projections.rows import COLUMNS, EVENT_BITS, Batch, Row, digest
 from hansard.projections.store import Progress
 
@@ -130,6 +131,8 @@ class Index:
         """
         self.path = path
         try:
+            if not read_only:
+                _private(path)
             self._con = _connect(path, read_only=read_only)
         except sqlite3.Error as error:
             raise unusable_index(path, error) from error
@@ -217,6 +220,14 @@ class Index:
             remedy = "see FTS5's query syntax, or leave out --query to search for words as they are"
             raise BadQuery(f"the query {asked[:60]!r} is malformed ({error})", remedy) from error
         return [_hit(row) for row in found]
+
+
+def _private(path: Path) -> None:
+    """Make a file, or one that is there, its owner's alone, and what SQLite keeps beside it."""
+    with contextlib.suppress(OSError):  # SQLite says what is wrong with it
+        path.touch(mode=PRIVATE_FILE)
+        for end in ("", "-wal", "-shm"):
+            private(path.with_name(path.name + end))
 
 
 def settle(path: Path) -> None:

@@ -31,7 +31,17 @@ import msgspec
 
 from hansard.projections.errors import Behind, ProjectionError
 from hansard.projections.migrations import migrations
-from hansard.projections.place import PRIVATE_DIR, PRIVATE_FILE, Place, away, wal
+from hansard.projections.place import (
+    COPY_BYTES,
+    PRIVATE_DIR,
+    PRIVATE_FILE,
+    Place,
+    away,
+    copied,
+    new_file,
+    new_folder,
+    wal,
+)
 from hansard.projections.store import Progress, Store
 
 TABLES = "tables.duckdb"
@@ -57,7 +67,6 @@ TICK_S = 0.01
 
 TICK_LOOKS_MAX = 8
 
-COPY_BYTES = 8 * 1024 * 1024
 TRIES_MAX = 100
 
 POLL_S = 0.005
@@ -133,9 +142,9 @@ def restore(place: Place) -> int:
     with holding(place) as found:
         place.remove(place.fresh)
         if found is not None:
-            shutil.copyfile(found.path, place.fresh)
+            copied(found.path, place.fresh)
             with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(wal(found.path), wal(place.fresh))
+                copied(wal(found.path), wal(place.fresh))
             try:
                 store = Store(place.fresh)
                 position = store.progress.position
@@ -180,7 +189,7 @@ class Publisher:
         # among them: so one is opened, and closed after the store.
         self._tables = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
         self.position = -1
-        place.published.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+        new_folder(place.published)
         for left in (*place.published.glob(".*"), *place.published.glob("base-*")):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
         stands = newest(place)
@@ -291,7 +300,8 @@ class Publisher:
             progress.messages,
             progress.chain,
         )
-        (part / TOLD).write_bytes(msgspec.json.encode(told))
+        with new_file(part / TOLD) as file:
+            file.write(msgspec.json.encode(told))
         folder = self._place.published / name
         part.rename(folder)
         return told.generation(folder)
@@ -405,4 +415,4 @@ def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
-        shutil.copyfile(source, target)
+        copied(source, target)

@@ -16,6 +16,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -31,6 +32,9 @@ TRY_S = 0.005
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIR = 0o700
+
+COPY_BYTES = 8 * 1024 * 1024
+"""Copied at once, in bytes."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -125,6 +129,31 @@ def away(path: Path) -> None:
         shutil.rmtree(gone, ignore_errors=True)
 
 
+def private(path: Path) -> None:
+    """Make a file its owner's alone, where it is there: DuckDB makes its own as the umask says."""
+    with contextlib.suppress(FileNotFoundError):
+        path.chmod(PRIVATE_FILE)
+
+
+def new_folder(path: Path) -> None:
+    """Make a folder that is its owner's alone where there is none, and so what leads to it."""
+    missing = [each for each in path.parents if not each.exists()]
+    for each in (*reversed(missing), path):
+        each.mkdir(exist_ok=True, mode=PRIVATE_DIR)
+
+
+def new_file(path: Path) -> BinaryIO:
+    """A file to write, its owner's alone; what it held is gone."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
+    return os.fdopen(fd, "wb")
+
+
+def copied(source: Path, target: Path) -> None:
+    """Copy a file to one that is its owner's alone. Raises FileNotFoundError."""
+    with source.open("rb") as given, new_file(target) as made:
+        shutil.copyfileobj(given, made, COPY_BYTES)
+
+
 def wal(path: Path) -> Path:
     """DuckDB's write-ahead log of a database."""
     return path.with_name(path.name + ".wal")
@@ -137,7 +166,7 @@ class Hold:
         """Take it. Raises Held, Unusable (the folder cannot be made or written)."""
         self.place = place
         try:
-            place.path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+            new_folder(place.path.parent)
             self._fd = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         except OSError as error:
             raise unusable(place.path, error) from error

@@ -34,7 +34,7 @@ from hansard.projections._index_errors import (
     unusable_index,
 )
 from hansard.projections.errors import OtherLog, ProjectionError, Unusable
-from hansard.projections.place import PRIVATE_DIR, PRIVATE_FILE, Hold, Place, Standing
+from hansard.projections.place import PRIVATE_FILE, Hold, Place, Standing, new_folder
 from hansard.projections.rows import Batch
 from hansard.projections.runner import Source, project
 from hansard.projections.store import Store
@@ -131,7 +131,7 @@ class IndexPlace(Place, frozen=True):
 
     def _reading_lock(self) -> int:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+            new_folder(self.path.parent)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             return os.open(self.path.with_suffix(".reading"), flags, PRIVATE_FILE)
         except OSError as error:

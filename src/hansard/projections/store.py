@@ -26,7 +26,7 @@ from hansard.projections._arrow import chunk, schema, table
 from hansard.projections._fillers import LABELLED, fillers
 from hansard.projections.errors import Newer, Older, Unusable, unusable, unwritten
 from hansard.projections.migrations import Migration, migrations
-from hansard.projections.place import wal
+from hansard.projections.place import new_file, private, wal
 from hansard.projections.rosters import members
 from hansard.projections.rows import (
     KNOWN_AS,
@@ -100,6 +100,8 @@ class Store:
         self._con = self._connect(read_only=read_only)
         try:
             self._migrate(read_only=read_only)
+            if not read_only:
+                private(wal(self.path))
             if partial and not read_only:
                 self._allow_unknown()
             self.progress = self._progress()
@@ -113,11 +115,13 @@ class Store:
     def _begin(self) -> None:
         """Put a file with the tables and nothing in them where there is none. Raises Unusable."""
         if self.path.exists():
+            for each in (self.path, wal(self.path)):
+                private(each)
             return
         part = self.path.with_name(f".{self.path.name}")
         try:
             wal(self.path).unlink(missing_ok=True)
-            with part.open("wb") as file:
+            with new_file(part) as file:
                 file.write(_blank(migrations(), partial=self._partial))
                 file.flush()
                 os.fsync(file.fileno())
@@ -239,6 +243,7 @@ class Store:
                 self._stand(end, head)
                 self._run("COMMIT")
                 ended = True
+                private(wal(self.path))
         except FAULTS as error:
             return error
         except duckdb.Error as error:
