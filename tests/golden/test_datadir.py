@@ -46,9 +46,14 @@ def test_every_kind_of_event_is_in_it(then: Answers):
 @pytest.mark.parametrize("workspace", WORKSPACES)
 @pytest.mark.parametrize("part", ["check", "head", "tags", "tables", "states"])
 def test_it_is_read_as_it_was(then: Answers, now: Answers, workspace: str, part: str):
-    """Nothing that was said is gone or different: findings, rows of tables, states at points."""
-    assert then[workspace][part]
-    assert not list(missing(then[workspace][part], now[workspace][part]))
+    """Nothing that was said is gone or different: findings, rows of tables, states at points. The
+    steps of the schema are the version's, not the record's.
+    """
+    told = then[workspace][part]
+    if part == "tables":
+        told = {name: rows for name, rows in told.items() if name != "migrations"}
+    assert told
+    assert not list(missing(told, now[workspace][part]))
 
 
 def test_the_record_is_clean(now: Answers):
