@@ -24,7 +24,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo browser test test-full check format-check lint types imports fmt docs bench bench-peers lock clean
+.PHONY: help demo browser test test-slow test-full check format-check lint types imports fmt docs bench bench-peers lock clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z.-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -52,20 +52,25 @@ browser: ## Install chromium for the browser tests, where root and apt-get are
 		"apt-get and its mirror): the browser tests are skipped; HANSARD_BROWSER names another" >&2
 
 # A quick run draws the same each time (SEED, PYTHONHASHSEED); a full one freely, and prints its SEED.
-test: export PYTHONHASHSEED = 1
+test test-slow: export PYTHONHASHSEED = 1
 
 # Where there is room, tests write to memory: what is killed loses nothing that was written, there or
 # on a disk, and no fsync is waited for. `test-full` writes to the disk.
 SHM_KB_MIN := 6000000
 SHM := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')" -gt $(SHM_KB_MIN) ] 2>/dev/null && echo /dev/shm)
 
-test: $(STAMP) browser ## Run the tests (ROUNDS=2, WORKERS=4, PYTEST_ARGS=..., SHM= for the disk)
-	ROUNDS=$(ROUNDS) $(if $(SHM),PYTEST_DEBUG_TEMPROOT=$(SHM)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+QUICK = ROUNDS=$(ROUNDS) $(if $(SHM),PYTEST_DEBUG_TEMPROOT=$(SHM)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-test-full: $(STAMP) browser ## The tests with FULL_ROUNDS=200 rounds; writes docs/evidence.json
-	ROUNDS=$(FULL_ROUNDS) HANSARD_EVIDENCE=$(EVIDENCE) $(BIN)/python -m pytest -n $(WORKERS) --timeout=3600 $(PYTEST_ARGS)
+test: $(STAMP) ## Run the fast tier of the tests (ROUNDS=2, WORKERS=4, PYTEST_ARGS=..., SHM= for the disk)
+	$(QUICK) --tier fast $(PYTEST_ARGS)
 
-check: format-check lint types imports docs test ## Exactly what CI runs: format, lint, types, imports, site, packages and tests
+test-slow: $(STAMP) browser ## Run the tests that take longer: kills, browser, packages, real data, documents
+	$(QUICK) --tier slow $(PYTEST_ARGS)
+
+test-full: $(STAMP) browser ## All tests, with FULL_ROUNDS=200 rounds; writes docs/evidence.json
+	ROUNDS=$(FULL_ROUNDS) HANSARD_EVIDENCE=$(EVIDENCE) $(BIN)/python -m pytest -n $(WORKERS) --tier full --timeout=3600 $(PYTEST_ARGS)
+
+check: format-check lint types imports docs test test-slow ## Exactly what CI runs: format, lint, types, imports, site and both tiers of tests
 
 format-check: $(STAMP) ## Fail if `make fmt` would change a file
 	$(BIN)/ruff format --check .

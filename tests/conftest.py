@@ -16,18 +16,18 @@ ROOT = Path(__file__).parents[1]
 # shadow an installed package of that name.
 sys.path.append(str(ROOT))
 
-pytest_plugins = ["tests.evidence", "tests.fixtures"]
+pytest_plugins = ["tests.evidence", "tests.fixtures", "tests.tiers"]
 
 ROUNDS_DEFAULT = 2
 """Rounds of a test marked `long` when the environment says nothing: a quick run."""
 
 ROUNDS_THOROUGH = 100
-"""From so many rounds on, property tests look at thirty times as many examples, and what is marked
-`thorough` runs.
-"""
+"""From so many rounds on, property tests look at thirty times as many examples."""
 
 ROUNDS = int(os.environ.get("ROUNDS", ROUNDS_DEFAULT))
 REAL_DATA = Path(os.environ.get("HANSARD_REAL_DATA", ROOT.parent / "shared" / "data"))
+
+NO_REAL_DATA = "no recorded real data here: set HANSARD_REAL_DATA"
 
 THOROUGH = ROUNDS >= ROUNDS_THOROUGH
 
@@ -81,15 +81,11 @@ def real_data() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs the real data where it is not there, and what takes long; and say so."""
-    skipped = {
-        "real": (REAL_DATA.is_dir(), "no recorded real data here: set HANSARD_REAL_DATA"),
-        "thorough": (ROUNDS >= ROUNDS_THOROUGH, "takes long: `make test-full` runs it"),
-    }
-    for item in items:
-        for marker, (runs, reason) in skipped.items():
-            if not runs and item.get_closest_marker(marker):
-                item.add_marker(pytest.mark.skip(reason=reason))
+    """Skip what needs the real data where it is not there, and say so."""
+    if not REAL_DATA.is_dir():
+        for item in items:
+            if item.get_closest_marker("real"):
+                item.add_marker(pytest.mark.skip(reason=NO_REAL_DATA))
 
 
 def pytest_collection_finish() -> None:

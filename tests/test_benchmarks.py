@@ -94,6 +94,7 @@ SELECTED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(QUICK_S_MAX + 10)
 @pytest.mark.parametrize("module", SELECTED)
 def test_a_benchmark_runs(module):
@@ -118,6 +119,7 @@ def test_a_benchmark_runs(module):
     assert set(told["load_1min"]) == {"start", "end"}
 
 
+@pytest.mark.slow
 def test_a_benchmark_leaves_nothing_behind(tmp_path):
     """Its folder is removed and its server has ended by the time it has."""
     done = subprocess.run(

@@ -154,6 +154,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Facts:
     return facts
 
 
+@pytest.mark.thorough
 def test_a_demo_says_what_its_files_say(told):
     """Each fact agrees with the others and with the world; nothing is left running."""
     assert _fact(told, "end")["claims_held"] == len(_claims(told))
@@ -236,6 +237,7 @@ def test_a_claim_that_does_not_hold_ends_the_demo(tmp_path):
     _assert_gone(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_used_is_named(tmp_path):
     """A data directory that is a file: exit 1 and one clear line, no traceback."""
     taken = tmp_path / "taken"
@@ -371,6 +373,7 @@ def test_a_closer_look_agrees_with_the_measure(module):
         assert sum(anatomy.kinds.values()) == function.branches
 
 
+@pytest.mark.slow
 def test_threads_measure_side_by_side():
     """Many threads that measure at once get what one after another gets."""
     texts = {name: measures.source(STDLIB, name) for name in ("ast", "enum", "locale", "typing")}

@@ -118,6 +118,7 @@ def _name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(RUN_S_MAX * 4)
 @pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=_name)
 def test_the_code_of_a_page_runs(page, tmp_path):
@@ -149,6 +150,7 @@ def test_the_code_of_a_page_runs(page, tmp_path):
                     assert found is None, f"{shlex.join(command)} shows nothing: {said}"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(RUN_S_MAX * 2)
 @pytest.mark.parametrize("page", [page for page in PAGES if notebook(page)], ids=_name)
 def test_the_notebook_of_a_page_runs(page, tmp_path):

@@ -68,12 +68,14 @@ def test_figures_of_all_workers_are_written_sorted(tmp_path, options):
     assert written["versions"]["nats-server"].startswith("v2.")
 
 
+@pytest.mark.slow
 def test_nothing_is_written_unless_it_is_asked_for(tmp_path):
     """An ordinary run leaves the committed figures alone."""
     assert _session(tmp_path, MODULE) == 0
     assert not list(tmp_path.rglob("*.json"))
 
 
+@pytest.mark.slow
 def test_a_name_is_recorded_once(tmp_path):
     """A second figure under the same name fails the test that gives it."""
     assert _session(tmp_path, TWICE) == 1

@@ -42,6 +42,7 @@ def drawn(folder: Path, **environment: str) -> list[str]:
     return [line for line in lines if line.startswith("drawn")]
 
 
+@pytest.mark.thorough
 def test_two_quick_runs_draw_the_same(tmp_path):
     """The order of the tests, what `random` gives them, and hypothesis' examples."""
     first = drawn(tmp_path)

@@ -79,6 +79,7 @@ def test_a_module_that_is_long_says_why():
     ]
 
 
+@pytest.mark.slow
 def test_a_function_fits_on_a_screen():
     """A function of the package stays under 70 lines, its docstring included."""
     assert not [
@@ -123,6 +124,7 @@ def test_the_rule_for_exceptions_tells_good_from_bad(comment, unexplained):
     assert _unexplained(comment) is unexplained
 
 
+@pytest.mark.slow
 def test_every_exception_to_a_check_has_its_reason():
     """No check is switched off in silence."""
     assert not [
@@ -141,6 +143,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.~$}*-])/(" + "work|root|opt" + r")(?=[/\s'\"
 LATER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -159,6 +162,7 @@ def test_no_file_names_what_only_one_place_has(pattern):
     ]
 
 
+@pytest.mark.slow
 def test_no_exception_is_caught_blindly():
     """No bare `except`, and none that is caught only to be dropped."""
     assert not [
@@ -262,6 +266,7 @@ def _asserts(function: Function) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_every_test_can_fail():
     """A test without an assertion proves nothing."""
     assert not [

@@ -370,6 +370,7 @@ def test_what_one_may_publish_is_never_what_another_may(one, other):
     assert all(pattern.count(">") == 1 and "*" not in pattern for pattern in allowed.publish)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40), st.sampled_from(["", ".", "x", ".a", ".a.b", ".*", ".>", ". ", "..a"]))
 def test_an_answer_goes_below_the_inbox_and_nowhere_else(text, tail):
     """`may_answer` takes what is a subject below the inbox, without wildcards."""

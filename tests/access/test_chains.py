@@ -141,6 +141,7 @@ async def test_who_cannot_be_read_is_acted_for_by_nobody(workspace: Workspace):
 # ---------------------------------------------------------------- the commands
 
 
+@pytest.mark.slow
 def test_the_command_makes_them_and_tells_for_whom(desk: Desk):
     """Repeatable, the nearest first; what is printed and the list say the chain."""
     for name in CHAIN:
@@ -163,6 +164,7 @@ def test_the_command_makes_them_and_tells_for_whom(desk: Desk):
     assert "alice, lead" in desk.run(HANSARD, "principals").stdout
 
 
+@pytest.mark.slow
 def test_registering_is_said_once_and_never_changes(desk: Desk):
     """Again changes nothing; as another kind it is refused; a login may follow."""
     line = "principals register alice --kind person --about"
@@ -202,6 +204,7 @@ def test_credentials_of_other_terms_are_never_kept_in_silence(desk: Desk):
     assert [path.name for path in desk.folder.glob(".*")] == []
 
 
+@pytest.mark.slow
 def test_what_a_kill_left_for_others_is_revoked(desk: Desk):
     """A begun file in other terms is not gone on with, and its token is worth nothing."""
     desk.register("alice")
@@ -255,6 +258,7 @@ async def test_who_is_revoked_takes_along_all_who_act_for_them(desk: Desk):
         desk.revoke("zoe")
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("kill", ["before revoke", "after revoke", "before access", "after access"])
 async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, kill: str):
     """Killed after one of three, or before the broker knew: the same again ends what is left, and
@@ -279,6 +283,7 @@ async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, 
 # ---------------------------------------------------------------- in SQL
 
 
+@pytest.mark.slow
 def test_the_tables_tell_for_whom(desk: Desk):
     """`tokens` has the chain, and why it ended."""
     desk.work(apply, desk.folder / "roles.toml", "person")

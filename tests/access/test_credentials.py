@@ -52,6 +52,7 @@ async def test_again_changes_nothing(desk: Desk):
     assert desk.valid() == [first["token"]]
 
 
+@pytest.mark.slow
 async def test_what_is_printed_holds_no_secret(desk: Desk):
     """Nor does what `principals` prints, nor the server's log."""
     done = desk.run(HANSARD, MAKE)
@@ -123,6 +124,7 @@ async def test_expired_ones_open_nothing_and_are_replaced(desk: Desk):
     assert not desk.opens(found)
 
 
+@pytest.mark.slow
 async def test_who_has_expired_is_put_out_while_a_service_runs(desk: Desk):
     """No event and no command: the broker is told by whoever keeps it up to the record."""
     desk.make(expires="1s")
@@ -147,6 +149,7 @@ async def test_who_has_expired_is_put_out_while_a_service_runs(desk: Desk):
 KILLS = [f"{when} {point}" for point in POINTS for when in ("before", "after")]
 
 
+@pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("kill", KILLS)
 async def test_a_kill_leaves_nothing_usable_or_all_of_it_and_again_mends(desk: Desk, kill: str):
     """Killed at any point, no file is half a login; the same command then finishes it, and no
@@ -169,6 +172,7 @@ async def test_a_kill_leaves_nothing_usable_or_all_of_it_and_again_mends(desk: D
     assert len([each for each in desk.listed() if each["principal"] == "ada"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill", ["before access", "after access", "after config"])
 async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, kill: str):
     """The service refuses the token from the moment it is on record; the broker follows."""
@@ -181,6 +185,7 @@ async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, 
     assert not desk.opens(found)
 
 
+@pytest.mark.slow
 async def test_what_a_kill_left_for_another_is_revoked(desk: Desk):
     """A begun file of another role is not gone on with, and its token is worth nothing."""
     killed = desk.run([sys.executable, str(PROGRAM), "before finish"], MAKE)
@@ -192,6 +197,7 @@ async def test_what_a_kill_left_for_another_is_revoked(desk: Desk):
     assert desk.opens(access.load(desk.file))
 
 
+@pytest.mark.slow
 async def test_many_at_once_are_all_let_in(desk: Desk):
     """Processes that add logins at the same time do not lose each other's."""
     names = [f"agent {number}" for number in range(6)]
@@ -206,6 +212,7 @@ async def test_many_at_once_are_all_let_in(desk: Desk):
     assert len({each.inbox for each in found}) == 6
 
 
+@pytest.mark.slow
 async def test_the_same_at_once_is_one_login(desk: Desk):
     """Two processes that make the same file: one of them is told to wait, or finds it there."""
     done = await asyncio.gather(
@@ -218,6 +225,7 @@ async def test_the_same_at_once_is_one_login(desk: Desk):
     assert {json.loads(each.stdout)["token"] for each in good} == {*desk.valid()}
 
 
+@pytest.mark.slow
 def test_a_role_without_rules_gets_no_credentials(desk: Desk):
     """Nor does a name that is none; nothing is left behind."""
     assert "'ghost' has no rules" in desk.refused("ghost")

@@ -77,6 +77,7 @@ async def tell(data_dir: Path, *users: BrokerUser, workspace: str = "lab", **mor
     return await tell_server(data_dir, workspace, asked, **more)
 
 
+@pytest.mark.slow
 def test_logins_come_and_go_without_a_restart(lease: Lease, data_dir: Path):
     """Each workspace's are replaced as a whole; the other's stay, and are still connected."""
     ada, bob, eve = user("ada"), user("bob"), user("eve", "lab2")
@@ -104,6 +105,7 @@ def test_a_login_of_another_workspace_is_not_told_under_this_one(lease: Lease, d
     assert not let_in(holder(lease, eve))
 
 
+@pytest.mark.slow
 async def test_reloads_under_load_drop_no_connection_and_no_ack(data_dir: Path):
     """While commits are made as fast as they can be, logins change 30 times: no connection is made
     again, every acknowledged commit is there, none was sent twice in vain.
@@ -157,6 +159,7 @@ def _eventually_in(given: Credentials) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_server_that_its_supervisor_restarts_knows_them_still(lease: Lease, data_dir: Path):
     """Killed, it comes back with the same logins, although nobody tells it again."""
     ada, gone = user("ada"), user("gone")
@@ -167,6 +170,7 @@ def test_a_server_that_its_supervisor_restarts_knows_them_still(lease: Lease, da
     assert not let_in(holder(lease, gone))
 
 
+@pytest.mark.slow
 def test_a_server_that_is_started_another_day_knows_them_still(data_dir: Path):
     """They outlive the server, its supervisor and all of its users."""
     ada = user("ada")
@@ -179,6 +183,7 @@ def test_a_server_that_is_started_another_day_knows_them_still(data_dir: Path):
         assert let_in(holder(again, ada))
 
 
+@pytest.mark.slow
 async def test_logins_that_change_while_the_server_is_killed_are_there_at_the_end(
     data_dir: Path,
 ):
@@ -194,6 +199,7 @@ async def test_logins_that_change_while_the_server_is_killed_are_there_at_the_en
             assert await asyncio.to_thread(_eventually_in, holder(lease, made))
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_lets_nobody_in_and_is_mended(lease: Lease, data_dir: Path):
     """A damaged list of logins stops neither the server nor the next change."""
     ada = user("ada")
@@ -204,6 +210,7 @@ def test_what_cannot_be_read_lets_nobody_in_and_is_mended(lease: Lease, data_dir
     assert let_in(holder(lease, ada))
 
 
+@pytest.mark.slow
 def test_a_login_that_the_server_would_not_start_with_is_left_out(lease: Lease, data_dir: Path):
     """A key that is none and one that comes twice cost their holder the login, not the server."""
     ada = user("ada")
@@ -217,6 +224,7 @@ def test_a_login_that_the_server_would_not_start_with_is_left_out(lease: Lease, 
     assert _eventually_in(holder(lease, ada))
 
 
+@pytest.mark.slow
 def test_a_server_of_an_older_version_is_named(lease: Lease, data_dir: Path):
     """One whose configuration has no place for them cannot be told; the remedy is said."""
     config = data_dir / "nats.conf"
@@ -225,6 +233,7 @@ def test_a_server_of_an_older_version_is_named(lease: Lease, data_dir: Path):
         asyncio.run(tell(data_dir, user("ada")[0]))
 
 
+@pytest.mark.slow
 def test_without_a_server_they_are_kept_for_the_next(data_dir: Path):
     """The error says that nobody was told; whoever starts it next has them."""
     Place(data_dir).create()

@@ -172,6 +172,7 @@ def test_replay_of_chosen_trees(lab: Lab, tree):
     assert lab.data_dir.is_dir()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=trees)
 def test_replay_of_generated_trees(lab: Lab, tree):

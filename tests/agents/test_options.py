@@ -90,6 +90,7 @@ def test_a_policy_that_is_none_names_the_right_one():
         tool(effects="idempotant")(len)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there_is_told_within_three_seconds():
     """Whether the connection is refused or nobody answers; with the address."""
     with socket.socket() as silent:
@@ -117,6 +118,7 @@ with hansard.connect("my lab", data_dir=sys.argv[1]) as record:
 """
 
 
+@pytest.mark.slow
 def test_a_doubt_says_what_to_type(tmp_path: Path):
     """The last lines of the traceback name the doubt and hold commands that work as they stand."""
     program = [sys.executable, "-c", PROGRAM.replace("my lab", "my-lab"), str(tmp_path / "my data")]

@@ -387,6 +387,7 @@ with hansard.connect({workspace!r}, data_dir={data_dir!r}) as record:
 """
 
 
+@pytest.mark.slow
 def test_a_package_that_is_not_loaded_is_not_loaded(data_dir, workspace):
     """A program that has not imported numpy is told to, where a replay comes to an array; Hansard
     does not import it.

@@ -143,6 +143,7 @@ class Said:
         return made
 
 
+@pytest.mark.slow
 @given(steps)
 @settings(deadline=None)
 def test_every_value_reads_back_as_it_was_given(drawn: list[Any]):

@@ -159,6 +159,7 @@ async def test_somebody_ends_a_run_and_its_late_agents_change_nothing(lab: Lab):
             await record.finish("never")
 
 
+@pytest.mark.slow
 def test_agents_leave_at_once(data_dir, workspace):
     """However many they are, over two connections that race for the run's life: each one's end is
     on record, and the run's once.
@@ -188,6 +189,7 @@ def test_agents_leave_at_once(data_dir, workspace):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_agents_come_and_go_at_once(data_dir, workspace):
     """Who leaves decides by what those before it have sent, which may not know yet that it came."""
 

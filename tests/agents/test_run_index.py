@@ -104,6 +104,7 @@ async def test_all_at_once_is_as_one_by_one(data_dir: Path, workspace: str, seed
         assert any(life.forked for _, life in known)
 
 
+@pytest.mark.slow
 async def test_requests_do_not_grow_with_runs(data_dir: Path, workspace: str):
     """All lives, those of forks too, take as many requests for 150 runs as for 15, and what they
     are sent is what they read; with lives that do not fit in one answer there are a few more.

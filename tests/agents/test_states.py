@@ -52,6 +52,7 @@ async def _busy(record, run="r", **options):
         await session.message("assistant", "done", tokens=3)
 
 
+@pytest.mark.slow
 @twins
 async def test_the_state_at_every_version_is_a_fresh_fold(lab: Lab):
     """Read at each version, position, commit, event and time, the agent is what its first k events
@@ -189,6 +190,7 @@ async def test_a_second_role_for_an_agent_is_refused(lab: Lab):
         await session.checkpoint("still here")
 
 
+@pytest.mark.slow
 def test_agents_that_join_at_once_all_get_in(data_dir, workspace):
     """Many agents joining one run side by side lose no one and share one life."""
 

@@ -480,6 +480,7 @@ def test_paths_are_plain_values():
     assert values.plain(Line("x", Money(1, "EUR")))["what"] == "x"
 
 
+@pytest.mark.slow
 def test_who_only_reads_sees_the_tag_and_the_data(record, call, tmp_path):
     """Every reader shows a value whose type nobody registered there: the trace, the run, its page,
     its context, its states, and what was said of it by hand.

@@ -51,6 +51,7 @@ def test_a_wait_that_is_cancelled_leaves_the_question(data_dir, workspace):
     assert sent == ["bob"]
 
 
+@pytest.mark.slow
 def test_a_grant_and_a_denial_at_once_are_one_verdict(record, data_dir, workspace):
     """Of many who answer at the same time one is heard; the others are told who was."""
     stopped: list[str] = []
@@ -154,6 +155,7 @@ async def test_who_may_answer(lab: Lab):
         ]
 
 
+@pytest.mark.slow
 def test_what_is_not_there_cannot_be_answered(record):
     """The error says where to look."""
     with pytest.raises(hansard.NotFound, match="hansard approvals"):
@@ -167,6 +169,7 @@ def test_a_rule_s_time_is_checked(timeout):
         hansard.ask_first(timeout=timeout)
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_wrong_ends_no_question_early(record, monkeypatch):
     """An hour ahead of the log's clock, a process waits as long as the log says, and says once that
     nobody answered.

@@ -38,6 +38,7 @@ def waiting(record):
     agent.join()
 
 
+@pytest.mark.slow
 def test_what_waits_is_listed_and_granted(call, record, waiting):
     """People see who asks for what until when, and no control character of it; programs get one
     object a question. A prefix of the id is enough.

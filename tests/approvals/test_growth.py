@@ -68,6 +68,7 @@ async def test_who_waits_is_sent_what_can_answer_it(data_dir: Path, workspace: s
         assert asked.received < 50, "others wrote 100 commits"
 
 
+@pytest.mark.slow
 async def test_an_answer_reads_what_it_is_about(data_dir: Path, workspace: str):
     """Answering one takes as much with 3 as with 30 other runs that ask."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
@@ -103,6 +104,7 @@ async def test_a_question_of_before_is_found(data_dir: Path, workspace: str):
             await record.approve(_clock.new_id(), by="eva")
 
 
+@pytest.mark.slow
 async def test_listing_all_takes_few_requests(data_dir: Path, workspace: str):
     """All questions of 5 runs and of 300 are read in a request for 200 runs."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:

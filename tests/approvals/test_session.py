@@ -85,6 +85,7 @@ async def test_nobody_answers_in_time(lab: Lab):
         assert [each.standing for each in await questions(record)] == ["expired", "granted"]
 
 
+@pytest.mark.slow
 @twins
 async def test_a_retry_keeps_the_grant_and_a_failure_uses_it_up(lab: Lab):
     """`NotDone` says that nothing happened: tried again, in the same session or resumed, under the

@@ -28,6 +28,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 def test_each_planted_fault_is_found_by_its_view_alone(planted: Planted):
     """Six runs, six faults, six findings."""
     assert planted.place.findings() == {
@@ -35,6 +36,7 @@ def test_each_planted_fault_is_found_by_its_view_alone(planted: Planted):
     }
 
 
+@pytest.mark.slow
 def test_the_same_runs_without_the_faults_raise_nothing(honest: Planted):
     """Equal shapes: what is found is the fault."""
     assert honest.place.findings() == {}
@@ -49,6 +51,7 @@ def planted_runs(made: Planted) -> int:
     )
 
 
+@pytest.mark.slow
 def test_a_finding_says_its_values(planted: Planted):
     """The sentence holds the figures that it was found by, and its address leads to an event."""
     place = planted.place
@@ -73,6 +76,7 @@ def test_a_finding_says_its_values(planted: Planted):
         assert found == [{"run": row["run"]}]
 
 
+@pytest.mark.slow
 def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, honest: Planted):
     """A clean workspace and a clean run are 0, and both say as of which position."""
     done = planted.place.call("audit", "--json")
@@ -100,6 +104,7 @@ def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, hone
     assert "see 'hansard runs'" in planted.place.call("audit", "nowhere").err
 
 
+@pytest.mark.slow
 def test_thresholds_turn_by_as_much_as_they_are_moved(home: Path):
     """Margins of every sign and size: found exactly where |margin| is within x."""
     place = Audited(home, "flips")
@@ -122,6 +127,7 @@ def test_thresholds_turn_by_as_much_as_they_are_moved(home: Path):
         }
 
 
+@pytest.mark.thorough
 def test_an_intent_is_followed_through_what_became_of_it(home: Path):
     """Waiting while nobody goes on; passed over by a later session; in doubt; settled: gone."""
     place = Audited(home, "intents")
@@ -146,6 +152,7 @@ def test_an_intent_is_followed_through_what_became_of_it(home: Path):
     assert place.findings()["doubt"] == {("orphan_intents", "in doubt")}
 
 
+@pytest.mark.slow
 def test_a_blocked_call_that_ran_is_an_override(home: Path):
     """By the same agent without the rule, and by another; not another call, nor an earlier one."""
     place = Audited(home, "overrides")
@@ -194,6 +201,7 @@ def _look_five_times(record: hansard.Record, run: str, good: int | None) -> None
                 look("x")
 
 
+@pytest.mark.slow
 def test_calls_repeated_in_vain(home: Path):
     """Five failures of one call are found; not four, nor where one between them succeeded."""
     place = Audited(home, "vain")
@@ -230,6 +238,7 @@ def _trials(place: Audited, folder: Path, trials: list[tuple[str, int, int, bool
         assert done.code == 0, done.err
 
 
+@pytest.mark.slow
 def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
     """One twice, one too many, an arm that is not planned, one that nobody scored; and, once the
     experiment is stopped, too few.
@@ -257,6 +266,7 @@ def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
     ]
 
 
+@pytest.mark.slow
 def test_data_before_the_plan(home: Path, tmp_path: Path):
     """Runs of an experiment that is registered later are found, unless it says exploratory."""
     for exploratory in (False, True):
@@ -271,6 +281,7 @@ def test_data_before_the_plan(home: Path, tmp_path: Path):
         assert kinds == (set() if exploratory else {"before the plan"})
 
 
+@pytest.mark.slow
 def test_unanswered_calls_of_messages(home: Path, tmp_path: Path):
     """A call that no message answers is found where the run ended; the step is an orphan."""
     place = Audited(home, "unanswered")
@@ -299,6 +310,7 @@ def test_unanswered_calls_of_messages(home: Path, tmp_path: Path):
     }
 
 
+@pytest.mark.slow
 def test_what_the_log_holds_and_no_table_takes(home: Path):
     """An event type of a newer version, and a hole in a stream's versions."""
     place = Audited(home, "odd")
@@ -325,6 +337,7 @@ def test_what_the_log_holds_and_no_table_takes(home: Path):
     )
 
 
+@pytest.mark.slow
 def test_a_cost_is_held_against_the_stated_prices(home: Path):
     """Tokens at the price of their day; a step whose cost is another is found."""
     place = Audited(home, "prices")

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import hansard
 from hansard.agents.session import AsyncSession
 from tests.audit.support import Audited
@@ -109,6 +111,7 @@ def play(home: Path, workspace: str, *sessions: Callable[[Any], Awaitable[None]]
     asyncio.run(work())
 
 
+@pytest.mark.thorough
 def test_the_tables_say_what_the_session_knew(home: Path):
     """In chains, branches, bodies of tools, loops, and where calls overlapped."""
     known: Known = {}
@@ -126,6 +129,7 @@ def test_the_tables_say_what_the_session_knew(home: Path):
     assert len(known["the end"]) > 20
 
 
+@pytest.mark.slow
 def test_a_resumed_and_edited_program_leaves_what_it_no_longer_does(home: Path):
     """What the edited program does not call any more is given to none of its decisions."""
     first: Known = {}
@@ -152,6 +156,7 @@ def test_a_resumed_and_edited_program_leaves_what_it_no_longer_does(home: Path):
     assert not set(first["joined"]) & set(second["joined"])
 
 
+@pytest.mark.slow
 def test_a_fork_was_given_what_its_parent_was_before_it(home: Path):
     """Up to the cut, in the parent's events; then its own."""
     known: Known = {}
@@ -182,6 +187,7 @@ def test_a_fork_was_given_what_its_parent_was_before_it(home: Path):
     assert told(place, forks[0]) == known == {"fork's": [1, 2, 3], "fork's own": [1, 2, 3, 4]}
 
 
+@pytest.mark.slow
 def test_agents_of_one_run_are_given_each_their_own(home: Path):
     """What another agent was given is none of it, but what was read of it is a step."""
     known: Known = {}

@@ -3,10 +3,14 @@
 import random
 from typing import Any
 
+import pytest
+
 import hansard
 from hansard.bus.errors import NotFound
 from hansard.bus.states import RunView
 from tests.audit.support import Audited
+
+pytestmark = pytest.mark.slow
 
 POINTS = 14
 SEED = 11

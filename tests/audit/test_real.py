@@ -12,6 +12,7 @@ from tests.audit.support import Audited
 from tests.examples.support import ROOT, USE_CASES, new_desk
 
 
+@pytest.mark.thorough
 def test_the_use_cases_raise_nothing(home: Path, tmp_path_factory: pytest.TempPathFactory):
     """Each as its README runs it: no row in any view, retries included."""
     place = Audited(home, "cases")
@@ -28,6 +29,7 @@ def test_the_use_cases_raise_nothing(home: Path, tmp_path_factory: pytest.TempPa
     assert (told.code, told.err) == (0, "")
 
 
+@pytest.mark.thorough
 @pytest.mark.real
 def test_published_runs_raise_what_is_true_of_them(home: Path, real_data: Path):
     """tau-bench and tau2-bench: every call is answered, every cost adds up, starts lie close."""
@@ -48,6 +50,7 @@ def test_published_runs_raise_what_is_true_of_them(home: Path, real_data: Path):
     assert place.value("SELECT count(*) FROM runs") == 500
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_a_forged_publication_is_found(home: Path, real_data: Path, tmp_path: Path):
     """A published file with a cost changed by a cent, a call's answer left out, a start three days

@@ -72,6 +72,7 @@ def trade(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Audited:
     return place
 
 
+@pytest.mark.slow
 def test_every_question_is_answered(trade: Audited):
     """Each has a sentence before it that ends, and rows."""
     asked = statements()
@@ -82,6 +83,7 @@ def test_every_question_is_answered(trade: Audited):
     assert [words for (words, _), rows in zip(asked, answers, strict=True) if not rows] == []
 
 
+@pytest.mark.thorough
 def test_the_answers_are_those_of_the_trade(trade: Audited):
     """The settled order is told as such; what was known at the decision was no order yet."""
     asked = {

@@ -1,8 +1,11 @@
 """`hansard board`: the keys of a run at a point, and all that was written to one."""
 
 import msgspec
+import pytest
 
 from hansard.domain.board import BoardConflict
+
+pytestmark = pytest.mark.slow
 
 
 def _work(record):

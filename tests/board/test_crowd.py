@@ -3,7 +3,11 @@
 import asyncio
 from collections import Counter
 
+import pytest
+
 import hansard
+
+pytestmark = pytest.mark.slow
 
 AGENTS = 50
 

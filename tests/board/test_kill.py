@@ -59,6 +59,7 @@ def all_at_once(stage, tmp_path, count, ways) -> tuple[dict[str, list[int]], flo
     return {name: report.results for name, report in reports.items()}, took_s
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(1_500)
 def test_8_processes_count_to_the_last_one(stage, tmp_path, rounds, evidence):
@@ -146,6 +147,7 @@ def check_every_position(stage):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("when", "made"), [("before", 0), ("after", 1)])
 def test_a_killed_transaction_is_all_or_none(stage, when, made):
     """SIGKILL before or after the acknowledgement of a transfer: none or all of its keys; gone on
@@ -164,6 +166,7 @@ def test_a_killed_transaction_is_all_or_none(stage, when, made):
     assert check_every_position(stage) == [("m", 0), ("m", 1), ("m", 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_transfers_keep_their_sum_under_kills(stage, rounds, evidence):
@@ -205,6 +208,7 @@ def test_transfers_keep_their_sum_under_kills(stage, rounds, evidence):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_crowd_is_killed_and_loses_and_doubles_nothing(stage, rounds, evidence):

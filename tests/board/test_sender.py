@@ -12,6 +12,8 @@ from hansard.bus.errors import AppendUnknown
 from hansard.domain.board import BoardConflict
 from hansard.domain.ids import Board
 
+pytestmark = pytest.mark.slow
+
 NAMES = [f"a{number}" for number in range(7)]
 OTHERS = ["b0", "b1"]
 

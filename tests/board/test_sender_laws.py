@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from hansard.bus.states import States
 from hansard.domain.board import AmountAdded, By, fold
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream, Board
+
+pytestmark = pytest.mark.slow
 
 KEYS = ("x", "y", "z")
 CLOCK = Clock()

@@ -102,6 +102,7 @@ def _told(row: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.thorough
 def test_sql_tells_what_the_fold_tells_at_every_position(record, store):
     """Every kind, transactions, expiry, forks of forks: `board_at` has the keys, kinds, versions,
     authors and values that the state of the run has there; `board` those of now.
@@ -124,6 +125,7 @@ def test_sql_tells_what_the_fold_tells_at_every_position(record, store):
     assert compared > 300
 
 
+@pytest.mark.slow
 def test_each_write_is_a_row(record, store):
     """Author, role, what it went by, labels and expiry of each write; large values by reference."""
     _everything(record)
@@ -174,6 +176,7 @@ largest = st.sampled_from(["max", "min"]).flatmap(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), writes | largest), max_size=30), st.data())
 def test_sql_folds_any_history_as_the_domain_does(found, data):

@@ -33,6 +33,7 @@ def shared(record: hansard.Record) -> str:
     return small_team(record, "looked-at")
 
 
+@pytest.mark.slow
 async def test_a_page_opens_from_disk_and_asks_nobody(view: Open, pages: Pages, runs: Runs):
     """The file is all it takes: one request, for itself; nothing printed, nothing thrown."""
     seen = await view(await pages.of(runs.team))
@@ -42,6 +43,7 @@ async def test_a_page_opens_from_disk_and_asks_nobody(view: Open, pages: Pages, 
     assert seen.said == []
 
 
+@pytest.mark.slow
 async def test_a_page_cannot_ask_anybody(view: Open, pages: Pages, runs: Runs):
     """Its policy stops requests of every kind, inline handlers, and text used as markup."""
     seen = await view(await pages.of(runs.team))
@@ -67,6 +69,7 @@ async def test_a_page_cannot_ask_anybody(view: Open, pages: Pages, runs: Runs):
     seen.said.clear()  # the browser's words on what it refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["team", "failed", "doubt", "settled", "forked"])
 async def test_the_state_is_that_of_the_fold(view: Open, pages: Pages, runs: Runs, name: str):
     """At every commit's end the page says what `States.run` says: status, versions, steps by
@@ -94,6 +97,7 @@ def _last_events(data: _page_data.Page) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 async def test_lists_name_what_the_fold_holds(view: Open, pages: Pages, runs: Runs):
     """Open steps, checkpoints, decisions and messages of the agent in view are named."""
     seen = await view(await pages.of(runs.team))
@@ -107,6 +111,7 @@ async def test_lists_name_what_the_fold_holds(view: Open, pages: Pages, runs: Ru
     assert await doubt.listed("open") == ["#1 send"]
 
 
+@pytest.mark.slow
 async def test_what_had_not_happened_is_not_told(view: Open, pages: Pages, runs: Runs):
     """Rows after the point are grey and hold nothing of what came; hidden, they are gone."""
     seen = await view(await pages.of(runs.team))
@@ -143,6 +148,7 @@ async def test_steps_stand_in_each_other(view: Open, pages: Pages, runs: Runs):
     assert await both.get_attribute("aria-expanded") == "false"
 
 
+@pytest.mark.slow
 async def test_a_row_leads_to_its_outcome(view: Open, pages: Pages, runs: Runs):
     """A click on a step moves the slider to where it ended, with arguments and result in full."""
     seen = await view(await pages.of(runs.team))
@@ -155,6 +161,7 @@ async def test_a_row_leads_to_its_outcome(view: Open, pages: Pages, runs: Runs):
     assert await seen.page.input_value("#slider") == str(await seen.at())
 
 
+@pytest.mark.slow
 async def test_a_growing_prompt_is_whole(view: Open, pages: Pages, runs: Runs):
     """What is recorded by reference to an earlier step's text stands there as the whole list."""
     seen = await view(await pages.of(runs.team))
@@ -166,6 +173,7 @@ async def test_a_growing_prompt_is_whole(view: Open, pages: Pages, runs: Runs):
     assert "$parts" not in told
 
 
+@pytest.mark.slow
 async def test_a_blob_is_in_the_page(view: Open, pages: Pages, runs: Runs):
     """A value kept outside the log is whole inside, behind its size and hash."""
     seen = await view(await pages.of(runs.team))
@@ -179,6 +187,7 @@ async def test_a_blob_is_in_the_page(view: Open, pages: Pages, runs: Runs):
     assert max(sizes) == BIG
 
 
+@pytest.mark.slow
 async def test_search_opens_what_it_finds(view: Open, pages: Pages, runs: Runs):
     """A word deep in a folded payload is found, the slider moves there, and it can be read."""
     seen = await view(await pages.of(runs.team))
@@ -198,6 +207,7 @@ async def test_search_opens_what_it_finds(view: Open, pages: Pages, runs: Runs):
     assert await seen.text("#found") == ""
 
 
+@pytest.mark.slow
 async def test_search_goes_from_match_to_match(view: Open, pages: Pages, runs: Runs):
     """Next and previous walk the matches in order and wrap round, by key and by button."""
     seen = await view(await pages.of(runs.team))
@@ -212,6 +222,7 @@ async def test_search_goes_from_match_to_match(view: Open, pages: Pages, runs: R
     assert await seen.text("#found") == first
 
 
+@pytest.mark.slow
 async def test_the_keyboard_moves_everything(view: Open, pages: Pages, runs: Runs):
     """Arrows, Home, End, Page keys, `/` for search, and the tree's own arrows."""
     seen = await view(await pages.of(runs.team))
@@ -258,6 +269,7 @@ async def test_the_slider_speaks(view: Open, pages: Pages, runs: Runs):
     assert nameless == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["first", "middle", "last"])
 async def test_a_link_leads_to_a_point(view: Open, pages: Pages, runs: Runs, at: str):
     """`#at=POSITION.INDEX` opens the page there; a bare position is the end of its commit."""
@@ -268,6 +280,7 @@ async def test_a_link_leads_to_a_point(view: Open, pages: Pages, runs: Runs, at:
     assert f"{position}." in await seen.text("#where")
 
 
+@pytest.mark.thorough
 async def test_a_phone_shows_it_all(view: Open, pages: Pages, runs: Runs, shared: str):
     """At 360 px nothing scrolls sideways, in any of the six parts, at any kind of event, on either
     axis.
@@ -316,6 +329,7 @@ CONTRAST = """() => {
 }"""
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("dark", [False, True])
 async def test_every_text_can_be_read(
     view: Open, pages: Pages, runs: Runs, shared: str, dark: bool
@@ -336,6 +350,7 @@ async def test_every_text_can_be_read(
     assert await seen.page.evaluate(CONTRAST) == []
 
 
+@pytest.mark.slow
 async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
     """Printing puts the whole trace on paper, not only what is in sight."""
     seen = await view(await pages.of(runs.team), width=1280)
@@ -354,6 +369,7 @@ async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
     assert (await seen.page.pdf()).startswith(b"%PDF")
 
 
+@pytest.mark.slow
 async def test_a_fork_shows_where_it_came_from(view: Open, pages: Pages, runs: Runs):
     """The parent's events are there and marked; the head names the parent."""
     seen = await view(await pages.of(runs.forked))
@@ -365,6 +381,7 @@ async def test_a_fork_shows_where_it_came_from(view: Open, pages: Pages, runs: R
     assert "before the fork" in await seen.text("#where")
 
 
+@pytest.mark.slow
 async def test_what_a_source_claims_is_told_as_a_claim(view: Open, pages: Pages):
     """`occurred_at` and a copied commit's origin are shown as what they are, beside the log's time;
     inside a commit it says so.
@@ -410,6 +427,7 @@ def _begin(run: str, said: str | None = None) -> tuple[Recorded, Recorded]:
     return replace(started, occurred_at=said), joined
 
 
+@pytest.mark.slow
 async def test_an_imported_run_claims_no_times_that_its_source_does_not(view: Open, pages: Pages):
     """Of an event that an import wrote and whose source says no time, no moment is made up: none at
     the slider or in the trace, and not how long it all took. That is said once.
@@ -443,6 +461,7 @@ async def test_what_its_source_tells_of_an_imported_run_is_shown(view: Open, pag
     assert await seen.page.locator("#where time").count() == 0
 
 
+@pytest.mark.slow
 async def test_an_agent_that_is_called_import_is_no_importer(view: Open, pages: Pages):
     """Who writes for itself has its log's times, whatever its name is."""
     run = "called-import"
@@ -473,6 +492,7 @@ async def test_tokens_that_nobody_counted_are_not_told(view: Open, pages: Pages)
     assert await tokens.count() == 0
 
 
+@pytest.mark.slow
 async def test_random_points_in_any_order(view: Open, pages: Pages, runs: Runs):
     """What is shown at a point does not depend on the way there."""
     seen = await view(await pages.of(runs.team))

@@ -8,7 +8,7 @@ from playwright.async_api import Browser
 from tests.compare.conftest import trial
 from tests.real.support import opened, write
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest.fixture(scope="module")

@@ -116,6 +116,7 @@ def check(page: dict[str, Any], wanted: dict[str, Any], where: object) -> None:
     assert msgspec.json.decode(msgspec.json.encode(page)) == wanted, where
 
 
+@pytest.mark.slow
 async def test_every_event_shows_what_replay_says(
     chromium: Browser, pages: Pages, shared: list[str], runs: Runs
 ):
@@ -144,6 +145,7 @@ async def _view(pages: Pages, view: RunView) -> dict[str, Any]:
     return told(view.boards, view.team, now)
 
 
+@pytest.mark.slow
 async def test_what_an_event_changed_is_named(chromium: Browser, pages: Pages, shared: list[str]):
     """Marked at an event is exactly what is otherwise than before it; a lease's rest is no news."""
     for run in shared:
@@ -164,6 +166,7 @@ def _by_name(page: dict[str, Any]) -> dict[str, Any]:
     return {**page["keys"], **rows}
 
 
+@pytest.mark.thorough
 async def test_the_panels_show_it(view: Open, pages: Pages, shared: list[str]):
     """The panels list every key and task of the point with status and version, and say in words
     what the event made new, changed or removed; tabs count them. A key that expired is said to be.
@@ -201,6 +204,7 @@ async def test_the_panels_show_it(view: Open, pages: Pages, shared: list[str]):
     assert {"open", "waiting", "claimed", "done"} <= statuses
 
 
+@pytest.mark.slow
 async def test_values_are_whole_and_stay_open(view: Open, pages: Pages, shared: list[str]):
     """A key opens to its value, a blob inside included; what was opened stays so as the point moves
     on, and links lead to the event that wrote it.
@@ -236,6 +240,7 @@ def growing(record: hansard.Record) -> list[str]:
     return ["growing-40", "growing-80", "once"]
 
 
+@pytest.mark.slow
 async def test_the_file_is_bounded_by_the_run(pages: Pages, growing: list[str]):
     """What grows is told once: twice as many items make changes twice as large; and a value stands
     in the file once, at the event that wrote it.

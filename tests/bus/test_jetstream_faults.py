@@ -58,6 +58,7 @@ async def test_nothing_was_sent(tmp_path: Path):
         await log.close()
 
 
+@pytest.mark.slow
 async def test_unknown(tmp_path: Path):
     """If a sent commit is never answered, its outcome is unknown, and is said to be so."""
     with running(tmp_path) as nats:
@@ -102,6 +103,7 @@ async def test_the_answer_was_lost(tmp_path: Path):
         await log.close()
 
 
+@pytest.mark.slow
 @pytest.mark.long
 async def test_kill_under_writers(tmp_path: Path, rounds: Callable[[int, int], int]):
     """64 writers, and the broker killed again and again: nothing acknowledged is lost, nothing is
@@ -316,6 +318,7 @@ async def test_conflict_is_final(tmp_path: Path):
         await log.close()
 
 
+@pytest.mark.slow
 async def test_a_full_store(tmp_path: Path):
     """A store that takes no more is an error of the broker, told at once; what is there is read."""
     text = "x" * 200_000

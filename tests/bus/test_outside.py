@@ -120,6 +120,7 @@ def test_a_login_that_is_refused_is_said_at_once(outside):
     assert time.monotonic() - begin < 5
 
 
+@pytest.mark.slow
 def test_nobody_there_is_said_with_the_url():
     """The error names the address and what to do; it does not wait for ever."""
     with socket.socket() as probe:

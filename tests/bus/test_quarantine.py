@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,8 @@ from hansard.domain.task import KEY as TASKS
 from hansard.domain.task import TaskClaimed
 from hansard.projections.rows import Rows
 from tests.team.forging import began, forged, put, said, sent, served
+
+pytestmark = pytest.mark.slow
 
 RUN = "r"
 names = st.text("ab.*/ >=é-", min_size=1, max_size=4)

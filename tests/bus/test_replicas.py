@@ -116,6 +116,7 @@ async def reached(taken: list[int], position: int) -> None:
     await brokers.until(there, within_s=60)
 
 
+@pytest.mark.slow
 async def test_a_follower_that_was_stopped_and_goes_on(servers: Cluster, rounds: Any):
     """Whatever is asked of a follower while it is stopped, it answers as of the position given,
     although it goes on with what it knew before: every way of reading.
@@ -168,6 +169,7 @@ async def test_a_follower_that_was_stopped_and_goes_on(servers: Cluster, rounds:
             assert hashlib.sha256(got["blob"]).hexdigest() == sha256
 
 
+@pytest.mark.slow
 async def test_a_state_is_whole_as_of_its_position(servers: Cluster, rounds: Any):
     """A state's position comes from the leader and its commits from a follower: it holds all that
     was acknowledged up to there.
@@ -206,6 +208,7 @@ async def test_a_state_is_whole_as_of_its_position(servers: Cluster, rounds: Any
                     assert view.boards["notes"].version == written
 
 
+@pytest.mark.slow
 async def test_writes_are_read(servers: Cluster, rounds: Any):
     """What was acknowledged is read at once: by who wrote it, and by others who were not told."""
     writer = await servers.log("own")
@@ -263,6 +266,7 @@ async def test_a_point_beyond_the_end(servers: Cluster):
                 await log.at(1_000)
 
 
+@pytest.mark.slow
 async def test_answers_of_several_pages(servers: Cluster):
     """What fits into no one answer, for its number or its size, is whole from any server."""
     first = await servers.log("pages")
@@ -386,6 +390,7 @@ async def test_an_erased_blob(servers: Cluster):
     await admin.close()
 
 
+@pytest.mark.slow
 async def test_replicas_raised_while_a_client_runs(servers: Cluster):
     """A client that began with one replica reads what was acknowledged when there are three."""
     log = await servers.log("raised", replicas=1)
@@ -407,6 +412,7 @@ async def test_replicas_raised_while_a_client_runs(servers: Cluster):
     await admin.close()
 
 
+@pytest.mark.slow
 async def test_a_follower_of_the_log(servers: Cluster, rounds: Any):
     """Following through stops of each server in turn: every commit once, in order."""
     log = await servers.log("follow")
@@ -447,6 +453,7 @@ def test_who_is_believed():
     assert is_authoritative({"config": {}, "cluster": {"leader": "alone"}})
 
 
+@pytest.mark.slow
 def test_the_librarys_recorders(servers: Cluster, rounds: Any):
     """What a recorder of the eventsourcing library inserted is selected at once, by itself and by
     others, as events and as notifications.

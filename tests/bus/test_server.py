@@ -220,6 +220,7 @@ def is_over(info: ServerInfo) -> bool:
 # ---------------------------------------------------------------- users
 
 
+@pytest.mark.slow
 def test_the_server_stays_for_those_who_use_it_and_no_longer(data_dir):
     """Who started it may be killed, the others go on; two seconds after the last, all is over."""
     first, second = User(data_dir), User(data_dir)
@@ -266,6 +267,7 @@ def test_a_program_that_a_user_started_is_no_user(data_dir):
         os.kill(started, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_forked_child_is_a_user(data_dir):
     """The server stays for a child that goes on after its parent closed its lease."""
     lease = join(data_dir)
@@ -289,6 +291,7 @@ def test_processes_that_join_at_the_same_moment_share_one_server(data_dir):
     assert eventually(lambda: is_over(infos[0]), GONE_WITHIN_S)
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_whoever_joins_while_the_server_is_about_to_stop_has_one(data_dir, rounds):
     """At every moment around the end of the grace: a server that answers and stays."""
@@ -375,6 +378,7 @@ def test_a_join_waits_for_a_server_that_is_being_restarted(lease, data_dir):
         assert second.info.url == lease.info.url
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_again_and_again_is_given_up(lease, data_dir):
     """After six deaths within a minute the supervisor ends and says why; a join starts anew."""
     killed = 0
@@ -412,6 +416,7 @@ def test_a_join_right_after_the_end_was_ordered_waits_for_it(lease, data_dir):
         assert one_of_each(data_dir, third.info)
 
 
+@pytest.mark.slow
 def test_a_second_supervisor_does_not_start(lease, data_dir):
     """Started by hand beside a running one, it ends and changes nothing."""
     environment = {**os.environ, "PYTHONPATH": SOURCES}
@@ -440,6 +445,7 @@ def test_what_a_dead_server_left_behind_misleads_nobody(data_dir):
         assert answers(again.info)
 
 
+@pytest.mark.slow
 def test_a_server_left_without_supervisor_is_ended(data_dir):
     """Where the system does not end it with its supervisor, the next join does."""
     with join(data_dir) as lease:
@@ -462,6 +468,7 @@ def test_a_server_left_without_supervisor_is_ended(data_dir):
             assert answers(again.info)
 
 
+@pytest.mark.slow
 def test_a_port_that_somebody_took_is_left_to_him(data_dir):
     """The server comes back elsewhere, and stays there."""
     with join(data_dir) as lease:
@@ -500,6 +507,7 @@ def test_relaxed_syncs_every_ten_milliseconds(data_dir):
     assert not settings.get("sync_always")
 
 
+@pytest.mark.slow
 def test_two_durabilities_do_not_share_a_server(data_dir):
     """Who asks for another is told both and what to do; who asks for none takes what runs."""
     with join(data_dir, Durability.RELAXED) as lease:
@@ -694,6 +702,7 @@ def test_a_lock_that_is_not_released_ends_in_an_error(data_dir):
         assert answers(lease.info)
 
 
+@pytest.mark.slow
 def test_a_join_that_runs_out_of_time_says_so(data_dir):
     """Too little time, at whatever stage, is an error with the remedy; nothing is left running."""
     with pytest.raises(NotStarted, match=r"did not answer in time(.|\n)*timeout_s"):
@@ -715,6 +724,7 @@ def test_a_long_log_is_put_aside(data_dir):
         assert (data_dir / "server.log.1").read_bytes().startswith(b"old")
 
 
+@pytest.mark.slow
 def test_a_log_that_grows_is_put_aside_while_the_server_runs(data_dir):
     """A server that complains for weeks fills no disk; what it says next is in the new log."""
     with join(data_dir) as lease:

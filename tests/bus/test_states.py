@@ -86,6 +86,7 @@ def folds(commits: Iterable[Stored]) -> list[AgentState]:
     return states
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("chunks", [False, True], ids=["no-chunks", "chunks"])
 async def test_an_agent_at_every_version_is_a_fold_of_its_first_events(world, chunks):
     """In any order of asking, before and after chunks were made, across a fork's cut."""
@@ -101,6 +102,7 @@ async def test_an_agent_at_every_version_is_a_fold_of_its_first_events(world, ch
                 assert await states.agent(stream, version) == expected[version], version
 
 
+@pytest.mark.thorough
 async def test_a_run_at_any_position_holds_whole_commits_up_to_it(world):
     """A point inside a commit over several streams includes all of it or nothing."""
     for run in world.runs:
@@ -126,6 +128,7 @@ def _whole_at(stored: Stored) -> int:
     return stored.position if tx is None else stored.position - tx.index + tx.count - 1
 
 
+@pytest.mark.thorough
 async def test_a_vector_is_what_the_states_of_that_point_say(world):
     """What a fork holds is read without the states, and is the same."""
     for run in world.runs:
@@ -137,6 +140,7 @@ async def test_a_vector_is_what_the_states_of_that_point_say(world):
             assert await world.states().vector(run, up_to) == (view.life, view.vector)
 
 
+@pytest.mark.slow
 async def test_the_same_point_said_in_every_way_is_the_same_state(world):
     """A version, a position, a time, a commit id and an event id of one commit agree."""
     run = world.runs[0]
@@ -153,6 +157,7 @@ async def test_the_same_point_said_in_every_way_is_the_same_state(world):
     assert {view.agents["a"].version for view in views} == {stored.commit.last_version}
 
 
+@pytest.mark.slow
 async def test_chunks_thrown_away_cost_nothing_but_time(world):
     """Another layout, damaged bytes or no chunk at all: the state is read from the log."""
     stream = AgentStream(world.runs[0], "r", "a")
@@ -169,6 +174,7 @@ def stream_prefix(world: World, stream: AgentStream) -> str:
     return subjects.snapshot_prefix(world.log.workspace, stream, _chunks.LAYOUT)
 
 
+@pytest.mark.slow
 async def test_a_state_that_was_given_away_is_the_callers_own(world):
     """Changing it changes nothing that is read later."""
     stream = AgentStream(world.runs[0], "r", "a")
@@ -179,6 +185,7 @@ async def test_a_state_that_was_given_away_is_the_callers_own(world):
     assert (await states.agent(stream, 210)).steps
 
 
+@pytest.mark.slow
 async def test_an_unknown_run_or_point_is_named(world):
     """What was asked for, and what can be asked for instead."""
     with pytest.raises(hansard.NotFound, match="hansard runs"):

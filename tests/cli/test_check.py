@@ -70,6 +70,7 @@ def findings(home: Path, workspace: str, call: Call) -> Callable[..., list[dict[
     return check
 
 
+@pytest.mark.slow
 def test_a_sound_workspace_has_no_finding(call: Call, runs: Runs):
     """Real runs, complete, failed, in doubt, settled and forked, are sound."""
     told = call("check", "--json")

@@ -25,6 +25,7 @@ def lenient() -> Iterator[None]:
     os.umask(before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lenient", "runs")
 @pytest.mark.parametrize(
     "command",
@@ -63,23 +64,27 @@ def cells(call: Call, target: Path, *more: str) -> list[str]:
         return [cell for [cell] in csv.reader(file)][1:]
 
 
+@pytest.mark.slow
 def test_a_cell_that_begins_a_formula_is_quoted(call: Call, runs: Runs, tmp_path: Path):
     """A spreadsheet takes it for a text, and nothing that an agent wrote is run there."""
     told = cells(call, tmp_path / "t.csv")
     assert told == [f"'{text}" for text in FORMULAS] + PLAIN
 
 
+@pytest.mark.slow
 def test_quoting_can_be_turned_off(call: Call, runs: Runs, tmp_path: Path):
     """For programs that read every character as it is."""
     assert cells(call, tmp_path / "t.csv", "--csv-formulas") == FORMULAS + PLAIN
 
 
+@pytest.mark.slow
 def test_numbers_are_no_formulas(call: Call, runs: Runs):
     """A negative number stays a number; the name of a column is a cell, too."""
     ran = call("sql", "SELECT -1 AS n, '=x' AS \"=y\"", "--format", "csv")
     assert ran.out == '"n","\'=y"\n-1,"\'=x"\n'
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", ["t.xlsx", "t.json", "t.tsv", "t.CSVX"])
 def test_a_format_that_is_not_written_is_refused(call: Call, runs: Runs, tmp_path: Path, name: str):
     """Rather than a table under a name that promises something else; with those there are."""
@@ -93,6 +98,7 @@ def test_a_format_that_is_not_written_is_refused(call: Call, runs: Runs, tmp_pat
     assert call("sql", "SELECT 1", "-o", tmp_path / name, "--format", "csv").code == 0
 
 
+@pytest.mark.slow
 def test_endings_are_read_as_people_write_them(call: Call, runs: Runs, tmp_path: Path):
     """In capitals, too."""
     assert call("sql", "SELECT 1 AS a", "-o", tmp_path / "T.CSV").code == 0

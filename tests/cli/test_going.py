@@ -70,6 +70,7 @@ def killed(program: Path, home: Path, how: str = "stop") -> str:
     return effects.with_suffix(".run" if how == "stop" else ".never").read_text()
 
 
+@pytest.mark.slow
 def test_a_killed_program_is_resumed(
     shell: Call, call: Call, record: hansard.Record, program: Path, home: Path
 ):
@@ -84,6 +85,7 @@ def test_a_killed_program_is_resumed(
     assert (state["status"], worker["epoch"]) == ("completed", 2)
 
 
+@pytest.mark.slow
 def test_a_run_is_replayed_by_its_program(
     shell: Call, call: Call, record: hansard.Record, program: Path, home: Path
 ):
@@ -104,6 +106,7 @@ def test_a_run_is_replayed_by_its_program(
     assert "strict replay met a call that is not on record" in other.err
 
 
+@pytest.mark.slow
 def test_doubt_is_settled_from_the_command_line_and_the_run_ends(
     shell: Call, call: Call, record: hansard.Record, program: Path, home: Path
 ):
@@ -132,6 +135,7 @@ def test_resume_without_a_command_says_how(call: Call, runs: Runs):
     assert "sender#1 (send) may need settling first" in told.err
 
 
+@pytest.mark.slow
 def test_a_command_gets_its_settings_and_its_code_is_ours(shell: Call, runs: Runs, home: Path):
     """The environment names run, mode, workspace and data directory; exit codes pass through."""
     code = "import os,sys;[print(k,v) for k,v in os.environ.items() if 'HANSARD' in k];sys.exit(7)"

@@ -93,6 +93,7 @@ def test_a_wrong_option_is_told(call: Call):
         assert "Usage: hansard" in told.err
 
 
+@pytest.mark.slow
 def test_an_error_is_one_line_and_a_traceback_only_when_asked_for(shell: Call, runs: Runs):
     """Fact, value, remedy; `--debug` or HANSARD_DEBUG for the rest."""
     told = shell("run", "show", "nothing")
@@ -121,6 +122,7 @@ def test_a_reader_that_leaves_ends_it_quietly(runs: Runs, home: Path):
     assert told == ""
 
 
+@pytest.mark.slow
 def test_colour_is_for_terminals(runs: Runs, home: Path):
     """On a terminal there is colour, unless NO_COLOR is set."""
     script = (

@@ -96,6 +96,7 @@ def test_programs_are_told_that_no_time_is_known(look: Callable[..., Ran]):
     assert {line["occurred_at"] for line in messages} == {None}
 
 
+@pytest.mark.slow
 def test_what_the_source_tells_is_shown_as_the_sources(look: Callable[..., Ran]):
     """Its times as it wrote them, counted from its own beginning, under its name."""
     [step] = look("timed", "trace", "--json").lines
@@ -131,6 +132,7 @@ def test_a_source_that_tells_some_times(look: Callable[..., Ran]):
     assert "once upon a time (occurred_at)" in text
 
 
+@pytest.mark.slow
 def test_an_imported_message_is_whole(look: Callable[..., Ran]):
     """The chat comes back as it was, with what it used up; uncounted tokens are not told."""
     about, *lines = look("timed", "context", "--json").lines

@@ -61,6 +61,7 @@ def test_a_page_can_be_named_and_told_as_json(call: Call, runs: Runs, tmp_path: 
     assert line["run"] == data_of(file)["run"]
 
 
+@pytest.mark.slow
 def test_a_page_goes_to_stdout(shell: Call, runs: Runs, tmp_path: Path):
     """`-o -` prints the file and writes none."""
     told = shell("run", "html", runs.team, "-o", "-")
@@ -134,6 +135,7 @@ def test_nothing_recorded_can_end_the_data(record: hansard.Record, call: Call, t
     assert "</script><!-- \u2028 \u2029 & \x00" in said
 
 
+@pytest.mark.slow
 def test_blobs_are_inside_up_to_a_bound(record: hansard.Record, call: Call, tmp_path: Path):
     """A blob within the bound is embedded whole; a larger one is told by size and hash, aloud."""
     with record.run("blobs", agent="a", role="r") as session:
@@ -182,6 +184,7 @@ def test_no_run_no_page(call: Call, runs: Runs, tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_the_old_file_or_the_new(home: Path, call: Call, runs: Runs, tmp_path: Path):
     """Killed at any moment, what stands at the path is whole: what was there, or the page."""
     call("run", "html", runs.team, "-o", "whole.html")

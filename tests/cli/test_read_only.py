@@ -107,6 +107,7 @@ def listed(folder: Path) -> dict[str, tuple[int, int]]:
     }
 
 
+@pytest.mark.thorough
 def test_reading_says_what_the_original_says(
     original: tuple[Path, Runs], copied: Path, temporary: Path, tmp_path: Path
 ):
@@ -168,6 +169,7 @@ def _without(ran: Ran, names: set[str]) -> object:
     return [{k: v for k, v in line.items() if k not in names} for line in lines]
 
 
+@pytest.mark.slow
 def test_nothing_is_written_that_goes_away(
     original: tuple[Path, Runs], copied: Path, temporary: Path
 ):
@@ -206,6 +208,7 @@ def test_nothing_is_written_that_goes_away(
     until(lambda: not left(temporary))
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_no_copy(copied: Path, temporary: Path):
     """The server that works on it removes it; what was left before there was one, the next use."""
     half = temporary / f"{private_copy.PREFIX}half"
@@ -219,6 +222,7 @@ def test_a_kill_leaves_no_copy(copied: Path, temporary: Path):
     until(lambda: not left(temporary))
 
 
+@pytest.mark.slow
 def test_a_copy_that_does_not_fit_is_not_begun(
     original: tuple[Path, Runs], temporary: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -233,6 +237,7 @@ def test_a_copy_that_does_not_fit_is_not_begun(
     assert not left(temporary)
 
 
+@pytest.mark.slow
 def test_a_copy_taken_while_it_is_written_works_or_says_what_is_wrong(
     tmp_path: Path, temporary: Path
 ):

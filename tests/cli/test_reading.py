@@ -315,6 +315,7 @@ def test_a_workspace_that_is_not_there_is_not_made(call: Call, runs: Runs):
     assert call("runs", "-w", "La B").code == 2
 
 
+@pytest.mark.slow
 def test_a_data_directory_that_is_not_there_is_not_made(shell: Call, tmp_path):
     """Reading starts no broker where there was none."""
     told = shell("runs", "--data-dir", str(tmp_path / "no"))
@@ -357,6 +358,7 @@ def test_status_of_an_outside_broker_is_not_guessed(call: Call, runs: Runs, reco
     assert info.runtime.password not in told.out + told.err
 
 
+@pytest.mark.slow
 def test_status_starts_no_broker(shell: Call, tmp_path):
     """Where none runs it says so and how to start one; `--start` starts one for the look."""
     (tmp_path / "data").mkdir()

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from hansard.projections.place import Hold, Place
 from tests.cli.support import WORKSPACE, Call, Runs
@@ -14,6 +15,7 @@ from tests.cli.test_up import a_run, up
 WAIT_S = 20.0
 
 
+@pytest.mark.thorough
 def test_rebuild_makes_the_tables_and_compares_them(
     home: Path, runs: Runs, call: Call, shell: Call
 ):
@@ -48,6 +50,7 @@ def test_rebuild_makes_the_tables_and_compares_them(
     assert "there is no such file" in nothing.err
 
 
+@pytest.mark.slow
 def test_rebuild_is_refused_while_somebody_projects(home: Path, runs: Runs, call: Call):
     """The process is named, and nothing is touched."""
     call("rebuild")
@@ -61,6 +64,7 @@ def test_rebuild_is_refused_while_somebody_projects(home: Path, runs: Runs, call
     assert call("rebuild", "--verify").code == 0
 
 
+@pytest.mark.slow
 def test_status_says_how_far_the_tables_are(home: Path, runs: Runs, call: Call):
     """Position and what is behind it, whether anybody projects, for people and for programs."""
     call("rebuild")
@@ -78,6 +82,7 @@ def test_status_says_how_far_the_tables_are(home: Path, runs: Runs, call: Call):
     assert call("status", "--json").lines[1]["projection"]["behind"] == position
 
 
+@pytest.mark.slow
 def test_up_projects(tmp_path: Path):
     """What is recorded while it runs is in the tables; a second one says who projects, goes on all
     the same, and takes over when the first is gone.
@@ -116,6 +121,7 @@ def _reaches(place: Place, pid: int, position: int) -> None:
     raise AssertionError(message)
 
 
+@pytest.mark.slow
 def test_up_goes_on_where_it_cannot_project(tmp_path: Path):
     """A file that it cannot use is told with the remedy; the log is held and shown."""
     home = tmp_path / "data"

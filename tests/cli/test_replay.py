@@ -110,6 +110,7 @@ class Program:
         self.session.gather(*branches)
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 def test_any_tree_of_calls_derives_again(call: Call, record: hansard.Record, rounds):
     """Sequences, failures, nesting, branches, loops with idle items, threads: nothing differs.

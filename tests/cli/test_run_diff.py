@@ -312,6 +312,7 @@ def trials(real_data: Path) -> dict[int, dict[int, list[tuple[str, Any]]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_trials_of_one_task_are_compared(
     call: Call,

@@ -61,6 +61,7 @@ def a_run(home: Path, workspace: str) -> str:
         return session.run
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_up_tells_follows_and_stops_clean(tmp_path: Path, number: signal.Signals):
     """A first line with url, durability and folder; a line a commit; 0 on a signal; no orphan."""
@@ -91,6 +92,7 @@ def test_up_tells_follows_and_stops_clean(tmp_path: Path, number: signal.Signals
     assert peek(home) is None
 
 
+@pytest.mark.slow
 def test_up_joins_a_broker_that_runs_and_speaks_to_people_on_stderr(home: Path, record):
     """It does not stop what others use; stdout stays empty; a body that is none is shown."""
     workspace = f"u{uuid4().hex[:12]}"
@@ -117,6 +119,7 @@ def test_up_joins_a_broker_that_runs_and_speaks_to_people_on_stderr(home: Path, 
     assert not ended(info.server_pid)
 
 
+@pytest.mark.thorough
 def test_up_projects_every_workspace(tmp_path: Path):
     """One file each: of the one it is asked for, and of one that is begun meanwhile."""
     home = tmp_path / "data"
@@ -157,6 +160,7 @@ def writes(process: subprocess.Popen[str], path: Path) -> bool:
     return any(each.readlink() == path for each in open_files if each.is_symlink())
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_second_one_takes_the_projecting_over(tmp_path: Path, number: signal.Signals):
     """It projects what is new once the first is gone, however that went, and says so; before that
@@ -196,6 +200,7 @@ def reached(home: Path, workspace: str, position: int, pid: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.thorough
 def test_without_a_workspace_all_are_served(tmp_path: Path):
     """Those that are there and those that are begun meanwhile: shown, projected, and answered."""
     home = tmp_path / "data"
@@ -237,6 +242,7 @@ def test_without_a_workspace_all_are_served(tmp_path: Path):
         assert f"run {run} " in process.stderr.readline()
 
 
+@pytest.mark.slow
 def test_a_position_is_one_of_a_workspace(tmp_path: Path):
     """To show the log from somewhere on, one has to say which."""
     with up(tmp_path / "data", "--after", "0", HANSARD_WORKSPACE="") as process:
@@ -245,6 +251,7 @@ def test_a_position_is_one_of_a_workspace(tmp_path: Path):
     assert "--workspace" in told
 
 
+@pytest.mark.thorough
 def test_up_works_with_an_outside_broker(home: Path, record):
     """As in compose.yaml: an address with a password, which is not printed; no data directory."""
     info = peek(home)
@@ -264,6 +271,7 @@ def test_up_works_with_an_outside_broker(home: Path, record):
         assert process.wait(STOP_S) == 0
 
 
+@pytest.mark.slow
 def test_up_says_why_it_cannot(tmp_path: Path):
     """No server there, a bad folder, a wrong setting: one line, exit code 2, no password."""
     blocked = tmp_path / "file"

@@ -102,6 +102,7 @@ def test_tasks_that_went_worse_are_named_with_their_runs(place: Place, lines: li
     assert told.code == 0
 
 
+@pytest.mark.thorough
 def test_the_same_log_and_question_give_the_same_bytes(place: Place, tmp_path: Path):
     """Asked again, of tables made anew: byte for byte, in every form."""
 
@@ -123,6 +124,7 @@ def test_the_same_log_and_question_give_the_same_bytes(place: Place, tmp_path: P
     assert all_forms("rebuilt") == first
 
 
+@pytest.mark.slow
 def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, Any]]):
     """The lines are rows of the macros, column for column, asked by somebody else."""
     store = Store(Tables.of(place.home, WORKSPACE).path, read_only=True)
@@ -138,6 +140,7 @@ def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, A
         store.close()
 
 
+@pytest.mark.slow
 def test_slices_are_judged_with_the_whole(place: Place):
     """By a label: the whole and each value, one family of tests."""
     told = place.call("compare", "greeting", "--by", "domain", "--json")
@@ -149,6 +152,7 @@ def test_slices_are_judged_with_the_whole(place: Place):
     assert "where domain is even" in text
 
 
+@pytest.mark.slow
 def test_another_baseline_and_metric(place: Place):
     """Both turned round: `steady` against `bold` is worse, and cheaper is better."""
     told = place.call("compare", "greeting", "--baseline", "bold", "--json")
@@ -176,6 +180,7 @@ def test_what_is_not_known_is_named_with_what_is(place: Place, arguments: list[s
     assert fact in told.err
 
 
+@pytest.mark.slow
 def test_the_text_says_the_verdicts(place: Place):
     """What people read: verdicts, intervals, McNemar, and that nothing moves their cursor."""
     text = place.call("compare", "greeting").out
@@ -186,6 +191,7 @@ def test_the_text_says_the_verdicts(place: Place):
     assert "\\u202e" in text
 
 
+@pytest.mark.slow
 def test_markdown_shows_names_as_they_are(place: Place):
     """A hostile name is escaped: no cell, no emphasis, no tag of its own."""
     file = place.home / "report.md"
@@ -207,6 +213,7 @@ class _Tags(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
 
+@pytest.mark.slow
 def test_the_page_asks_nobody_and_runs_nothing(place: Place):
     """One file: no script, no link, pictures inside; hostile names are text."""
     file = place.home / "report.html"

@@ -67,6 +67,7 @@ def checked(damage: Damage, files: Files, cli: Call) -> Ran:
     return cli("check")
 
 
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("damage", named(QUICK))
 def test_damage_is_told(damage: Damage, files: Files, cli: Call):
     """Each kind of damage is told by `check`, and by whatever else would meet it, in time."""
@@ -93,6 +94,7 @@ def test_there_are_enough_of_them():
     assert len({each.name for each in ALL}) == len(ALL)
 
 
+@pytest.mark.slow
 def test_a_log_that_went_back_and_on_is_another(files: Files, cli: Call):
     """An older copy to which as much was written as was lost: only the digest tells."""
     replaced(files.home / "nats", files.older / "nats")
@@ -108,6 +110,7 @@ def test_a_log_that_went_back_and_on_is_another(files: Files, cli: Call):
     assert re.search(r"history .*is not what the broker's mark and the tables", told.out), told.out
 
 
+@pytest.mark.thorough
 def test_a_sound_log_is_called_clean(files: Files, cli: Call):
     """And `check` says with what it compared it."""
     told = cli("check")
@@ -119,6 +122,7 @@ def test_a_sound_log_is_called_clean(files: Files, cli: Call):
     )
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_accepted_is_gone_on_with(files: Files, cli: Call):
     """Without its mark the log opens again, the tables are made anew, and what it is told stays:
     that the mark does not know what was before.

@@ -82,6 +82,7 @@ def kill(pid: int) -> None:
         return
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("durability", ["strict", "relaxed"])
@@ -123,6 +124,7 @@ def test_an_honest_log_is_never_called_damaged(
         stopped(home)
 
 
+@pytest.mark.slow
 def test_a_mark_follows_the_log(home: Path, cli: Call):
     """It is there within a second or so, with all that the log has; killed, its keeper is started
     again, and goes on where it was.

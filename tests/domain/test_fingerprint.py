@@ -20,6 +20,7 @@ from hansard.domain.fingerprint import (
 from tests.domain import strategies
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(strategies.json_values)
 def test_the_canonical_form_is_that_of_rfc_8785(value):

@@ -26,6 +26,7 @@ FLOOR_MS = 25.0
 """Under this a p99 is the machine's noise and not the neighbour's doing."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hostile", [BURN, BOMB])
 async def test_a_neighbour_is_not_starved(place: Place, hostile: str):
     """While one question burns what it may, another's p99 stays within 3 times its own alone, in
@@ -58,6 +59,7 @@ async def test_a_neighbour_is_not_starved(place: Place, hostile: str):
         pytest.fail(f"p99 alone and beside a burner, in ms: {tried}")
 
 
+@pytest.mark.slow
 async def test_more_questions_than_workers_wait_or_are_turned_away(place: Place):
     """They wait for their turn, no longer than said, and no more of them than said."""
     bounds = Bounds(workers_max=1, spares=1, waiting_max=2, queue_s=0.8)
@@ -89,6 +91,7 @@ async def _gone(pid: int) -> None:
                 await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_a_question_that_nobody_waits_for_ends(place: Place):
     """Cancelled, its worker is killed at once, and the next one is answered by another."""
     async with Door(place, Bounds(workers_max=1)) as door:
@@ -104,6 +107,7 @@ async def test_a_question_that_nobody_waits_for_ends(place: Place):
         assert (await door.ask(COUNT)).rows == 1
 
 
+@pytest.mark.slow
 async def test_a_worker_that_dies_is_replaced(place: Place):
     """Idle or at work: whoever asks next does not notice."""
     async with Door(place, Bounds(workers_max=1)) as door:
@@ -116,6 +120,7 @@ async def test_a_worker_that_dies_is_replaced(place: Place):
             assert (await door.ask(COUNT)).rows == 1
 
 
+@pytest.mark.slow
 async def test_workers_are_replaced_after_a_while(place: Place):
     """After so many questions, or one that was slow."""
     async with Door(place, Bounds(workers_max=1, spares=1, answers_max=3)) as door:
@@ -138,6 +143,7 @@ def test_no_question_sees_what_another_left(asker: Asker):
     assert list(asker.ask(COUNT).tuples()) == [(RUNS,)]
 
 
+@pytest.mark.slow
 def test_answers_are_cut_where_they_are_too_large(asker: Asker):
     """By rows, by bytes, and a single value that is too large leaves no row; each says so."""
     rows = asker.ask("SELECT i FROM range(100000) t(i)", Limits(rows_max=5_000))
@@ -158,6 +164,7 @@ def test_several_at_once_are_answered_each(asker: Asker):
     assert [list(each.result().tuples()) for each in asked] == [[(n, n)] for n in range(40)]
 
 
+@pytest.mark.slow
 async def test_it_follows_what_is_published(tmp_path: Path):
     """Each answer is as of the newest generation; after a rebuild there is none until the next."""
     place = Place.of(tmp_path, "w")
@@ -177,6 +184,7 @@ async def test_it_follows_what_is_published(tmp_path: Path):
         await door.ask(COUNT)
 
 
+@pytest.mark.slow
 async def test_a_damaged_generation_is_told(tmp_path: Path):
     """What is published and cannot be opened, or is not what it says, is an error with a remedy."""
     place = Place.of(tmp_path, "w")

@@ -65,6 +65,7 @@ def test_the_corpus_is_large_enough():
     assert len({told["sql"] + str(told.get("repeat")) for told in CORPUS.values()}) >= 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CORPUS)
 def test_a_hostile_statement_is_contained(name: str, asker: Asker, place: Place):
     """It ends in bounded time, as is published; tells no path and no secret; changes no file; and
@@ -97,6 +98,7 @@ def test_a_hostile_statement_is_contained(name: str, asker: Asker, place: Place)
     assert peak_mib < WORKER_MIB_MAX
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_said(asker: Asker):
     """Fact, value and remedy: the type of the statement, and what may be asked instead."""
     with pytest.raises(NotAllowed, match=r"takes one statement that reads .* and no CREATE"):
@@ -154,6 +156,7 @@ def test_a_worker_has_given_away_what_it_does_not_need(asker: Asker, place: Plac
         assert proc.joinpath("ns/net").readlink() != Path("/proc/self/ns/net").readlink()
 
 
+@pytest.mark.slow
 def test_who_was_killed_is_not_asked_again(asker: Asker):
     """A question that is stopped at once, while its worker gives back its memory for long yet: the
     next one is answered, by another worker.

@@ -66,6 +66,7 @@ def ask(
     structlog.reset_defaults()
 
 
+@pytest.mark.slow
 def test_it_answers_as_of_the_head(ask: Call, record: hansard.Record):
     """What was recorded before the question is in the answer, and stderr says the position."""
     before = ask("SELECT count(*) AS runs FROM runs", "--json")
@@ -78,6 +79,7 @@ def test_it_answers_as_of_the_head(ask: Call, record: hansard.Record):
     assert after.err == f"as of position {line['head']}: 1 row\n"
 
 
+@pytest.mark.slow
 def test_it_is_a_program(home: Path, record: hansard.Record):
     """As whoever asks starts it: the question on stdin, the answer on stdout."""
     done = subprocess.run(
@@ -92,6 +94,7 @@ def test_it_is_a_program(home: Path, record: hansard.Record):
     assert done.stderr.startswith(b"as of position ")
 
 
+@pytest.mark.slow
 def test_people_get_a_table(ask: Call):
     """Numbers to the right, nothing for NULL, no quotes."""
     told = ask("SELECT 'ab' AS name, 5 AS number, NULL AS nothing UNION ALL SELECT 'c', 1234, 'x'")
@@ -102,6 +105,7 @@ def test_people_get_a_table(ask: Call):
     ]
 
 
+@pytest.mark.slow
 def test_every_type_goes_into_every_format(ask: Call, tmp_path: Path):
     """Two columns of one name are told apart; what a format does not have stands as text."""
     [row] = ask(EVERY_TYPE, "--format", "ndjson").lines
@@ -146,6 +150,7 @@ def test_every_type_goes_into_every_format(ask: Call, tmp_path: Path):
     assert (tmp_path / "x.txt").read_text().splitlines()[0].startswith("i  i_1")
 
 
+@pytest.mark.slow
 def test_pipes_carry_every_format(ask: Call):
     """On stdout stands the answer alone, as bytes."""
     sql = "SELECT 7 AS x"
@@ -158,6 +163,7 @@ def test_pipes_carry_every_format(ask: Call):
     assert (empty.out, empty.err.split(": ")[1]) == ('"x"\n', "0 rows\n")
 
 
+@pytest.mark.slow
 def test_a_question_comes_from_anywhere(ask: Call, tmp_path: Path):
     """An argument, a file, a pipe; two at once, or none, is an error that says so."""
     file = tmp_path / "q.sql"
@@ -172,6 +178,7 @@ def test_a_question_comes_from_anywhere(ask: Call, tmp_path: Path):
     assert "this is 0" in ask(stdin="").err
 
 
+@pytest.mark.slow
 def test_a_cut_answer_says_so(ask: Call):
     """With what to do about it."""
     told = ask("SELECT i FROM range(100) t(i)", "--rows", "3", "--json")
@@ -181,6 +188,7 @@ def test_a_cut_answer_says_so(ask: Call):
     assert whole.err.endswith(": 3 rows\n")
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_answered_is_an_error(ask: Call):
     """With 2, in one line, and nothing on stdout."""
     for arguments, said in (
@@ -209,6 +217,7 @@ def test_a_mistyped_name_makes_nothing(home: Path, ask: Call, tmp_path: Path):
     assert not absent.exists()
 
 
+@pytest.mark.thorough
 def test_it_answers_while_another_process_projects(home: Path, ask: Call, record: hansard.Record):
     """From what `hansard up` publishes; and from what stands where nobody publishes further."""
     up = subprocess.Popen(
@@ -259,6 +268,7 @@ def test_it_answers_while_another_process_projects(home: Path, ask: Call, record
     assert "answered from what stands, " in told.err
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_away_leaves_what_stands(home: Path, ask: Call):
     """The answer is as of then, and stderr says why."""
     assert ask("SELECT 1").code == 0

@@ -126,6 +126,7 @@ def test_killed_in_any_stage_it_goes_on(undisturbed, desk, case, place):
     assert again[worker] <= quiet.work_begun()[worker]
 
 
+@pytest.mark.thorough
 def test_an_order_is_settled_by_looking_at_the_book(desk):
     """Killed from outside while the exchange lets it wait, the order did not happen; killed after
     the exchange took it, it did. Until somebody has said so, no start places anything.
@@ -180,6 +181,7 @@ def test_the_gate_bounds_what_is_ordered(desk, monkeypatch):
     assert orders(trading.folder) == [("SYN", "buy", 100, float(limit)) for limit in (1, 2, 3)]
 
 
+@pytest.mark.slow
 def test_a_customer_who_comes_back_is_known(desk):
     """The second ticket is answered in the knowledge of the first, which a new customer has not."""
     support = desk(SUPPORT_DESK)
@@ -189,6 +191,7 @@ def test_a_customer_who_comes_back_is_known(desk):
     assert greetings == ["Thank you for asking.", "Thank you for coming back."]
 
 
+@pytest.mark.thorough
 def test_a_secret_in_a_ticket_is_in_no_file(desk, data):
     """What stands around the secret is in the record's files, the secret is in none."""
     support = desk(SUPPORT_DESK)
@@ -218,6 +221,7 @@ def test_the_analysis_is_a_loop_that_goes_on(undisturbed):
     assert msgspec.json.decode(checkpoints["progress:items"].data)["done"] == 4
 
 
+@pytest.mark.slow
 def test_a_fork_summarizes_another_way(desk):
     """`--again` runs the summary and nothing else; killed there, it goes on with the same fork."""
     pipeline = desk(PAPER_PIPELINE)
@@ -238,6 +242,7 @@ def test_a_fork_summarizes_another_way(desk):
     assert sorted(parents, key=str) == [None, pipeline.case.run]
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("case", USE_CASES, ids=lambda case: case.name)
 def test_the_commands_of_its_readme_run(desk, case):
     """What a reader copies works, in its order; a README ends with the commands to look."""

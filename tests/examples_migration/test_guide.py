@@ -3,6 +3,8 @@
 import itertools
 import re
 
+import pytest
+
 from tests.examples_migration import guide
 from tests.examples_migration.support import STEPS, Desk
 
@@ -38,6 +40,7 @@ def test_each_step_is_small():
         assert 0 < len(lines) <= CHANGED_LINES_MAX, after.name
 
 
+@pytest.mark.thorough
 def test_the_error_that_the_guide_quotes_is_the_one_that_comes(tmp_path):
     """Step 2, killed while it sent: the next start stops with the words that the guide shows."""
     desk = Desk(tmp_path, tmp_path / "data", "17")

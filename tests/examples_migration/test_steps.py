@@ -63,6 +63,7 @@ def test_there_is_a_plain_script_and_four_steps():
     assert "hansard" not in SCRIPT.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", STEPS, ids=lambda path: path.stem)
 def test_every_step_prints_the_same(example, new_desk, answer):
     """Undisturbed, each step does what the plain script does: answer, bodies, one mail."""
@@ -76,6 +77,7 @@ def test_every_step_prints_the_same(example, new_desk, answer):
     assert [path.name for path in desk.folder.iterdir() if path.name.startswith("chat")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", [SCRIPT, RECORDED], ids=lambda path: path.stem)
 def test_what_starts_over_sends_twice(example, new_desk, answer):
     """Without a run to go on with, a kill after the mail is out sends it again; recorded or not."""
@@ -86,6 +88,7 @@ def test_what_starts_over_sends_twice(example, new_desk, answer):
     assert (len(desk.sent()), desk.bodies("ask_model")) == (2, 2)
 
 
+@pytest.mark.slow
 def test_a_recorded_run_that_was_killed_is_still_open(new_desk, data):
     """What step 1 gives: the run that died shows how far it came, beside the one that ended."""
     desk = new_desk()
@@ -127,6 +130,7 @@ def test_killed_anywhere_it_goes_on_and_sends_once(example, new_desk, answer, ro
     assert settled <= {"call send", "line send", "return send"}
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_from_outside_it_goes_on_and_sends_once(new_desk, answer, rounds):
@@ -190,6 +194,7 @@ def test_an_effect_out_of_its_chain_stops(data):
     assert mails == ["seen"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", [RESUMED, CONTEXT, SETTLED], ids=lambda path: path.stem)
 def test_what_is_done_is_answered_from_the_record(example, new_desk, answer):
     """A ticket that is done can be started again: the same answer, no body, no second mail."""
@@ -199,6 +204,7 @@ def test_what_is_done_is_answered_from_the_record(example, new_desk, answer):
     assert (again.out, again.bodies, len(desk.sent())) == (answer, [], 1)
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(("example", "asked"), [(RESUMED, 2), (CONTEXT, 1)])
 def test_a_state_file_beside_the_record_makes_it_ask_again(example, asked, new_desk, answer):
     """Two memories: with its own file, step 2 skips the calls that the record would have answered,
@@ -212,6 +218,7 @@ def test_a_state_file_beside_the_record_makes_it_ask_again(example, asked, new_d
     assert len(desk.sent()) == 1
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("example", "survives"),
     [(SCRIPT, False), (RECORDED, False), (RESUMED, False), (CONTEXT, True), (SETTLED, True)],
@@ -229,6 +236,7 @@ def test_half_a_state_file_stops_what_relies_on_it(example, survives, new_desk, 
             desk.start(example)
 
 
+@pytest.mark.slow
 def test_the_context_of_a_resumed_run_is_on_record_once(new_desk, data):
     """Step 3's chat: the question, five notes, the answer; a kill and a resume add nothing."""
     desk = new_desk()
@@ -240,6 +248,7 @@ def test_the_context_of_a_resumed_run_is_on_record_once(new_desk, data):
     assert list(state.checkpoints) == ["read"]
 
 
+@pytest.mark.slow
 def test_a_rule_stops_a_mail_to_somebody_else(new_desk, data, tmp_path):
     """Step 4's gate: with another receiver nothing is sent, and the refusal is on record."""
     desk = new_desk()
@@ -255,6 +264,7 @@ def test_a_rule_stops_a_mail_to_somebody_else(new_desk, data, tmp_path):
     assert desk.sent() == []
 
 
+@pytest.mark.slow
 def test_the_budget_counts_over_all_processes_of_a_run(new_desk):
     """Step 4's budget: killed in the model's call three times, the fourth call is refused."""
     desk = new_desk()

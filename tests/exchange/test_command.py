@@ -67,6 +67,7 @@ def test_runs_by_prefix_and_last_and_twice(home, zoo: Zoo, call):
     assert call("zoo", "export", run[:4]).code != 0
 
 
+@pytest.mark.slow
 def test_from_one_process_to_another(home, zoo: Zoo, workspace, start):
     """`hansard export | hansard import events -`: byte-equal on the other side."""
     run = zoo.runs["retried"]
@@ -81,6 +82,7 @@ def test_from_one_process_to_another(home, zoo: Zoo, workspace, start):
     out.stderr.close()
 
 
+@pytest.mark.slow
 def test_a_reader_that_stops_is_no_crash(zoo: Zoo, start):
     """`hansard export RUN | head -1`: no traceback."""
     out = start("zoo", "export", zoo.runs["retried"])
@@ -133,6 +135,7 @@ def test_what_is_no_file(workspace, call, what):
     assert what in told.err
 
 
+@pytest.mark.slow
 def test_the_memory_of_an_import_does_not_grow_with_the_file(home, zoo: Zoo, workspace, tmp_path):
     """Over 80 MB of sections, blobs among them: a fraction of that."""
     path = tmp_path / "x.jsonl"
@@ -147,6 +150,7 @@ def test_the_memory_of_an_import_does_not_grow_with_the_file(home, zoo: Zoo, wor
     assert done.peak_bytes < PEAK_BYTES_MAX
 
 
+@pytest.mark.thorough
 def test_the_memory_of_an_export_is_that_of_a_run(home, workspace, tmp_path):
     """80 runs with 1 MB each, one after the other: they are not held together."""
     runs = []

@@ -86,6 +86,7 @@ def inserted(data: bytes, chance: random.Random) -> tuple[bytes, int]:
 DAMAGES = [flipped, truncated, dropped, doubled, moved, inserted]
 
 
+@pytest.mark.slow(cases=4)
 @pytest.mark.long
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_any_damage_is_told_by_its_line(
@@ -202,6 +203,7 @@ def test_a_cut_file_with_another_one_after_it(home, zoo: Zoo, workspace, tmp_pat
         assert told.bytes == path.stat().st_size
 
 
+@pytest.mark.slow
 @pytest.mark.long
 async def test_of_three_sections_the_whole_ones_go_in(
     home, zoo: Zoo, workspace, tmp_path, rounds, evidence
@@ -435,6 +437,7 @@ async def test_the_json_test_suite_as_files(home, workspace, tmp_path, real_data
         await opened.close()
 
 
+@pytest.mark.slow
 @pytest.mark.real
 async def test_the_json_test_suite_as_event_data(home, zoo: Zoo, workspace, tmp_path, real_data):
     """Each of its files as the data of an event of an unknown type, well sealed: what must be JSON
@@ -466,6 +469,7 @@ async def test_the_json_test_suite_as_event_data(home, zoo: Zoo, workspace, tmp_
             await opened.close()
 
 
+@pytest.mark.slow
 def test_a_line_of_100_mb_is_refused_in_flat_memory(home, zoo: Zoo, workspace, tmp_path):
     """Told by its size and passed over in pieces; the section after it is imported."""
     path = tmp_path / "x.jsonl"

@@ -43,6 +43,7 @@ def file(home, tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_killed_import_goes_on_where_it_stood(home, start, call, file, rounds, evidence):
@@ -87,6 +88,7 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, call, file, rounds,
     evidence.record("export.import_killed", rounds=number, in_the_middle=halves, differing=0)
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_killed_export_leaves_what_was_there(home, start, file, tmp_path, rounds, evidence):

@@ -91,6 +91,7 @@ def test_the_guard_cuts_the_network(laptop):
     assert told.stdout.startswith("the network is cut")
 
 
+@pytest.mark.slow
 def test_a_run_is_reproduced_offline(production, laptop, home, tmp_path, evidence):
     """Equal results, no effect, nothing recorded, with the network cut and no secret: by `replay`
     alone, offline and strict.
@@ -114,6 +115,7 @@ def test_a_run_is_reproduced_offline(production, laptop, home, tmp_path, evidenc
     evidence.record("export.offline_replay", effects_recorded=effects, effects_on_replay=0)
 
 
+@pytest.mark.thorough
 def test_a_whole_network_namespace_without_a_way_out(production, laptop, home, tmp_path):
     """The same where the kernel cuts it: broker, import and replay inside a namespace that has
     nothing but its own loopback.

@@ -262,6 +262,7 @@ def test_a_fork_and_its_parent_that_both_went_on(home, workspace, tmp_path, call
         assert views[0] == views[1]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_being_written(home, workspace, tmp_path):
     """Exports of a run at work are each one moment of it: each imports on top of the one before,
     and the last is the whole.
@@ -303,6 +304,7 @@ def test_a_run_that_is_being_written(home, workspace, tmp_path):
     assert len([new for new in grew if new]) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_a_published_benchmark_goes_out_and_in(
     home, workspace, tmp_path, call, real_data, evidence

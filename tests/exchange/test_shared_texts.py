@@ -83,6 +83,7 @@ def _trace(call: Any, workspace: str, run: str) -> list[tuple[Any, Any]]:
     return [(line["arguments"], line["result"]) for line in ran.lines]
 
 
+@pytest.mark.slow
 def test_an_export_carries_what_is_referred_to(home, workspace, tmp_path, call, told):
     """Export, import into another workspace: the same bytes, the same values in full there; a fork
     in the middle of the prompt, too, with its parent.
@@ -116,6 +117,7 @@ def test_an_export_carries_what_is_referred_to(home, workspace, tmp_path, call, 
     assert "Turn 11: as was agreed in 77, " in held
 
 
+@pytest.mark.thorough
 def test_tables_and_search_have_the_whole_text(home, workspace, call, told):
     """SQL and search see every value as it was given, whether projected at once, in the middle of
     the prompt and on from there, or anew.
@@ -143,6 +145,7 @@ def test_tables_and_search_have_the_whole_text(home, workspace, call, told):
     assert len(asked) == CALLS + 1  # every call that was given it
 
 
+@pytest.mark.slow
 def test_a_role_reads_nothing_through_a_reference(home, workspace, told):
     """Masks are laid on the value that the agent gave: no key is in a role's view or its tables,
     and of what the role sees, everything; also above the size that is put in full.

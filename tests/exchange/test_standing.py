@@ -248,6 +248,7 @@ def test_a_fork_without_its_parent_says_what_is_missing(home, workspace, orphan,
     assert f"missing: run parent: run {orphan} goes on from it" in ran.err
 
 
+@pytest.mark.slow
 def test_a_fork_without_its_parent_goes_where_the_parent_is(home, workspace, orphan, tmp_path):
     """Refused where the parent is not, or not all of it; imported where it is, and then whole."""
     data, _ = taken_out(home, f"{workspace}-orphan", orphan)
@@ -276,6 +277,7 @@ def _less(line):
     return {k: v for k, v in line.items() if k not in {"origin", "digest", "sha256"}}
 
 
+@pytest.mark.slow
 def test_a_fork_of_a_fork_whose_middle_is_here(home, zoo: Zoo, workspace, tmp_path):
     """What a parent inherits counts as its own: the versions may stand in the grandparent."""
     runs = zoo.runs

@@ -85,6 +85,7 @@ def test_a_role_sees_its_own_and_what_is_for_it(home, workspace, pair):
     assert end["commits"] == 11
 
 
+@pytest.mark.slow
 def test_nothing_of_others_is_in_a_view(home, workspace, pair):
     """No text, blob, name of a budget, position or version of what the role does not see; why a run
     failed is its writer's word.
@@ -98,6 +99,7 @@ def test_nothing_of_others_is_in_a_view(home, workspace, pair):
     assert "secret of the writer" in theirs[-2]["data"]["error"]["message"]
 
 
+@pytest.mark.slow
 def test_what_others_do_changes_not_one_byte(home, workspace, pair):
     """More events of other roles, boards, budgets, scores, conversations, and other runs: the view
     is byte-equal.
@@ -137,6 +139,7 @@ def test_what_others_do_changes_not_one_byte(home, workspace, pair):
     assert view(home, workspace, "reader", pair) == before
 
 
+@pytest.mark.slow
 def test_whatever_others_do(home, workspace, pair, rounds):
     """The same for random events of others, in any order and number, again and again."""
     before = view(home, workspace, "reader", pair)
@@ -197,6 +200,7 @@ def test_a_copy_gives_the_same_view(home, workspace, pair, tmp_path):
     assert view(home, f"{workspace}-copy", "reader", pair) == view(home, workspace, "reader", pair)
 
 
+@pytest.mark.slow
 def test_a_view_cannot_be_imported(home, workspace, pair, tmp_path):
     """It is refused with the reason, and nothing is written."""
     data = view(home, workspace, "reader", pair)
@@ -214,6 +218,7 @@ def test_a_role_that_nobody_has_sees_nothing(home, workspace, pair, call):
     assert "an agent with role 'auditor' was not found" in told.err
 
 
+@pytest.mark.slow
 def test_of_a_fork_a_role_sees_what_it_lived_through(home, zoo: Zoo, workspace):
     """What its agents did in the parent up to the cut, and nothing after it."""
     runs = zoo.runs

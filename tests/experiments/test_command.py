@@ -44,6 +44,7 @@ def chats(path, *records):
     return path
 
 
+@pytest.mark.slow
 def test_register_stop_and_assign(call, file, record):
     """In a workspace that nobody has made; again is no news; an arm is told without a record."""
     made = call("experiment", "register", file, "--json")
@@ -101,6 +102,7 @@ def test_a_file_that_is_not_there_or_another_plan_is_refused(call, file, tmp_pat
     assert "planned 60, not 80" in refused.err
 
 
+@pytest.mark.slow
 def test_list_and_show_say_how_an_experiment_stands(call, file, record):
     """Plan, standing, runs by arm, judged metrics: for people and as lines of JSON."""
     assert call("experiment", "register", file).code == 0
@@ -160,6 +162,7 @@ def test_list_and_show_say_how_an_experiment_stands(call, file, record):
     assert child in {run for run, _ in record.runs()}  # a fork is no trial of its own
 
 
+@pytest.mark.slow
 def test_imported_runs_form_an_experiment(call, file, tmp_path):
     """Without a plan, and with one that came after them: it is exploratory, and says why. What is
     imported under a registered plan that its times precede is so, too.
@@ -257,6 +260,7 @@ def test_the_file_of_the_documentation_is_the_plan_of_its_code(tmp_path):
     assert not differences(plan, eval(call, {"hansard": hansard}))  # noqa: S307 -- our own page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("times", "said"),
     [

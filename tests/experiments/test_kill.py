@@ -46,6 +46,7 @@ def exposed(stage):
     return found
 
 
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     ("when", "tag", "registered", "runs"),
     [
@@ -85,6 +86,7 @@ def test_a_kill_leaves_a_whole_assignment_or_none(stage, when, tag, registered, 
         assert tags.count("run.assigned.v1") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_kills_at_any_moment_leave_whole_assignments(stage, rounds, evidence):
@@ -113,6 +115,7 @@ def test_kills_at_any_moment_leave_whole_assignments(stage, rounds, evidence):
     evidence.record("experiment.killed", rounds=count, in_the_middle=halves, runs=RUNS, lost=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alphas", [(0.05, 0.05), (0.05, 0.01)])
 def test_two_processes_register_at_once(stage, tmp_path, alphas):
     """Of each name one process registers its plan; the other one finds it, or is refused where it

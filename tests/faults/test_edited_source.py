@@ -36,6 +36,7 @@ def _bodies(stage: Stage) -> list[str]:
     return [line["tool"] for line in stage.world.read("bodies")]
 
 
+@pytest.mark.slow
 def test_a_later_step_changed(stage):
     """What was recorded before the edit replays: no body runs again, no effect happens again."""
     path = _source(stage)
@@ -49,6 +50,7 @@ def test_a_later_step_changed(stage):
     assert stage.lost() == []
 
 
+@pytest.mark.slow
 def test_an_effect_with_other_arguments_is_another_effect(stage):
     """An effect on record whose arguments were edited is a new call: both stay on record."""
     path = _source(stage)
@@ -60,6 +62,7 @@ def test_an_effect_with_other_arguments_is_another_effect(stage):
     assert _effects(stage, "send") == ["the board"]
 
 
+@pytest.mark.slow
 def test_an_earlier_change_without_consequence_goes_unnoticed(stage):
     """An equal result cuts a change off: the edited steps run, the effect after them replays."""
     path = _source(stage)
@@ -72,6 +75,7 @@ def test_an_earlier_change_without_consequence_goes_unnoticed(stage):
     assert stage.settlements() == []
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("policy", ["once", "reconcile"])
 @pytest.mark.parametrize(
     ("verdict", "letters"), [("reuse", 1), ("run_again", 2)], ids=["reuse", "run_again"]
@@ -103,6 +107,7 @@ def test_an_earlier_step_changed_before_an_effect(stage, evidence, policy, verdi
     evidence.record(f"edited.{policy}.{verdict}", effects=letters, settlements=1)
 
 
+@pytest.mark.slow
 def test_an_earlier_step_changed_before_an_idempotent_one(stage):
     """It runs again with the key it had."""
     path = _source(stage)
@@ -116,6 +121,7 @@ def test_an_earlier_step_changed_before_an_idempotent_one(stage):
     assert stage.settlements() == []
 
 
+@pytest.mark.slow
 def test_an_earlier_step_changed_before_one_in_doubt(stage):
     """An open intent is the doubt that it was, whatever was edited before it."""
     path = _source(stage)

@@ -26,6 +26,8 @@ from tests.faults._disks import Embedded
 from tests.faults._whole import holes, repeats, torn, whole_log
 from tests.faults.support import Child, Stage, all_go_on, missing, read_acks
 
+pytestmark = pytest.mark.slow
+
 HEALED_S = 20.0
 """A second on an idle machine, as when the server alone is killed; these tests share one."""
 

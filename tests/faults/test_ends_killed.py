@@ -26,6 +26,7 @@ def _said(stage: Stage) -> tuple[str | None, list[str]]:
     return view.agents["w0"].left, tags
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("peer", [False, True])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_kill_where_an_agent_leaves_leaves_all_of_its_end_or_nothing(
@@ -60,6 +61,7 @@ def test_a_kill_where_an_agent_leaves_leaves_all_of_its_end_or_nothing(
     assert AgentStream(stage.run, "worker", "w0") in {each.stream for each in stage.commits()}
 
 
+@pytest.mark.slow
 def test_a_run_whose_agent_was_killed_is_open_until_somebody_ends_it(stage: Stage) -> None:
     """It says for whom; `finish` ends it, and the agent that comes back opens it and ends it."""
     child = stage.start(LEAVES, when="before", tag="agent.left.v1", agent="w0")
@@ -74,6 +76,7 @@ def test_a_run_whose_agent_was_killed_is_open_until_somebody_ends_it(stage: Stag
     assert (life.status, life.missing) == (RunStatus.COMPLETED, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_kill_where_a_task_is_reopened_leaves_it_and_its_step_or_neither(
     stage: Stage, when: str
@@ -95,6 +98,7 @@ def test_a_kill_where_a_task_is_reopened_leaves_it_and_its_step_or_neither(
     assert tags.count("task.reopened.v1") == 1
 
 
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("say", "tag"),

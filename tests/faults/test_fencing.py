@@ -8,6 +8,8 @@ from hansard.domain.ids import AgentStream
 from tests.faults._inside import Point
 from tests.faults.support import Child, Report, Stage, read_acks
 
+pytestmark = pytest.mark.slow
+
 DONE = ["LETTER", {"did": "LETTER"}, "LETTER"]
 STREAM = AgentStream("r1", "worker", "worker")
 

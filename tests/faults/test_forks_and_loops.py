@@ -10,6 +10,7 @@ import hansard
 from hansard.bus.portal import SyncInLoop
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.parametrize("how", ["os.fork", "multiprocessing"])
 def test_a_forked_child_connects_anew(stage, how):

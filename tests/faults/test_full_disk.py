@@ -154,6 +154,7 @@ async def test_room_is_enough_for_what_waits_to_go_on(disk: Disk):
         assert (repeats(commits), holes(commits), torn(commits)) == ([], [], [])
 
 
+@pytest.mark.slow
 async def test_what_waits_in_vain_ends_and_says_why(disk: Disk):
     """The wait is bounded; what was sent is unknown and nothing else; the same commit, sent again
     when there is room, is stored once.
@@ -236,6 +237,7 @@ def test_a_step_whose_outcome_finds_no_room_waits_for_it(disk: Disk):
         assert (step.status, effects) == ("completed", ["letter"])
 
 
+@pytest.mark.slow
 def test_a_step_whose_outcome_finds_no_room_in_time_is_in_doubt(disk: Disk):
     """The agent is told, in bounded time, that its record is unknown; resumed when there is room,
     without the effect a second time.
@@ -329,6 +331,7 @@ def test_credentials_that_find_no_room_are_given_later(disk: Disk):
     assert place.exists()
 
 
+@pytest.mark.slow
 def test_the_status_says_what_hinders(disk: Disk, call_there):
     """Where a write was refused, `status` has the fact and the path; nothing once there is room."""
     assert call_there("status", "--json").lines[0]["hindered"] is None
@@ -391,6 +394,7 @@ def test_a_restricted_agent_is_not_told_where_the_disk_is():
     assert "the service's disk takes nothing" in fault.message
 
 
+@pytest.mark.slow
 def test_a_broker_is_not_started_on_a_full_disk(disk: Disk):
     """Who asks for it is told of the disk, with its path; with room it starts."""
     data_dir = disk.folder / "data"
@@ -418,6 +422,7 @@ def test_a_read_only_disk_is_said(disk: Disk):
     assert str(data_dir) in str(told.value)
 
 
+@pytest.mark.slow
 def test_the_projector_goes_on_by_itself_once_there_is_room(disk: Disk):
     """`hansard up` says why it does not project, once, and reaches the end of the log afterwards:
     equal to tables that were never hindered.
@@ -455,6 +460,7 @@ def test_the_projector_goes_on_by_itself_once_there_is_room(disk: Disk):
         assert store.all("SELECT count(*) FROM steps WHERE status = 'completed'") == [(39,)]
 
 
+@pytest.mark.slow
 def test_a_batch_that_finds_no_room_is_not_there_in_part(disk: Disk):
     """The tables' error names their path; once there is room they can be written, and hold what
     they would have held.
@@ -477,6 +483,7 @@ def test_a_batch_that_finds_no_room_is_not_there_in_part(disk: Disk):
         assert store.digests() == digests(disk.folder / "b.duckdb", messages.all, ())
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("durability", Durability)

@@ -8,6 +8,8 @@ import pytest
 from hansard.domain.ids import AgentStream
 from tests.faults._whole import holes, repeats, whole_log
 
+pytestmark = pytest.mark.slow
+
 PROCESSES = 8
 SHARE_QUICK, SHARE_FULL = 60, 1_000
 ROUNDS_FULL = 200

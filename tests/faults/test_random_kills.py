@@ -10,6 +10,8 @@ import pytest
 from hansard.domain.ids import AgentStream
 from tests.faults.support import Child, Report, Stage, read_acks
 
+pytestmark = pytest.mark.slow
+
 KILLS_QUICK, KILLS_FULL = 10, 200
 COMMITS_MAX, LATER_S_MAX = 9, 0.03
 """A kill comes up to this many acknowledged commits after a (re)start, and up to so much later: a

@@ -202,6 +202,7 @@ def test_an_experiment_that_cannot_be_one_is_an_error(bring_in, file, name):
     assert "experiment name" in told.err
 
 
+@pytest.mark.slow
 def test_stdin_is_a_file_too(start, home, workspace):
     """`-` reads standard input, also of a format that is one document."""
     lines = "".join(json.dumps(record) + "\n" for record in GOOD).encode()
@@ -285,6 +286,7 @@ def test_an_experiment_is_not_for_exported_events(bring_in, file):
     assert "leave out --experiment and --arm" in told.err
 
 
+@pytest.mark.slow
 def test_off_a_terminal_there_is_no_progress(start, file):
     """Nothing but errors goes to stderr, so that a log stays readable."""
     child = start("import", "chat-jsonl", file)
@@ -293,6 +295,7 @@ def test_off_a_terminal_there_is_no_progress(start, file):
     assert out.count(b"\n") == 1
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_bar_shows_how_far_it_is(home, workspace, tmp_path):
     """The bar, and bad records above it, go to stderr; stdout has the summary alone."""
     path = written(tmp_path / "a.jsonl", [*GOOD, {"bad": 1}])

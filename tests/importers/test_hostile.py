@@ -128,6 +128,7 @@ def test_a_document_may_begin_with_a_byte_order_mark(bring_in, tmp_path):
     assert bring_in("tau-bench", path).out.startswith("1 run")
 
 
+@pytest.mark.slow
 def test_a_line_over_the_bound_is_passed_over_in_flat_memory(home, workspace, tmp_path):
     """A line of 300 MB is told and skipped, the next one imported, and the process stays small."""
     path = tmp_path / "chats.jsonl"
@@ -164,6 +165,7 @@ def test_a_line_over_the_bound_is_passed_over_in_flat_memory(home, workspace, tm
     assert int(peak.split()[1]) < 220 * 1_024  # KiB: 64 MiB of a line once, and Python itself
 
 
+@pytest.mark.slow
 def test_a_line_just_within_the_bound_is_a_record(bring_in, tmp_path):
     """The bound is on the line without its end."""
     path = tmp_path / "chats.jsonl"

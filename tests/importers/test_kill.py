@@ -46,6 +46,7 @@ def undisturbed(home, file):
     return dict(bodies(home, "undisturbed"))
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_killed_import_goes_on_where_it_stood(home, start, file, undisturbed, rounds):
@@ -78,6 +79,7 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, file, undisturbed, 
     assert halves > 0, f"no kill of seed {seed} came in the middle"
 
 
+@pytest.mark.thorough
 def test_two_imports_of_one_file_at_once_are_one(home, workspace, start, file, undisturbed):
     """Two processes that import the same file at the same time: each commit once."""
     children = []

@@ -555,6 +555,7 @@ messages = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(messages, max_size=12), st.booleans())
 def test_any_chat_is_what_sessions_could_have_told(said, ended):
     """Whatever a chat holds, its streams fold, follow the domain's rules, and every call key,

@@ -4,12 +4,16 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 import hansard
 from hansard.bus.codec import revive
 from hansard.domain.agent import MessageAdded
 from hansard.domain.ids import AgentStream
 from hansard.domain.steps import StepCompleted, StepRequested
 from tests.importers.support import answer, asks, call, chat, log_of, made, of_type, says, written
+
+pytestmark = pytest.mark.slow
 
 CHAT = chat(
     says("user", "twice"),

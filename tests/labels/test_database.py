@@ -55,6 +55,7 @@ def world(record):
     return make
 
 
+@pytest.mark.slow
 def test_no_byte_of_a_roles_tables_has_what_is_labelled_higher(world, call, data_dir, workspace):
     """Neither what is answered; the role that is cleared for it has it."""
     world("r", secrets=True)
@@ -74,6 +75,7 @@ def test_no_byte_of_a_roles_tables_has_what_is_labelled_higher(world, call, data
     assert asked.lines == [{"confidentiality": "internal"}]
 
 
+@pytest.mark.thorough
 def test_what_is_labelled_higher_counts_for_nothing(world, call):
     """Two runs that differ in what is secret alone are told alike: numbers, gaps and all."""
     world("plain", secrets=False)

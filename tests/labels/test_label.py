@@ -77,6 +77,7 @@ def test_what_is_no_clearance_is_refused():
         level("untrusted")
 
 
+@pytest.mark.slow
 def test_a_role_is_cleared_in_its_file():
     """Written and read back; what is no level is refused when it is applied."""
     text_of = (

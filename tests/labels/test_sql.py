@@ -4,6 +4,8 @@ import pytest
 
 from tests.labels.support import apply_roles, history, read_secret
 
+pytestmark = pytest.mark.slow
+
 WHY = {"approver": "eve", "because": "checked by hand"}
 
 

@@ -77,6 +77,7 @@ def on_record(book: Notebook) -> Any:
         return record.state("nb-1")
 
 
+@pytest.mark.slow
 def test_a_session_is_open_over_the_cells(book: Notebook) -> None:
     """Opened in one, a tool declared in another, called in a third, closed in the last; an error in
     a cell ends nothing; afterwards everything is on record, and the run is completed.
@@ -100,6 +101,7 @@ def test_a_session_is_open_over_the_cells(book: Notebook) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_restarted_kernel_is_answered_from_the_record(book: Notebook) -> None:
     """The same cells again: nothing is done twice, whether it was restarted or killed."""
     (book.folder / "go").touch()
@@ -115,6 +117,7 @@ def test_a_restarted_kernel_is_answered_from_the_record(book: Notebook) -> None:
     assert ran(book) == ["eve", "b"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_cell_can_be_run_again(book: Notebook) -> None:
     """What is pure runs again in its place. What does something to the world is in doubt, and stops
     until somebody says what is true of it; then the cells are answered from the record.
@@ -137,6 +140,7 @@ def test_an_interrupted_cell_can_be_run_again(book: Notebook) -> None:
     assert ran(book) == ["a", "a", "eve"]
 
 
+@pytest.mark.slow
 def test_a_tool_is_declared_anew_by_its_cell(book: Notebook) -> None:
     """A new call runs the new source. What is on record is answered with a warning that says how to
     have it done anew, and with another version it is.
@@ -156,6 +160,7 @@ def test_a_tool_is_declared_anew_by_its_cell(book: Notebook) -> None:
     assert book.run("await double('x')").text == "'xxx'"
 
 
+@pytest.mark.slow
 def test_a_step_with_effects_whose_tool_was_edited_is_answered_with_a_warning(
     book: Notebook,
 ) -> None:
@@ -171,6 +176,7 @@ def test_a_step_with_effects_whose_tool_was_edited_is_answered_with_a_warning(
     assert "version=" in said.warned
 
 
+@pytest.mark.slow
 def test_two_sessions_are_told_apart_or_refused(book: Notebook) -> None:
     """A notebook of two agents: nothing is guessed."""
     begun(book)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ import hansard
 from hansard.domain import role_may
 from hansard.domain.ids import AgentStream, Board, Lasting
 from hansard.domain.role_events import KIND, Mask, May, RoleDefined, RoleWithdrawn, Rule
+
+pytestmark = pytest.mark.slow
 
 TOOLS, KEYS = ("search", "search.web", "send"), ("k", "k/a", "k/a/b", "other")
 _numbers = itertools.count(1)

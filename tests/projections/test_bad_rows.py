@@ -67,6 +67,7 @@ def batch_of(messages: Messages) -> Batch:
     return batch
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("many", "bad"),
     [(300, range(0)), (300, [222]), (300, [9, 10, 250]), (8, range(8))],
@@ -99,6 +100,7 @@ def test_bad_rows_cost_no_more_than_a_few_tries_each(tmp_path: Path, many: int, 
     }
 
 
+@pytest.mark.slow
 def test_what_was_good_is_kept_where_the_rest_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -130,6 +132,7 @@ def test_what_was_good_is_kept_where_the_rest_fails(
         again.close()
 
 
+@pytest.mark.slow
 def test_the_commit_goes_where_not_even_events_takes_its_row(tmp_path: Path):
     """It is a problem that names the whole message, and all others are there."""
     messages = log_with(300, [7])

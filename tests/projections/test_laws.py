@@ -68,6 +68,7 @@ def _append(messages: Messages, stream, after, events, counts) -> None:
         rest = rest[count:]
 
 
+@pytest.mark.slow
 @given(events=agent_histories, life=run_histories, counts=sizes, seed=st.integers(0, 2**32))
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 def test_tables_are_what_the_domain_folds(shared, events, life, counts, seed):
@@ -85,6 +86,7 @@ def test_tables_are_what_the_domain_folds(shared, events, life, counts, seed):
     check_life(shared.store, name, run.fold(run.initial(), life))
 
 
+@pytest.mark.thorough
 @given(
     events=agent_histories,
     life=run_histories,

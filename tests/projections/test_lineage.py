@@ -70,6 +70,7 @@ def test_a_decision_leads_back_to_every_call_before_it(story: tuple[Store, str, 
     assert {row["cause"] for row in rows if row["type"] is None} == {run, "a note of somebody"}
 
 
+@pytest.mark.thorough
 def test_a_call_leads_to_what_came_of_it(story: tuple[Store, str, str]):
     """The way on from the first request reaches both decisions; both ways have the same links."""
     store, run, _ = story

@@ -101,6 +101,7 @@ REFERRING = ("step.requested.v1.full-4", "step.completed.v1.full-2")
 """Golden events that hold a part of what another step was given, which is no golden event."""
 
 
+@pytest.mark.slow
 def test_golden_events_of_every_type_are_projected(store: Store, tmp_path: Path):
     """No type and no field of the storage format is a problem, but for what two refer to and is not
     among them; each stands in `events` byte for byte; one batch or one a message, the tables are
@@ -149,6 +150,7 @@ ELSEWHERE = {"content", "name", "tool_call_id"}
 """Of messages whose content is no text, or that answer a call: the story has them."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tag", sorted(TABLES))
 def test_a_fact_is_a_row(tag: str, store: Store):
     """Each golden event of a type that has a table of its own is at least one row of it, and every
@@ -253,6 +255,7 @@ UNSOUND: dict[str, tuple[StreamId, Recorded]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", sorted(UNSOUND))
 def test_an_event_that_is_not_what_its_type_says_stays_in_events(case: str, store: Store):
     """It is a row of `events`, a problem, and in no other table."""
@@ -282,6 +285,7 @@ def test_an_event_that_is_not_what_its_type_says_stays_in_events(case: str, stor
     assert {n for n in before if stood[n] != unchanged[n]} <= {"agents", "runs"}
 
 
+@pytest.mark.slow
 def test_many_bad_among_many_good(store: Store, tmp_path: Path):
     """Each of them is found, wherever it stands, and all else is there."""
     messages = Messages()
@@ -388,6 +392,7 @@ def test_a_transaction_that_never_ends_is_held_only_so_long():
     assert batch.position == 1_000
 
 
+@pytest.mark.slow
 def test_what_is_delivered_again_changes_nothing(store: Store):
     """The same messages, all or the last of them, from the log or from the batch."""
     messages = golden_messages()

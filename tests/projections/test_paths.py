@@ -135,6 +135,7 @@ FILES = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.real
 def test_tau_bench_paths_are_what_the_files_say(real_data: Path, tmp_path: Path):
     """Of 400 published runs every choice, transition and whole sequence, by arm, is what the files
@@ -210,6 +211,7 @@ def work(record: hansard.Record, arm: str, calls: str, reward: float | None, **h
     return session.run
 
 
+@pytest.mark.slow
 def test_live_runs_errors_and_runs_without_calls(
     home: Path, record: hansard.Record, tmp_path: Path
 ):
@@ -243,6 +245,7 @@ def test_live_runs_errors_and_runs_without_calls(
         store.close()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_open_has_no_end_and_agents_have_paths_each(
     home: Path, record: hansard.Record, tmp_path: Path
 ):

@@ -33,6 +33,7 @@ def _shell(home: Path, workspace: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr[-2_000:]
 
 
+@pytest.mark.thorough
 @pytest.mark.real
 def test_tau_bench_is_projected(home: Path, record: hansard.Record, real_data: Path):
     """The published airline runs: 200 runs of 50 tasks, 5,308 messages, every run as its fold says,

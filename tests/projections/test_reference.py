@@ -7,6 +7,8 @@ import pytest
 from hansard.projections._reference import page
 from hansard.projections.store import Store
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 
 

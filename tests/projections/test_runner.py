@@ -83,6 +83,7 @@ async def head_of(home: Path, workspace: str) -> int:
         return (await raw.bounds())[1]
 
 
+@pytest.mark.slow
 async def test_it_follows_the_log(home: Path, workspace: str):
     """What is recorded meanwhile is in the tables soon after; wait_for tells when; what follows
     from the log alone is what a rebuild makes.
@@ -116,6 +117,7 @@ def _recorded(home: Path, workspace: str) -> str:
         return a_run(record)
 
 
+@pytest.mark.slow
 async def test_it_goes_on_where_it_stood(home: Path, workspace: str):
     """Stopped and started again, in batches of any size: nothing is lost or double."""
     place = Place.of(home, workspace)
@@ -127,6 +129,7 @@ async def test_it_goes_on_where_it_stood(home: Path, workspace: str):
         assert (await verify(raw, place, lambda _done, _total: None)).differing == []
 
 
+@pytest.mark.thorough
 async def test_a_reconnect_leaves_no_trace(home: Path, workspace: str):
     """Connections that break in the middle of reading: no gap, no repeat."""
     place = Place.of(home, workspace)
@@ -181,6 +184,7 @@ def _many(home: Path, workspace: str, since: int, count: int) -> None:
 RAW = steps.NULL
 
 
+@pytest.mark.slow
 async def test_another_log_is_noticed(home: Path, workspace: str, tmp_path: Path):
     """Tables of one log are not gone on with from another, be it shorter or longer."""
     place = Place(tmp_path / "t.duckdb")
@@ -202,6 +206,7 @@ async def test_another_log_is_noticed(home: Path, workspace: str, tmp_path: Path
         store.close()
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_written_stops_it_with_the_reason(
     home: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -220,6 +225,7 @@ async def test_what_cannot_be_written_stops_it_with_the_reason(
         await wait_for(Place.of(home, workspace), 15, WAIT_S)
 
 
+@pytest.mark.slow
 async def test_a_planted_message_stops_nothing(home: Path, workspace: str):
     """What is no commit is a problem in the live tables, too."""
     async with running(home, workspace) as (projector, _):
@@ -232,6 +238,7 @@ async def test_a_planted_message_stops_nothing(home: Path, workspace: str):
         assert projector.store.all("SELECT count(*) FROM runs") == [(1,)]
 
 
+@pytest.mark.slow
 async def test_a_rebuild_that_is_killed_leaves_the_old_tables(home: Path, workspace: str):
     """What it had made is thrown away by the next one."""
     place = Place.of(home, workspace)
@@ -257,6 +264,7 @@ def _tear(path: Path) -> None:
         file.write(b"\xff" * 64)
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("published", [True, False])
 async def test_tables_that_a_kill_has_torn_begin_again(
     home: Path, workspace: str, published: bool, caplog: pytest.LogCaptureFixture
@@ -285,6 +293,7 @@ async def test_tables_that_a_kill_has_torn_begin_again(
     assert (compared.position, compared.differing) == (head, [])
 
 
+@pytest.mark.slow
 async def test_tables_that_were_closed_and_are_damaged_are_told(home: Path, workspace: str):
     """Nobody was killed: somebody is to know of it."""
     place = Place.of(home, workspace)
@@ -297,6 +306,7 @@ async def test_tables_that_were_closed_and_are_damaged_are_told(home: Path, work
             pass
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
 async def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evidence):

@@ -105,6 +105,7 @@ def test_a_store_that_is_read_writes_nothing(tmp_path: Path):
         reader.close()
 
 
+@pytest.mark.slow
 def test_a_batch_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Where writing fails half way, rows and position are what they were; the next try works."""
     store, messages = Store(tmp_path / "t.duckdb"), _some()
@@ -134,6 +135,7 @@ def test_the_view_lag_says_how_far_behind_it_is(tmp_path: Path):
     store.close()
 
 
+@pytest.mark.slow
 def test_digests_tell_rows_apart(tmp_path: Path):
     """A row more, a row twice, a row less, a changed value: another digest; another order: none."""
     store = Store(tmp_path / "t.duckdb")

@@ -33,6 +33,7 @@ def store(told: Told, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stor
     made.close()
 
 
+@pytest.mark.slow
 def test_every_run_is_what_its_fold_says(record: hansard.Record, told: Told, store: Store):
     """Status, roster, steps, attempts, results, messages, decisions, checkpoints ... of every run,
     forks of forks included, equal the state at the head.
@@ -91,6 +92,7 @@ def test_events_are_the_log(told: Told, store: Store):
     assert store.all(asked) == wanted
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 def test_batch_borders_leave_no_trace(told: Told, tmp_path: Path, rounds):
     """Whatever the sizes of the batches: equal digests of every table."""

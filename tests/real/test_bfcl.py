@@ -159,6 +159,7 @@ def test_latency_and_cost_come_out_of_the_record(arms, stored, table):
         }
 
 
+@pytest.mark.thorough
 def test_every_call_is_a_step_that_is_listed_as_unanswered(arms, stored, real_data):
     """Nobody answered a call here: each is an open step with its id, tool and arguments, verbatim
     where they are no JSON, and the import lists its id.

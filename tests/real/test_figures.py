@@ -74,6 +74,7 @@ def test_pass_hat_k_of_gpt_4o_on_airline(taus: Store):
     assert found == [(1, 50, 0.4200), (2, 50, 0.2733), (3, 50, 0.2200), (4, 50, 0.2000)]
 
 
+@pytest.mark.slow
 def test_two_ways_to_prompt_on_retail_cannot_be_told_apart(taus: Store):
     """0.73 against 0.70 of 100 tasks; only one of both succeeds on 14 and 11; p = 0.69."""
     found = taus.all(
@@ -172,6 +173,7 @@ def test_tree_of_thoughts_is_better_and_dearer(puzzles: Store):
         assert found == [(verdict, 100, 0)]
 
 
+@pytest.mark.thorough
 def test_two_ways_to_call_functions(puzzles: Store, real_data: Path):
     """BFCL's overall accuracy, 80.53 and 83.00: the share of right cases of 1,700, as published."""
     with (real_data / "bfcl" / "dev" / "data.csv").open(encoding="utf-8", newline="") as file:

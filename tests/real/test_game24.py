@@ -40,6 +40,7 @@ def _mean(lives, metric):
     return fmean(life.state.scores[metric] for life in lives)
 
 
+@pytest.mark.thorough
 def test_every_arm_has_the_same_100_puzzles(imported):
     """100 puzzles an arm, the same ones, each with all its samples as messages."""
     told, lives = imported

@@ -71,6 +71,7 @@ def test_success_by_trial_comes_out_of_the_record(lives):
         assert [won[trial] for trial in sorted(won)] == wanted
 
 
+@pytest.mark.slow
 def test_what_an_agent_remembers_is_its_context(place, lives, real_data):
     """A trial's memories are the messages of its run, in order and to the letter."""
     folder = real_data / "reflexion" / "dev" / "alfworld" / ALFWORLD["reflexion"]
@@ -89,6 +90,7 @@ def test_what_an_agent_remembers_is_its_context(place, lives, real_data):
     assert {task: said.get(run, []) for task, run in runs.items()} == wanted
 
 
+@pytest.mark.thorough
 def test_solved_problems_come_out_of_the_record(lives):
     """Problems solved with and without reflection, in two languages."""
     solved = {

@@ -93,6 +93,7 @@ def test_no_task_is_done_twice_and_none_is_lost(place):
     assert done.keys() == team.tasks.keys()
 
 
+@pytest.mark.thorough
 def test_every_view_is_what_its_role_allowed_then(place):
     """Each view that was served, of the killed analyzer's too, held against plain code."""
     with place.connect() as record:
@@ -132,6 +133,7 @@ def test_what_was_found_is_in_the_papers(place, texts):
     assert quotes >= len(order)
 
 
+@pytest.mark.thorough
 def test_the_moment_at_which_the_analyzer_decided(place):
     """`hansard knew` shows what the second analyzer had been shown: the researchers' decisions,
     and nothing of what the researchers said to themselves.

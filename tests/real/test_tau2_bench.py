@@ -101,6 +101,7 @@ def test_a_run_says_what_it_was_a_trial_of(found):
     chats.check_assignment(found)
 
 
+@pytest.mark.slow
 def test_any_point_is_the_prefix_of_the_source(place, found):
     """At 20 random positions of each file the run and its context are what the parser computes."""
     for trial, position in chats.random_points(found):
@@ -140,6 +141,7 @@ def test_the_agents_cost_is_that_of_its_messages(found):
     assert fmean(costs) == pytest.approx(COST_MEAN[found.source.arm], abs=5.1e-6)
 
 
+@pytest.mark.slow
 def test_the_published_claim_comes_out_of_the_record(found, folder):
     """pass^1 of 76.0 and 72.0 percent, and the mean cost, as each submission claims them."""
     claim = json.loads((folder / CLAIMS[found.source.arm]).read_bytes())["results"]["airline"]

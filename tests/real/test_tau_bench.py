@@ -113,6 +113,7 @@ def test_a_run_says_what_it_was_a_trial_of(found):
     chats.check_assignment(found)
 
 
+@pytest.mark.slow
 def test_any_point_is_the_prefix_of_the_source(place, found):
     """At 20 random positions of each file the run and its context are what the parser computes."""
     for trial, position in chats.random_points(found):
@@ -157,16 +158,19 @@ def test_an_imported_run_answers_a_program(place, found):
     assert ran == []
 
 
+@pytest.mark.slow
 def test_importing_again_changes_nothing(place, found, folder):
     """The second import of a file finds all of it and appends nothing."""
     chats.check_again(place, found, folder)
 
 
+@pytest.mark.slow
 def test_nothing_is_wrong_with_the_whole(place, imported):
     """The recheck of the workspace finds nothing."""
     chats.check_whole(place)
 
 
+@pytest.mark.slow
 def test_the_published_airline_figures_come_out_of_the_record(imported):
     """pass^1 to pass^4 of gpt-4o over 50 tasks: 0.42, 0.2733, 0.22, 0.20."""
     lives = [trial.life for trial in imported[AIRLINE].trials]

@@ -44,6 +44,7 @@ def roles(call, record, tmp_path) -> str:
     return team(record)
 
 
+@pytest.mark.slow
 def test_a_role_is_answered_from_what_it_sees(call, record, roles):
     """By its own positions, up to date, and in the words of everybody's tables."""
     told = call("sql", "SELECT question, selected, because FROM decisions", "--role", "reader")
@@ -62,6 +63,7 @@ def test_a_role_is_answered_from_what_it_sees(call, record, roles):
     assert again.err == "as of position 2: 1 row\n"
 
 
+@pytest.mark.slow
 def test_what_others_do_is_not_told(call, record, roles):
     """Answer and stderr are the same bytes after others did what the role may not see."""
     asked = ("sql", "SUMMARIZE events", "--role", "reader", "--json")
@@ -75,6 +77,7 @@ def test_what_others_do_is_not_told(call, record, roles):
     assert SECRET not in wrong.err
 
 
+@pytest.mark.slow
 def test_who_may_not_ask(call, roles, data_dir, workspace):
     """A friend is told what to ask for; an unknown role and a withdrawn one get one answer; none of
     them leaves a file, and of the withdrawn one nothing stays.
@@ -99,6 +102,7 @@ def test_who_may_not_ask(call, roles, data_dir, workspace):
     assert {path.suffix for path in left} <= {".lock"}
 
 
+@pytest.mark.slow
 def test_rules_of_now(call, tmp_path, roles):
     """Other rules hold from the next question on, for all that was recorded before, too."""
     assert call("sql", "FROM messages", "--role", "reader", "--json").lines == []

@@ -8,6 +8,7 @@ from hansard.domain import role_file
 from tests.roles.test_record import EXAMPLE, team
 
 
+@pytest.mark.slow
 def test_apply_and_show(call):
     """In a workspace that nobody has made; again is no news; what is shown can be applied again."""
     made = call("roles", "apply", EXAMPLE, "--json")
@@ -27,6 +28,7 @@ def test_apply_and_show(call):
     assert "Reads what the researcher found." in call("roles", "show").out
 
 
+@pytest.mark.slow
 def test_show_at_a_point(call, record):
     """By position and time; what was not defined by then is not found."""
     call("roles", "apply", EXAMPLE)
@@ -53,6 +55,7 @@ def test_withdraw(call):
     assert call("roles", "withdraw", "nobody").code == 2
 
 
+@pytest.mark.slow
 def test_explain(call, record):
     """By address and by id: which rule decides, what each other lacks, what is shown of it."""
     call("roles", "apply", EXAMPLE)

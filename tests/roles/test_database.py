@@ -113,6 +113,7 @@ def test_rows_hold_what_is_known(tmp_path):
     store.close()
 
 
+@pytest.mark.slow
 def test_who_sees_the_whole_record_has_the_workspace_s_tables(tmp_path):
     """Each table equal to those that everybody else asks, problems and unknown events included."""
     log = planted()
@@ -124,6 +125,7 @@ def test_who_sees_the_whole_record_has_the_workspace_s_tables(tmp_path):
     assert wanted["problems"].rows == 1
 
 
+@pytest.mark.slow
 def test_what_was_served_is_seen_by_whom_a_rule_names_it_for(tmp_path):
     """Not even by who sees all else: reading does not feed itself."""
     log = planted()
@@ -225,6 +227,7 @@ def test_no_commit_depends_on_what_is_not_seen(data):
     assert fed(mixed(seen, between)) == fed(seen)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=max(2, min(ROUNDS // 2, 40)), **QUICKLY)
 def test_what_is_not_seen_has_no_influence(tmp_path_factory, data):
@@ -238,6 +241,7 @@ def test_what_is_not_seen_has_no_influence(tmp_path_factory, data):
     assert made_anew(mixed(seen, between), home, size) == made_anew(seen, home, size)
 
 
+@pytest.mark.slow
 def test_other_values_where_they_are_hidden_change_nothing(tmp_path):
     """What masks drop and fields leave out may be anything."""
     log = planted()
@@ -252,6 +256,7 @@ def test_other_values_where_they_are_hidden_change_nothing(tmp_path):
     assert made_anew(renumbered(kept), tmp_path) == made_anew(renumbered(changed.all), tmp_path)
 
 
+@pytest.mark.slow
 def test_the_same_check_finds_what_is_seen(tmp_path):
     """One more event that the role sees, and every comparison above would fail."""
     log = planted()
@@ -280,6 +285,7 @@ def test_in_turns_is_as_from_the_beginning(tmp_path_factory, cuts, size):
         assert found == digests(bring(log, home, rules, role))
 
 
+@pytest.mark.slow
 def test_nothing_is_written_where_nothing_new_is_seen(tmp_path):
     """Not a byte of what is published changes, so that asking again tells of no activity."""
     log = planted()
@@ -294,6 +300,7 @@ def test_nothing_is_written_where_nothing_new_is_seen(tmp_path):
     assert digests(place)["messages"].rows == 2
 
 
+@pytest.mark.slow
 def test_other_rules_make_other_tables(tmp_path):
     """From the first event on, by the rules of now; none are left of a role that is withdrawn."""
     log = planted()
@@ -320,6 +327,7 @@ def test_another_log_makes_other_tables(tmp_path):
     assert digests(place)["events"].rows == 1
 
 
+@pytest.mark.slow
 def test_equal_values_have_equal_hashes_and_others_none(tmp_path):
     """The key is the role's own, is kept, and without one nothing is hashed."""
     log = planted()
@@ -388,6 +396,7 @@ def test_a_fork_is_judged_by_what_it_took_over(tmp_path):
 # ---------------------------------------------------------------- killed
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_kill_leaves_old_or_new_tables(tmp_path, rounds):
     """Killed at any moment of making or going on: what is published is as of some position, whole,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -198,6 +199,7 @@ def roles(draw: st.DrawFn) -> RoleDefined:
 # ---------------------------------------------------------------- laws
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(EXAMPLES)), worlds.worlds, st.data())
 def test_a_role_of_the_example_is_not_told_of_what_it_may_not_see(name, world, data):
     """Every role of examples/roles.toml, the auditor included: what was served is not its own."""
@@ -206,6 +208,7 @@ def test_a_role_of_the_example_is_not_told_of_what_it_may_not_see(name, world, d
     assert all_of(EXAMPLES[name], build(after)) == all_of(EXAMPLES[name], build(world))
 
 
+@pytest.mark.slow
 @given(roles(), worlds.worlds, st.data())
 def test_no_role_is_told_of_what_it_may_not_see(rules, world, data):
     """Whatever its rules and masks are."""
@@ -214,6 +217,7 @@ def test_no_role_is_told_of_what_it_may_not_see(rules, world, data):
     assert all_of(rules, build(after)) == all_of(rules, build(world))
 
 
+@pytest.mark.slow
 def test_what_is_generated_has_something_to_tell():
     """The laws would say little if nothing were changed, or nothing were seen: in most worlds
     something is put in, left out or changed, and others are seen, of every kind.

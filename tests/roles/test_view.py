@@ -109,6 +109,7 @@ others = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(histories(), st.data())
 def test_what_is_not_seen_leaves_no_trace(events, data):
     """Events that a role may not see are taken out, changed, and put in anywhere: every byte it
@@ -296,6 +297,7 @@ def test_what_is_no_text_cannot_be_cut(value):
     assert of_result(value, hide("result", how=How.TRUNCATE, n=4)) == {"step": 1}
 
 
+@pytest.mark.slow
 @given(strategies.python_values)
 def test_no_shape_hides_a_value_from_its_mask(around):
     """Whatever lies beside it, a planted secret under a masked name is found in every container."""

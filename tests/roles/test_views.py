@@ -210,6 +210,7 @@ with hansard.connect(sys.argv[1], data_dir=sys.argv[2]) as record:
 """
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_the_outcome_and_the_summary_or_none(record, data_dir, workspace, rounds):
     """Wherever it strikes; whoever resumes is given what was served and goes on."""
     record.apply_role("reader", READER)
@@ -349,6 +350,7 @@ def decided(record, data_dir, workspace, call):
     return place, run, decision
 
 
+@pytest.mark.slow
 def test_who_saw_an_event_and_what_a_decision_knew_are_sql(decided, record):
     """Just what the views before it named, and what its own steps told it."""
     place, run, decision = decided
@@ -375,6 +377,7 @@ def test_who_saw_an_event_and_what_a_decision_knew_are_sql(decided, record):
     assert words.startswith("as writer, events: ")
 
 
+@pytest.mark.slow
 def test_a_fork_knew_what_its_parent_was_shown(decided, record):
     """Views and outcomes before the cut count; those after it do not."""
     place, run, decision = decided
@@ -389,6 +392,7 @@ def test_a_fork_knew_what_its_parent_was_shown(decided, record):
     assert first["view"] in {row["view"] for row in place.rows("FROM who_saw($1)", event)}
 
 
+@pytest.mark.slow
 def test_knew_tells_the_state_and_the_view_before_a_decision(decided, record, call):
     """By id, by address and by a point of the run; as another role; by other rules."""
     _, run, decision = decided
@@ -418,6 +422,7 @@ def test_knew_tells_the_state_and_the_view_before_a_decision(decided, record, ca
     assert json.dumps(decision) not in text.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "said"),
     [

@@ -31,6 +31,7 @@ def _load(home: Path, workspace: str, stop: threading.Event) -> None:
         grow(home, workspace, since, 200)
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evidence):
@@ -72,15 +73,18 @@ def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evi
     evidence.record("kill.search_index", kills=kills, commits=reached, differing_rows=0)
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(120)
-def test_a_rebuild_that_is_killed_leaves_the_old_index(home: Path, workspace: str):
+def test_a_rebuild_that_is_killed_leaves_the_old_index(home: Path, workspace: str, rounds):
     """At any moment there is a whole index; what was half made is thrown away by the next one."""
     grow(home, workspace, 0, 2_000)
     reached = brought_up(home, workspace)
     place, chance = place_of(home, workspace), random.Random(7)
     before = content(place.path)
     cut = 0
-    for _ in range(10):
+    kills = rounds(2, 10)
+    for _ in range(kills):
         child = subprocess.Popen([sys.executable, "-c", _REBUILD, str(home), workspace], cwd=ROOT)
         until_s = time.monotonic() + WAIT_S
         while not place.fresh.exists() and child.poll() is None and time.monotonic() < until_s:
@@ -90,7 +94,7 @@ def test_a_rebuild_that_is_killed_leaves_the_old_index(home: Path, workspace: st
         child.kill()
         child.wait()
         assert content(place.path) == before
-    assert cut >= 5
+    assert cut >= kills // 2
     assert rebuilt(home, workspace) == reached
     assert content(place.path) == before
     assert not place.fresh.exists()
@@ -107,6 +111,7 @@ rebuilt(Path(sys.argv[1]), sys.argv[2])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_who_searches_while_it_is_written_sees_whole_batches(home: Path, workspace: str):
     """An answer's position and what it finds are of one moment, however fast the index grows."""

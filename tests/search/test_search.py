@@ -31,6 +31,7 @@ from tests.search.support import (
 )
 
 
+@pytest.mark.slow
 def test_a_real_run_is_found_by_its_words(home: Path, workspace: str, call: Call):
     """Arguments, results, messages and decisions, with where they stand and the match marked."""
     run = made(home, workspace)

@@ -88,6 +88,7 @@ def test_a_secret_read_in_one_run_does_not_go_out_in_another(desk: House) -> Non
         assert record.view(f"b-{SECRET}").events
 
 
+@pytest.mark.slow
 def test_what_a_role_is_not_cleared_for_is_in_none_of_its_tables(asked: House) -> None:
     """Neither the run, nor what it is called, nor how many there are; nor that somebody was shown
     something, nor what it asked in SQL.
@@ -112,6 +113,7 @@ def test_what_a_role_is_not_cleared_for_is_in_none_of_its_tables(asked: House) -
     check(asked)
 
 
+@pytest.mark.slow
 def test_nobody_else_s_commit_in_such_a_run_is_shown(desk: House) -> None:
     """The run's name is part of each of its events: a trusted program's, which says no label, is
     not shown either, nor is a fork's.
@@ -242,6 +244,7 @@ def test_what_a_session_shows_is_carried(desk: House, how: Callable[[Any], None]
     check(desk)
 
 
+@pytest.mark.slow
 def test_what_is_shown_outside_of_sessions_is_carried(asked: House) -> None:
     """A view of a run, and an answer in SQL: that may have drawn on whatever stands in the tables
     of the role.
@@ -487,6 +490,7 @@ def test_another_service_knows_it(desk: House) -> None:
     check(desk)
 
 
+@pytest.mark.slow
 def test_two_sessions_at_once_go_by_the_order_of_the_log(desk: House, tmp_path: Path) -> None:
     """One session is shown the secret while the other one writes, through two services: what was
     stored before is public, what was stored after it is not, whatever was on its way.
@@ -566,6 +570,7 @@ def nursery(desk: House, tmp_path: Path) -> Iterator[Nursery]:
     made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_service_killed_at_each_point(
     desk: House, nursery: Nursery, rounds: Callable[[int, int], int]

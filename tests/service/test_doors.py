@@ -151,6 +151,7 @@ def test_view_and_sql(house: House) -> None:
         assert [each.commit.actor.agent for each in served] == ["ada", "ada"]
 
 
+@pytest.mark.slow
 def test_client_gone(other: House) -> None:
     """A client that goes away without a word is as a killed process: what it ran is in doubt, its
     claim runs out, and it resumes in the next epoch.
@@ -361,6 +362,7 @@ def test_labels(house: House) -> None:
         assert set(labels) == {"secret untrusted"}
 
 
+@pytest.mark.slow
 def test_service_ends(other: House) -> None:
     """A service that ends in order tells those who wait that it is gone; what ran is in doubt."""
     other.begin()

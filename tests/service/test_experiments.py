@@ -44,6 +44,7 @@ def run(record: Any, name: str | None = None, workflow: str | None = "w", **opti
         return session.arm, session.run
 
 
+@pytest.mark.slow
 def test_an_arm_by_hash(house: House, client: str) -> None:
     """The service assigns the arm that the plan gives the task, in the commit that begins the run;
     the agent is told its name, prompt, model and parameters, by both clients.
@@ -110,6 +111,7 @@ def asked_in_vain(lab: Lab) -> list[str]:
     return told
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_refused_alike(house: House, other: House, client: str) -> None:
     """A role that sees experiments is told why there is no such place, as a trusted program is; and
     no run is begun.
@@ -152,6 +154,7 @@ def test_without_an_experiment(house: House, other: House, client: str) -> None:
     assert bare(records["restricted"], {}) == bare(records["trusted"], {})
 
 
+@pytest.mark.slow
 def test_a_role_that_does_not_see_experiments(house: House) -> None:
     """It takes part in none, whether registered, stopped or not there: one text, which says what to
     ask for; no run is begun; that it was refused is on record. Given that rule, it takes part.
@@ -303,6 +306,7 @@ async def opened(house: House) -> list[bytes]:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", HIDDEN[1:])
 def test_hidden_experiments(
     house: House, other: House, world: tuple[bool, bool, dict[str, Any]]

@@ -276,6 +276,7 @@ def test_client_killed_at_each_point(
     evidence.record("service.client_killed", points=len(points), kills=len(kills))
 
 
+@pytest.mark.slow
 def test_service_killed_while_a_client_waits(house: House, nursery: Nursery) -> None:
     """Who waits for what others do is told so as soon as anybody."""
     house.end()
@@ -294,6 +295,7 @@ def test_service_killed_while_a_client_waits(house: House, nursery: Nursery) -> 
         assert time.monotonic() - began < NOTICED_S
 
 
+@pytest.mark.slow
 def test_service_sleeps(
     house: House, nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

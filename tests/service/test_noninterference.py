@@ -101,6 +101,7 @@ OUTSIDE: list[Asked] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how_much", [1, 3])
 def test_answers(house: House, other: House, how_much: int) -> None:
     """Two workspaces that differ in what the role does not see: every answer is the same."""
@@ -167,6 +168,7 @@ def carries_on(house: House, how_much: int) -> None:
             record.view("r1")
 
 
+@pytest.mark.thorough
 def test_answers_beside_a_carrying_principal(worlds: tuple[Served, Served]) -> None:
     """Two workspaces that differ in what a principal does elsewhere after it was shown a secret:
     every answer to a role that sees all but is not cleared is the same, and so are its tables.
@@ -283,6 +285,7 @@ def told_of(where: House, run: str, acts: Sequence[Sequence[Act]]) -> list[tuple
         return exchanged(where, run, *asked_of(run), later)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(3_600)
 def test_any_history(worlds: tuple[Served, Served], evidence: Evidence) -> None:
     """Whatever agents that the role does not see do, leave or do otherwise, with keys, tasks, mail,

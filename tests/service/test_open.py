@@ -293,6 +293,7 @@ record.open("w", run="r-1", agent="ada")
 """
 
 
+@pytest.mark.slow
 def test_one_that_nobody_closed_is_named_at_the_end(tmp_path: Path) -> None:
     """The program says so on stderr; the run stays open, to be resumed."""
     done = subprocess.run(

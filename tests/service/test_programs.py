@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from hansard.agents.session import Session
 from tests.service.scenarios import Odd
 from tests.service.support import House, Lab
 from tests.service.test_parity import bare, record_of
+
+pytestmark = pytest.mark.slow
 
 EFFECTS = st.sampled_from(["pure", "idempotent", "once"])
 VALUES = st.sampled_from([None, 0, "x", (1, 2), [1, [2]], {"a": {3}}, b"y", 1.5, True])

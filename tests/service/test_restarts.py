@@ -125,6 +125,7 @@ PLACES = [*range(1, len(small.ENDED)), BEFORE_EFFECT, AFTER_EFFECT, *[ANY_TIME] 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_the_broker_is_killed_at_work(
     tmp_path: Path, rounds: Callable[[int, int], int], evidence: Evidence
@@ -177,6 +178,7 @@ def dying(house: Mortal, *, first: bool) -> Callable[[Path, str], None]:
     return work
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_the_broker_goes_while_a_client_waits(mortal: Mortal, how: signal.Signals) -> None:
@@ -225,6 +227,7 @@ def reached(house: House) -> Any:
             time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_all_is_stopped_and_started_again(
     mortal: Mortal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -259,6 +262,7 @@ def stop(house: Mortal) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_up_outlives_its_broker(tmp_path: Path) -> None:
     """`hansard up` serves on when the broker that it holds was killed and is back."""

@@ -152,6 +152,7 @@ def requests(calls: Counter[str]) -> int:
     return sum(count for name, count in calls.items() if "/jetstream/_direct.py" in name)
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_times_of_hidden_and_absent(hidden: House, rounds: Any, evidence: Evidence) -> None:
     """Measured and kept as evidence, not judged here: a clock says what the machine does, too."""

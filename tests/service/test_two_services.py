@@ -18,6 +18,8 @@ from hansard.service.wire import Failed, Opened
 from tests.service._nursery import Nursery
 from tests.service.support import House
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 60.0
 TRIES_MAX = 200
 """So often at most the broker chooses the other one of two."""

@@ -28,6 +28,7 @@ def status(house: House) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_sql(other: House) -> None:
     """A role that may query asks its own tables, and no others; one that may not is told so."""

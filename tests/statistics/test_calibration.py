@@ -44,6 +44,7 @@ def bounds(share, rounds):
     return low / rounds, high / rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NULLS)
 def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says(store, name):
     """60 tasks, five trials, two arms, no effect in the mean: p <= .05 in one of twenty rounds, the
@@ -63,6 +64,7 @@ def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says(store, n
     assert np.mean([row["always_p"] <= 0.05 for row in rows]) <= np.mean(p <= 0.05)
 
 
+@pytest.mark.slow
 def test_ignoring_clusters_is_what_breaks(store):
     """The same rounds with tasks taken as independent: twice as many false alarms and more."""
     design, _ = NULLS["ten clusters"]
@@ -71,6 +73,7 @@ def test_ignoring_clusters_is_what_breaks(store):
     assert np.mean(p <= 0.05) > bounds(0.05, ROUNDS)[1]
 
 
+@pytest.mark.slow
 def test_a_round_alone_gets_the_verdict_of_its_p(store):
     """An experiment of one round has that round's numbers as among the others, and its verdict is
     by that p: Holm's has one row to be over.
@@ -103,6 +106,7 @@ def test_a_round_alone_gets_the_verdict_of_its_p(store):
     assert {"better", "cannot tell"} <= verdicts
 
 
+@pytest.mark.slow
 def test_a_difference_that_is_there_is_found(store):
     """+0.45 logit among tasks of very different difficulty: the interval holds the true difference
     in nineteen of twenty rounds, and it is found far more often than without pairs.
@@ -190,6 +194,7 @@ def test_few_clusters_do_not_break_the_always_valid_p(order, planned):
     assert alarms(*ORDERS[order], planned, 5, rounds=1_500) <= 0.05
 
 
+@pytest.mark.slow
 def test_two_clusters_would_break_it():
     """Why the macro gives none below five clusters: two are too few for any t to stay in its place,
     six and more of a hundred rounds go wrong; five are enough for such values, too.

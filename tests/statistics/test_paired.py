@@ -157,6 +157,7 @@ def test_the_clustered_error_of_an_arm_is_inspects(world):
         assert row["high"] - row["mean"] == pytest.approx(half, **CLOSE)
 
 
+@pytest.mark.slow
 def test_two_samples_where_no_task_is_in_two_arms(tmp_path):
     """The unit is the task: the difference of means, both variances added, df = clusters - 2."""
     chance = random.Random(8)
@@ -198,6 +199,7 @@ def holm(ps):
     return found
 
 
+@pytest.mark.slow
 def test_holm_and_benjamini_hochberg(world):
     """Over arms, metrics and slices of one way of counting: Holm's as written here, BH as scipy's;
     the verdict follows Holm's p.

@@ -134,6 +134,7 @@ def _fails() -> None:
     raise TimeoutError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", sorted(FORGERIES))
 def test_nothing_of_a_forgery_counts(
     case: str, told: Record, call, data_dir: Path, workspace: str, store: Store
@@ -188,6 +189,7 @@ def goes_on(record: Record) -> None:
         ada.view()
 
 
+@pytest.mark.slow
 def test_what_holds_after_a_restart_of_the_projector(told: Record, data_dir, workspace, tmp_path):
     """Who is in a run is read from the tables: the same is quarantined wherever a batch ends."""
     _, forge = FORGERIES["a put as another role"]
@@ -210,6 +212,7 @@ def test_what_holds_after_a_restart_of_the_projector(told: Record, data_dir, wor
     stopped.close()
 
 
+@pytest.mark.slow
 def test_it_is_shown(told: Record, call, data_dir, workspace):
     """`hansard run show` and `hansard status` say that there is some, where, and why."""
     late = next_version(told, ADA)

@@ -21,6 +21,8 @@ from hansard.domain.task import (
 )
 from tests.faults.support import Child
 
+pytestmark = pytest.mark.slow
+
 WORKER = Path(__file__).with_name("programs") / "worker.py"
 AGENTS, TASKS, CONNECTIONS = 20, 50, 4
 LEASE_S = 1.5

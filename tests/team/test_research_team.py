@@ -138,6 +138,7 @@ def test_a_killed_agent_is_replaced_and_nothing_is_lost_or_done_twice(desk, undi
         assert shown.check(record, RUN) == served
 
 
+@pytest.mark.thorough
 def test_what_is_private_is_in_no_view_of_the_others(desk):
     """A researcher's messages are shown to no other role, at no position that a view was served."""
     place = desk("private")
@@ -160,6 +161,7 @@ def test_what_is_private_is_in_no_view_of_the_others(desk):
             assert bool(found) == (role == "researcher"), role
 
 
+@pytest.mark.thorough
 def test_the_team_as_it_stood_when_the_analyzer_finished(desk, undisturbed):
     """Put back to that moment: all papers are read, the analysis is there, the report is not even
     begun; a moment before, the analyzer still had its task. The writer's view of that moment has

@@ -154,6 +154,7 @@ async def test_a_claim_whose_lease_ran_out_is_taken_over(lab: Lab):
         assert [each.result for each in await mine.tasks()] == ["bob's"]
 
 
+@pytest.mark.slow
 @twins
 async def test_a_claimed_block_keeps_its_claim_and_ends_it(lab: Lab):
     """Longer than its lease, a block keeps the claim; it completes, fails or hands off its task."""

@@ -82,6 +82,7 @@ def check_tasks(store: Store, run: str, state: task.TeamState) -> None:
             assert stands == json.loads(bytes(found.result))
 
 
+@pytest.mark.thorough
 @settings(max_examples=15, deadline=None)
 @given(task_histories)
 def test_tasks_are_what_the_domain_folds(events):
@@ -99,6 +100,7 @@ def test_tasks_are_what_the_domain_folds(events):
         filled_store.close()
 
 
+@pytest.mark.slow
 def test_who_held_what_and_who_waited(record: Record, data_dir, workspace, store):
     """A task whose lease ran out, one handed on, one that failed; what waits for what; a fork's."""
     with (
@@ -260,6 +262,7 @@ def test_principals_and_their_tokens(record: Record, data_dir, workspace, store)
     assert kept.digest not in held
 
 
+@pytest.mark.slow
 def test_a_question_as_a_role_is_on_record(record: Record, call, data_dir, workspace, store):
     """Who asked as which role, by which rules, up to where, and how much was told; before that
     nothing was. The question itself is not on record, but known again.
@@ -297,6 +300,7 @@ def test_a_question_as_a_role_is_on_record(record: Record, call, data_dir, works
     assert ends[rows[0][7]] < ends[rows[1][7]]
 
 
+@pytest.mark.slow
 def test_no_byte_of_others_team_in_a_role_s_file(record: Record, call, data_dir, workspace):
     """A role that sees one author's tasks and no more: principals, refusals, approvals, mail and
     queries of others are in none of its bytes, whatever its rule takes in.

@@ -56,12 +56,14 @@ def test_each_question_has_a_sentence_and_a_statement():
     assert all(question.startswith("--") for question in QUESTIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(STATEMENTS)))
 def test_each_statement_has_an_answer(number: int, store: Store):
     """It runs as it stands and has rows."""
     assert store.all(STATEMENTS[number])
 
 
+@pytest.mark.slow
 def test_the_example_s_answer_is_what_its_metrics_say(home: Path, store: Store):
     """Rarity finds more; both ways of asking say so; a second run adds nothing."""
     [row] = store.rows("FROM comparisons('search', only_metric := 'reward') WHERE \"default\"")

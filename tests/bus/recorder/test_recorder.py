@@ -90,6 +90,7 @@ def impatient(server: Nats, kind: type[Kind], **options: float) -> Kind:
 # ------------------------------------------------------------ kills and lost answers
 
 
+@pytest.mark.slow
 def test_a_killed_server_loses_no_acknowledged_event_and_leaves_no_half_batch(server, factory_of):
     """Whatever `insert_events` returned is there, at the ids it returned; nothing else is."""
     recorder = factory_of().application_recorder()
@@ -148,6 +149,7 @@ def test_an_insert_whose_answer_was_lost_is_recognised(server, count):
     recorder.datastore.close()
 
 
+@pytest.mark.slow
 def test_a_tracked_insert_whose_answer_was_lost_is_recognised(server):
     """Its own tracking record does not make the second sending a conflict."""
     recorder = impatient(server, JetStreamProcessRecorder)
@@ -221,6 +223,7 @@ print(*won)
 """
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_wins_each_version(variables):
     """Each version of an aggregate is stored once, by the process that was told so."""
     originator_id, versions = uuid4(), 150
@@ -345,6 +348,7 @@ with BankAccounts() as bank:
 """
 
 
+@pytest.mark.slow
 def test_an_application_keeps_its_state_over_a_restart(tmp_path):
     """With nothing but the environment; the embedded server ends with its only user."""
     data = tmp_path / "data"
@@ -373,6 +377,7 @@ def test_closing_lets_go_of_the_embedded_broker(tmp_path):
     assert peek(tmp_path / "data") is None
 
 
+@pytest.mark.slow
 def test_closing_ends_the_calls_of_other_threads(server):
     """Who waits for an answer is told that it will not come, and that an insert is in doubt."""
     recorder = impatient(server, JetStreamApplicationRecorder, append_timeout_s=30.0)

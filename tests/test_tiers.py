@@ -1,0 +1,94 @@
+"""The tiers of the tests: every test is in one, and each tier is run by its command."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests import tiers
+
+ROOT = Path(__file__).parents[1]
+
+MODULE = """
+import pytest
+
+@pytest.fixture(params=["sync", "async"])
+def lab(request):
+    return request.param
+
+def test_plain(): ...
+
+def test_one_of_both(lab): ...
+
+@pytest.mark.contract
+def test_both(lab): ...
+
+@pytest.mark.slow
+def test_slow(): ...
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("case", "abcdefg")
+def test_some(case): ...
+
+@pytest.mark.thorough
+def test_thorough(): ...
+"""
+
+FAST = ["test_both[async]", "test_both[sync]", "test_one_of_both[async]", "test_plain"]
+SLOW = ["test_one_of_both[sync]", "test_slow", "test_some[a]", "test_some[d]"]
+FULL = [*(f"test_some[{case}]" for case in "bcefg"), "test_thorough"]
+
+
+@pytest.mark.parametrize(
+    ("given", "runs"),
+    [
+        (["--tier", "fast"], FAST),
+        (["--tier", "slow"], SLOW),
+        (["--tier", "full"], FAST + SLOW + FULL),
+        ([], FAST + SLOW),
+    ],
+)
+@pytest.mark.parametrize("workers", [["-p", "no:xdist"], ["-n", "1"]])
+def test_what_each_tier_runs(tmp_path: Path, given: list[str], runs: list[str], workers: list[str]):
+    """What is left is counted, with the command that runs it."""
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.tiers"]\n')
+    (tmp_path / "test_it.py").write_text(MODULE)
+    told = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:randomly", *workers, *given, "test_it.py"],
+        cwd=tmp_path,
+        env={"PATH": "", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+    passed = [
+        word for line in told.stdout.splitlines() if "PASSED" in line for word in line.split()
+    ]
+    names = [word.partition("::")[2] for word in passed if "::" in word]
+    assert sorted(names) == sorted(runs)
+    left = Counter(
+        {
+            tier: len(tests)
+            for tier, tests in (("fast", FAST), ("slow", SLOW), ("full", FULL))
+            if not set(tests) <= set(runs)
+        }
+    )
+    said = Counter(
+        {
+            line.split()[4]: int(line.split()[0])
+            for line in told.stdout.splitlines()
+            if " tier: `make " in line
+        }
+    )
+    assert said == left
+
+
+def test_each_tier_has_its_command():
+    """`make` has them all."""
+    makefile = (ROOT / "Makefile").read_text()
+    assert set(tiers.RUN_BY) == {"fast", "slow", "full"}
+    for command in tiers.RUN_BY.values():
+        assert f"\n{command.removeprefix('make ')}: " in makefile

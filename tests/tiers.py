@@ -1,0 +1,110 @@
+"""Which tests run: the fast tier, what it leaves to the slow one, or all there are.
+
+    make test         --tier fast   laws, contracts, golden bytes, one kill a point, one client
+    make check        fast, then --tier slow: what is marked `slow`, and the other client
+    make test-full    --tier full   those marked `thorough` too, with many rounds and examples
+
+`slow(cases=3)`: of the test's cases, three in even steps are slow, and the others thorough.
+A test of both clients that is parametrised by `sync` and `async` is played with the async one in
+the fast tier, and with the sync one in the slow tier; what is marked `contract`, with both in the
+fast tier. What a tier leaves is counted at the end, with the command that runs it.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+FAST, SLOW, FULL = "fast", "slow", "full"
+RUN_BY = {FAST: "make test", SLOW: "make check", FULL: "make test-full"}
+
+_FROM_WORKER = "hansard_tiers"
+_LEFT = pytest.StashKey[Counter[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--tier`."""
+    parser.addoption(
+        "--tier",
+        choices=list(RUN_BY),
+        default=None,
+        help="fast (make test), slow (what make check adds), full; default: all but thorough ones",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What is left is counted."""
+    config.stash[_LEFT] = Counter()
+    for line in (
+        "slow(cases=None): a part of `make check` and not of `make test`",
+        "contract: with both clients in `make test`",
+        "thorough: takes long, and runs only in `make test-full`",
+    ):
+        config.addinivalue_line("markers", line)
+
+
+def tiers_of(items: Sequence[pytest.Item]) -> list[str]:
+    """The first tier that each test is in."""
+    cases: dict[str, list[str]] = defaultdict(list)
+    for item in items:
+        cases[_function(item)].append(item.nodeid)
+    return [_tier(item, sorted(cases[_function(item)])) for item in items]
+
+
+def _tier(item: pytest.Item, cases: Sequence[str]) -> str:
+    slow = item.get_closest_marker("slow")
+    if item.get_closest_marker("thorough"):
+        return FULL
+    if slow is not None:
+        number = min(slow.kwargs.get("cases", len(cases)), len(cases))
+        chosen = {cases[at * len(cases) // number] for at in range(number)}
+        return SLOW if item.nodeid in chosen else FULL
+    return SLOW if _is_sync(item) and not item.get_closest_marker("contract") else FAST
+
+
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _is_sync(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and "sync" in callspec.params.values()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what is of another tier."""
+    tier = config.getoption("tier")
+    wanted = {None: {FAST, SLOW}, FULL: {FAST, SLOW, FULL}}.get(tier, {tier})
+    found = list(zip(items, tiers_of(items), strict=True))
+    left = [(item, tier) for item, tier in found if tier not in wanted]
+    if left:
+        config.stash[_LEFT].update([tier for _, tier in left])
+        config.hook.pytest_deselected(items=[item for item, _ in left])
+        items[:] = [item for item, tier in found if tier in wanted]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    """Take over what a worker left: each collects all there is, and so leaves the same."""
+    seen: Any = node
+    found = cast("Counter[str]", getattr(node, "workeroutput", {}).get(_FROM_WORKER, {}))
+    seen.config.stash[_LEFT] = Counter(found)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker says what it left."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        counted = session.config.stash[_LEFT]
+        output[_FROM_WORKER] = dict(counted)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say what did not run here, and what runs it."""
+    for tier, number in sorted(config.stash[_LEFT].items()):
+        terminalreporter.write_line(
+            f"{number} tests of the {tier} tier: `{RUN_BY[tier]}` runs them"
+        )
