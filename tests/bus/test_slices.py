@@ -28,10 +28,11 @@ async def other(turns: list[int], done: list[int]) -> None:
         await asyncio.sleep(0)
 
 
-async def test_others_go_on_for_many_turns_between_two_slices():
+async def test_others_go_on_for_many_turns_between_two_slices(monkeypatch: pytest.MonkeyPatch):
     """While another has something to do, one slice comes for each `YIELDED_MAX` turns of it: it is
     not held up by one a turn, and the long work is not stopped either.
     """
+    monkeypatch.setattr(slices, "YIELDED_S", math.inf)
     done: list[int] = []
     turns: list[int] = []
     going_on = asyncio.ensure_future(other(turns, done))
@@ -56,3 +57,18 @@ async def test_the_next_slice_comes_after_a_turn_that_nobody_needed(
             await work.pause()
             paused += 1
     assert TURNS <= paused <= TURNS + 1
+
+
+async def test_the_next_slice_comes_when_others_had_their_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever others want of the loop, long work has its part: here a slice after each turn."""
+    monkeypatch.setattr(slices, "YIELDED_S", BUSY_S / 2)
+    done: list[int] = []
+    turns: list[int] = []
+    going_on = asyncio.ensure_future(other(turns, done))
+    async with Slices() as work:
+        while not going_on.done():
+            done.append(1)
+            await work.pause()
+    assert TURNS - 2 <= turns[-1] - turns[0] <= TURNS + 1

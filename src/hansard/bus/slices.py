@@ -2,9 +2,10 @@
 
 Decoding and judging a whole run takes the longer the longer the run is. Where one loop serves many,
 that is done in slices of half a millisecond, at most one in each turn of the loop, however many are
-at it. Between two slices, others who have something to do go on, for up to `YIELDED_MAX` turns: so
-a request of another, which needs some ten turns, is held up by a slice or two each time that it
-waits for the broker, and not by one a turn.
+at it. Between two slices, others who have something to do go on, for up to `YIELDED_S` and
+`YIELDED_MAX` turns: so a request of another, which needs some ten turns, is held up by a slice or
+two each time that it waits for the broker, and not by one a turn; and the long work has a part of
+the loop that does not depend on how much others want of it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ IDLE_S = 0.0001
 """A turn of the loop in which nobody else had anything to do is shorter than this, in seconds."""
 
 YIELDED_MAX = 20
-"""So many turns of the loop the next slice waits for others: it comes in any case."""
+YIELDED_S = 0.001
+"""So many turns of the loop, and so many seconds, the next slice waits for others: it comes in any
+case.
+"""
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
@@ -58,10 +62,13 @@ class Slices:
     async def pause(self) -> None:
         """Let others go on, for as long as they have something to do, up to a bound."""
         self._give_back()
+        now = time.perf_counter()
+        until = now + YIELDED_S
         for _ in range(YIELDED_MAX):
-            began = time.perf_counter()
+            began = now
             await asyncio.sleep(0)
-            if time.perf_counter() - began < IDLE_S:
+            now = time.perf_counter()
+            if now - began < IDLE_S or now >= until:
                 break
         await self._take()
 
