@@ -5,11 +5,14 @@ pages in docs/reference, whose `::: name` lines stand for what is shown there. T
 the site is a rule of tests/test_tidy.py.
 """
 
+import ast
 import importlib
 import inspect
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +139,30 @@ def test_each_method_is_in_the_reference_once(kind):
     assert {name: count[name] for name in methods(held)} == dict.fromkeys(methods(held), 1), remedy
     silent = [name for name in methods(held) if not inspect.getdoc(getattr(held, name))]
     assert not silent, "say in a docstring what it does"
+
+
+def test_each_field_is_described():
+    """A struct that the reference shows says what each field is, below it or in its docstring."""
+    silent = {
+        each.name: missing
+        for each in shown()
+        if isinstance(kind := resolved(each.name), type) and issubclass(kind, msgspec.Struct)
+        if (missing := [name for name in kind.__struct_fields__ if name not in _described(kind)])
+    }
+    assert not silent
+
+
+def _described(kind: type) -> set[str]:
+    """The fields that have a text, in the class or in what it inherits from."""
+    found: set[str] = set()
+    for base in kind.__mro__:
+        if base.__module__.startswith("hansard"):
+            text = inspect.getdoc(base) or ""
+            named = re.findall(r"`(\w+)`|^    (\w+): ", text, re.MULTILINE)
+            found |= {"".join(pair) for pair in named}
+            [made] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+            body = made.body if isinstance(made, ast.ClassDef) else []
+            for field, below in pairwise(body):
+                if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                    found.add(ast.unparse(field.target))
+    return found

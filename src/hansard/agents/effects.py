@@ -110,7 +110,7 @@ class Reconcile(msgspec.Struct, frozen=True):
 
 
 class Happened(msgspec.Struct, frozen=True):
-    """What a reconciling function found: the effect happened, and this was its result."""
+    """What a reconciling function found: the effect happened, and `result` is what came of it."""
 
     result: Any = None
 

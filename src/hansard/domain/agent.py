@@ -157,6 +157,12 @@ class Noted(msgspec.Struct, frozen=True):
 class AgentState(Brief, msgspec.Struct, kw_only=True):
     """An agent at a version. The fold owns its state: `copy()` before changing one you were given.
 
+    `version` counts the stream's events, `epoch` the sessions of the `agent` in its `role`;
+    `server_version` and `protocol_version` are of what wrote the newest session's events.
+    `conversation_id` is the conversation it continues, with `turns_before` turns of a user before
+    this run; `left` how it ended (None: it has not); `total_tokens` what its calls have used.
+    `tools` are those declared, by name, `steps` its calls by number, up to `last_step`; `call_step`
+    is the newest one that began or ended.
     `call_version` is the version of the last event that began or ended a call, `parent_version`
     the one before it: the chain of snapshots. `known` are the fingerprints of `facts`; `refused` is
     by what was refused (`refusal`). `label` is the text of the agent's label, empty for public

@@ -82,6 +82,10 @@ class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
 class ExperimentRegistered(Event, frozen=True, kw_only=True):
     """What is compared, by what, and how it is judged. The first arm is the baseline.
 
+    `arms` are what is compared, `metrics` what by; the first metric decides. `question` says in a
+    sentence what is to be found out. `alpha` is how often a difference may be found where there is
+    none, `stop` when it is looked at, `missing` what a task without a score counts as, and `salt`
+    is mixed into who is given which arm.
     `unit` is what one arm is given to: task, run, conversation, or a name of the caller's.
     `cluster` names the label of runs by which tasks hang together; empty where they do not.
     `planned` is how many tasks are to be had, `trials` how often each is tried under each arm.
@@ -113,7 +117,9 @@ ExperimentEvent = ExperimentRegistered | ExperimentStopped
 
 
 class ExperimentState(Brief, msgspec.Struct):
-    """An experiment at a version; `plan` is None before it is registered."""
+    """An experiment at a `version`; `plan` is None before it is registered, `stopped` while it is
+    open.
+    """
 
     version: int = 0
     plan: ExperimentRegistered | None = None

@@ -39,6 +39,8 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True):
     """How confidential something is, and whether it rests on untrusted input.
 
     As a text, `secret untrusted`: what is the default is left out, but `public` for all of it.
+    `confidentiality` says who may be shown it, `untrusted` that it rests on input that anybody may
+    have written.
     """
 
     confidentiality: Confidentiality = Confidentiality.PUBLIC

@@ -73,7 +73,9 @@ class May(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @event("role.defined.v1")
 class RoleDefined(Event, frozen=True, kw_only=True):
-    """The whole set of a role's rules from here on; it replaces the one before. `clearance` is the
+    """The whole set of a role's rules from here on; it replaces the one before. `sees` are the
+    rules by which it is shown events, `masks` what is left out of these, `may` what it may do,
+    `about` a sentence for people. `clearance` is the
     highest confidentiality that it is shown anything of (`hansard.domain.label`), whatever its
     rules say; empty is public.
     """

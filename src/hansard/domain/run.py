@@ -159,7 +159,10 @@ class RunStatus(StrEnum):
 
 
 class RunState(Brief, msgspec.Struct, kw_only=True):
-    """A run's life at a version. `roster` is agent to role; `forked` says what it is a fork of.
+    """A run's life at a `version`, a count of its events: of which `workflow` and `program` it is,
+    its `status`, `conversation_id` and `labels`, the `error` of a failed one. `epochs` counts each
+    agent's sessions; `assigned` is its arm of an experiment, `judged` its scores.
+    `roster` is agent to role; `forked` says what it is a fork of.
     `at_work` are the agents that an open run waits for, in the order they took part; `ends` how the
     others left, in that order, as far as the life tells.
 

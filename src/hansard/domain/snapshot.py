@@ -68,12 +68,25 @@ class Snapshot(Brief, msgspec.Struct, frozen=True):
     """An agent's state just before or after a call."""
 
     snapshot_id: str
+    """A UUID, made of the agent's stream and the version: the same whenever it is asked for."""
+
     parent_snapshot: str | None
+    """The id of the one before it; None: it is the agent's first."""
+
     timestamp: datetime
+    """Of the event, UTC."""
+
     agent_state: SnapshotState
+    """What the agent had before it: conversation, turn, context window."""
+
     tool_execution: ToolExecution | None
+    """The call that it stands before or after."""
+
     resources_accessed: list[ResourceAccess]
+    """In the order of use."""
+
     metadata: SnapshotMetadata
+    """What wrote the events."""
 
 
 def snapshot_id(stream: AgentStream, version: int) -> str:

@@ -55,7 +55,9 @@ Scrub = Callable[[str], "str | Secret"]
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """Stands for a value that is never recorded. A live call gets the value from a provider."""
+    """Stands for a value that is never recorded. A live call gets the value of that `name` from a
+    provider.
+    """
 
     name: str
 
