@@ -23,6 +23,8 @@ from hansard.demo import measures
 from hansard.demo.model import BASE_URL, Model, NoAnswer, from_environment
 from hansard.demo.process import DELAY_MS_MAX, moment
 
+pytestmark = pytest.mark.slow
+
 DEMO = [sys.executable, "-P", "-m", "hansard.demo"]
 DEMO_S = 150
 GONE_S = 10.0
@@ -237,7 +239,6 @@ def test_a_claim_that_does_not_hold_ends_the_demo(tmp_path):
     _assert_gone(tmp_path)
 
 
-@pytest.mark.slow
 def test_a_folder_that_cannot_be_used_is_named(tmp_path):
     """A data directory that is a file: exit 1 and one clear line, no traceback."""
     taken = tmp_path / "taken"
@@ -373,7 +374,6 @@ def test_a_closer_look_agrees_with_the_measure(module):
         assert sum(anatomy.kinds.values()) == function.branches
 
 
-@pytest.mark.slow
 def test_threads_measure_side_by_side():
     """Many threads that measure at once get what one after another gets."""
     texts = {name: measures.source(STDLIB, name) for name in ("ast", "enum", "locale", "typing")}

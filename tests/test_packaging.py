@@ -13,6 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 LINKS = ("agents", "bus", "domain", "projections")
 BUILD_S_MAX = 120
@@ -106,7 +108,6 @@ def test_the_wheel_carries_the_licence_and_the_types(built):
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
-@pytest.mark.slow
 def test_the_sdist_holds_every_tracked_file_once(built):
     """The sdist is the repository: only the root links, second names of its files, are left out."""
     with tarfile.open(built.sdist) as sdist:
@@ -128,7 +129,6 @@ def test_the_four_parts_stand_at_the_top(name):
     assert (link / "__init__.py").is_file()
 
 
-@pytest.mark.slow
 def test_the_installed_wheel_is_imported(installed, tmp_path):
     """`import hansard` finds the wheel's own code, not the source folder."""
     done = _run(installed / "python", "-c", "import hansard; print(hansard.__file__)", cwd=tmp_path)
@@ -136,7 +136,6 @@ def test_the_installed_wheel_is_imported(installed, tmp_path):
     assert Path(done.stdout.strip()).is_relative_to(installed.parent)
 
 
-@pytest.mark.slow
 def test_the_installed_command_explains_itself(installed, tmp_path):
     """`hansard --help` runs from the wheel."""
     done = _run(installed / "hansard", "--help", cwd=tmp_path)

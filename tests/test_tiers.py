@@ -44,19 +44,18 @@ FULL = [*(f"test_some[{case}]" for case in "bcefg"), "test_thorough"]
 @pytest.mark.parametrize(
     ("given", "runs"),
     [
-        (["--tier", "fast"], FAST),
-        (["--tier", "slow"], SLOW),
-        (["--tier", "full"], FAST + SLOW + FULL),
-        ([], FAST + SLOW),
+        (["-p", "no:xdist", "--tier", "fast"], FAST),
+        (["-n", "1", "--tier", "slow"], SLOW),
+        (["-p", "no:xdist", "--tier", "full"], FAST + SLOW + FULL),
+        (["-p", "no:xdist"], FAST + SLOW),
     ],
 )
-@pytest.mark.parametrize("workers", [["-p", "no:xdist"], ["-n", "1"]])
-def test_what_each_tier_runs(tmp_path: Path, given: list[str], runs: list[str], workers: list[str]):
+def test_what_each_tier_runs(tmp_path: Path, given: list[str], runs: list[str]):
     """What is left is counted, with the command that runs it."""
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.tiers"]\n')
     (tmp_path / "test_it.py").write_text(MODULE)
     told = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", "-p", "no:randomly", *workers, *given, "test_it.py"],
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:randomly", *given, "test_it.py"],
         cwd=tmp_path,
         env={"PATH": "", "PYTHONPATH": str(ROOT)},
         capture_output=True,

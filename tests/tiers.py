@@ -5,6 +5,7 @@
     make test-full    --tier full   those marked `thorough` too, with many rounds and examples
 
 `slow(cases=3)`: of the test's cases, three in even steps are slow, and the others thorough.
+What reads real data is slow, too.
 A test of both clients that is parametrised by `sync` and `async` is played with the async one in
 the fast tier, and with the sync one in the slow tier; what is marked `contract`, with both in the
 fast tier. What a tier leaves is counted at the end, with the command that runs it.
@@ -53,7 +54,7 @@ def tiers_of(items: Sequence[pytest.Item]) -> list[str]:
 
 
 def _tier(item: pytest.Item, cases: Sequence[str]) -> str:
-    slow = item.get_closest_marker("slow")
+    slow = item.get_closest_marker("slow") or item.get_closest_marker("real")
     if item.get_closest_marker("thorough"):
         return FULL
     if slow is not None:

@@ -18,6 +18,8 @@ from hansard.domain.experiment import Arm, ExperimentRegistered, Metric
 from tests.audit.support import Audited, decided_of_old
 from tests.cli.support import environment
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<script>alert(1)</script>\x1b[31m\"'&"
 
 
@@ -108,7 +110,6 @@ def _parts(told: Told, decision: str) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-@pytest.mark.slow
 def test_a_decision_is_told_with_all_that_it_stands_in(told: Told):
     """Each part, with its values."""
     parts = _parts(told, told.first)
@@ -140,7 +141,6 @@ def test_a_decision_is_told_with_all_that_it_stands_in(told: Told):
     assert "settlement" not in parts
 
 
-@pytest.mark.slow
 def test_inputs_name_the_events_they_came_from(told: Told):
     """An event of another run, a commit of this one (its events), and an id of nothing."""
     given = _parts(told, told.first)["input"]
@@ -192,7 +192,6 @@ def test_all_that_its_agent_had_been_given_is_told(told: Told):
     assert [row["value"]["words"] for row in parts["followed"]] == ["published to nobody"]
 
 
-@pytest.mark.slow
 def test_a_fork_sees_what_its_parent_did(home: Path):
     """A decision in a fork, made after its parent's step, with its parent's event."""
     place = Audited(home, "forked")
@@ -215,7 +214,6 @@ def test_a_fork_sees_what_its_parent_did(home: Path):
     assert (told["input"]["name"], told["input"]["event"]) == ("got", done)
 
 
-@pytest.mark.slow
 def test_people_are_told_in_words(told: Told):
     """Question, sentences, tables, addresses; what was recorded cannot move the cursor."""
     for asked in (told.first, told.first[:-1], _address(told)):
@@ -235,7 +233,6 @@ def _address(told: Told) -> str:
     return str(told.place.value(asked, told.first))
 
 
-@pytest.mark.slow
 def test_programs_are_told_in_json(told: Told):
     """One line a fact, with values as values; the last says as of which position."""
     *facts, last = told.place.call("why", told.first, "--json").lines
@@ -251,7 +248,6 @@ def test_programs_are_told_in_json(told: Told):
     assert margin == pytest.approx(0.1)
 
 
-@pytest.mark.slow
 def test_a_run_lists_its_decisions(told: Told):
     """By its id or as the last one."""
     for run in ("run-1", "last"):
@@ -261,7 +257,6 @@ def test_a_run_lists_its_decisions(told: Told):
     assert "3 decisions of run run-1" in told.place.call("why", "run-1").out
 
 
-@pytest.mark.slow
 def test_what_is_no_decision_is_told_with_the_remedy(told: Told):
     """Unknown, another event, not there, several."""
     done = told.place.call("why", "zzz")
@@ -296,7 +291,6 @@ class _Page(HTMLParser):
         self.text += data
 
 
-@pytest.mark.slow
 def test_the_page_needs_nobody_and_runs_nothing(told: Told, tmp_path: Path):
     """One file: no script, no request, its style by hash; hostile text is text."""
     file = tmp_path / "why.html"
@@ -361,7 +355,6 @@ def many(home: Path) -> tuple[Audited, str]:
     return place, place.value("SELECT decision FROM decisions WHERE threshold = 0.85")
 
 
-@pytest.mark.slow
 def test_what_is_many_is_folded_and_listed_by_all(many: tuple[Audited, str]):
     """The terminal shows ten of each and says how many more; --all and NDJSON have them all."""
     place, decision = many
@@ -382,7 +375,6 @@ def test_what_is_many_is_folded_and_listed_by_all(many: tuple[Audited, str]):
     assert all(fact["address"] and fact["event"] for fact in inputs)
 
 
-@pytest.mark.slow
 def test_entries_and_views_are_told_as_what_they_are(many: tuple[Audited, str]):
     """Who wrote which key, and what it held; that a view was shown."""
     place, _ = many

@@ -17,6 +17,8 @@ from hansard.domain.ids import AgentStream
 from tests.cli.planting import commit, plant
 from tests.cli.support import WORKSPACE, Call
 
+pytestmark = pytest.mark.slow
+
 ESCAPES = "\x1b[31mred\x1b]0;title\x07\r\x08\x9b2J\u202eabc\u2028\u2066\x00"
 MARKUP = "[bold]not bold[/bold] [link=x]y[/] :smile: {braces} %s"
 HUGE = 10_000_000
@@ -128,7 +130,6 @@ def test_programs_get_a_huge_value_whole(call: Call, hostile: str):
     assert len(steps[-1]["result"]) == HUGE
 
 
-@pytest.mark.slow
 def test_a_deep_value_is_whole(call: Call, hostile: str):
     """Programs get a deep value to its end; `--full` for people ends without an error, too."""
     steps = call("run", "trace", hostile, "--full", "--json").lines

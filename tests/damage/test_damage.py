@@ -24,6 +24,8 @@ from tests.damage.damages import (
     replaced,
 )
 
+pytestmark = pytest.mark.slow
+
 COUNT = "SELECT count(*) AS n FROM events"
 QUICK = (BLOCKS[0], BLOCKS[3], BLOCKS[18], STREAM[0], STREAM[-1], BLOBS[3], TABLES[0])
 """One of each kind."""
@@ -94,7 +96,6 @@ def test_there_are_enough_of_them():
     assert len({each.name for each in ALL}) == len(ALL)
 
 
-@pytest.mark.slow
 def test_a_log_that_went_back_and_on_is_another(files: Files, cli: Call):
     """An older copy to which as much was written as was lost: only the digest tells."""
     replaced(files.home / "nats", files.older / "nats")
@@ -122,7 +123,6 @@ def test_a_sound_log_is_called_clean(files: Files, cli: Call):
     )
 
 
-@pytest.mark.slow
 def test_a_loss_that_is_accepted_is_gone_on_with(files: Files, cli: Call):
     """Without its mark the log opens again, the tables are made anew, and what it is told stays:
     that the mark does not know what was before.

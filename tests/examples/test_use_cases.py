@@ -30,6 +30,8 @@ from tests.examples.support import (
     papers,
 )
 
+pytestmark = pytest.mark.slow
+
 ACCESS_KEY = "sk-desk-0123456789"
 OPENED_S_MAX = 30
 """Seconds until a program that was started has a step open: Python's start included."""
@@ -94,7 +96,7 @@ def test_undisturbed_each_does_its_job(undisturbed):
             case,
             place,
             id=f"{case.name}-{place}".replace(" ", "-"),
-            marks=pytest.mark.thorough if number % 3 else (),
+            marks=pytest.mark.thorough if number % 8 else (),
         )
         for number, (case, place) in enumerate(KILLS)
     ],
@@ -181,7 +183,6 @@ def test_the_gate_bounds_what_is_ordered(desk, monkeypatch):
     assert orders(trading.folder) == [("SYN", "buy", 100, float(limit)) for limit in (1, 2, 3)]
 
 
-@pytest.mark.slow
 def test_a_customer_who_comes_back_is_known(desk):
     """The second ticket is answered in the knowledge of the first, which a new customer has not."""
     support = desk(SUPPORT_DESK)
@@ -221,7 +222,6 @@ def test_the_analysis_is_a_loop_that_goes_on(undisturbed):
     assert msgspec.json.decode(checkpoints["progress:items"].data)["done"] == 4
 
 
-@pytest.mark.slow
 def test_a_fork_summarizes_another_way(desk):
     """`--again` runs the summary and nothing else; killed there, it goes on with the same fork."""
     pipeline = desk(PAPER_PIPELINE)

@@ -17,6 +17,8 @@ import pytest
 import hansard
 from tests.examples_migration.support import STEPS, TOOLS, Desk, kill_points
 
+pytestmark = pytest.mark.slow
+
 SCRIPT, RECORDED, RESUMED, CONTEXT, SETTLED = STEPS
 UNDISTURBED = ["search", *["read"] * 5, "ask_model", "send"]
 """The bodies that run where nobody kills."""
@@ -63,7 +65,6 @@ def test_there_is_a_plain_script_and_four_steps():
     assert "hansard" not in SCRIPT.read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("example", STEPS, ids=lambda path: path.stem)
 def test_every_step_prints_the_same(example, new_desk, answer):
     """Undisturbed, each step does what the plain script does: answer, bodies, one mail."""
@@ -77,7 +78,6 @@ def test_every_step_prints_the_same(example, new_desk, answer):
     assert [path.name for path in desk.folder.iterdir() if path.name.startswith("chat")] == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("example", [SCRIPT, RECORDED], ids=lambda path: path.stem)
 def test_what_starts_over_sends_twice(example, new_desk, answer):
     """Without a run to go on with, a kill after the mail is out sends it again; recorded or not."""
@@ -88,7 +88,6 @@ def test_what_starts_over_sends_twice(example, new_desk, answer):
     assert (len(desk.sent()), desk.bodies("ask_model")) == (2, 2)
 
 
-@pytest.mark.slow
 def test_a_recorded_run_that_was_killed_is_still_open(new_desk, data):
     """What step 1 gives: the run that died shows how far it came, beside the one that ended."""
     desk = new_desk()
@@ -102,15 +101,11 @@ def test_a_recorded_run_that_was_killed_is_still_open(new_desk, data):
     assert [step.tool for step in open_run.steps.values()] == UNDISTURBED[:6]
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "example",
-    [
-        pytest.param(RESUMED, id=RESUMED.stem, marks=pytest.mark.thorough),
-        pytest.param(CONTEXT, id=CONTEXT.stem, marks=pytest.mark.thorough),
-        pytest.param(SETTLED, id=SETTLED.stem),
-    ],
+    "example", [pytest.param(each, id=each.stem) for each in (RESUMED, CONTEXT, SETTLED)]
 )
 def test_killed_anywhere_it_goes_on_and_sends_once(example, new_desk, answer, rounds):
     """Same answer, one mail, wherever SIGKILL comes; the last step needs nobody to look."""
@@ -130,7 +125,6 @@ def test_killed_anywhere_it_goes_on_and_sends_once(example, new_desk, answer, ro
     assert settled <= {"call send", "line send", "return send"}
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_from_outside_it_goes_on_and_sends_once(new_desk, answer, rounds):
@@ -194,7 +188,6 @@ def test_an_effect_out_of_its_chain_stops(data):
     assert mails == ["seen"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("example", [RESUMED, CONTEXT, SETTLED], ids=lambda path: path.stem)
 def test_what_is_done_is_answered_from_the_record(example, new_desk, answer):
     """A ticket that is done can be started again: the same answer, no body, no second mail."""
@@ -236,7 +229,6 @@ def test_half_a_state_file_stops_what_relies_on_it(example, survives, new_desk, 
             desk.start(example)
 
 
-@pytest.mark.slow
 def test_the_context_of_a_resumed_run_is_on_record_once(new_desk, data):
     """Step 3's chat: the question, five notes, the answer; a kill and a resume add nothing."""
     desk = new_desk()
@@ -248,7 +240,6 @@ def test_the_context_of_a_resumed_run_is_on_record_once(new_desk, data):
     assert list(state.checkpoints) == ["read"]
 
 
-@pytest.mark.slow
 def test_a_rule_stops_a_mail_to_somebody_else(new_desk, data, tmp_path):
     """Step 4's gate: with another receiver nothing is sent, and the refusal is on record."""
     desk = new_desk()
@@ -264,7 +255,6 @@ def test_a_rule_stops_a_mail_to_somebody_else(new_desk, data, tmp_path):
     assert desk.sent() == []
 
 
-@pytest.mark.slow
 def test_the_budget_counts_over_all_processes_of_a_run(new_desk):
     """Step 4's budget: killed in the model's call three times, the fourth call is refused."""
     desk = new_desk()

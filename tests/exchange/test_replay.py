@@ -151,6 +151,7 @@ LOOPBACK_UP = (
 """SIOCSIFFLAGS: UP and RUNNING, where there is no `ip`."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dies_at", [1, *(pytest.param(at, marks=pytest.mark.thorough) for at in (3, -1, -3))]
 )

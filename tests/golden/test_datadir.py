@@ -15,6 +15,8 @@ import pytest
 from hansard.domain.events import REGISTRY
 from tests.golden.datadir import ANSWERS, WORKSPACES, answers, missing, unpacked
 
+pytestmark = pytest.mark.slow
+
 Answers = dict[str, Any]
 
 SINCE: set[str] = set()

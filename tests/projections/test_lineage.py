@@ -13,6 +13,8 @@ from hansard.projections.store import Store
 from tests.audit.support import decided_of_old
 from tests.projections.test_real import _shell
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, str, str]]:

@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import hansard
+
+pytestmark = pytest.mark.slow
 
 COMMANDS = (
     ("sql", "SELECT count(*) FROM events"),

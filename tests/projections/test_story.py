@@ -23,6 +23,8 @@ from tests.projections.support import (
     some_borders,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def store(told: Told, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
@@ -33,7 +35,6 @@ def store(told: Told, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stor
     made.close()
 
 
-@pytest.mark.slow
 def test_every_run_is_what_its_fold_says(record: hansard.Record, told: Told, store: Store):
     """Status, roster, steps, attempts, results, messages, decisions, checkpoints ... of every run,
     forks of forks included, equal the state at the head.

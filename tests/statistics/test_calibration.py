@@ -138,6 +138,7 @@ PEEKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -10,6 +10,8 @@ import pytest
 
 from tests.structure.rooms import House, circles, drawn, floors, lines, mermaid, private, sources
 
+pytestmark = pytest.mark.slow
+
 BEFORE = Path(__file__).with_name("before.json")
 
 

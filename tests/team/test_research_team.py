@@ -20,6 +20,8 @@ from tests.examples.support import ROOT, UseCase, new_desk
 from tests.team import shown
 from tests.team.test_races import holders
 
+pytestmark = pytest.mark.slow
+
 RUN = "team-iterator"
 ROLES = ("researcher", "analyzer", "writer")
 
@@ -92,7 +94,11 @@ KILLS = {"researcher": "", "analyzer": "return by_share", "writer": "return writ
 
 
 @pytest.mark.parametrize(
-    "killed", [pytest.param("researcher", marks=pytest.mark.thorough), "analyzer", "writer"]
+    "killed",
+    [
+        "writer",
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("researcher", "analyzer")),
+    ],
 )
 def test_a_killed_agent_is_replaced_and_nothing_is_lost_or_done_twice(desk, undisturbed, killed):
     """Three processes side by side, one killed in the middle of its task, another of its role in
