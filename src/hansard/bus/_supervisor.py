@@ -438,7 +438,7 @@ def _end_orphan(place: Place, *, by_force: bool) -> None:
 def _serve(place: Place, durability: Durability, binary: Path, log_since: int) -> int:
     store_lock = _take_store(place)
     if store_lock is None:
-        _say("another supervisor runs here")
+        _say("another supervisor already runs here")
         _say_up()
         return 0
     # Before anybody can enter, so that what is found there later is ours.
