@@ -418,7 +418,7 @@ def test_a_join_right_after_the_end_was_ordered_waits_for_it(lease, data_dir):
 
 @pytest.mark.slow
 def test_a_second_supervisor_does_not_start(lease, data_dir):
-    """Started by hand beside a running one, it says that processes can enter, and changes nothing."""
+    """Started by hand beside a running one, it says that processes can enter. Nothing changes."""
     environment = {**os.environ, "PYTHONPATH": SOURCES}
     second = subprocess.run(
         supervisor(data_dir), env=environment, capture_output=True, check=True, timeout=10
