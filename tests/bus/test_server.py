@@ -23,6 +23,7 @@ import msgspec
 import pytest
 
 import hansard.bus
+from hansard.bus import _marker, _server_process, _supervisor
 from hansard.bus._server_place import locked
 from hansard.bus.errors import BusError
 from hansard.bus.server import (
@@ -39,10 +40,11 @@ from hansard.bus.server import (
     peek,
 )
 
+GONE_S = 2.0
+"""The promise: no server so long after its last user."""
+
 GONE_WITHIN_S = 30.0
-"""Two seconds is the promise: no server so long after its last user. A bound here, and no more: a
-busy machine may not let anybody run for longer.
-"""
+"""How long it is waited for here: a busy machine may not let anybody run for longer."""
 
 BACK_WITHIN_S = 30.0
 """For a restart, which takes a second; a bound, too."""
@@ -252,6 +254,17 @@ def test_a_lease_ends_once(lease):
         lease.close()
         assert other.read() == ""
     assert not lease.supervised
+
+
+def test_what_an_end_waits_for_is_less_than_what_is_promised():
+    """Each wait from the last user's end to the server's has a bound; together they keep it."""
+    waits_s = (
+        _supervisor.GRACE_S,
+        _supervisor.GRACE_POLL_S,
+        _marker.LEAVE_S,
+        _server_process.TERM_S,
+    )
+    assert sum(waits_s) <= GONE_S
 
 
 def test_a_program_that_a_user_started_is_no_user(data_dir):

@@ -28,11 +28,8 @@ async def other(turns: list[int], done: list[int]) -> None:
         await asyncio.sleep(0)
 
 
-async def test_others_go_on_for_many_turns_between_two_slices(monkeypatch: pytest.MonkeyPatch):
-    """While another has something to do, one slice comes for each `YIELDED_MAX` turns of it: it is
-    not held up by one a turn, and the long work is not stopped either.
-    """
-    monkeypatch.setattr(slices, "YIELDED_S", math.inf)
+async def slices_meanwhile() -> int:
+    """How many slices of long work came between the first and the last turn of another."""
     done: list[int] = []
     turns: list[int] = []
     going_on = asyncio.ensure_future(other(turns, done))
@@ -40,7 +37,15 @@ async def test_others_go_on_for_many_turns_between_two_slices(monkeypatch: pytes
         while not going_on.done():
             done.append(1)
             await work.pause()
-    meanwhile = turns[-1] - turns[0]
+    return turns[-1] - turns[0]
+
+
+async def test_others_go_on_for_many_turns_between_two_slices(monkeypatch: pytest.MonkeyPatch):
+    """While another has something to do, one slice comes for each `YIELDED_MAX` turns of it: it is
+    not held up by one a turn, and the long work is not stopped either.
+    """
+    monkeypatch.setattr(slices, "YIELDED_S", math.inf)
+    meanwhile = await slices_meanwhile()
     assert TURNS // YIELDED_MAX - 1 <= meanwhile <= TURNS // YIELDED_MAX + 1
 
 
@@ -64,11 +69,4 @@ async def test_the_next_slice_comes_when_others_had_their_time(
 ) -> None:
     """Whatever others want of the loop, long work has its part: here a slice after each turn."""
     monkeypatch.setattr(slices, "YIELDED_S", BUSY_S / 2)
-    done: list[int] = []
-    turns: list[int] = []
-    going_on = asyncio.ensure_future(other(turns, done))
-    async with Slices() as work:
-        while not going_on.done():
-            done.append(1)
-            await work.pause()
-    assert TURNS - 2 <= turns[-1] - turns[0] <= TURNS + 1
+    assert TURNS - 2 <= await slices_meanwhile() <= TURNS + 1
