@@ -70,7 +70,8 @@ test-slow: $(STAMP) browser ## Run the tests that take longer: kills, browser, p
 test-full: $(STAMP) browser ## All tests, with FULL_ROUNDS=200 rounds; writes docs/evidence.json
 	ROUNDS=$(FULL_ROUNDS) HANSARD_EVIDENCE=$(EVIDENCE) $(BIN)/python -m pytest -n $(WORKERS) --tier full --timeout=3600 $(PYTEST_ARGS)
 
-check: format-check lint types imports docs test test-slow ## Exactly what CI runs: format, lint, types, imports, site and both tiers of tests
+check: format-check lint types imports docs browser ## Exactly what CI runs: format, lint, types, imports, site and both tiers of tests
+	$(QUICK) $(PYTEST_ARGS)
 
 format-check: $(STAMP) ## Fail if `make fmt` would change a file
 	$(BIN)/ruff format --check .
@@ -78,9 +79,8 @@ format-check: $(STAMP) ## Fail if `make fmt` would change a file
 lint: $(STAMP) ## Lint with ruff
 	$(BIN)/ruff check .
 
-types: $(STAMP) ## Check types with mypy, then with basedpyright
-	$(BIN)/mypy $(CODE)
-	$(BIN)/basedpyright
+types: $(STAMP) ## Check types with mypy and with basedpyright, side by side
+	@$(BIN)/mypy $(CODE) & mypy=$$!; $(BIN)/basedpyright; other=$$?; wait $$mypy && exit $$other
 
 imports: $(STAMP) ## Check the import contracts
 	$(BIN)/lint-imports
@@ -122,7 +122,7 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --allow-un
 lock: ## Pin every dependency again (LOCK_ARGS=--upgrade for newer versions)
 	@test -x $(BIN)/pip-compile || { echo "make lock needs $(BIN)/pip-compile: run 'make .venv' first" >&2; exit 1; }
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "lock with Python 3.11, the oldest we support: a newer one leaves out what 3.11 needs" >&2; exit 1; }
-	$(LOCK) $(LOCK_ARGS) --output-file requirements/run.txt pyproject.toml
+	$(LOCK) $(LOCK_ARGS) --all-extras --output-file requirements/run.txt pyproject.toml
 	$(LOCK) $(LOCK_ARGS) --output-file requirements/build.txt requirements/build.in
 	$(LOCK) $(LOCK_ARGS) --output-file requirements/dev.txt requirements/dev.in
 	$(LOCK) $(LOCK_ARGS) --output-file requirements/bench.txt requirements/bench.in

@@ -20,6 +20,19 @@ _SERVER_TIMEOUT_S = 10
 _LOAD_AT_START = os.getloadavg()[0]
 """Other work on the machine: processes that wanted a core in the minute before we began."""
 
+
+def _processor_ticks() -> tuple[int, int]:
+    """Of all cores since the machine started: what others on its host took of them, and all."""
+    try:
+        with Path("/proc/stat").open(encoding="ascii") as file:
+            ticks = [int(field) for field in file.readline().split()[1:9]]
+    except OSError:  # not Linux
+        return 0, 0
+    return ticks[7], sum(ticks)
+
+
+_TICKS_AT_START = _processor_ticks()
+
 QUICK_FLAG = "--quick"
 """Asks for small sizes: to see that a benchmark works, not how fast the thing is."""
 
@@ -108,6 +121,12 @@ def versions() -> dict[str, str]:
     return found
 
 
+def stolen() -> float:
+    """The share of this machine's processor that others on its host took since we began."""
+    (steal, ticks), (steal_before, ticks_before) = _processor_ticks(), _TICKS_AT_START
+    return (steal - steal_before) / max(1, ticks - ticks_before)
+
+
 def say(words: str) -> None:
     """Tell the people who watch; stdout is for the result alone."""
     print(words, file=sys.stderr, flush=True)
@@ -133,9 +152,11 @@ def emit(
         "goals": dict(goals or {}),
         "machine": machine(),
         "load_1min": {"start": _short(_LOAD_AT_START), "end": _short(os.getloadavg()[0])},
+        "stolen": _short(stolen()),
         "versions": versions(),
     }
     say(f"\n{question}")
+    say(f"  others on the host took {body['stolen']:.1%} of the processor meanwhile")
     for name, result in body["results"].items():
         say(f"  {name}: {_for_people(result)}")
     for name, ratio in body["ratios"].items():

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Generator
 
 from hansard.bus.jetstream import JetStreamLog
-from hansard.bus.jetstream._client import Broker
+from hansard.bus.jetstream.client import Broker
 
 
 class Asked:

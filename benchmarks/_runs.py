@@ -15,7 +15,7 @@ from hansard.bus.log import Append
 from hansard.domain import agent, board, experiment, price, run, steps, view
 from hansard.domain.conversation import RunJoined
 from hansard.domain.events import Actor, Commit, Event
-from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 
 _clock = Clock()
 USAGE = {"input_tokens": 450.0, "output_tokens": 44.0, "cost": 0.001252}
@@ -39,7 +39,7 @@ def appended(stream: StreamId, version: int, *events: Event) -> Append:
         id=_clock.new_id(),
         version=version,
         at=_clock.now(),
-        actor=Actor("bench" if isinstance(stream, Lasting) else "ada"),
+        actor=Actor("bench" if isinstance(stream, WorkspaceStream) else "ada"),
         epoch=1,
         events=told,
     )
@@ -122,7 +122,7 @@ def _facts(step: int) -> list[Event]:
 def one_run(number: int, parent: str | None) -> Iterator[Append]:
     """A run of one agent, about 90 events; every tenth is a fork of the one before."""
     name = _clock.new_id()
-    ada, life = AgentStream(name, "researcher", "ada"), Life(name)
+    ada, life = AgentStream(name, "researcher", "ada"), RunStream(name)
     if parent is not None:
         yield appended(life, 4, run.RunForked(parent=parent, at={"life": 3}))
         version = 5
@@ -136,7 +136,7 @@ def one_run(number: int, parent: str | None) -> Iterator[Append]:
         )
         version = 4
     if number % 5 == 0:
-        yield appended(Lasting("conversation", name), 1, RunJoined(run=name))
+        yield appended(WorkspaceStream("conversation", name), 1, RunJoined(run=name))
     began = agent.SessionBegan(
         epoch=1, agent="ada", role="researcher", server_version="1", protocol_version="1"
     )
@@ -158,14 +158,16 @@ def one_run(number: int, parent: str | None) -> Iterator[Append]:
             at += len(events)
     for times in range(1, 4):
         yield appended(
-            Board(name, f"found/{times}"), 1, board.ValuePut(value=FOUND, role="researcher")
+            KeyStream(name, f"found/{times}"), 1, board.ValuePut(value=FOUND, role="researcher")
         )
-        yield appended(Board(name, "read"), times, board.AmountAdded(amount=1, role="researcher"))
+        yield appended(
+            KeyStream(name, "read"), times, board.AmountAdded(amount=1, role="researcher")
+        )
     seen = {str(ada): f"1-{at - 1}"}
     told = view.ViewServed(
         role="researcher", agent="ada", at=name, events=at - 1, seen=seen, digest="d" * 32
     )
-    yield appended(Board(name, view.key_of("researcher")), 1, told)
+    yield appended(KeyStream(name, view.key_of("researcher")), 1, told)
     handed = agent.HandedOff(to="writer", fingerprint="h", payload=ASKED)
     yield appended(ada, at, handed, agent.AgentLeft(outcome="completed"))
     scored = run.RunScored(metrics={"reward": float(number % 2), "turns": 20.0}, by="judge")
@@ -174,12 +176,12 @@ def one_run(number: int, parent: str | None) -> Iterator[Append]:
 
 def plans() -> Iterator[Append]:
     """What runs do not record: an experiment, and a price."""
-    arms = (experiment.Arm("a"), experiment.Arm("b"))
+    arms = (experiment.PlannedArm("a"), experiment.PlannedArm("b"))
     plan = experiment.ExperimentRegistered(arms=arms, metrics=(experiment.Metric("reward"),))
-    yield appended(Lasting("experiment", "e"), 1, plan)
+    yield appended(WorkspaceStream("experiment", "e"), 1, plan)
     since = datetime(2026, 1, 1, tzinfo=UTC)
     stated = price.PriceStated(usage="input_tokens", amount=2.5e-6, since=since)
-    yield appended(Lasting("price", "model"), 1, stated)
+    yield appended(WorkspaceStream("price", "model"), 1, stated)
 
 
 def log_of(events: int) -> Iterator[Append]:
@@ -188,6 +190,6 @@ def log_of(events: int) -> Iterator[Append]:
     while made < events:
         number += 1
         commits = list(one_run(number, before if number % 10 == 0 else None))
-        before = commits[0].stream.run if isinstance(commits[0].stream, Life) else None
+        before = commits[0].stream.run if isinstance(commits[0].stream, RunStream) else None
         made += sum(len(each.commit.events) for each in commits)
         yield from commits

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from benchmarks import _world
-from hansard.agents.record import AsyncRecord, Defaults
 from hansard.agents.workspace import Workspace
+from hansard.client.common import Defaults
+from hansard.client.record import AsyncRecord
 from hansard.domain.ids import AgentStream
 
 ARGUMENT_BYTES = 300

@@ -8,21 +8,22 @@ import msgspec
 
 from benchmarks._runs import appended, raw_json
 from hansard.bus.log import Append
-from hansard.domain import approval, mail, principal, query, task
+from hansard.domain import approval, principal, query
 from hansard.domain.agent import SessionBegan
 from hansard.domain.events import Actor
-from hansard.domain.ids import AgentStream, Board, Lasting, Life
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, WorkspaceStream
 from hansard.domain.label import parse
 from hansard.domain.label_events import LabelDeclassified
 from hansard.domain.refusal import AgentRefused
 from hansard.domain.run import AgentJoined, RunStarted
+from hansard.domain.team import mail, task
 
 TOKEN = "0" * 32
 
 
 def team_run() -> Iterator[Append]:
     """One such run, and who may log in: so that each table of a team is filled."""
-    life, ada = Life("team"), AgentStream("team", "researcher", "ada")
+    life, ada = RunStream("team"), AgentStream("team", "researcher", "ada")
     joined = AgentJoined(agent="ada", role="researcher")
     yield appended(life, 1, RunStarted(workflow="papers"), joined)
     began = SessionBegan(
@@ -36,13 +37,13 @@ def team_run() -> Iterator[Append]:
 
 def shared(run: str) -> Iterator[Append]:
     """What the team of one run shares beside its keys, by its one agent."""
-    tasks = Board(run, task.KEY)
+    tasks = KeyStream(run, task.KEY)
     yield appended(tasks, 1, task.TaskAdded(task="t", title="Read", role="researcher"))
     claimed = task.TaskClaimed(task="t", number=1, agent="ada", role="researcher", lease_ms=60_000)
     yield appended(tasks, 2, claimed)
     yield appended(tasks, 3, task.TaskCompleted(task="t", number=1, result=raw_json(3)))
     said = mail.MailSent(content=raw_json("please"), sender_role="researcher", role="writer")
-    yield appended(Board(run, mail.KEY), 1, said)
+    yield appended(KeyStream(run, mail.KEY), 1, said)
     asked = approval.ApprovalRequested(
         approval="a",
         agent="ada",
@@ -55,7 +56,7 @@ def shared(run: str) -> Iterator[Append]:
         rule="ask",
         timeout_ms=1_000,
     )
-    yield appended(Board(run, approval.KEY), 1, asked)
+    yield appended(KeyStream(run, approval.KEY), 1, asked)
 
 
 def of_agent(stream: AgentStream, version: int) -> Iterator[Append]:
@@ -74,11 +75,11 @@ def of_agent(stream: AgentStream, version: int) -> Iterator[Append]:
 
 def logins() -> Iterator[Append]:
     """A principal, its token, and a question that it asked."""
-    ada = Lasting(principal.KIND, "ada")
+    ada = WorkspaceStream(principal.KIND, "ada")
     yield appended(ada, 1, principal.PrincipalRegistered(kind=principal.PrincipalKind.AGENT))
     yield appended(ada, 2, principal.TokenIssued(token=TOKEN, digest="0" * 64, role="researcher"))
     yield appended(ada, 3, principal.TokenRevoked(token=TOKEN, because="lost"))
     told = query.QueryAnswered(
         role="researcher", at="", rules="", statement="0" * 64, position=1, rows=1
     )
-    yield appended(Lasting(query.KIND, "researcher"), 1, told)
+    yield appended(WorkspaceStream(query.KIND, "researcher"), 1, told)

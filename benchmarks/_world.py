@@ -18,13 +18,14 @@ import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from hansard import _connect, settings
+from hansard import settings
 from hansard.bus import codec, subjects
 from hansard.bus.clock import Clock
 from hansard.bus.jetstream import JetStreamLog, open_log
-from hansard.bus.jetstream._streams import log_config
+from hansard.bus.jetstream.streams import log_config
 from hansard.bus.log import Append
-from hansard.bus.server import peek
+from hansard.bus.server.lease import peek
+from hansard.client import connect as connecting
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import AgentStream
 
@@ -47,7 +48,7 @@ class World(msgspec.Struct):
     """A running broker: where it keeps its files, how to log in."""
 
     folder: Path
-    broker: _connect.Broker
+    broker: connecting.Broker
 
     async def log(self, workspace: str = WORKSPACE) -> JetStreamLog:
         """A log of its own connections."""
@@ -67,9 +68,9 @@ class World(msgspec.Struct):
         self.broker = await _start(self.folder, self.broker.durability)
 
 
-async def _start(folder: Path, durability: str) -> _connect.Broker:
+async def _start(folder: Path, durability: str) -> connecting.Broker:
     wanted = settings.load({}, data_dir=folder, durability=durability)
-    return await _connect.find_broker(wanted)
+    return await connecting.find_broker(wanted)
 
 
 async def _gone(folder: Path) -> None:

@@ -20,13 +20,13 @@ from benchmarks import _world
 from benchmarks._report import Findings, sized, summary
 from benchmarks._requests import counted
 from benchmarks._runs import appended
-from hansard.agents.approvals import Approvals, stream_of
+from hansard.agents.policy.approvals import Approvals, stream_of
 from hansard.bus.clock import Clock
 from hansard.bus.log import EventLog
 from hansard.domain import ids, run
-from hansard.domain.approval import ApprovalGranted, ApprovalRequested, Standing
+from hansard.domain.approval import ApprovalGranted, ApprovalRequested, ApprovalStatus
 from hansard.domain.events import Actor
-from hansard.domain.ids import Life
+from hansard.domain.ids import RunStream
 
 MESSAGES_MAX = 50
 QUESTIONS = 5
@@ -56,7 +56,7 @@ async def ask(log: EventLog, name: str, questions: int = 1) -> str:
     """A run that asks; its last question."""
     begin = run.RunStarted(workflow="w"), run.AgentJoined(agent="ada", role="writer")
     wanted = [asked(name) for _ in range(questions)]
-    await log.append(appended(Life(name), 1, *begin))
+    await log.append(appended(RunStream(name), 1, *begin))
     await log.append(appended(stream_of(name), 1, *wanted))
     return wanted[-1].approval
 
@@ -111,8 +111,8 @@ async def waits(place: _world.World, commits: int) -> int:
             for append in _world.appends(stream, 1, commits):
                 await others.workspace.log.append(append)
             granted = ApprovalGranted(approval=question, by="eva")
-            await Approvals(others.workspace.states, name).tell(granted, Actor("eva"))
-            assert (await waiting).given is Standing.GRANTED
+            await Approvals(others.workspace.states, name).record(granted, Actor("eva"))
+            assert (await waiting).given is ApprovalStatus.GRANTED
         return seen.received
 
 

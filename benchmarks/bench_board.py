@@ -23,8 +23,8 @@ from nats.js.errors import APIError
 import hansard
 from benchmarks import _world
 from benchmarks._report import Findings, say, sized
-from hansard.agents.record import AsyncRecord
-from hansard.agents.session import AsyncSession
+from hansard.client.record import AsyncRecord
+from hansard.client.session import AsyncSession
 
 WRITERS = (1, 8, 50)
 LOST_RACES = (10071, 10164)

@@ -23,11 +23,11 @@ from benchmarks._report import QUICK_FLAG, Findings, Measured, say, sized, summa
 from benchmarks._runs import appended, one_run
 from benchmarks._world import WORKSPACE
 from hansard.bus import subjects
-from hansard.bus.check import RawMessage
 from hansard.bus.codec import encode
 from hansard.bus.log import Append
+from hansard.bus.validation.check import RawMessage
 from hansard.domain import run
-from hansard.domain.ids import Life
+from hansard.domain.ids import RunStream
 from hansard.projections.rows import Rows
 from hansard.projections.runner import BATCH_EVENTS_MAX
 from hansard.projections.store import Store
@@ -77,7 +77,7 @@ def trials() -> Iterator[list[Append]]:
         trial, task = number % TRIALS, number // (2 * TRIALS)
         arm = "ab"[number // TRIALS % 2]
         first, *rest, last = one_run(number + 1, None)
-        assert isinstance(first.stream, Life)
+        assert isinstance(first.stream, RunStream)
         began = appended(
             first.stream,
             1,

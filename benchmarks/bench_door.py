@@ -23,13 +23,13 @@ from benchmarks._world import WORKSPACE
 from benchmarks.bench_project import APPEND, log_of
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.log import Append
-from hansard.projections import generations
-from hansard.projections.door.door import Door
-from hansard.projections.door.errors import DoorError
-from hansard.projections.door.limits import Bounds, Limits
-from hansard.projections.place import Place
+from hansard.projections.publish import snapshots as generations
 from hansard.projections.runner import Projector
+from hansard.projections.sql_sandbox.errors import SqlError
+from hansard.projections.sql_sandbox.limits import Bounds, Limits
+from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.store import Store
+from hansard.projections.table_files import TableFiles
 
 LATE_S = 60.0
 ASK_S = 0.05
@@ -47,7 +47,7 @@ HOSTILE = {
 }
 
 
-async def cost(found: Findings, place: Place) -> None:
+async def cost(found: Findings, place: TableFiles) -> None:
     """The same questions at the door and in the engine."""
     rounds = sized(100, 5)
     with generations.holding(place) as generation:
@@ -80,7 +80,7 @@ async def cost(found: Findings, place: Place) -> None:
         store.close()
 
 
-async def neighbours(found: Findings, place: Place) -> None:
+async def neighbours(found: Findings, place: TableFiles) -> None:
     """A question's time beside hostile ones, against its own alone; turn by turn."""
     sql, per_turn = QUESTIONS["a group"], sized(60, 5)
     alone_ms: list[float] = []
@@ -98,7 +98,7 @@ async def neighbours(found: Findings, place: Place) -> None:
             while True:
                 try:
                     await door.ask(HOSTILE[name], Limits(wall_s=3, cpu_s=4))
-                except DoorError:
+                except SqlError:
                     continue
 
         for _ in range(sized(3, 1)):
@@ -121,7 +121,7 @@ async def neighbours(found: Findings, place: Place) -> None:
 
 async def live(found: Findings, raw: RawWorkspace, folder: Path, head: int) -> None:
     """Events from the log to what is published, and to an answer."""
-    seconds, place = sized(20, 4), Place.of(folder, WORKSPACE)
+    seconds, place = sized(20, 4), TableFiles.of(folder, WORKSPACE)
     env = os.environ | {"HANSARD_DATA_DIR": str(folder), "HANSARD_WORKSPACE": WORKSPACE}
     up = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "hansard", "up", "--json"),
@@ -172,7 +172,7 @@ Reached = list[tuple[int, float]]
 """Positions, and when they were reached."""
 
 
-async def _reached(place: Place, head: int, stop: asyncio.Event) -> tuple[Reached, Reached]:
+async def _reached(place: TableFiles, head: int, stop: asyncio.Event) -> tuple[Reached, Reached]:
     """When which position was in the tables, and when published; looked at every 2 ms."""
     projected: Reached = []
     published: Reached = []
@@ -227,7 +227,7 @@ async def measure(found: Findings) -> None:
         await log.append_bulk(counted())
         head = await log.head()
         raw = await RawWorkspace.open(world.broker.runtime, WORKSPACE)
-        place = Place.of(world.folder, WORKSPACE)
+        place = TableFiles.of(world.folder, WORKSPACE)
         projector = await Projector.open(raw, place)
         await projector.run(until=head)
         await projector.close()

@@ -25,8 +25,8 @@ import msgspec
 from benchmarks import _world
 from benchmarks._report import Findings, sized, summary
 from benchmarks.bench_bulk import Message, raw_batches
-from hansard.bus.check import RawMessage
 from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.validation.check import RawMessage
 
 MESSAGES = 30
 """Messages a run, every third an answer that asks for a call: about what tau-bench's runs have."""

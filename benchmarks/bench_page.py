@@ -32,13 +32,16 @@ from benchmarks import _world
 from benchmarks._report import Findings, say, sized, summary
 from hansard.bus.codec import record
 from hansard.bus.log import Append
-from hansard.commands import _page_data, _page_file
+from hansard.cli.commands._whole_file import write_whole
 from hansard.domain import agent as agents
-from hansard.domain import board, mail, steps, task
+from hansard.domain import board, steps
 from hansard.domain import run as runs
 from hansard.domain.events import Actor, Commit, Event
-from hansard.domain.ids import AgentStream, Board, Life, StreamId, uuid8
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, uuid8
 from hansard.domain.steps import Effects, Failure
+from hansard.domain.team import mail, task
+from hansard.inspect import page as page_data
+from hansard.web.pages import run_page
 
 RUN = "long-run"
 AGENTS = (("planner", "lead"), ("worker", "hands"))
@@ -103,7 +106,7 @@ class _Stream:
             version=self.version,
             at=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=self.version),
             actor=self.actor,
-            epoch=0 if isinstance(self.stream, Life) else 1,
+            epoch=0 if isinstance(self.stream, RunStream) else 1,
             events=told,
         )
         self.version += len(events)
@@ -112,7 +115,7 @@ class _Stream:
 
 def appends(count: int, run: str = RUN) -> Iterator[Append]:
     """A whole run of so many steps; the same every time."""
-    life = _Stream(Life(run), AGENTS[0][0])
+    life = _Stream(RunStream(run), AGENTS[0][0])
     streams = [_Stream(AgentStream(run, role, name), name) for name, role in AGENTS]
     joined = [runs.AgentJoined(agent=name, role=role) for name, role in AGENTS]
     yield life.commit(
@@ -193,7 +196,7 @@ def _step(stream: _Stream, step: int, number: int, letters: random.Random) -> It
 def team_appends(count: int, run: str) -> Iterator[Append]:
     """A run of so many events (a few more) whose agents share a board, tasks and messages."""
     names = ("ada", "bob", "cyd", "dan")
-    life = _Stream(Life(run), names[0])
+    life = _Stream(RunStream(run), names[0])
     first: list[Event] = [runs.RunStarted(workflow="a team")]
     first += [runs.AgentJoined(agent=name, role="hands") for name in names]
     yield life.commit(*first)
@@ -204,7 +207,7 @@ def team_appends(count: int, run: str) -> Iterator[Append]:
                 epoch=1, agent=name, role="hands", server_version="1", protocol_version="1"
             )
         )
-    shared = {key: _Stream(Board(run, key), "") for key in (*KEYS, task.KEY, mail.KEY)}
+    shared = {key: _Stream(KeyStream(run, key), "") for key in (*KEYS, task.KEY, mail.KEY)}
     asked = dict.fromkeys(names, 0)
     for number in range(count // EVENTS_A_TASK + 1):
         who = number // 7 % 4
@@ -261,14 +264,14 @@ async def of_team(program: str, folder: Path, opened: Any, found: Findings) -> N
         run, name = f"team-{count}", f"team of {count:,} events"
         await opened.workspace.log.append_bulk(team_appends(count, run))
         begun = time.perf_counter()
-        page = await _page_data.gather(opened.workspace, run)
-        data = _page_file.render(page)
+        page = await page_data.gather(opened.workspace, run)
+        data = run_page(page)
         found.results[f"{name}: read and rendered, ms"] = _ms(begun)
         found.results[f"{name}: bytes"] = len(data)
         shared = len(msgspec.json.encode(page.shared))
         found.ratios[f"{name}: board and tasks / file"] = shared / len(data)
         path = folder / f"{run}.html"
-        _page_file.write(path, data)
+        write_whole(path, data)
         async with async_playwright() as player:
             chromium = await player.chromium.launch(executable_path=program, args=list(ARGUMENTS))
             view = await chromium.new_page(viewport={"width": 1400, "height": 900})
@@ -341,15 +344,15 @@ async def measure(found: Findings) -> None:
         async with hansard.connect_async("bench", data_dir=place.folder) as opened:
             await opened.workspace.log.append_bulk(appends(count))
             begun = time.perf_counter()
-            page = await _page_data.gather(opened.workspace, RUN)
-            data = _page_file.render(page)
+            page = await page_data.gather(opened.workspace, RUN)
+            data = run_page(page)
             stored = await opened.workspace.log.read_run(RUN)
             bodies = sum(len(each.body) for each in stored)
             found.results["read and rendered: ms"] = _ms(begun)
             if program is not None:
                 await of_team(program, place.folder, opened, found)
         path = place.folder / "page.html"
-        _page_file.write(path, data)
+        write_whole(path, data)
         found.results["steps"] = count
         found.results["events"] = len(page.events.id)
         found.results["bytes"] = len(data)

@@ -26,25 +26,25 @@ from benchmarks._runs import log_of, plans
 from benchmarks._world import WORKSPACE
 from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.domain.role_events import How, Mask, RoleDefined, Rule
-from hansard.projections.place import Place
+from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
 from hansard.projections.roles.build import bring_up
-from hansard.projections.roles.place import forget, role_place
+from hansard.projections.roles.table_files import forget, role_place
 from hansard.projections.runner import project
 from hansard.projections.store import Store
+from hansard.projections.table_files import TableFiles
 
 ROWS_S = 1_000_000
 
 ROLES = {
-    "sees all": RoleDefined(sees=(Rule("all", ("**",)),)),
+    "sees all": RoleDefined(sees=(RoleRule("all", ("**",)),)),
     "sees all, masked": RoleDefined(
-        sees=(Rule("all", ("**",)),),
+        sees=(RoleRule("all", ("**",)),),
         masks=(
-            Mask("texts", ("message.added",), ("content",), How.DROP),
-            Mask("queries", ("step.requested",), ("arguments.query",), How.HASH),
+            Mask("texts", ("message.added",), ("content",), Masking.DROP),
+            Mask("queries", ("step.requested",), ("arguments.query",), Masking.HASH),
         ),
     ),
-    "sees a tenth": RoleDefined(sees=(Rule("some", ("decision.made", "run.*", "agent.*")),)),
+    "sees a tenth": RoleDefined(sees=(RoleRule("some", ("decision.made", "run.*", "agent.*")),)),
 }
 
 
@@ -54,7 +54,7 @@ def rows_of(store: Store) -> tuple[int, int]:
     return sum(counts.values()), counts["events"]
 
 
-async def made(raw: RawWorkspace, place: Place, rules: RoleDefined) -> None:
+async def made(raw: RawWorkspace, place: TableFiles, rules: RoleDefined) -> None:
     """Bring a role's tables up."""
 
     async def rules_at(_position: int) -> RoleDefined:
@@ -122,7 +122,7 @@ async def measure(found: Findings, folder: Path) -> None:
 
 
 async def gone_on(
-    found: Findings, raw: RawWorkspace, places: dict[str, Place], log: JetStreamLog
+    found: Findings, raw: RawWorkspace, places: dict[str, TableFiles], log: JetStreamLog
 ) -> None:
     """Time of bringing tables up by some commits more, and by none."""
     for name, place in places.items():

@@ -23,7 +23,7 @@ from benchmarks._runs import appended
 from hansard.bus import subjects
 from hansard.bus.log import Append
 from hansard.domain import run
-from hansard.domain.ids import Life
+from hansard.domain.ids import RunStream
 
 NAMES_MAX = 1_000
 GROWTH_MAX = 1.3
@@ -38,9 +38,9 @@ def lives(first: int, count: int) -> Iterator[Append]:
         at = 1
         if number % 10 == 9:
             at, began = 3, run.RunForked(parent=f"run-{number - 1}", at={"life": 2})
-        yield appended(Life(name), at, began, run.AgentJoined(agent="ada", role="researcher"))
-        yield appended(Life(name), at + 2, run.RunScored(metrics={"reward": 1.0}, by="judge"))
-        yield appended(Life(name), at + 3, run.RunCompleted())
+        yield appended(RunStream(name), at, began, run.AgentJoined(agent="ada", role="researcher"))
+        yield appended(RunStream(name), at + 2, run.RunScored(metrics={"reward": 1.0}, by="judge"))
+        yield appended(RunStream(name), at + 3, run.RunCompleted())
 
 
 class Took(msgspec.Struct):

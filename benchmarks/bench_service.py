@@ -20,10 +20,10 @@ from statistics import median
 import hansard
 from benchmarks import _world
 from benchmarks._report import Findings, say, sized, summary
-from hansard.agents.session import AsyncSession
-from hansard.commands._open import Options
-from hansard.commands.credentials import Wanted, credentials
-from hansard.domain import role_file
+from hansard.cli.commands.credentials import Wanted, credentials
+from hansard.cli.opening import Options
+from hansard.client.session import AsyncSession
+from hansard.domain.roles import file as role_file
 
 ROLE = """
 [roles.writer]

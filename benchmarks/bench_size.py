@@ -22,8 +22,8 @@ import hansard
 from benchmarks import _world
 from benchmarks._report import Findings, sized
 from benchmarks._world import World
-from hansard.agents.record import AsyncRecord
 from hansard.bus import subjects
+from hansard.client.record import AsyncRecord
 
 OVERHEAD_MAX = 1_024
 MESSAGE_BYTES = 400

@@ -22,8 +22,8 @@ from benchmarks import _world
 from benchmarks._report import Findings, say, sized, summary
 from benchmarks._states import Recorded, fresh, record_run
 from benchmarks._world import World
-from hansard.agents.record import AsyncRecord
 from hansard.bus.log import EventLog
+from hansard.client.record import AsyncRecord
 from hansard.domain.ids import AgentStream
 
 EVENTS_EACH = 10

@@ -21,17 +21,17 @@ import hansard
 from benchmarks import _world
 from benchmarks._report import Findings, sized, summary
 from benchmarks._states import fresh
-from hansard.agents import views
-from hansard.agents.record import AsyncRecord
+from hansard.agents.access import views
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record as recorded
 from hansard.bus.log import Append, AtPosition
-from hansard.domain import role_file
+from hansard.client.record import AsyncRecord
 from hansard.domain.agent import DecisionMade, MessageAdded, SessionBegan
 from hansard.domain.board import ValuePut
 from hansard.domain.events import Actor, Commit, Event
-from hansard.domain.ids import AgentStream, Board, Life, StreamId
-from hansard.domain.role_events import How, Mask, RoleDefined, Rule
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId
+from hansard.domain.roles import file as role_file
+from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
 from hansard.domain.run import AgentJoined, RunStarted
 from hansard.domain.steps import Effects, StepCompleted, StepRequested
 from hansard.domain.values import dump
@@ -44,12 +44,12 @@ TIMES_MAX, MASKED_TIMES_MAX = 2.0, 3.0
 
 MASKED = RoleDefined(
     sees=(
-        Rule("calls", ("step.*",), fields=("step", "tool", "result", "arguments.query")),
-        Rule("rest", ("message.added", "decision.made", "board.*")),
+        RoleRule("calls", ("step.*",), fields=("step", "tool", "result", "arguments.query")),
+        RoleRule("rest", ("message.added", "decision.made", "board.*")),
     ),
     masks=(
-        Mask("price", ("step.completed",), ("result.price",), How.HASH),
-        Mask("said", ("message.added",), ("content",), How.TRUNCATE, 40),
+        Mask("price", ("step.completed",), ("result.price",), Masking.HASH),
+        Mask("said", ("message.added",), ("content",), Masking.TRUNCATE, 40),
         Mask("why", ("decision.made",), ("because",)),
     ),
 )
@@ -83,7 +83,7 @@ class _Story:
         """About so many events."""
         for number, (name, role) in enumerate(ROSTER.items()):
             started = [] if number else [RunStarted(workflow="bench")]
-            yield self.commit(Life(RUN), name, *started, AgentJoined(agent=name, role=role))
+            yield self.commit(RunStream(RUN), name, *started, AgentJoined(agent=name, role=role))
             began = SessionBegan(
                 epoch=1, agent=name, role=role, server_version="1", protocol_version="1"
             )
@@ -116,7 +116,7 @@ class _Story:
             yield self.commit(stream, name, made)
         if number % 2 == 0:
             put = ValuePut(value=dump(_world.text(200)), role=role)
-            yield self.commit(Board(RUN, f"findings/{number % 20}"), name, put)
+            yield self.commit(KeyStream(RUN, f"findings/{number % 20}"), name, put)
 
 
 async def _view(record: AsyncRecord, role: str, at: int | None) -> views.Derived:

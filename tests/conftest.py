@@ -4,17 +4,24 @@ import gc
 import os
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from hansard.agents.steps import scope
 
 ROOT = Path(__file__).parents[1]
 
 # Appended, not put first: the links at the root are called `agents`, `domain` ..., and must not
 # shadow an installed package of that name.
 sys.path.append(str(ROOT))
+
+# Compiled modules are kept, whatever the machine says: tests start processes by the hundred, and
+# each worker would compile, and rewrite, all tests anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 pytest_plugins = ["tests.evidence", "tests.fixtures", "tests.tiers"]
 
@@ -88,6 +95,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=NO_REAL_DATA))
 
 
+def pytest_collection() -> None:
+    """What is collected stays: looking for garbage in it takes a fifth of collecting."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """What collecting left stays until the end: the garbage collector need not look at it again."""
     gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _no_session_stays_current() -> Iterator[None]:
+    """What a test leaves open as a kill would is not found by the calls of the next one."""
+    yield
+    scope.back(())

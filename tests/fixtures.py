@@ -11,8 +11,8 @@ import pytest
 import structlog
 
 import hansard
-from hansard.agents.record import Record
-from hansard.bus.server import join
+from hansard.bus.server.lease import join
+from hansard.client.record_sync import Record
 from tests.agents.twins import Lab
 from tests.cli.support import Call, Ran, ran
 from tests.faults._broker import NatsServer

@@ -64,7 +64,7 @@ def test_an_unknown_benchmark_is_named():
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=170,
     )
     assert done.returncode == 2
     assert "bench_no_such" in done.stderr
@@ -81,8 +81,8 @@ def test_every_benchmark_opens_with_its_question():
     assert not unclear
 
 
-QUICK_S_MAX = 90
-"""Longest time of one quick benchmark, in seconds: some 3 on an idle machine."""
+QUICK_S_MAX = 300
+"""A quick benchmark that takes so many seconds hangs: one takes some 3 to 15 on an idle machine."""
 
 
 OFTEN = {"bench_append", "bench_project"}
@@ -117,6 +117,7 @@ def test_a_benchmark_runs(module):
     assert all(isinstance(kept, bool) for kept in told["goals"].values())
     assert all(ratio > 0 for ratio in told["ratios"].values())
     assert set(told["load_1min"]) == {"start", "end"}
+    assert 0 <= told["stolen"] <= 1
 
 
 @pytest.mark.slow

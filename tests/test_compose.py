@@ -22,7 +22,7 @@ import yaml
 from nats.js.errors import APIError
 
 ROOT = Path(__file__).parents[1]
-START_S_MAX = 15
+START_S_MAX = 60
 PASSWORDS = ("HANSARD_ADMIN_PASSWORD", "HANSARD_RUNTIME_PASSWORD", "HANSARD_SYSTEM_PASSWORD")
 
 

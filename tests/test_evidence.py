@@ -43,7 +43,7 @@ def _session(folder: Path, module: str, *options: str, **env: str) -> int:
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
     done = subprocess.run(
-        command, cwd=folder, env=inherited | env, capture_output=True, check=False, timeout=60
+        command, cwd=folder, env=inherited | env, capture_output=True, check=False, timeout=170
     )
     return done.returncode
 

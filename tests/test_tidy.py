@@ -90,6 +90,26 @@ def test_a_function_fits_on_a_screen():
     ]
 
 
+AGENTS_ENTRIES_MAX = 18
+PACKAGE_LINES_MIN = 3
+
+
+def test_agents_is_a_house_and_no_corridor():
+    """What stands at the top of agents/ can be seen at a glance; a package counts one."""
+    entries = [path.name for path in (PACKAGE / "agents").iterdir() if path.name != "__pycache__"]
+    assert 0 < len(entries) <= AGENTS_ENTRIES_MAX
+
+
+def test_each_package_says_what_it_is_for():
+    """In three lines: what it is for, what it may touch, and what it gives."""
+    told = {path: ast.get_docstring(ast.parse(_text(path))) or "" for path in SOURCES}
+    assert not [
+        str(path.relative_to(ROOT))
+        for path, said in told.items()
+        if path.name == "__init__.py" and len(said.splitlines()) < PACKAGE_LINES_MIN
+    ]
+
+
 DIRECTIVE = re.compile(
     r"(noqa(?P<noqa>:\s*[A-Z]+[0-9]+(,\s*[A-Z]+[0-9]+)*)?"
     r"|type:\s*ignore(?P<mypy>\[[^\]]+\])?"

@@ -45,9 +45,11 @@ FULL = [*(f"test_some[{case}]" for case in "bcefg"), "test_thorough"]
     ("given", "runs"),
     [
         (["-p", "no:xdist", "--tier", "fast"], FAST),
-        (["-n", "1", "--tier", "slow"], SLOW),
-        (["-p", "no:xdist", "--tier", "full"], FAST + SLOW + FULL),
-        (["-p", "no:xdist"], FAST + SLOW),
+        pytest.param(["-n", "1", "--tier", "slow"], SLOW, marks=pytest.mark.slow),
+        pytest.param(
+            ["-p", "no:xdist", "--tier", "full"], FAST + SLOW + FULL, marks=pytest.mark.slow
+        ),
+        pytest.param(["-p", "no:xdist"], FAST + SLOW, marks=pytest.mark.slow),
     ],
 )
 def test_what_each_tier_runs(tmp_path: Path, given: list[str], runs: list[str]):

@@ -1,7 +1,8 @@
 """Which tests run: the fast tier, what it leaves to the slow one, or all there are.
 
     make test         --tier fast   laws, contracts, golden bytes, one kill a point, one client
-    make check        fast, then --tier slow: what is marked `slow`, and the other client
+    make check        fast and slow together: what is marked `slow`, and the other client, too
+    make test-slow    --tier slow   what `make test` leaves of that
     make test-full    --tier full   those marked `thorough` too, with many rounds and examples
 
 `slow(cases=3)`: of the test's cases, three in even steps are slow, and the others thorough.
@@ -16,12 +17,40 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # it has no types
 
 FAST, SLOW, FULL = "fast", "slow", "full"
 RUN_BY = {FAST: "make test", SLOW: "make check", FULL: "make test-full"}
 
 _FROM_WORKER = "hansard_tiers"
 _LEFT = pytest.StashKey[Counter[str]]()
+
+
+LONG = (
+    "tests/test_docs.py",
+    "tests/test_benchmarks.py",
+    "tests/examples_migration/test_steps.py",
+    "tests/statistics/test_calibration.py",
+    "tests/tours/test_ab.py",
+    "tests/test_demo.py",
+)
+"""Files of few tests that take long and share nothing: begun first, and a worker takes one test."""
+
+
+class LongFirst(LoadFileScheduling):  # type: ignore[misc]  # it has no types
+    """A file to a worker, but of `LONG` a test: no worker is left alone with them at the end."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if _file(nodeid) in LONG else _file(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongFirst | None:
+    """With `--dist loadfile`, and in the order that is collected."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False
+    return LongFirst(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,6 +97,10 @@ def _function(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
 
 
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
 def _is_sync(item: pytest.Item) -> bool:
     callspec = getattr(item, "callspec", None)
     return callspec is not None and "sync" in callspec.params.values()
@@ -83,6 +116,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[_LEFT].update([tier for _, tier in left])
         config.hook.pytest_deselected(items=[item for item, _ in left])
         items[:] = [item for item, tier in found if tier in wanted]
+    many = Counter(_file(item.nodeid) for item in items)
+    items.sort(key=lambda item: (_file(item.nodeid) not in LONG, -many[_file(item.nodeid)]))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -20,12 +20,13 @@ import msgspec
 
 import hansard
 from benchmarks.peers._side import Mode, Questions, Server, Trace, alive, start
-from hansard import _connect, settings
+from hansard import settings
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.bus.server import peek
-from hansard.projections.place import Place
+from hansard.bus.server.lease import peek
+from hansard.client import connect as connecting
 from hansard.projections.runner import wait_for
 from hansard.projections.store import Store
+from hansard.projections.table_files import TableFiles
 
 WORKSPACE = "bench"
 PROJECTED_S = 60.0
@@ -171,7 +172,7 @@ class Hansard:
         """A judge's word each."""
         with hansard.connect(workspace=WORKSPACE, data_dir=server.folder) as record:
             for name, value in scores.items():
-                record.score(ids[name], by="judge", score=value)
+                record.score(ids[name], {"score": value}, by="judge")
 
     @contextlib.contextmanager
     def questions(self, server: Server, batch: str, ids: Mapping[str, Any]) -> Iterator[Questions]:
@@ -180,7 +181,7 @@ class Hansard:
         """
         self.settle(server)
         server.stop()
-        store = Store(Place.of(server.folder, WORKSPACE).path)
+        store = Store(TableFiles.of(server.folder, WORKSPACE).path)
 
         def trail(name: str) -> int:
             told = store.all("FROM trail($1)", [ids[name]])
@@ -206,12 +207,12 @@ def _serves(folder: Path) -> bool:
 
 async def _projected(folder: Path) -> None:
     wanted = settings.load({}, data_dir=folder, workspace=WORKSPACE)
-    broker = await _connect.find_broker(wanted)
+    broker = await connecting.find_broker(wanted)
     raw = await RawWorkspace.open(broker.runtime, WORKSPACE)
     _, head = await raw.bounds()
     await raw.close()
     await broker.release()
-    await wait_for(Place.of(folder, WORKSPACE), head, PROJECTED_S)
+    await wait_for(TableFiles.of(folder, WORKSPACE), head, PROJECTED_S)
 
 
 SIDE = Hansard()

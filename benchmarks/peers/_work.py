@@ -12,7 +12,7 @@ import msgspec
 
 from benchmarks.peers._side import Mode, Server, Side, side_of, traces
 
-LOADED = {"mlflow": ["mlflow"], "phoenix": ["phoenix.otel"], "hansard": ["hansard._connect"]}
+LOADED = {"mlflow": ["mlflow"], "phoenix": ["phoenix.otel"], "hansard": ["hansard.client.connect"]}
 """What is imported once, before the writers are forked from that process."""
 
 

@@ -111,7 +111,7 @@ def attempt(record: hansard.Record, task: str, arm: str, done: set[tuple[str, st
             ],
         )
     place = found.index(module) + 1
-    record.score(session.run, by="answer key", reward=float(place == 1), rank=float(place))
+    record.score(session.run, {"reward": float(place == 1), "rank": float(place)}, by="answer key")
 
 
 def main() -> None:

@@ -133,7 +133,7 @@ def main(word: str, role: str, name: str) -> None:
     ):
         plan(session, word)
         while True:
-            with session.team.claimed(lease=LEASE_S, timeout=None) as task:
+            with session.team.claimed(lease_s=LEASE_S, timeout_s=None) as task:
                 if task is None:
                     break
                 task.result = WORK[role](session, word, task.what)

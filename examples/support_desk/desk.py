@@ -69,7 +69,7 @@ def find_topic(session: hansard.Session, messages: list[dict[str, str]]) -> str:
         confidence=scores[topic],
         because="it has the most words of this topic",
     )
-    session.hand_off("gatherer", because="the topic is known", topic=topic)
+    session.hand_off("gatherer", {"topic": topic}, because="the topic is known")
     return topic
 
 

@@ -72,7 +72,7 @@ def analyse(session: hansard.Session) -> dict[str, float]:
         "long": moving_average(prices, 60),
     }
     session.checkpoint("analysed", **signal)
-    session.hand_off("recommendation", because="the averages are known", **signal)
+    session.hand_off("recommendation", signal, because="the averages are known")
     return signal
 
 
@@ -90,7 +90,7 @@ def recommend(session: hansard.Session, signal: dict[str, float]) -> str:
         because=f"the short average is {signal['short']}, the long one {signal['long']}",
     )
     session.checkpoint("recommended", action=action)
-    session.hand_off("risk", because="an action needs a size", action=action)
+    session.hand_off("risk", {"action": action}, because="an action needs a size")
     return action
 
 
@@ -113,7 +113,7 @@ def limit_risk(session: hansard.Session, action: str, price: float) -> dict[str,
     if quantity == 0:
         return None
     order = {"symbol": SYMBOL, "side": action, "quantity": quantity, "limit": price}
-    session.hand_off("execution", because="the order is within the limits", **order)
+    session.hand_off("execution", order, because="the order is within the limits")
     return order
 
 

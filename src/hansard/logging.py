@@ -1,6 +1,8 @@
 """How the programs of this package log: lines for people on stderr, or JSON when asked for.
 
-A library only logs (`hansard.bus._logging`); the command line alone calls `setup`.
+A library only logs (`hansard.bus.loggers`); the command line alone calls `setup`. structlog is
+imported when the first line is logged: with what it brings along, that is a quarter of what a
+command costs, and most commands log nothing.
 """
 
 from __future__ import annotations
@@ -8,29 +10,46 @@ from __future__ import annotations
 import logging
 import os
 import sys
-
-import structlog
+from functools import cached_property
 
 
 def setup(*, json: bool = False, debug: bool = False) -> None:
     """Send log lines to stderr: stdout belongs to what was asked for."""
-    shared: list[structlog.typing.Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    renderer: list[structlog.typing.Processor] = [structlog.dev.ConsoleRenderer(colors=colours)]
-    if json:
-        renderer = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared, processors=[remove, *renderer]
-        )
-    )
+    colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    handler.setFormatter(_Later(json=json, colours=colours))
     ours = logging.getLogger("hansard")
     ours.handlers[:] = [handler]
     ours.propagate = False
     ours.setLevel(logging.DEBUG if debug else logging.WARNING)
+
+
+class _Later(logging.Formatter):
+    """structlog's formatter, made when it is used."""
+
+    def __init__(self, *, json: bool, colours: bool) -> None:
+        super().__init__()
+        self._json = json
+        self._colours = colours
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._made.format(record)
+
+    @cached_property
+    def _made(self) -> logging.Formatter:
+        import structlog  # noqa: PLC0415 -- imported when something is logged, see above
+
+        shared: list[structlog.typing.Processor] = [
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.ExtraAdder(),
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+        ]
+        renderer: list[structlog.typing.Processor] = [
+            structlog.dev.ConsoleRenderer(colors=self._colours)
+        ]
+        if self._json:
+            renderer = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+        return structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared, processors=[remove, *renderer]
+        )

@@ -1,8 +1,8 @@
 """Settings: what is given, else the environment, else `hansard.toml` beside the record's folder.
 
-Only the composition root (`hansard._connect`) reads them. The record's folder is `.hansard` in the
-working directory or the nearest directory above that has one, or a `hansard.toml`, as git looks for
-`.git`; nobody's but one's own is taken from above.
+Only the composition root (`hansard.client.connect`) reads them. The record's folder is `.hansard`
+in the working directory or the nearest directory above that has one, or a `hansard.toml`, as git
+looks for `.git`; nobody's but one's own is taken from above.
 """
 
 from __future__ import annotations

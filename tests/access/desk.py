@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.agents.gatekeeper import AccessDenied, Gatekeeper
+from hansard.agents.access.authenticator import AccessDenied, Authenticator
 from hansard.bus.access import Credentials
-from hansard.bus.server import Lease, join
-from hansard.commands._open import Options
-from hansard.commands.credentials import Wanted
-from hansard.commands.credentials import credentials as make
-from hansard.commands.principals import principals as listing
-from hansard.commands.principals import register, revoke
-from hansard.commands.roles import apply
+from hansard.bus.server.lease import Lease, join
+from hansard.cli.commands.credentials import Wanted
+from hansard.cli.commands.credentials import credentials as make
+from hansard.cli.commands.principals import principals as listing
+from hansard.cli.commands.principals import register, revoke
+from hansard.cli.commands.roles import apply
+from hansard.cli.opening import Options
 from hansard.domain.errors import HansardError
 from tests.access.support import ROLES, let_in
 
@@ -51,7 +51,7 @@ class Desk:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=170,
         )
 
     def call(self, line: str) -> list[dict[str, Any]]:
@@ -104,7 +104,7 @@ class Desk:
         """Whether the service would."""
         async with (
             hansard.connect_async("lab", data_dir=self.data_dir) as record,
-            await Gatekeeper.open(record.workspace) as keeper,
+            await Authenticator.open(record.workspace) as keeper,
         ):
             try:
                 return keeper.check(found.token, found.principal, found.role) is not None

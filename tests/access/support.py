@@ -18,11 +18,11 @@ from nats.aio.client import Client
 import hansard
 from hansard.bus import access
 from hansard.bus.access import Credentials
-from hansard.bus.server import Lease, Login, join
-from hansard.commands._open import Options
-from hansard.commands.credentials import Wanted
-from hansard.commands.credentials import credentials as make
-from hansard.domain import role_file
+from hansard.bus.server.lease import Lease, Login, join
+from hansard.cli.commands.credentials import Wanted
+from hansard.cli.commands.credentials import credentials as make
+from hansard.cli.opening import Options
+from hansard.domain.roles import file as role_file
 
 ROLES = """
 [roles.writer]

@@ -8,22 +8,22 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import principals, roles, tokens
-from hansard.agents.gatekeeper import AccessDenied, Gatekeeper
+from hansard.agents.access import principals, roles, tokens
+from hansard.agents.access.authenticator import AccessDenied, Authenticator
 from hansard.agents.workspace import Workspace
 from hansard.bus import access
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append
-from hansard.commands.roles import apply
+from hansard.cli.commands.roles import apply
 from hansard.domain import principal
 from hansard.domain.errors import BadName, BadValue, Refused
-from hansard.domain.ids import Lasting
+from hansard.domain.ids import WorkspaceStream
 from hansard.domain.principal import PrincipalKind
-from hansard.domain.role_events import RoleDefined, Rule
+from hansard.domain.roles.model import RoleDefined, RoleRule
 from tests.access.desk import HANSARD, PROGRAM, Desk
 from tests.access.support import Held, eventually
 
-RULES = RoleDefined(sees=(Rule("own", roles=("writer",)),))
+RULES = RoleDefined(sees=(RoleRule("own", roles=("writer",)),))
 CHAIN = ("alice", "lead")
 AT_ONCE_S = 1.0
 
@@ -43,7 +43,7 @@ async def _issue(workspace: Workspace, *chain: str, **more) -> tokens.Issued:
     return await principals.issue(workspace, "ada", "writer", on_behalf_of=chain, **more)
 
 
-def _why_not(keeper: Gatekeeper, token: tokens.Issued) -> str:
+def _why_not(keeper: Authenticator, token: tokens.Issued) -> str:
     try:
         keeper.check(token.token, "ada", "writer")
     except AccessDenied as denied:
@@ -57,7 +57,7 @@ def _why_not(keeper: Gatekeeper, token: tokens.Issued) -> str:
 async def test_a_token_says_for_whom(workspace: Workspace):
     """The chain of what its holder writes begins with its own name."""
     ada, plain = await _issue(workspace, *CHAIN), await _issue(workspace)
-    async with await Gatekeeper.open(workspace) as keeper:
+    async with await Authenticator.open(workspace) as keeper:
         who = keeper.check(ada.token, "ada", "writer")
         assert who.on_behalf_of == CHAIN
         assert who.actor_chain == ("ada", "alice", "lead")
@@ -116,10 +116,10 @@ async def test_a_chain_written_past_the_rules_lets_nobody_in(
     good = await _issue(workspace)
     issued = (await principals.read(workspace, "ada")).tokens[good.id].issued
     bad = msgspec.structs.replace(issued, token="d" * 32, on_behalf_of=chain)
-    stream = Lasting(principal.KIND, "ada")
+    stream = WorkspaceStream(principal.KIND, "ada")
     await workspace.log.append(Append(stream, workspace.commit(3, "x", [bad])))
     shown = tokens.Issued("d" * 32, good.token.replace(good.id, "d" * 32))
-    async with await Gatekeeper.open(workspace) as keeper:
+    async with await Authenticator.open(workspace) as keeper:
         assert _why_not(keeper, shown) == why
         assert _why_not(keeper, good) == ""
 
@@ -128,10 +128,10 @@ async def test_who_cannot_be_read_is_acted_for_by_nobody(workspace: Workspace):
     """A broken record of the last of a chain closes the door at once, and names who it is."""
     ada, plain = await _issue(workspace, *CHAIN), await _issue(workspace)
     broken = principal.TokenRevoked(token="f" * 32)
-    async with await Gatekeeper.open(workspace) as keeper:
+    async with await Authenticator.open(workspace) as keeper:
         who = keeper.check(ada.token, "ada", "writer")
         commit = workspace.commit(2, "x", [broken])
-        await workspace.log.append(Append(Lasting(principal.KIND, "lead"), commit))
+        await workspace.log.append(Append(WorkspaceStream(principal.KIND, "lead"), commit))
         await eventually(lambda: _why_not(keeper, ada), AT_ONCE_S)
         assert _why_not(keeper, ada) == "it acts for 'lead', whose record cannot be read"
         assert not keeper.admits(who)

@@ -16,14 +16,14 @@ import pytest
 
 import hansard
 from hansard.bus.portal import portal
-from hansard.bus.server import join
-from hansard.commands._open import Options
-from hansard.commands.principals import register, revoke
+from hansard.bus.server.lease import join
+from hansard.cli.commands.principals import register, revoke
+from hansard.cli.opening import Options
+from hansard.client.protocol import wire
+from hansard.client.restricted.link import SessionLink, value_of
 from hansard.domain.events import Actor
-from hansard.domain.ids import Lasting
+from hansard.domain.ids import WorkspaceStream
 from hansard.domain.query import KIND as QUERIES
-from hansard.service import wire
-from hansard.service.client.link import SessionLink, value_of
 from tests.access.support import eventually
 from tests.service.support import ALL, House, credentials
 from tests.service.test_doors import wait_for_question
@@ -88,7 +88,7 @@ def _asked(house: House, gate: list[Any]) -> None:
             both.put("findings/2", "y")
             both.put("findings/3", "z")
         session.team.add("Work", task="t")
-        with session.team.claimed(lease=0.5) as task:
+        with session.team.claimed(lease_s=0.5) as task:
             time.sleep(0.6)  # the heartbeat extends it
             task.result = "done"
         session.team.send("hello", agent="bob")
@@ -104,7 +104,7 @@ def test_all_that_a_session_writes_names_the_whole_chain(served: House):
     mail, questions, views. All of it counts: nothing is quarantined, and SQL tells for whom.
     """
     house = served
-    gate = [hansard.ask_first("send", timeout=30), hansard.ask_first("wait", timeout=0.3)]
+    gate = [hansard.ask_first("send", timeout_s=30), hansard.ask_first("wait", timeout_s=0.3)]
     worker = threading.Thread(target=_asked, args=(house, gate))
     worker.start()
     with house.connect("bob") as record:
@@ -162,7 +162,7 @@ def test_what_a_trusted_program_says_is_on_all_it_writes(house: House):
             send()
         log = record.workspace.log
         stored = portal().run(log.read_run("r1"))
-        stored += portal().run(log.read(Lasting("conversation", "c")))
+        stored += portal().run(log.read(WorkspaceStream("conversation", "c")))
     tags = {event.type.rpartition(".")[0] for each in stored for event in each.commit.events}
     assert tags >= {"budget.reserved", "conversation.run_joined", "run.started", "run.completed"}
     assert {each.commit.actor for each in stored} == {Actor("ada", CHAIN)}
@@ -225,7 +225,7 @@ def test_who_acts_for_the_asker_does_not_answer_it(house: House):
     told: list[str] = []
 
     def ask() -> None:
-        gate = [hansard.ask_first(tool="send", timeout=30)]
+        gate = [hansard.ask_first(tool="send", timeout_s=30)]
         with house.connect("cyd", gate=gate) as record, record.run("w", run="r1") as session:
 
             @session.tool(effects="once")
@@ -343,6 +343,6 @@ def test_what_was_answered_in_sql_names_it(house: House):
     with up(house), house.connect() as record:
         with record.run("w", run="r1") as session:
             session.message("user", "one")
-        [row] = record.sql("SELECT count(*) AS messages FROM messages")
+        [row] = record.sql("SELECT count(*) AS messages FROM messages").dicts()
         assert row == {"messages": 1}
-    assert _of(house, Lasting(QUERIES, "writer")) == [Actor("ada", WHOLE)]
+    assert _of(house, WorkspaceStream(QUERIES, "writer")) == [Actor("ada", WHOLE)]

@@ -12,14 +12,14 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import tokens
+from hansard.agents.access import tokens
 from hansard.bus import access
 from hansard.bus.access import BadCredentials, Credentials
 from hansard.bus.errors import NotFound
-from hansard.commands._access import telling
-from hansard.commands._open import Options
-from hansard.commands.credentials import seconds
-from hansard.commands.roles import withdraw
+from hansard.cli.commands._access import telling
+from hansard.cli.commands.credentials import seconds
+from hansard.cli.commands.roles import withdraw
+from hansard.cli.opening import Options
 from hansard.domain.errors import BadValue
 from tests.access.desk import HANSARD, PROGRAM, Desk
 from tests.access.programs.killed import POINTS

@@ -12,19 +12,20 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.bus import _server_access, access, subjects
-from hansard.bus._server_place import Place, locked
+from hansard.bus import access, subjects
 from hansard.bus.access import AccessNotTold, BrokerUser, Credentials, tell_server
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record as record_event
 from hansard.bus.log import Append
-from hansard.bus.server import Lease, join
+from hansard.bus.server import logins as server_logins
+from hansard.bus.server.files import ServerFiles, locked
+from hansard.bus.server.lease import Lease, join
 from hansard.domain.events import Actor, Commit
-from hansard.domain.ids import Life
+from hansard.domain.ids import RunStream
 from hansard.domain.run import RunStarted
 from tests.access.support import Held, let_in
 
-BACK_S_MAX = 20.0
+BACK_S_MAX = 60.0
 CLOCK = Clock()
 
 
@@ -126,7 +127,7 @@ async def test_reloads_under_load_drop_no_connection_and_no_ack(data_dir: Path):
                     actor=Actor("a"),
                     events=(record_event(RunStarted(workflow="w"), CLOCK.new_id()),),
                 )
-                await log.append(Append(Life(f"r{number}-{count}"), commit))
+                await log.append(Append(RunStream(f"r{number}-{count}"), commit))
                 acked.append(commit.id)
 
         brokers = (log._writes, log._reads)  # type: ignore[attr-defined]  # of the adapter, not of the port
@@ -145,7 +146,7 @@ async def test_reloads_under_load_drop_no_connection_and_no_ack(data_dir: Path):
         assert [broker._nc.stats["reconnects"] for broker in brokers] == before
         assert len(acked) > 100
         runs = await log.runs()
-        found = await log.read_streams([Life(run) for run in runs])
+        found = await log.read_streams([RunStream(run) for run in runs])
         assert sorted(stored.commit.id for stored in found) == sorted(acked)
 
 
@@ -236,7 +237,7 @@ def test_a_server_of_an_older_version_is_named(lease: Lease, data_dir: Path):
 @pytest.mark.slow
 def test_without_a_server_they_are_kept_for_the_next(data_dir: Path):
     """The error says that nobody was told; whoever starts it next has them."""
-    Place(data_dir).create()
+    ServerFiles(data_dir).create()
     ada = user("ada")
     with pytest.raises(AccessNotTold, match="did not reload"):
         asyncio.run(tell(data_dir, ada[0], timeout_s=0.2))
@@ -247,7 +248,7 @@ def test_without_a_server_they_are_kept_for_the_next(data_dir: Path):
 async def test_who_waits_for_the_lock_says_so_and_leaves_none_behind(data_dir: Path):
     """A held lock is an error after the time that is given; a cancelled change frees it."""
     with join(data_dir):
-        with locked(Place(data_dir).access_lock, time.monotonic() + 1) as held:
+        with locked(ServerFiles(data_dir).access_lock, time.monotonic() + 1) as held:
             assert held
             with pytest.raises(AccessNotTold, match=r"another process has held .*access\.lock"):
                 await tell(data_dir, timeout_s=0.1)
@@ -286,6 +287,6 @@ def test_files_and_lines_are_private_and_plain(lease: Lease, data_dir: Path):
         assert (data_dir / name).stat().st_mode & 0o777 == 0o600
     assert let_in(holder(lease, odd))
     assert "user: x" not in (data_dir / "access.conf").read_text()
-    entry = _server_access.entry(odd[0])
+    entry = server_logins.entry(odd[0])
     assert "\n" not in entry
     assert entry.count("publish") == 1

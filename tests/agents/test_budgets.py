@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import hansard
-from hansard.agents.budgets import LogBudgets
-from hansard.agents.gate import Budget
+from hansard.agents.policy.budgets import LogBudgets
+from hansard.agents.policy.gate import Budget
 from hansard.bus.log import Stored
-from hansard.bus.states import States
+from hansard.bus.states.replay import States
 from hansard.domain.budget import key_of
-from hansard.domain.ids import Board
+from hansard.domain.ids import KeyStream
 from tests.agents.twins import Lab, twins
 
 TOKENS = hansard.budget("t", 10, unit="tokens", reserve=6)
@@ -113,5 +113,5 @@ async def test_calls_side_by_side_count_each_once(lab: Lab):
             return list(await asyncio.gather(*calls))
 
         assert sum(await record.io(side_by_side())) == 5
-        commits = await record.io(place.log.read(Board("r", key_of("b"))))
+        commits = await record.io(place.log.read(KeyStream("r", key_of("b"))))
         assert len(commits) == 5

@@ -38,7 +38,7 @@ async def test_a_fork_begins_with_its_parent_s_state(lab: Lab):
         before = await record.commits("r")
         child = ""
         for stored in before[1:]:
-            child = await record.fork("r", at=stored.position, why="look")
+            child = await record.fork("r", at=stored.position, labels={"why": "look"})
             then, forked = await record.state("r", stored.position), await record.state(child)
             assert forked.agents == then.agents
             assert forked.life.labels == {"why": "look"}

@@ -4,7 +4,7 @@ import pytest
 from tenacity import wait_fixed
 
 import hansard
-from hansard.agents.gate import Budget
+from hansard.agents.policy.gate import Budget
 from tests.agents.twins import Lab, twins
 
 
@@ -166,7 +166,7 @@ async def test_a_budget_counts_only_its_tools_and_roles(lab: Lab):
     async with lab.connect() as record:
         rules = [hansard.budget("a", 1, tool="other*"), hansard.budget("b", 1, role="reader")]
         assert await _spend(record, "abc", *rules, run="r") == ("abc", None)
-        only = hansard.budget("c", 1, tool="wor?", role="w*")
+        only = hansard.budget("c", 1, tool="wor*", role="w*")
         assert await _spend(record, "xy", only, run="s") == ("x", "c")
 
 

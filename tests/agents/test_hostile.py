@@ -220,7 +220,7 @@ async def test_naughty_strings_come_back_exactly(lab: Lab):
                         with pytest.raises(ValueError) as caught:  # noqa: PT011 -- the text is the test
                             await fail(text)
                         assert caught.value.args == (text,)
-                    await session.message("user", text, note=text)
+                    await session.message("user", text, fields={"note": text})
                 assert [m["content"] for m in await session.context()] == NAUGHTY
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.domain import role_file
-from hansard.domain.role_events import RoleDefined
+from hansard.domain.roles import file as role_file
+from hansard.domain.roles.model import RoleDefined
 from tests.agents.twins import Lab, twins
 
 SECRET = "sk-hunter2-hunter2"
@@ -77,7 +77,7 @@ SAYING: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "key": lambda session: come(session.raw.board.put(NAME, 1)),
     "key that is read": lambda session: come(session.raw.board.get(NAME)),
     "key of a transaction": _transaction,
-    "key that is waited for": lambda session: come(session.raw.wait_for(key=NAME, timeout=0)),
+    "key that is waited for": lambda session: come(session.raw.wait_for(key=NAME, timeout_s=0)),
     "counter": lambda session: come(session.raw.board.add(NAME, 1)),
     "task": lambda session: come(session.raw.team.add("x", task=NAME)),
     "task's role": lambda session: come(session.raw.team.add("x", role=NAME)),
@@ -104,13 +104,13 @@ WORKSPACE: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "plan's arm": lambda r: r.register("e", hansard.plan(arms=[NAME, "b"], metrics=["m"])),
     "plan's metric": lambda r: r.register("e", hansard.plan(arms=["a", "b"], metrics=[NAME])),
     "plan's end": lambda record: record.stop("e", by=NAME),
-    "judge": lambda record: record.score("r", by=NAME, m=1.0),
-    "metric": lambda record: record.score("r", by="me", **{NAME: 1.0}),
+    "judge": lambda record: record.score("r", {"m": 1.0}, by=NAME),
+    "metric": lambda record: record.score("r", {NAME: 1.0}, by="me"),
     "evaluator": lambda record: record.evaluate(["r"], lambda _: {"m": 1}, by=NAME),
     "evaluator's metric": _evaluated,
-    "model": lambda record: record.price(NAME, since=DAY, input_tokens=1.0),
-    "price's usage": lambda record: record.price("m", since=DAY, **{NAME: 1.0}),
-    "price's author": lambda record: record.price("m", since=DAY, by=NAME, input_tokens=1.0),
+    "model": lambda record: record.price(NAME, {"input_tokens": 1.0}, since=DAY),
+    "price's usage": lambda record: record.price("m", {NAME: 1.0}, since=DAY),
+    "price's author": lambda record: record.price("m", {"input_tokens": 1.0}, since=DAY, by=NAME),
     "role": lambda record: record.apply_role(NAME, RoleDefined()),
     "role's author": lambda record: record.apply_role("x", RoleDefined(), by=NAME),
     "role's rule": lambda record: record.apply_role("x", rules()),
@@ -120,7 +120,7 @@ WORKSPACE: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "who lowers": lambda record: record.declassify(
         "r", agent="ada", approver=NAME, because="it may be"
     ),
-    "fork's label": lambda record: record.fork("r", **{NAME: "x"}),
+    "fork's label": lambda record: record.fork("r", labels={NAME: "x"}),
 }
 """What is said of a workspace by a name."""
 
@@ -187,7 +187,7 @@ async def test_a_rule_of_the_gate_is_known_without_the_secret(lab: Lab):
 
         with pytest.raises(hansard.Blocked):
             await send()
-        await record.price("m", since=DAY, source=NAME, input_tokens=1.0)
+        await record.price("m", {"input_tokens": 1.0}, since=DAY, source=NAME)
         text = await stored(record)
         assert SECRET not in text
         assert "of <secret:key>!" in text

@@ -21,10 +21,10 @@ tool: Any = hansard.tool
 
 OPTIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "a tool": (lambda: tool(timeout=3)(len), "timeout_s"),
-    "allow": (lambda: hansard.allow("x", wher={}), "where"),
-    "deny": (lambda: hansard.deny("x", reasons=""), "reason"),
-    "ask_first": (lambda: hansard.ask_first("x", timeout_s=3), "timeout"),
-    "budget": (lambda: hansard.budget("x", 2, units="calls"), "unit"),
+    "allow": (lambda: hansard.allow("x", wher={}), "where"),  # type: ignore[call-arg] # misspelt, as all of these are
+    "deny": (lambda: hansard.deny("x", reasons=""), "reason"),  # type: ignore[call-arg] # see above
+    "ask_first": (lambda: hansard.ask_first("x", timeout=3), "timeout_s"),  # type: ignore[call-arg] # see above
+    "budget": (lambda: hansard.budget("x", 2, units="calls"), "unit"),  # type: ignore[call-arg] # see above
 }
 
 
@@ -40,7 +40,7 @@ def test_an_option_that_there_is_not_names_the_right_one(where: str, given: Call
 def test_an_option_that_is_like_none_lists_all():
     """Nothing is guessed."""
     with pytest.raises(hansard.BadOption, match="has no option 'qqq': It has: role, where, unless"):
-        hansard.allow("x", qqq=1)
+        hansard.allow("x", qqq=1)  # type: ignore[call-arg] # see above
 
 
 @twins
@@ -122,11 +122,11 @@ with hansard.connect("my lab", data_dir=sys.argv[1]) as record:
 def test_a_doubt_says_what_to_type(tmp_path: Path):
     """The last lines of the traceback name the doubt and hold commands that work as they stand."""
     program = [sys.executable, "-c", PROGRAM.replace("my lab", "my-lab"), str(tmp_path / "my data")]
-    ran = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(program, capture_output=True, text=True, timeout=170, check=False)
     *_, error, doubt, happened, did_not = ran.stderr.strip().splitlines()
     assert error == "TimeoutError: no answer from the mail server"
     assert "sender#1 (send_mail) is now in doubt" in doubt
     assert happened.endswith("--happened RESULT")
     settle = [sys.executable, "-m", *shlex.split(did_not)]
-    told = subprocess.run(settle, capture_output=True, text=True, timeout=60, check=False)
+    told = subprocess.run(settle, capture_output=True, text=True, timeout=170, check=False)
     assert told.returncode == 0, told.stderr

@@ -408,7 +408,7 @@ def test_a_package_that_is_not_loaded_is_not_loaded(data_dir, workspace):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=170,
     )
     told, loaded, total = found.stdout.splitlines()
     assert "numpy is not loaded in this process" in told

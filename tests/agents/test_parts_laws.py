@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansard.agents import payloads
-from hansard.agents.shared import Learned, Shared
+from hansard.agents.steps import payloads
+from hansard.agents.steps.shared import Learned, Shared
 from hansard.bus.codec import record
 from hansard.bus.in_full import RunInFull
-from hansard.domain import agent, parts
+from hansard.domain import agent
 from hansard.domain.agent import AgentState
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream
-from hansard.domain.parts_line import PartsLine
+from hansard.domain.payload import parts, references
+from hansard.domain.payload.line import PartsLine
 from hansard.domain.steps import Effects, StepCompleted, StepRequested
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "events"
@@ -89,9 +90,9 @@ class Told:
                 new = self.shared.find(text, ("tool", name)).new
                 self.shared.learn(number, [Learned(name, text, ("tool", name), new)])
 
-    def read(self, fetch: parts.Fetch) -> Any:
+    def read(self, fetch: references.Fetch) -> Any:
         """Drive a fetch."""
-        return payloads.run_fetch(fetch, lambda sha256, _: self.blobs[sha256])
+        return references.run_fetch(fetch, lambda sha256, _: self.blobs[sha256])
 
 
 texts = st.lists(st.sampled_from(WORDS), max_size=60).map(" ".join)
@@ -223,7 +224,7 @@ def _parts(text: str, *of: Any, **other: Any) -> dict[str, Any]:
 
 def _read(state: AgentState, number: int) -> Any:
     reader = payloads.Reader(lambda: state)
-    return payloads.run_fetch(reader.arguments(state.steps[number]), lambda *_: b"")
+    return references.run_fetch(reader.arguments(state.steps[number]), lambda *_: b"")
 
 
 def test_the_stored_form_is_read_for_ever():
@@ -234,7 +235,7 @@ def test_the_stored_form_is_read_for_ever():
         agent.evolve(state, msgspec.json.decode(data, type=_type_of(name)))
     assert _read(state, 2) == {"model": "m", "prompt": "Begin here. Begin here. And go on — é."}
     reader = payloads.Reader(lambda: state)
-    result = payloads.run_fetch(reader.result(state.steps[2]), lambda *_: b"")
+    result = references.run_fetch(reader.result(state.steps[2]), lambda *_: b"")
     assert result == {"said": "Begin here. Begin here. And go on — é.", "ok": True}
 
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import payloads
-from hansard.agents.payloads import INLINE_BYTES_MAX
+from hansard.agents.steps import payloads
+from hansard.agents.steps.payloads import INLINE_BYTES_MAX
 from tests.agents.test_shared_texts import arguments_of
 from tests.agents.twins import Lab, twins
 

@@ -1,6 +1,7 @@
 """A reader that stops in the middle of a stream, by intent or by a bug of its own."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ class World:
         self.made.clear()
         return session.run
 
-    def resumed(self, run: str, **options: str) -> list[int]:
+    def resumed(self, run: str, **options: Any) -> list[int]:
         """What the mended reader gets."""
         with self.record.run(run=run, **options) as session:
             return self.read(session, stops=False)

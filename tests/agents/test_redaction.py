@@ -74,7 +74,7 @@ async def test_a_secret_is_in_no_stored_byte(lab: Lab):
                 with pytest.raises(hansard.Blocked):
                     await blocked("x")
                 await session.checkpoint("c", key=SECRET, large="z" * 80_000 + SECRET)
-                await session.message("user", f"my key: {SECRET}", name=SECRET)
+                await session.message("user", f"my key: {SECRET}", fields={"name": SECRET})
                 await session.decide(
                     f"use {SECRET}?", selected=SECRET, because=SECRET, alternatives=[SECRET],
                     inputs=[f"it is {SECRET}!"],
@@ -84,7 +84,7 @@ async def test_a_secret_is_in_no_stored_byte(lab: Lab):
                 assert SECRET not in str(told.value)
                 await session.resource(f"https://x/?key={SECRET}", SECRET)
                 await session.resource(SECRET, "PIN-0001")
-                await session.hand_off("bob", because=f"PIN-1111 {SECRET}", key=SECRET)
+                await session.hand_off("bob", {"key": SECRET}, because=f"PIN-1111 {SECRET}")
                 await lost(SECRET)
         step = next(s for s in await record.steps("r") if s.tool == "lost")
         await record.settle(

@@ -10,8 +10,8 @@ import pytest
 from tenacity import wait_none
 
 import hansard
-from hansard.agents.payloads import INLINE_BYTES_MAX
-from hansard.agents.shared import Learned, Shared
+from hansard.agents.steps.payloads import INLINE_BYTES_MAX
+from hansard.agents.steps.shared import Learned, Shared
 from hansard.bus.log import COMMIT_BYTES_MAX
 from tests.agents.twins import Lab, twins
 
@@ -237,7 +237,7 @@ async def test_a_run_s_options_are_what_they_should_be(lab: Lab, options):
         async with record.run(run="r"):
             pass
         with pytest.raises(hansard.BadValue):
-            await record.fork("r", label=5)
+            await record.fork("r", labels={"label": 5})
         assert len(await record.runs()) == 1
 
 
@@ -257,9 +257,9 @@ async def test_secrets_stay_out_of_every_fact(lab: Lab):
                     await fail(length)
             await session.resource(text, text)
             await session.resource(SECRET, SECRET)
-            await session.message(text, text, name=text)
+            await session.message(text, text, fields={"name": text})
             for because in (text, SECRET):
-                await session.hand_off("bob", because=because, note=text)
+                await session.hand_off("bob", {"note": text}, because=because)
                 await session.decide("q", selected="a", because=because)
             with pytest.raises(hansard.BadValue, match="holds a secret"):
                 await session.hand_off(text)
@@ -280,7 +280,7 @@ async def test_secrets_stay_out_of_every_fact(lab: Lab):
             with pytest.raises(ConnectionError):
                 await doubt()
         await record.settle("r", "ada#3", "happened", result=text, because=text)
-        await record.fork("r", note=text)
+        await record.fork("r", labels={"note": text})
         bodies = await _bodies(record)
         for run, _ in await record.runs():
             bodies += await _bodies(record, run)
@@ -550,11 +550,11 @@ def test_a_stream_begun_in_a_running_loop_leaves_no_trace(record):
                 next(items)
 
         asyncio.run(inside())
-        ledger = session.core.ledger
+        ledger = session.engine.ledger
         assert (ledger.busy, ledger.root.open) == (0, 0)
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("turns", [1, 2, 3])
 def test_a_loop_that_ends_during_a_write_ends(data_dir, workspace, turns):
     """A loop that ends cancels all its tasks: whoever waits for a write is told that its outcome
@@ -573,7 +573,7 @@ def test_a_loop_that_ends_during_a_write_ends(data_dir, workspace, turns):
                     call = asyncio.ensure_future(send())
                     for _ in range(turns):
                         await asyncio.sleep(0)
-                    writer = session.core.ledger._writer
+                    writer = session.engine.ledger._writer
                     assert writer is not None
                     assert writer._pump is not None
                     writer._pump.cancel()

@@ -7,7 +7,7 @@ import pytest
 
 import hansard
 from hansard.domain.errors import Refused
-from hansard.domain.ids import Life
+from hansard.domain.ids import RunStream
 from hansard.domain.run import RunStatus
 from tests.agents.twins import Lab, twins
 
@@ -21,7 +21,7 @@ async def ends(record, run="r"):
     """The events by which a run was left and ended, in order."""
     found = []
     for stored in await record.commits(run):
-        if stored.stream == Life(run):
+        if stored.stream == RunStream(run):
             tags = [each.type.removesuffix(".v1") for each in stored.commit.events]
             found += [
                 tag
@@ -73,7 +73,7 @@ async def test_a_failure_counts_though_another_agent_leaves_last(lab: Lab):
         state = await life(record)
         assert state.status is RunStatus.FAILED
         assert (state.error.type, state.error.message) == ("ValueError", "no ink")
-        last = [each for each in await record.commits("r") if each.stream == Life("r")][-1]
+        last = [each for each in await record.commits("r") if each.stream == RunStream("r")][-1]
         assert b"no ink" not in last.body  # what another agent met is that one's to tell
         assert b"agent 'bob' failed" in last.body
         async with record.run(run="r", agent="bob"):
@@ -151,7 +151,7 @@ async def test_somebody_ends_a_run_and_its_late_agents_change_nothing(lab: Lab):
                 state = await life(record, run)
                 assert (state.status, state.missing) == (status, [])
             assert (await life(record, run)).status is status
-            told = [each for each in await record.commits(run) if each.stream == Life(run)]
+            told = [each for each in await record.commits(run) if each.stream == RunStream(run)]
             [word] = [each for each in told if each.commit.actor.agent == "paula"]
             assert b"enough" in word.body
             assert (await ends(record, run))[-1] == "run.agent_left"
@@ -211,5 +211,5 @@ def test_agents_come_and_go_at_once(data_dir, workspace):
 
 
 async def _life_tags(record):
-    commits = await record.workspace.log.read(Life("r"))
+    commits = await record.workspace.log.read(RunStream("r"))
     return [each.type for stored in commits for each in stored.commit.events]

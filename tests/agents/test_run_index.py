@@ -16,10 +16,10 @@ from hansard.bus import subjects
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record as recorded
 from hansard.bus.log import Append, Stored
-from hansard.bus.states import fold_life
+from hansard.bus.states.replay import fold_life
 from hansard.domain import run as lives
 from hansard.domain.events import Actor, Commit, Event
-from hansard.domain.ids import Life
+from hansard.domain.ids import RunStream
 from hansard.domain.run import RunState, RunStatus
 from hansard.domain.steps import Failure
 from tests.agents.twins import Lab, twins
@@ -35,15 +35,15 @@ def _commit(run: str, version: int, *events: Event) -> Append:
     commit = Commit(
         id=_clock.new_id(), version=version, at=_clock.now(), actor=Actor(BY), events=told
     )
-    return Append(Life(run), commit)
+    return Append(RunStream(run), commit)
 
 
 async def one_by_one(workspace: Workspace) -> list[tuple[str, RunState]]:
     """Every run with its life, each read for itself."""
     found: list[tuple[int, str, RunState]] = []
     for run in await workspace.log.runs():
-        commits: list[Stored] = await workspace.states.commits(Life(run))
-        own = [stored for stored in commits if stored.stream == Life(run)]
+        commits: list[Stored] = await workspace.states.commits(RunStream(run))
+        own = [stored for stored in commits if stored.stream == RunStream(run)]
         if own:
             found.append((own[0].position, run, fold_life(commits)))
     return [(run, life) for _, run, life in sorted(found, key=lambda item: -item[0])]
@@ -94,7 +94,7 @@ async def test_all_at_once_is_as_one_by_one(data_dir: Path, workspace: str, seed
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         for append in _history(seed, 60):
             await record.workspace.log.append(append)
-        subject = subjects.subject(workspace, Life("broken"), 1)
+        subject = subjects.subject(workspace, RunStream("broken"), 1)
         broker = record.workspace.log._writes  # type: ignore[attr-defined] # what anybody may send
         await broker.request(subject, b"no commit", b"")
         known = await one_by_one(record.workspace)

@@ -8,6 +8,9 @@ from functools import partial
 import pytest
 
 import hansard
+from hansard.agents.steps.scope import JOINED_MAX, Scope, untold
+from hansard.domain.fingerprint import joined
+from hansard.domain.steps import JOIN_TIMES_MAX, Join
 from tests.agents.twins import Lab, twins
 
 
@@ -278,3 +281,67 @@ async def test_branches_may_begin_while_a_stream_is_read(lab: Lab):
                 await work("after")
                 await session.gather(lambda: work("last"))
             assert len(ran) == (11 if mode is None else 0)
+
+
+def _root() -> Scope:
+    return Scope(None, "", "begin", (), None)
+
+
+def _told(scope: Scope) -> list[Join]:
+    return [join for _, join in untold(scope.junction)]
+
+
+def test_a_scope_tells_of_the_joins_that_its_head_came_of():
+    """Each after those that it needs, in the children of children too, and the last gives the head;
+    one that a step has told is told no more.
+    """
+    root = _root()
+    first, second = root.spawn(2)
+    inner = first.spawn(1)
+    inner[0].go_on("result", (1,))
+    first.join(inner)
+    root.join([first, second])
+    ends = joined("begin", ["result"]), "begin"
+    assert _told(root) == [Join("begin", ("result",)), Join("begin", ends)]
+    assert _told(root)[-1].result() == root.head
+    [child] = root.spawn(1)
+    assert _told(child) == _told(root)
+    for junction, _ in untold(child.junction):
+        junction.tell()
+    assert (_told(root), _told(child)) == ([], [])
+    before = root.head
+    root.join([child])
+    assert _told(root) == [Join(before, (before,))]
+    root.go_on("another", (2,))
+    assert _told(root) == []
+
+
+def test_idle_children_one_after_the_other_are_told_together():
+    """However many; and from their head others go on."""
+    root = _root()
+    for _ in range(JOIN_TIMES_MAX + 7):
+        root.join(root.spawn(1))
+    root.join(root.spawn(2))
+    assert [(join.times, len(join.ends)) for join in _told(root)] == [
+        (JOIN_TIMES_MAX, 1),
+        (7, 1),
+        (1, 2),
+    ]
+    heads = [join.result() for join in _told(root)]
+    assert [join.head for join in _told(root)] == ["begin", *heads[:-1]]
+    assert heads[-1] == root.head
+
+
+def test_of_too_many_joins_only_the_head_is_told():
+    """So that a step stays small; what comes after it goes on from there."""
+    root = _root()
+    children = root.spawn(JOINED_MAX + 1)
+    root.join(children)
+    assert _told(root) == [Join(root.head)]
+    for junction, _ in untold(root.junction):
+        junction.tell()
+    head = root.head
+    [child] = root.spawn(1)
+    child.go_on("result", (1,))
+    root.join([child])
+    assert _told(root) == [Join(head, ("result",))]

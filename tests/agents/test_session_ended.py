@@ -11,10 +11,11 @@ import pytest
 
 import hansard
 from hansard.agents.errors import SessionEnded
-from hansard.agents.session import AsyncSession, Session
-from hansard.agents.team import Task
+from hansard.agents.team.tasks import Task
 from hansard.bus.errors import Closed
-from hansard.domain.steps import Status
+from hansard.client.session import AsyncSession
+from hansard.client.session_sync import Session
+from hansard.domain.steps import StepStatus
 from tests.agents.twins import Lab, twins
 
 WAIT_S = 30.0
@@ -180,7 +181,7 @@ async def test_what_was_open_when_the_session_ended_goes_no_further(lab: Lab):
             await _exit(transaction)
         [step] = [each for each in await record.steps("r") if each.tool == "count"]
         assert (step.status, step.closed, len(step.items), step.late) == (
-            Status.COMPLETED,
+            StepStatus.COMPLETED,
             True,
             1,
             True,
@@ -243,12 +244,12 @@ def test_what_comes_late_from_a_running_body_is_recorded_as_that(record, effects
         held.call(session.tool(effects=effects, name="send")(held.body))
     found = record.state("r").agent("ada").steps
     if effects != "pure":
-        assert found[1].status is Status.IN_DOUBT
+        assert found[1].status is StepStatus.IN_DOUBT
         assert "SessionEnded" in repr(found[1].error)
     assert held.end() == "sent to eve"
     [step] = record.state("r").agent("ada").steps.values()
     assert (step.status, step.late, bytes(step.result)) == (
-        Status.COMPLETED,
+        StepStatus.COMPLETED,
         True,
         b'"sent to eve"',
     )
@@ -266,7 +267,7 @@ def test_a_late_failure_is_not_tried_again(record):
         held.call(session.tool(attempts=5, name="send")(held.body))
     assert isinstance(held.end(), hansard.NotDone)
     [step] = record.state("r").agent("ada").steps.values()
-    assert (step.status, step.late, step.safe, held.calls) == (Status.FAILED, True, True, 1)
+    assert (step.status, step.late, step.safe, held.calls) == (StepStatus.FAILED, True, True, 1)
 
 
 def test_a_call_that_a_late_body_makes_is_refused(record):
@@ -286,7 +287,7 @@ def test_a_call_that_a_late_body_makes_is_refused(record):
         held.call(outer)
     assert isinstance(held.end(), SessionEnded)
     [step] = record.state("r").agent("ada").steps.values()
-    assert (step.tool, step.status, sent) == ("outer", Status.REQUESTED, [])
+    assert (step.tool, step.status, sent) == ("outer", StepStatus.REQUESTED, [])
 
 
 def test_a_late_body_of_a_closed_record_is_told_at_once(data_dir, workspace):
@@ -298,7 +299,7 @@ def test_a_late_body_of_a_closed_record_is_told_at_once(data_dir, workspace):
     assert isinstance(held.end(), Closed)
     with hansard.connect(workspace, data_dir=data_dir) as again:
         [step] = again.state("r").agent("ada").steps.values()
-    assert step.status is Status.IN_DOUBT
+    assert step.status is StepStatus.IN_DOUBT
     assert "SessionEnded" in repr(step.error)
 
 
@@ -369,7 +370,7 @@ def test_a_claim_is_not_kept_alive_by_an_ended_session(data_dir, workspace):
             held = asyncio.Event()
 
             async def block(session):
-                async with session.team.claimed(lease=0.3):
+                async with session.team.claimed(lease_s=0.3):
                     held.set()
                     await go.wait()
 
@@ -378,7 +379,7 @@ def test_a_claim_is_not_kept_alive_by_an_ended_session(data_dir, workspace):
                 late = asyncio.create_task(block(ada))
                 await held.wait()
             async with record.run("w", run="r", agent="bob", role="writer") as bob:
-                task = await bob.team.claim(timeout=WAIT_S)
+                task = await bob.team.claim(timeout_s=WAIT_S)
                 assert task is not None
                 assert task.number == 2
                 go.set()
@@ -408,7 +409,7 @@ def test_a_task_that_runs_on_behind_the_session_is_recorded_as_late(data_dir, wo
             go.set()
             assert await late == "eve"
             [step] = (await record.state("r")).agent("ada").steps.values()
-            assert (step.status, step.late) == (Status.COMPLETED, True)
+            assert (step.status, step.late) == (StepStatus.COMPLETED, True)
 
     asyncio.run(main())
 
@@ -416,7 +417,6 @@ def test_a_task_that_runs_on_behind_the_session_is_recorded_as_late(data_dir, wo
 def test_the_twins_offer_the_same():
     """What is tested above for one is there for the other."""
     sync, other = (
-        {name for name in vars(each) if not name.startswith("_")}
-        for each in (Session, AsyncSession)
+        {name for name in dir(each) if not name.startswith("_")} for each in (Session, AsyncSession)
     )
     assert sync ^ other == {"thread", "task_group"}

@@ -5,7 +5,7 @@ import random
 import msgspec
 import pytest
 
-from hansard.agents import payloads
+from hansard.agents.steps import payloads
 from hansard.bus.blobs import BLOB_BYTES_MIN
 from tests.agents.twins import Lab, twins
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hansard
-from hansard.bus import _chunks
 from hansard.bus.codec import revive
+from hansard.bus.states import _chunks
 from hansard.domain import agent as agents
 from hansard.domain.ids import AgentStream
 from hansard.domain.snapshot import snapshot, snapshot_id

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import hansard
-from hansard.agents.approvals import Listed
-from hansard.domain.approval import Standing
+from hansard.agents.policy.approvals import ListedApproval
+from hansard.domain.approval import ApprovalStatus
 from tests.agents.twins import Lab, TwinSession
 
 WAIT_S = 20.0
@@ -20,7 +20,7 @@ class Person:
     """Answers questions in a thread, as they are asked; `seen` are those answered."""
 
     def __init__(self, lab: Lab, answers: list[bool], by: str) -> None:
-        self.seen: list[Listed] = []
+        self.seen: list[ListedApproval] = []
         self._lab = lab
         self._answers = answers
         self._by = by
@@ -35,7 +35,7 @@ class Person:
                 while len(self.seen) < len(self._answers) and not self._over.is_set():
                     assert time.monotonic() < deadline, "nobody asked"
                     for each in record.approvals():
-                        if each.standing is Standing.PENDING:
+                        if each.standing is ApprovalStatus.PENDING:
                             grants = self._answers[len(self.seen)]
                             self.seen.append(each)
                             answer = record.approve if grants else record.deny
@@ -65,7 +65,7 @@ def person(lab: Lab, *answers: bool, by: str = "eva") -> contextlib.AbstractCont
     return Person(lab, list(answers), by).at_work()
 
 
-ASK = (hansard.ask_first("send_*", timeout=20),)
+ASK = (hansard.ask_first("send_*", timeout_s=20),)
 """Somebody is asked before something is sent."""
 
 

@@ -4,16 +4,18 @@ import asyncio
 import functools
 import threading
 import time
+from typing import Any
 
 import msgspec
 import pytest
 
 import hansard
-from hansard.agents import team_wait
-from hansard.agents.approvals import stream_of
-from hansard.domain import access, role_file
-from hansard.domain.approval import Standing
-from hansard.domain.ids import Lasting
+from hansard.agents.policy.approvals import stream_of
+from hansard.bus import waiting
+from hansard.domain import access
+from hansard.domain.approval import ApprovalStatus
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.roles import file as role_file
 from tests.agents.twins import Lab, TwinSession, twins
 from tests.approvals.support import ASK, sender
 
@@ -32,7 +34,7 @@ def test_a_wait_that_is_cancelled_leaves_the_question(data_dir, workspace):
                 async with record.run("w", run="r", agent="ada", role="writer") as session:
                     send = sender(TwinSession(session, is_async=True), sent)
                     call = asyncio.create_task(send("bob"))
-                    await team_wait.until(
+                    await waiting.until(
                         record.workspace.log,
                         functools.partial(_asked, record),
                         lambda stored: stored.stream == stream_of("r"),
@@ -92,7 +94,7 @@ def test_a_grant_and_a_denial_at_once_are_one_verdict(record, data_dir, workspac
     assert all("already: it is answered once" in each for each in told if each != "heard")
     [question] = record.approvals()
     assert question.approval.by
-    granted = question.standing is Standing.GRANTED
+    granted = question.standing is ApprovalStatus.GRANTED
     assert stopped == (["bob"] if granted else [each for each in stopped if "denied it" in each])
     stored = record._portal.run(record.workspace.log.read(stream_of("r")))
     assert sum(len(each.commit.events) for each in stored) == 2
@@ -143,7 +145,7 @@ async def test_who_may_answer(lab: Lab):
         assert sent == ["bob"]
         assert len(told) == 2
         assert all("ask for: approve = true in [roles.clerk.may]" in each for each in told)
-        strangers = Lasting(access.KIND, access.STRANGER)
+        strangers = WorkspaceStream(access.KIND, access.STRANGER)
         on_record = [
             msgspec.json.decode(each.data)
             for stored in await record.io(record.raw.workspace.log.read(strangers))
@@ -166,7 +168,7 @@ def test_what_is_not_there_cannot_be_answered(record):
 def test_a_rule_s_time_is_checked(timeout):
     """What is no time to wait is refused where the rule is made."""
     with pytest.raises(hansard.BadValue, match="ask_first: timeout"):
-        hansard.ask_first(timeout=timeout)
+        hansard.ask_first(timeout_s=timeout)
 
 
 @pytest.mark.slow
@@ -177,7 +179,7 @@ def test_a_clock_that_is_wrong_ends_no_question_early(record, monkeypatch):
     hour = 3_600 * 1_000_000_000
     now = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: now() + hour)
-    gate = (hansard.ask_first("send_*", timeout=1.5),)
+    gate = (hansard.ask_first("send_*", timeout_s=1.5),)
     began = time.monotonic()
     with (
         record.run("w", run="r", agent="ada", role="writer", gate=gate) as session,
@@ -195,7 +197,7 @@ def test_a_clock_that_is_wrong_ends_no_question_early(record, monkeypatch):
 def test_of_two_sessions_of_one_agent_that_wait_one_acts(data_dir, workspace):
     """The older one is told of the grant, too, and is fenced at its intent: nothing of it runs."""
     sent: list[str] = []
-    place = {"run": "r", "agent": "ada", "role": "writer"}
+    place: Any = {"run": "r", "agent": "ada", "role": "writer"}
 
     async def older(record: hansard.AsyncRecord) -> None:
         async with record.run("w", **place) as session:
@@ -216,7 +218,7 @@ def test_of_two_sessions_of_one_agent_that_wait_one_acts(data_dir, workspace):
         ):
             waits = asyncio.create_task(older(one))
             asked = functools.partial(_asked, two)
-            await team_wait.until(two.workspace.log, asked, lambda _: True, 20)
+            await waiting.until(two.workspace.log, asked, lambda _: True, 20)
             assert await newer(two) == "sent to x"
             with pytest.raises(hansard.Fenced):
                 await waits

@@ -6,16 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from hansard.bus._recheck_approvals import Approvals
 from hansard.bus.log import Append
+from hansard.bus.validation._recheck_approvals import Approvals
 from hansard.domain.approval import ApprovalGranted, ApprovalRequested
 from hansard.domain.events import Event
-from hansard.domain.ids import AgentStream, Board, StreamId
+from hansard.domain.ids import AgentStream, KeyStream, StreamId
 from hansard.domain.steps import Effects, Failure, StepAttempted, StepRequested
 from tests.approvals.test_rules import asks
 
 ADA, BOB = AgentStream("r", "writer", "ada"), AgentStream("r", "writer", "bob")
-TEAM = Board("r", "team approvals")
+TEAM = KeyStream("r", "team approvals")
 GRANT = ApprovalGranted(approval="a", by="eva")
 
 

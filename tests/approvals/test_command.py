@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 
-ASK = (hansard.ask_first("send_*", timeout=20),)
+ASK = (hansard.ask_first("send_*", timeout_s=20),)
 
 
 @pytest.fixture

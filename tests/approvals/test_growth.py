@@ -8,13 +8,14 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import approvals, team_wait
-from hansard.agents.approvals import Approvals, stream_of
+from hansard.agents.policy import approvals
+from hansard.agents.policy.approvals import Approvals, stream_of
 from hansard.agents.workspace import Workspace
+from hansard.bus import waiting
 from hansard.bus.clock import Clock
 from hansard.bus.errors import NotFound
 from hansard.domain import ids
-from hansard.domain.approval import ApprovalGranted, ApprovalRequested, Standing
+from hansard.domain.approval import ApprovalGranted, ApprovalRequested, ApprovalStatus
 from hansard.domain.events import Actor
 from tests.requests import counted
 
@@ -36,7 +37,7 @@ async def ask(workspace: Workspace, run: str, name: str | None = None) -> str:
         rule="ask",
         timeout_ms=60_000,
     )
-    await Approvals(workspace.states, run).tell(wanted, ADA)
+    await Approvals(workspace.states, run).record(wanted, ADA)
     return wanted.approval
 
 
@@ -63,8 +64,8 @@ async def test_who_waits_is_sent_what_can_answer_it(data_dir: Path, workspace: s
                 for number in range(100):
                     await session.message("user", f"{number}")
             granted = ApprovalGranted(approval=name, by="eva")
-            await Approvals(others.workspace.states, "r").tell(granted, Actor("eva"))
-            assert (await waits).given is Standing.GRANTED
+            await Approvals(others.workspace.states, "r").record(granted, Actor("eva"))
+            assert (await waits).given is ApprovalStatus.GRANTED
         assert asked.received < 50, "others wrote 100 commits"
 
 
@@ -99,7 +100,7 @@ async def test_a_question_of_before_is_found(data_dir: Path, workspace: str):
         await ask(record.workspace, "r4")
         assert sorted(await record.workspace.log.runs("team approvals")) == ["r3", "r4"]
         await record.approve(old, by="eva")
-        assert (await approvals.find(record.workspace, old)).standing is Standing.GRANTED
+        assert (await approvals.find(record.workspace, old)).standing is ApprovalStatus.GRANTED
         with pytest.raises(NotFound, match="hansard approvals"):
             await record.approve(_clock.new_id(), by="eva")
 
@@ -121,7 +122,7 @@ async def test_listing_all_takes_few_requests(data_dir: Path, workspace: str):
 async def test_a_question_s_id_tells_its_run(data_dir: Path, workspace: str):
     """What a session asks under is a UUID that is marked with its run."""
     async with hansard.connect_async(
-        workspace, data_dir=data_dir, gate=[hansard.ask_first("send", timeout=30)]
+        workspace, data_dir=data_dir, gate=[hansard.ask_first("send", timeout_s=30)]
     ) as record:
 
         async def asked() -> str | None:
@@ -135,7 +136,7 @@ async def test_a_question_s_id_tells_its_run(data_dir: Path, workspace: str):
 
             call = asyncio.create_task(send())
             log = record.workspace.log
-            await team_wait.until(log, asked, lambda _: True, 30, of=stream_of("r"))
+            await waiting.until(log, asked, lambda _: True, 30, of=stream_of("r"))
             [each] = await record.approvals()
             name = each.approval.id
             assert ids.is_marked(name, "r")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hansard.agents.approvals import Listed
-from hansard.domain.approval import Standing
+from hansard.agents.policy.approvals import ListedApproval
+from hansard.domain.approval import ApprovalStatus
 
 SENDER = Path(__file__).with_name("programs") / "sender.py"
 
@@ -19,7 +19,7 @@ AFTER = [
 ]
 
 
-def asked(stage) -> list[Listed]:
+def asked(stage) -> list[ListedApproval]:
     """The questions of the stage's run."""
     return [each for each in stage.record.approvals() if each.run == stage.run]
 
@@ -28,7 +28,7 @@ def asks(stage) -> str:
     """The id of the one question that waits, as soon as it is there."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        found = [each for each in asked(stage) if each.standing is Standing.PENDING]
+        found = [each for each in asked(stage) if each.standing is ApprovalStatus.PENDING]
         if found:
             [each] = found
             return each.approval.id
@@ -58,7 +58,7 @@ def test_killed_before_the_answer_it_waits_for_the_same_question(stage, effects,
     report = again.end()
     assert (report.error, report.results) == ("", ["sent to bob"])
     [question] = asked(stage)
-    assert question.standing is Standing.GRANTED
+    assert question.standing is ApprovalStatus.GRANTED
     assert len(stage.world.read()) == 1
     [step] = stage.view().agents["ada"].steps.values()
     assert step.approvals == (first,)

@@ -13,7 +13,7 @@ from hansard.domain.approval import (
     ApprovalGranted,
     ApprovalRequested,
     ApprovalsState,
-    Standing,
+    ApprovalStatus,
 )
 from hansard.domain.board import By
 from hansard.domain.errors import BadValue, Refused
@@ -63,13 +63,13 @@ def test_the_first_answer_in_time_stands(answers):
     found = state.requests["a"]
     in_time = [event for at, event in in_order if at < 2 and event in (GRANT, DENY)]
     if in_time:
-        wanted = Standing.GRANTED if in_time[0] == GRANT else Standing.DENIED
+        wanted = ApprovalStatus.GRANTED if in_time[0] == GRANT else ApprovalStatus.DENIED
         assert (found.given, found.by) == (wanted, in_time[0].by)
     else:
         over = any(at >= 2 and isinstance(event, ApprovalExpired) for at, event in in_order)
-        assert found.given is (Standing.EXPIRED if over else Standing.PENDING)
+        assert found.given is (ApprovalStatus.EXPIRED if over else ApprovalStatus.PENDING)
         assert found.standing(2 * SECOND - 1) is found.given
-        assert found.standing(2 * SECOND) is Standing.EXPIRED
+        assert found.standing(2 * SECOND) is ApprovalStatus.EXPIRED
 
 
 @given(strategies.approval_histories, st.sampled_from([GRANT, DENY, asks()]), st.integers(0, 2))
@@ -110,9 +110,9 @@ def test_an_answer_by_the_asker_does_not_count(by, author):
     state = asked((0, asks()))
     forged = ApprovalGranted(approval="a", by=by)
     after = approvals.fold(state, [forged], By(author, 0))
-    assert after.requests["a"].given is Standing.PENDING
+    assert after.requests["a"].given is ApprovalStatus.PENDING
     honest = approvals.fold(after, [GRANT], By("eva", 0))
-    assert honest.requests["a"].given is Standing.GRANTED
+    assert honest.requests["a"].given is ApprovalStatus.GRANTED
 
 
 def test_a_question_that_stands_is_not_asked_again():

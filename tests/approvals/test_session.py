@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import approvals as store
-from hansard.domain.approval import Standing
+from hansard.agents.policy import approvals as store
+from hansard.domain.approval import ApprovalStatus
 from tests.agents.twins import Lab, TwinRecord, twins
 from tests.approvals.support import ASK, person, sender
 
-SOON = (hansard.ask_first("send_*", timeout=0.3, name="soon"),)
+SOON = (hansard.ask_first("send_*", timeout_s=0.3, name="soon"),)
 
 
 async def questions(record: TwinRecord) -> list[Any]:
@@ -74,7 +74,7 @@ async def test_nobody_answers_in_time(lab: Lab):
                 await sender(session, sent)("bob")
             assert time.monotonic() - began >= 0.3
         [first] = await questions(record)
-        assert first.standing is Standing.EXPIRED
+        assert first.standing is ApprovalStatus.EXPIRED
         assert first.approval.answered_at >= first.approval.expires
         with pytest.raises(hansard.Refused, match="is expired already: it is answered once"):
             await record.approve(first.approval.id, by="eva")
@@ -205,7 +205,7 @@ async def test_a_replay_asks_nobody(lab: Lab):
 async def test_rules_are_asked_in_order(lab: Lab):
     """What is allowed before is not asked, what is denied before is not either; `where` narrows."""
     sent: list[str] = []
-    small = hansard.ask_first("send_*", where={"to": hansard.one_of("boss")}, timeout=20)
+    small = hansard.ask_first("send_*", where={"to": hansard.one_of("boss")}, timeout_s=20)
     gate = (hansard.deny("send_*", where={"to": hansard.one_of("all")}), small, hansard.allow())
     async with lab.connect() as record:
         async with record.run(run="r", gate=gate) as session:
@@ -222,7 +222,7 @@ async def test_rules_are_asked_in_order(lab: Lab):
 @twins
 async def test_writes_to_shared_state_can_be_asked_about(lab: Lab):
     """They are steps like any other; pure ones, too: their intent names the grant."""
-    gate = (hansard.ask_first("board.put", timeout=20), hansard.ask_first("look", timeout=20))
+    gate = (hansard.ask_first("board.put", timeout_s=20), hansard.ask_first("look", timeout_s=20))
     async with lab.connect() as record, record.run(run="r", gate=gate) as session:
 
         @session.tool(effects="pure")

@@ -13,7 +13,7 @@ import msgspec
 from tenacity import wait_none
 
 import hansard
-from hansard.domain.experiment import Arm, ExperimentRegistered, Metric
+from hansard.domain.experiment import ExperimentRegistered, Metric, PlannedArm
 from tests.audit.support import Audited
 from tests.cli.support import environment
 from tests.real.support import write
@@ -128,7 +128,7 @@ def _cost(record: hansard.Record, seeded: random.Random, *, honest: bool) -> str
         for number in range(CALLS):
             ask(number)
     claimed = sum(costs if honest else costs[1:])
-    record.score("ask-1", by="biller", total_cost=claimed)
+    record.score("ask-1", {"total_cost": claimed}, by="biller")
     return "ask-1"
 
 
@@ -137,7 +137,10 @@ def _spread(
 ) -> str:
     """One trial a task, as the plan says; of an import, whose source says when they began."""
     plan = ExperimentRegistered(
-        arms=(Arm("short"), Arm("long")), metrics=(Metric("reward"),), planned=TASKS, trials=1
+        arms=(PlannedArm("short"), PlannedArm("long")),
+        metrics=(Metric("reward"),),
+        planned=TASKS,
+        trials=1,
     )
     assert record.register("once", plan)
     minutes = sorted(seeded.uniform(0, 60) for _ in range(TASKS))

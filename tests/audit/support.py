@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 
 from hansard.agents.flow import Flow
-from hansard.agents.session import _Session
-from hansard.commands._answers import answering
-from hansard.commands._open import Options
+from hansard.cli.commands._answers import answering
+from hansard.cli.opening import Options
+from hansard.client.session import _Session
 from hansard.domain.agent import DecisionMade
 from tests.real.support import Place, Told
 
 
 def decided_of_old(session: _Session, inputs: Sequence[str], **fields: Any) -> Flow[None]:
     """State a decision as earlier versions did, which took any text as an input; a flow."""
-    facts, scope = session.facts, session.core.scope("decide")
+    facts, scope = session.facts, session.engine.scope("decide")
     plain = {"alternatives": [], "threshold": None, "confidence": None, "because": "", **fields}
     mark, known = facts._mark(scope, "decision", {**plain, "inputs": list(inputs)})
     assert not known

@@ -4,14 +4,15 @@ import contextlib
 import random
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 import hansard
 from hansard.domain.events import Recorded
-from hansard.domain.experiment import Arm, ExperimentRegistered, Metric
-from hansard.domain.ids import Life
+from hansard.domain.experiment import ExperimentRegistered, Metric, PlannedArm
+from hansard.domain.ids import RunStream
 from hansard.domain.run import RunScored
 from tests.audit.planted import Planted, kill
 from tests.audit.support import Audited
@@ -112,7 +113,7 @@ def test_thresholds_turn_by_as_much_as_they_are_moved(home: Path):
     margins = [round(seeded.uniform(-0.2, 0.2), 3) for _ in range(40)]
     with hansard.connect("flips", data_dir=home) as record, record.run("f", run="f") as session:
         for number, margin in enumerate(margins):
-            options = [{"id": "a", "score": 0.5 + margin}, "b"]
+            options: list[Any] = [{"id": "a", "score": 0.5 + margin}, "b"]
             session.decide(f"{number}?", selected="a", alternatives=options, threshold=0.5)
     for x in (0.0, 0.01, 0.1, 0.3):
         found = {
@@ -212,7 +213,7 @@ def test_calls_repeated_in_vain(home: Path):
 
 
 PLAN = ExperimentRegistered(
-    arms=(Arm("a"), Arm("b")), metrics=(Metric("reward"),), planned=3, trials=2
+    arms=(PlannedArm("a"), PlannedArm("b")), metrics=(Metric("reward"),), planned=3, trials=2
 )
 
 
@@ -274,7 +275,7 @@ def test_data_before_the_plan(home: Path, tmp_path: Path):
         with hansard.connect(place.workspace, data_dir=home) as record:
             _trials(place, tmp_path, [("a", 1, 0, True)])
             plan = ExperimentRegistered(
-                arms=(Arm("a"),), metrics=(Metric("reward"),), exploratory=exploratory
+                arms=(PlannedArm("a"),), metrics=(Metric("reward"),), exploratory=exploratory
             )
             record.register("e", plan)
         kinds = {row["kind"] for row in place.rows("SELECT kind FROM gaps")}
@@ -324,8 +325,8 @@ def test_what_the_log_holds_and_no_table_takes(home: Path):
         ends = {row["run"]: row["v"] for row in at}
         odd = Recorded("run.dreamt.v7", "d1", msgspec.Raw(b'{"of": "sheep"}'))
         scored = RunScored(metrics={"reward": 1.0}, by="judge")
-        plant(home, "odd", (Life("new"), commit(ends["new"] + 1, odd, epoch=0)))
-        plant(home, "odd", (Life("hole"), commit(ends["hole"] + 3, scored, epoch=0)))
+        plant(home, "odd", (RunStream("new"), commit(ends["new"] + 1, odd, epoch=0)))
+        plant(home, "odd", (RunStream("hole"), commit(ends["hole"] + 3, scored, epoch=0)))
     found = {row["run"]: row for row in place.rows("SELECT * FROM gaps")}
     assert found["new"]["kind"] == "unknown type"
     assert "1 event of type run.dreamt.v7" in found["new"]["fact"]
@@ -343,9 +344,9 @@ def test_a_cost_is_held_against_the_stated_prices(home: Path):
     place = Audited(home, "prices")
     with hansard.connect("prices", data_dir=home) as record:
         first = datetime(2020, 1, 1, tzinfo=UTC)
-        record.price("m-1", since=first, input_tokens=99.0, output_tokens=99.0)
+        record.price("m-1", {"input_tokens": 99.0, "output_tokens": 99.0}, since=first)
         second = datetime(2021, 1, 1, tzinfo=UTC)
-        record.price("m-1", since=second, input_tokens=2.0, output_tokens=10.0)
+        record.price("m-1", {"input_tokens": 2.0, "output_tokens": 10.0}, since=second)
         with record.run("w", run="w") as session:
 
             @session.tool(effects="pure", kind="model")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.agents.session import AsyncSession
+from hansard.client.session import AsyncSession
 from tests.audit.support import Audited
 
 Known = dict[str, list[int]]
@@ -47,8 +47,8 @@ class Program:
 
     async def decide(self, question: str) -> None:
         """Decide, and take down what had been given by then."""
-        core = self.session.core
-        given = core.ledger.given(core.scope("decide"))
+        engine = self.session.engine
+        given = engine.ledger.given(engine.scope("decide"))
         await self.session.decide(question, selected="x")
         self.known[question] = given
 

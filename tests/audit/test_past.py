@@ -7,7 +7,7 @@ import pytest
 
 import hansard
 from hansard.bus.errors import NotFound
-from hansard.bus.states import RunView
+from hansard.bus.states.replay import RunView
 from tests.audit.support import Audited
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 
 import hansard
 from hansard.domain.ids import AgentStream
-from hansard.domain.role_events import May, RoleDefined, Rule
+from hansard.domain.roles.model import May, RoleDefined, RoleRule
 from tests.audit.planted import plant
 from tests.audit.support import Audited
 from tests.examples.support import TRADING, new_desk
@@ -31,9 +31,9 @@ def statements() -> list[tuple[str, str]]:
 def office(place: Audited) -> None:
     """A team of which one waits, one is refused and one asks in vain, and one forged commit."""
     with hansard.connect(place.workspace, data_dir=place.home) as record:
-        sees = Rule(name="all", kinds=("**",))
+        sees = RoleRule(name="all", kinds=("**",))
         record.apply_role("clerk", RoleDefined(sees=(sees,), may=May(kinds=("message.added",))))
-        asks = [hansard.ask_first(tool="post", timeout=0.2)]
+        asks = [hansard.ask_first(tool="post", timeout_s=0.2)]
         with (
             record.run("office", run="office-1", agent="ada", role="boss", gate=asks) as ada,
             record.run(run="office-1", agent="cyd", role="clerk") as cyd,

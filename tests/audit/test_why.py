@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.domain.experiment import Arm, ExperimentRegistered, Metric
+from hansard.domain.experiment import ExperimentRegistered, Metric, PlannedArm
 from tests.audit.support import Audited, decided_of_old
 from tests.cli.support import environment
 
@@ -38,7 +38,7 @@ def told(home: Path) -> Told:
     """A decision with one of everything around it."""
     place = Audited(home, "why")
     plan = ExperimentRegistered(
-        arms=(Arm("only", prompt="p@3", model="m-1", parameters=msgspec.Raw(b'{"t":0}')),),
+        arms=(PlannedArm("only", prompt="p@3", model="m-1", parameters=msgspec.Raw(b'{"t":0}')),),
         metrics=(Metric("reward"),),
     )
     with hansard.connect("why", data_dir=home) as record:
@@ -84,12 +84,12 @@ def told(home: Path) -> Told:
                 publish("all")
             except hansard.Blocked:
                 publish("some")
-            session.hand_off("editor", because="it is out", count=1)
+            session.hand_off("editor", {"count": 1}, because="it is out")
             session.decide("Done?", selected="yes")
             publish("nobody")
             unknown = ["no such event"]
             session._drive(decided_of_old(session, unknown, question="Old?", selected="so"))
-        record.score("run-1", by="reader", reward=1.0, because="well done")
+        record.score("run-1", {"reward": 1.0}, by="reader", because="well done")
     decided = [row["decision"] for row in place.rows("SELECT decision FROM decided('run-1')")]
     first, second, third = decided
     return Told(place, first, second, third, inputs)
@@ -316,7 +316,7 @@ def test_the_page_needs_nobody_and_runs_nothing(told: Told, tmp_path: Path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=170,
     )
     assert written.stdout == page
     assert told.place.call("why", told.first, "--html", "-", "--json").code == 2

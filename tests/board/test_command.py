@@ -15,7 +15,7 @@ def _work(record):
         for number in range(60):
             board.append("list/of \x9b31mall", number)
         board.put("large", ["y" * 100_000])
-        board.put("lease", 1, ttl=3_600)
+        board.put("lease", 1, ttl_s=3_600)
         with record.run("team", run="r-1", agent="bob", role="reader") as other:
             other.board.add("n", 3)
             try:

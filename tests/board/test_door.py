@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.agents.board_transaction import KEYS_MAX
-from hansard.domain.board import BoardConflict
-from hansard.domain.board_rules import INLINE_BYTES_MAX
-from hansard.domain.ids import Board
+from hansard.agents.board.transaction import KEYS_MAX
+from hansard.domain.board import INLINE_BYTES_MAX, BoardConflict
+from hansard.domain.ids import KeyStream
 from tests.agents.twins import Lab, twins
 from tests.board.support import board_of, tags_of
 
@@ -25,13 +24,13 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("put", ("k", 1), {"expected": True}, "for whatever stands"),
     ("put", ("k", 1), {"expected": -1}, "for whatever stands"),
     ("put", ("k", 1), {"expected": 1.0}, "for whatever stands"),
-    ("put", ("k", 1), {"ttl": True}, "give seconds"),
-    ("put", ("k", 1), {"ttl": math.nan}, "give seconds"),
-    ("put", ("k", 1), {"ttl": math.inf}, "give seconds"),
-    ("put", ("k", 1), {"ttl": HUGE}, "give seconds"),
-    ("put", ("k", 1), {"ttl": -5}, r"0\.001 s to ten years"),
-    ("put", ("k", 1), {"ttl": 0.0004}, r"0\.001 s to ten years"),
-    ("put", ("k", 1), {"ttl": 1e300}, r"0\.001 s to ten years"),
+    ("put", ("k", 1), {"ttl_s": True}, "give seconds"),
+    ("put", ("k", 1), {"ttl_s": math.nan}, "give seconds"),
+    ("put", ("k", 1), {"ttl_s": math.inf}, "give seconds"),
+    ("put", ("k", 1), {"ttl_s": HUGE}, "give seconds"),
+    ("put", ("k", 1), {"ttl_s": -5}, r"0\.001 s to ten years"),
+    ("put", ("k", 1), {"ttl_s": 0.0004}, r"0\.001 s to ten years"),
+    ("put", ("k", 1), {"ttl_s": 1e300}, r"0\.001 s to ten years"),
     ("put", ("k", 1), {"labels": None}, "give texts by name"),
     ("put", ("k", 1), {"labels": "ab"}, "give texts by name"),
     ("put", ("k", 1), {"labels": {1: "a"}}, "give texts"),
@@ -71,7 +70,7 @@ async def test_what_cannot_be_written_is_told_and_nothing_is_written(lab: Lab):
                     with pytest.raises((hansard.BadValue, hansard.BadName), match=words):
                         await getattr(board, name)(*given, **options)
                 assert await board.add("after") == 1
-        assert await tags_of(record, "r", Board) == ["board.added.v1"]
+        assert await tags_of(record, "r", KeyStream) == ["board.added.v1"]
 
 
 @twins
@@ -84,7 +83,7 @@ async def test_the_same_is_refused_inside_a_transaction(lab: Lab):
                 continue
             with pytest.raises((hansard.BadValue, hansard.BadName), match=words):
                 await _one(board, name, given, options)
-        assert await tags_of(record, "r", Board) == []
+        assert await tags_of(record, "r", KeyStream) == []
 
 
 async def _one(board, name, given, options):
@@ -162,7 +161,7 @@ async def test_a_transaction_of_too_many_keys_is_refused(lab: Lab):
         board = board_of(session)
         with pytest.raises(hansard.BadValue, match=r"one more than 500.*several transactions"):
             await _many(board, KEYS_MAX + 1)
-        assert await tags_of(record, "r", Board) == []
+        assert await tags_of(record, "r", KeyStream) == []
         await _many(board, KEYS_MAX)
         assert len(await board.keys()) == KEYS_MAX
         with pytest.raises(hansard.BadValue, match="in one commit, the limit"):

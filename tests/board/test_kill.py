@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.bus._commits import whole_at
+from hansard.bus.commits import whole_at
 from hansard.bus.portal import portal
-from hansard.domain.ids import Board
+from hansard.domain.ids import KeyStream
 
 PROGRAMS = Path(__file__).with_name("programs")
 COUNTING, MOVING = PROGRAMS / "counting.py", PROGRAMS / "moving.py"
@@ -34,7 +34,7 @@ SUM = 300
 def writes_to(stage, key) -> list[Any]:
     """(agent, event as data) of each write to a key, by version; read anew from the log."""
     with hansard.connect(workspace=stage.workspace, **stage.server.login) as record:
-        commits = portal().run(record.workspace.log.read(Board(stage.run, key)))
+        commits = portal().run(record.workspace.log.read(KeyStream(stage.run, key)))
     return [
         (stored.commit.actor.agent, recorded.type, msgspec.json.decode(recorded.data))
         for stored in commits
@@ -102,7 +102,7 @@ def test_8_processes_put_by_version_and_lose_nothing(stage, tmp_path, rounds, ev
         mine = [data["value"]["by"] for by, _, data in written if by == name]
         assert mine == [[name, number] for number in range(count)]
         assert versions == [n for n, (by, *_) in enumerate(written, 1) if by == name]
-    commits = portal().run(stage.record.workspace.log.read(Board(stage.run, "value")))
+    commits = portal().run(stage.record.workspace.log.read(KeyStream(stage.run, "value")))
     for stored in commits[:: max(1, len(commits) // 10)]:
         view = stage.record.state(stage.run, whole_at(stored))
         assert view.boards["value"].plain["n"] == stored.commit.last_version
@@ -133,7 +133,7 @@ def check_every_position(stage):
     """
     standing: dict[str, Any] = {}
     made: list[tuple[str, int]] = []
-    commits = [stored for stored in stage.commits() if isinstance(stored.stream, Board)]
+    commits = [stored for stored in stage.commits() if isinstance(stored.stream, KeyStream)]
     for _, whole in itertools.groupby(commits, key=lambda stored: stored.commit.tx.id):
         for stored in whole:
             for recorded in stored.commit.events:

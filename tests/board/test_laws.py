@@ -10,6 +10,10 @@ from hypothesis import strategies as st
 
 from hansard.domain import board, merges
 from hansard.domain.board import (
+    INLINE_BYTES_MAX,
+    ITEMS_MAX,
+    LABELS_MAX,
+    TTL_MS_MAX,
     AmountAdded,
     BoardConflict,
     BoardState,
@@ -21,10 +25,10 @@ from hansard.domain.board import (
     KeyRemoved,
     ValueMerged,
     ValuePut,
+    decide,
     fold,
     initial,
 )
-from hansard.domain.board_rules import INLINE_BYTES_MAX, ITEMS_MAX, LABELS_MAX, TTL_MS_MAX, decide
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.fingerprint import canonical
@@ -249,7 +253,7 @@ _ONE = dump(1)
             "use several keys, or hand values over by reference",
         ),
         (
-            BoardState(kind=board.Kind.LIST, items=[_ONE] * ITEMS_MAX, changed=1),
+            BoardState(kind=board.KeyKind.LIST, items=[_ONE] * ITEMS_MAX, changed=1),
             ItemAppended(item=_ONE, role=ROLE),
             "10,001 items, the limit is 10,000",
         ),

@@ -10,7 +10,7 @@ import pytest
 import hansard
 from hansard.bus.errors import AppendUnknown
 from hansard.domain.board import BoardConflict
-from hansard.domain.ids import Board
+from hansard.domain.ids import KeyStream
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ async def all_at_once(record):
 
 async def written(record, key):
     """The agents that wrote to a key, in its order."""
-    commits = await record.workspace.log.read(Board("r", key))
+    commits = await record.workspace.log.read(KeyStream("r", key))
     assert [each.commit.version for each in commits] == list(range(1, len(commits) + 1))
     return [each.commit.actor.agent for each in commits]
 
@@ -84,7 +84,7 @@ async def test_a_lost_race_in_a_batch_is_of_those_alone_that_rest_on_it(connect)
         told = await all_at_once(record)
         first = log.groups[0]
         assert len(first) > 1
-        assert any(each.stream == Board("r", "x") for group in first for each in group)
+        assert any(each.stream == KeyStream("r", "x") for group in first for each in group)
         order = await written(record, "x")
         assert sorted(order) == sorted([*NAMES, "z"])
         totals, total = {}, 0
@@ -141,7 +141,7 @@ async def test_crowds_of_two_connections(connect, rounds):
                 await board.include("who", name)
                 await board.merge("most", "max", number)
                 await board.put("last", 1, expected=0, resolve=lambda mine, theirs: theirs + mine)
-                await board.put("lease", name, expected="any", ttl=chance.choice([0.05, 60]))
+                await board.put("lease", name, expected="any", ttl_s=chance.choice([0.05, 60]))
                 await moved(board, chance.randint(1, 9))
                 assert await board.get("hits") > number
 

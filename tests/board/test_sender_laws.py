@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.agents.board_store import Boards
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record, revive
 from hansard.bus.errors import AppendUnknown, Conflict
 from hansard.bus.log import Append
-from hansard.bus.recorder._log import RecorderLog
-from hansard.bus.states import States
+from hansard.bus.recorder.log import RecorderLog
+from hansard.bus.states.boards import Boards
+from hansard.bus.states.replay import States
 from hansard.domain.board import AmountAdded, By, fold
 from hansard.domain.events import Actor, Commit
-from hansard.domain.ids import AgentStream, Board
+from hansard.domain.ids import AgentStream, KeyStream
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ class Slow:
 
 async def own(boards: Boards, log: Any, name: str, key: str, thinks: int) -> tuple[str, int] | None:
     """One more, as a session's write makes it; its total, or None where no answer came."""
-    stream, mine = Board("r", key), AgentStream("r", "r", name)
+    stream, mine = KeyStream("r", key), AgentStream("r", "r", name)
     while True:
         async with boards.turn([stream]) as give_back:
             state, before = await boards.upcoming(stream)
@@ -101,7 +101,7 @@ async def own(boards: Boards, log: Any, name: str, key: str, thinks: int) -> tup
 
 async def foreign(log: RecorderLog, name: str, key: str) -> None:
     """One more by another process."""
-    stream = Board("r", key)
+    stream = KeyStream("r", key)
     while True:
         last = await log.last(stream)
         try:
@@ -135,7 +135,7 @@ def test_what_is_told_is_what_stands(
         told = await asyncio.wait_for(asyncio.gather(*map(one, range(len(writes)))), 30)
         stands: dict[str, list[str]] = {}
         for key in KEYS:
-            commits = await plain.read(Board("r", key))
+            commits = await plain.read(KeyStream("r", key))
             assert [each.commit.version for each in commits] == list(range(1, len(commits) + 1))
             stands[key] = [each.commit.actor.agent for each in commits]
         every = sorted(name for names in stands.values() for name in names)
@@ -152,7 +152,7 @@ def test_what_is_told_is_what_stands(
                 mine = await plain.read(AgentStream("r", "r", name))
                 assert bool(mine) == (name in stands[key])
         for key in KEYS:
-            state, ticket = await boards.upcoming(Board("r", key), fresh=True)
+            state, ticket = await boards.upcoming(KeyStream("r", key), fresh=True)
             assert (state.total, ticket) == (sum(map(amount, stands[key])), None)
 
     asyncio.run(main())

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.bus import quarantine
+from hansard.bus.validation import quarantine
 from hansard.domain.board import BoardConflict, ValuePut
-from hansard.domain.ids import Board
+from hansard.domain.ids import KeyStream
 from tests.agents.twins import Lab, twins
 from tests.board.support import board_of, tags_of
 
@@ -82,10 +82,10 @@ async def test_a_resumed_session_is_told_the_same_and_writes_nothing_again(lab: 
         async with record.run(run="r", agent="bob", role="reader") as other:
             await board_of(other).put("v", "bob's", expected="any")
             await board_of(other).add("n", 100)
-        before = await tags_of(record, "r", Board)
+        before = await tags_of(record, "r", KeyStream)
         for mode in ("strict", "offline", None):
             assert await _everything(record, mode=mode) == first
-        assert await tags_of(record, "r", Board) == before
+        assert await tags_of(record, "r", KeyStream) == before
         steps = await record.steps("r")
         assert {step.kind for step in steps} == {"board"}
         assert all(step.outcome_version for step in steps)
@@ -101,7 +101,7 @@ async def test_a_step_s_outcome_and_its_write_are_one_commit(lab: Lab):
             await board_of(session).add("n", 2)
             state = session.raw.state
         commits = await record.commits("r")
-        [key] = [stored for stored in commits if stored.stream == Board("r", "n")]
+        [key] = [stored for stored in commits if stored.stream == KeyStream("r", "n")]
         [mine] = [
             stored
             for stored in commits
@@ -160,7 +160,7 @@ async def test_an_expected_version_is_the_one_seen_last(lab: Lab):
         [won] = [
             recorded
             for stored in await record.commits("r")
-            if stored.stream == Board("r", "k")
+            if stored.stream == KeyStream("r", "k")
             for recorded in stored.commit.events
         ]
         assert (conflict.value.author, conflict.value.event) == ("ada", won.id)
@@ -228,7 +228,7 @@ async def test_what_has_expired_is_absent_by_the_log_s_time(lab: Lab):
     """
     async with lab.connect() as record, record.run(run="r") as session:
         board = board_of(session)
-        await board.put("lease", "mine", ttl=0.3)
+        await board.put("lease", "mine", ttl_s=0.3)
         position = (await record.state("r")).position
         entry = await board.entry("lease")
         assert entry.value == "mine"
@@ -241,7 +241,7 @@ async def test_what_has_expired_is_absent_by_the_log_s_time(lab: Lab):
         assert (await record.state("r", position)).boards["lease"].author == "ada"
         assert await board.add("lease", 2) == 2
         assert await board.get("lease") == 2
-        await board.put("other", 1, ttl=0.2)
+        await board.put("other", 1, ttl_s=0.2)
         await _pass(lab)
         assert await board.put("other", 2, expected=0) == 2
 
@@ -264,9 +264,9 @@ async def test_what_cannot_be_written_is_refused_with_the_remedy(lab: Lab):
         with pytest.raises(hansard.BadValue, match="whole numbers"):
             await board.add("n", 0.5)
         with pytest.raises(hansard.BadValue, match="give seconds"):
-            await board.put("k", 1, ttl="soon")
+            await board.put("k", 1, ttl_s="soon")
         with pytest.raises(hansard.BadValue, match="time to live of 0 ms"):
-            await board.put("k", 1, ttl=0)
+            await board.put("k", 1, ttl_s=0)
         with pytest.raises(hansard.BadValue, match="give texts"):
             await board.put("k", 1, labels={"a": 1})
         with pytest.raises(hansard.BadValue, match="hashable"):
@@ -278,7 +278,7 @@ async def test_what_cannot_be_written_is_refused_with_the_remedy(lab: Lab):
         await board.add("n")
         with pytest.raises(hansard.Refused, match="holds a counter, not a list"):
             await board.append("n", 1)
-        assert await tags_of(record, "r", Board) == ["board.added.v1"]
+        assert await tags_of(record, "r", KeyStream) == ["board.added.v1"]
 
 
 @twins
@@ -374,11 +374,11 @@ async def test_what_is_foreign_to_a_key_does_not_count(lab: Lab):
     async with lab.connect() as record, record.run(run="r") as session:
         workspace = record.raw.workspace
         foreign = workspace.commit(1, "ada", [hansard.domain.budget.Reserved(call="c", amount=1.0)])
-        await record.io(workspace.log.append(hansard.bus.log.Append(Board("r", "k"), foreign)))
+        await record.io(workspace.log.append(hansard.bus.log.Append(KeyStream("r", "k"), foreign)))
         assert await board_of(session).get("k", "nothing") == "nothing"
         await board_of(session).put("k", 2)
         assert await board_of(session).get("k") == 2
-        first, second = await record.io(workspace.log.read(Board("r", "k")))
+        first, second = await record.io(workspace.log.read(KeyStream("r", "k")))
         assert "budget.reserved.v1" in quarantine.reason(first.commit)
         assert quarantine.reason(second.commit) == ""
 

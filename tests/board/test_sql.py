@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 import hansard
 from hansard.bus import subjects
-from hansard.bus.check import RawMessage
 from hansard.bus.log import AtPosition
 from hansard.bus.portal import portal
-from hansard.domain.board import BoardConflict, By, ValueMerged, fold, initial
-from hansard.domain.board_rules import decide
-from hansard.domain.ids import Board
+from hansard.bus.validation.check import RawMessage
+from hansard.domain.board import BoardConflict, By, ValueMerged, decide, fold, initial
+from hansard.domain.ids import KeyStream
 from hansard.domain.values import dump
 from hansard.projections.store import Store
 from tests.board.test_laws import numbers, writes
@@ -56,7 +55,7 @@ def _everything(record: hansard.Record) -> None:
         board.put("gone", 1)
         board.remove("gone")
         board.add("gone", 7)
-        board.put("lease", 1, ttl=0.1)
+        board.put("lease", 1, ttl_s=0.1)
         with board.transaction() as tx:
             tx.put("t1", tx.get("n") > 0)
             tx.put("t2", 2)
@@ -159,7 +158,7 @@ def _history(found: list[tuple[str, Any]]) -> tuple[Messages, list[dict[str, Any
             continue
         if not events:
             continue
-        made = messages.add(Board("r", key), states[key].version + 1, events)
+        made = messages.add(KeyStream("r", key), states[key].version + 1, events)
         for index, event in enumerate(events):
             by = By("somebody", made.stamp, f"event {messages.position}.{index}")
             states[key] = fold(states[key], [event], by)

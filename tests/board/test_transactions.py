@@ -4,7 +4,7 @@ import pytest
 
 import hansard
 from hansard.domain.board import BoardConflict
-from hansard.domain.ids import Board
+from hansard.domain.ids import KeyStream
 from tests.agents.twins import Lab, twins
 from tests.board.support import board_of, tags_of
 
@@ -36,7 +36,7 @@ async def test_all_keys_change_in_one_commit(lab: Lab):
             if boards:
                 sums.add(boards["a"].plain + boards["b"].plain)
         assert sums == {10}
-        assert len(await tags_of(record, "r", Board)) == 8
+        assert len(await tags_of(record, "r", KeyStream)) == 8
         assert not [step for step in await record.steps("r") if step.tool == "board.roll_back"]
 
 
@@ -100,7 +100,10 @@ async def test_what_changed_since_it_was_read_stops_the_commit(lab: Lab):
         async with board.transaction() as tx:
             tx.add("n", await tx.get("a"))
         assert await board.get("n") == 5
-        assert (await tags_of(record, "r", Board))[-2:] == ["board.checked.v1", "board.added.v1"]
+        assert (await tags_of(record, "r", KeyStream))[-2:] == [
+            "board.checked.v1",
+            "board.added.v1",
+        ]
 
 
 async def _fail(board):
@@ -126,7 +129,7 @@ async def test_a_rolled_back_transaction_is_on_record_and_wrote_nothing(lab: Lab
                     with pytest.raises(hansard.Refused, match="the transaction is over"):
                         tx.add("n", 1)
                 assert await board.keys() == []
-        assert await tags_of(record, "r", Board) == []
+        assert await tags_of(record, "r", KeyStream) == []
         steps = [step for step in await record.steps("r") if step.tool != "board.keys"]
         tools = [step.tool.removeprefix("board.") for step in steps]
         assert tools == ["begin", "roll_back", "begin", "roll_back"]

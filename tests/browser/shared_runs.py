@@ -20,7 +20,7 @@ def small_team(record: hansard.Record, run: str = "shared") -> str:
         ada.team.add("Write them up", role="writer", waits_for=["find"], task="write")
         ada.team.add("Check it", waits_for=["write"], task="check")
         ada.team.send("I begin with the papers", role="writer")
-        found = ada.team.claim(lease=60)
+        found = ada.team.claim(lease_s=60)
         assert found is not None
         ada.board.put("plan", {"papers": ["p1"], "by": "ada"}, labels={"kind": "plan"})
         ada.board.append("notes", "p1 is new")
@@ -38,9 +38,9 @@ def small_team(record: hansard.Record, run: str = "shared") -> str:
         ada.board.put("plan", None, expected="any")
         bob.board.remove("gone soon", expected="any")
         ada.board.append("gone soon", "anew")
-        ada.board.put("short-lived", [1], ttl=0.001)
+        ada.board.put("short-lived", [1], ttl_s=0.001)
         ada.team.complete(found, {"papers": 2})
-        task = bob.team.claim(lease=0.1)
+        task = bob.team.claim(lease_s=0.1)
         assert task is not None
         ada.team.send({"papers": ["p1", "p2"]}, agent="bob")
         assert len(bob.team.inbox()) == 2
@@ -49,10 +49,10 @@ def small_team(record: hansard.Record, run: str = "shared") -> str:
         ada.message("assistant", "It goes.")
         bob.board.put("big", "y" * 100_000)
         assert ada.team.reopen("write", "there is ink")
-        again = bob.team.claim(lease=0.1)
+        again = bob.team.claim(lease_s=0.1)
         assert again is not None
         bob.team.hand_off(again, role="researcher", with_={"draft": 1}, because="not mine")
-        assert ada.team.claim(lease=0.1) is not None
+        assert ada.team.claim(lease_s=0.1) is not None
         ada.board.get("plan")
     return run
 
@@ -79,7 +79,7 @@ def _write(session: Any, dice: random.Random, number: int, _: Any) -> None:
     item = dice.choice([number, "é\U0001f600", None, {"a": [number]}, 1.5, True])
     match dice.randrange(8):
         case 0:
-            board.put(key, item, expected="any", ttl=dice.choice([None, 0.001, 5]))
+            board.put(key, item, expected="any", ttl_s=dice.choice([None, 0.001, 5]))
         case 1:
             board.remove(key, expected="any")
         case 2:
@@ -113,7 +113,7 @@ def _work(session: Any, dice: random.Random, number: int, held: list[tuple[Any, 
                 waits_for_roles=waited,
             )
         case 1 | 2:
-            task = team.claim(lease=dice.choice([0.1, 60]))
+            task = team.claim(lease_s=dice.choice([0.1, 60]))
             if task is not None:
                 held.append((team, task))
         case 3 if held:

@@ -12,9 +12,12 @@ import msgspec
 from playwright.async_api import Page
 
 from hansard.agents.workspace import Workspace
-from hansard.bus.states import RunView
-from hansard.commands import _page_data, _page_file
+from hansard.bus.states.replay import RunView
+from hansard.cli.commands._whole_file import write_whole
+from hansard.cli.commands.page import default_path
 from hansard.domain.agent import AgentState
+from hansard.inspect import page as page_data
+from hansard.web.pages import run_page
 
 WORKSPACE = "lab"
 
@@ -62,14 +65,14 @@ class Pages(msgspec.Struct):
 
     async def of(self, run: str) -> Path:
         """A run's page, written as the command writes it."""
-        path = self.folder / _page_file.default_path(run)
+        path = self.folder / default_path(run)
         if not path.exists():
-            _page_file.write(path, _page_file.render(await self.data(run)))
+            write_whole(path, run_page(await self.data(run)))
         return path
 
-    async def data(self, run: str) -> _page_data.Page:
+    async def data(self, run: str) -> page_data.Page:
         """What a run's page holds."""
-        return await _page_data.gather(self.workspace, run)
+        return await page_data.gather(self.workspace, run)
 
 
 class View:
@@ -177,7 +180,7 @@ def _agent(state: AgentState) -> dict[str, Any]:
     }
 
 
-def ends(page: _page_data.Page) -> list[tuple[int, int]]:
+def ends(page: page_data.Page) -> list[tuple[int, int]]:
     """Where a state is on record: the event's number and the position, of each commit that ends
     nothing but itself.
     """

@@ -8,12 +8,12 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from hansard.agents.importers.report import WRITER
 from hansard.bus.codec import record
 from hansard.bus.log import Append
 from hansard.domain.agent import MessageAdded
 from hansard.domain.events import Actor, Commit, Recorded
-from hansard.domain.ids import AgentStream, Life, uuid8
+from hansard.domain.ids import AgentStream, RunStream, uuid8
+from hansard.domain.integrity.authorship import IMPORTER
 from hansard.domain.run import AgentJoined, RunStarted
 from tests.browser.support import Open, Pages, View
 from tests.cli.support import Runs
@@ -32,19 +32,19 @@ async def _run(pages: Pages, run: str, times: list[float | None]) -> None:
             return event
         return replace(event, occurred_at=(BEGAN + timedelta(seconds=after)).isoformat())
 
-    by = Actor(WRITER, ("a",))
+    by = Actor(IMPORTER, ("a",))
     at = datetime(2026, 1, 1, tzinfo=UTC)
     first = [RunStarted(workflow="timed"), AgentJoined(agent="a", role="r")]
     first.append(AgentJoined(agent="b", role="r"))
     events = [told(n, record(each, uuid8(run, str(n)))) for n, each in enumerate(first)]
     life = Commit(id=uuid8(run), version=1, at=at, actor=by, events=tuple(events))
-    appends = [Append(Life(run), life)]
+    appends = [Append(RunStream(run), life)]
     for number in range(3, len(times)):
         agent = "ab"[number % 2]
         said = MessageAdded(role="user", content=Raw(b'"m"'), fingerprint=str(number))
         event = told(number, record(said, uuid8(run, str(number))))
         version = sum(each.stream == AgentStream(run, "r", agent) for each in appends) + 1
-        by = Actor(WRITER, (agent,))
+        by = Actor(IMPORTER, (agent,))
         named = uuid8(run, "c", str(number))
         commit = Commit(id=named, version=version, at=at, actor=by, events=(event,))
         appends.append(Append(AgentStream(run, "r", agent), commit))

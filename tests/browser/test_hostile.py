@@ -10,12 +10,13 @@ import pytest
 import pytest_asyncio
 from msgspec import Raw
 
-from hansard.agents.record import AsyncRecord, Defaults
 from hansard.bus.codec import encode, record
 from hansard.bus.log import Append, Copied, Origin
+from hansard.client.common import Defaults
+from hansard.client.record import AsyncRecord
 from hansard.domain.agent import SessionBegan
 from hansard.domain.events import Actor, Commit
-from hansard.domain.ids import AgentStream, Life, uuid8
+from hansard.domain.ids import AgentStream, RunStream, uuid8
 from hansard.domain.run import AgentJoined, RunStarted
 from hansard.domain.steps import Effects, StepCompleted, StepRequested
 from tests.browser.support import TOO_WIDE, Open, Pages, View, expected
@@ -64,7 +65,7 @@ async def hostile(pages: Pages) -> str:
 
             for name, text in PAYLOADS.items():
                 await echo({name: text, text: name, "__proto__": {"polluted": text}})
-                await session.message(text, text, name=text, constructor="x")
+                await session.message(text, text, fields={"name": text, "constructor": "x"})
                 if name != "line ends":  # no name may hold control characters
                     await session.checkpoint(text, toString=text)
                 await session.decide(text, selected=text, alternatives=[text], because=text)
@@ -214,7 +215,7 @@ async def test_bytes_that_are_no_json_are_shown_as_they_stand(view: Open, pages:
         for step, answer in enumerate(answers, 1)
     ]
     appends = []
-    for owner, events in ((Life("damaged"), life), (stream, (began, *asked, *done))):
+    for owner, events in ((RunStream("damaged"), life), (stream, (began, *asked, *done))):
         told = tuple(record(event, uuid8(str(owner), str(i))) for i, event in enumerate(events))
         commit = Commit(
             id=uuid8(str(owner)), version=1, at=at, actor=Actor("a"), epoch=1, events=told

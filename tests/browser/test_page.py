@@ -12,14 +12,14 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 import hansard
-from hansard.agents.importers.report import WRITER
 from hansard.bus.codec import encode, record
 from hansard.bus.log import Append, AtPosition, Copied, Origin
-from hansard.commands import _page_data
 from hansard.domain.agent import MessageAdded
 from hansard.domain.events import Actor, Commit, Recorded
-from hansard.domain.ids import AgentStream, Life, uuid8
+from hansard.domain.ids import AgentStream, RunStream, uuid8
+from hansard.domain.integrity.authorship import IMPORTER
 from hansard.domain.run import AgentJoined, RunStarted
+from hansard.inspect import page as page_data
 from tests.browser.shared_runs import small_team
 from tests.browser.support import TOO_WIDE, Open, Pages, ends, expected
 from tests.cli.support import BIG, Runs
@@ -89,7 +89,7 @@ async def test_the_state_is_that_of_the_fold(view: Open, pages: Pages, runs: Run
         assert await seen.shown() == wanted, (number, position)
 
 
-def _last_events(data: _page_data.Page) -> list[int]:
+def _last_events(data: page_data.Page) -> list[int]:
     number, found = -1, []
     for events in data.commits.events:
         number += events
@@ -395,8 +395,8 @@ async def test_what_a_source_claims_is_told_as_a_claim(view: Open, pages: Pages)
     at = datetime(2026, 1, 1, tzinfo=UTC)
     commit = Commit(id=uuid8(run), version=1, at=at, actor=Actor("a"), events=claimed)
     origin = Origin("production", 4321, "2025-02-03T04:05:06.000000007Z")
-    copied = Copied(encode(Life(run), commit), origin)
-    await pages.workspace.log.append_bulk([Append(Life(run), commit, copied=copied)])
+    copied = Copied(encode(RunStream(run), commit), origin)
+    await pages.workspace.log.append_bulk([Append(RunStream(run), commit, copied=copied)])
     seen = await view(await pages.of(run))
     await seen.end()
     told = await seen.text("#where")
@@ -410,7 +410,7 @@ async def test_what_a_source_claims_is_told_as_a_claim(view: Open, pages: Pages)
 
 async def _written(pages: Pages, run: str, by: Actor, *events: Recorded) -> Path:
     """A run of one commit and its page."""
-    await pages.workspace.log.append(Append(Life(run), _commit(run, by, *events)))
+    await pages.workspace.log.append(Append(RunStream(run), _commit(run, by, *events)))
     return await pages.of(run)
 
 
@@ -433,7 +433,7 @@ async def test_an_imported_run_claims_no_times_that_its_source_does_not(view: Op
     the slider or in the trace, and not how long it all took. That is said once.
     """
     run = "no-times"
-    seen = await view(await _written(pages, run, Actor(WRITER, ("a",)), *_begin(run)))
+    seen = await view(await _written(pages, run, Actor(IMPORTER, ("a",)), *_begin(run)))
     await seen.end()
     where = await seen.text("#where")
     assert "life@2" in where
@@ -450,7 +450,7 @@ async def test_an_imported_run_claims_no_times_that_its_source_does_not(view: Op
 async def test_what_its_source_tells_of_an_imported_run_is_shown(view: Open, pages: Pages):
     """The source's own times stand at the slider and in the trace, others stay away."""
     run, said = "some-times", "1999-12-31T23:59:59"
-    seen = await view(await _written(pages, run, Actor(WRITER, ("a",)), *_begin(run, said)))
+    seen = await view(await _written(pages, run, Actor(IMPORTER, ("a",)), *_begin(run, said)))
     await seen.end()
     assert await seen.page.locator(".row .when").all_inner_texts() == ["23:59:59", ""]
     assert "where no time stands, its source gives none" in await seen.text("#head")
@@ -465,7 +465,7 @@ async def test_what_its_source_tells_of_an_imported_run_is_shown(view: Open, pag
 async def test_an_agent_that_is_called_import_is_no_importer(view: Open, pages: Pages):
     """Who writes for itself has its log's times, whatever its name is."""
     run = "called-import"
-    seen = await view(await _written(pages, run, Actor(WRITER), *_begin(run)))
+    seen = await view(await _written(pages, run, Actor(IMPORTER), *_begin(run)))
     assert await seen.page.locator("#where time").count() == 1
     head = await seen.text("#head")
     assert "lasted" in head
@@ -481,7 +481,7 @@ async def test_tokens_that_nobody_counted_are_not_told(view: Open, pages: Pages)
     ]
     events = [record(each, uuid8(run, "m", str(n))) for n, each in enumerate(told)]
     agent = _commit(f"{run} a", Actor("a"), *events)
-    await pages.workspace.log.append(Append(Life(run), _commit(run, Actor("a"), *_begin(run))))
+    await pages.workspace.log.append(Append(RunStream(run), _commit(run, Actor("a"), *_begin(run))))
     await pages.workspace.log.append(Append(AgentStream(run, "r", "a"), agent))
     seen = await view(await pages.of(run))
     await seen.end()

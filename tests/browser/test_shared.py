@@ -11,14 +11,16 @@ import pytest
 from playwright.async_api import Browser
 
 import hansard
-from hansard.agents.team import told_tasks
+from hansard.agents.team.tasks import told_tasks
 from hansard.bus.log import AtPosition, Stored
-from hansard.bus.states import RunView, fold_boards
-from hansard.bus.teams import fold_team
-from hansard.commands import _diff, _page_data, _page_file
-from hansard.commands._page_shared import WAITS_SHOWN, Lapses
+from hansard.bus.states.replay import RunView, fold_boards
+from hansard.bus.states.teams import fold_team
 from hansard.domain.board import BoardState
-from hansard.domain.task import TeamState
+from hansard.domain.team.task import TeamState
+from hansard.inspect import page as page_data
+from hansard.inspect import state as states
+from hansard.inspect.page_shared import WAITS_SHOWN, Lapses
+from hansard.web.pages import asset, data_of
 from tests.browser.shared_runs import random_team, small_team
 from tests.browser.support import Open, Pages, ends
 from tests.cli.support import Runs
@@ -69,13 +71,13 @@ def shared(record: hansard.Record) -> list[str]:
 
 @cache
 def _script() -> str:
-    return "\n".join(_page_file._asset(name) for name in ("text.js", "model.js", "shared.js"))
+    return "\n".join(asset(name) for name in ("text.js", "model.js", "shared.js"))
 
 
-async def by_page(chromium: Browser, page: _page_data.Page) -> list[dict[str, Any]]:
+async def by_page(chromium: Browser, page: page_data.Page) -> list[dict[str, Any]]:
     """Keys and tasks at every event as the page's code has them."""
     tab = await chromium.new_page()
-    data = _page_file._json(page).decode()
+    data = data_of(page).decode()
     await tab.set_content(f'<script type="application/json" id="data">{data}</script>')
     told = msgspec.json.decode(await tab.evaluate(MODEL % _script()))
     await tab.close()
@@ -96,7 +98,7 @@ def prefixes(history: list[Stored]) -> Iterator[tuple[list[Stored], Stored]]:
 
 def told(boards: dict[str, BoardState], team: TeamState, now: int) -> dict[str, Any]:
     """What the page must say of a state, from the command line's own words for it."""
-    keys = {name: _diff.key(state) for name, state in boards.items() if not state.absent(now)}
+    keys = {name: states.key(state) for name, state in boards.items() if not state.absent(now)}
     for key in keys.values():
         del key["event"]
     return {"keys": keys, "tasks": told_tasks(team, now)}

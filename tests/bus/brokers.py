@@ -15,7 +15,7 @@ import msgspec
 from hansard.bus.clock import Clock
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.log import Append, Expected, VersionFree
-from hansard.bus.server import find_binary
+from hansard.bus.server.lease import find_binary
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import StreamId
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from hansard.bus.errors import BusError
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
-from hansard.bus.jetstream._calls import api
-from hansard.bus.jetstream._client import Broker
-from hansard.bus.server import find_binary
+from hansard.bus.jetstream.calls import api
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.server.lease import find_binary
 
 SERVERS = 3
 START_S = 20.0

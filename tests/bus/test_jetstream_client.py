@@ -8,9 +8,9 @@ import pytest
 from nats.aio.client import Client
 
 from hansard.bus.errors import BrokerError, TooLarge
-from hansard.bus.jetstream import _client
-from hansard.bus.jetstream._client import Broker
-from hansard.bus.jetstream._wire import (
+from hansard.bus.jetstream import calls, client
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.wire import (
     NoAnswer,
     NoResponders,
     block,
@@ -23,7 +23,7 @@ from hansard.bus.jetstream._wire import (
 )
 from hansard.bus.log import Stored
 from hansard.domain.errors import Corrupt
-from hansard.domain.ids import AgentStream, Board
+from hansard.domain.ids import AgentStream, KeyStream
 from tests.bus.brokers import Nats, append, running
 
 ALICE = AgentStream("r1", "researcher", "alice")
@@ -157,19 +157,21 @@ async def test_without_private_hooks(nats: Nats, monkeypatch: pytest.MonkeyPatch
     """If nats-py loses the hooks that make it fast, everything still works over its public
     methods.
     """
-    monkeypatch.setattr(_client, "_Client", Client)
+    monkeypatch.setattr(client, "_Client", Client)
 
     class Stock(Client):
         takes_commands = False
 
-    monkeypatch.setattr(_client, "_Client", Stock)
+    monkeypatch.setattr(client, "_Client", Stock)
     log = await nats.log("stock")
     assert type(log._writes._nc) is Stock
     await log.append(append(ALICE, 1))
-    await log.append_all([append(ALICE, 2), append(Board("r1", "k"), 1)])
-    assert await log.append_bulk([append(Board("r2", "k"), i) for i in range(1, 1_101)]) == 1_100
+    await log.append_all([append(ALICE, 2), append(KeyStream("r1", "k"), 1)])
+    assert (
+        await log.append_bulk([append(KeyStream("r2", "k"), i) for i in range(1, 1_101)]) == 1_100
+    )
     results: list[Any] = await asyncio.gather(
-        *(log.append(append(Board("r3", f"k{i}"), 1)) for i in range(64))
+        *(log.append(append(KeyStream("r3", f"k{i}"), 1)) for i in range(64))
     )
     assert all(isinstance(each, Stored) for each in results)
     assert [s.commit.version for s in await log.read(ALICE)] == [1, 2]
@@ -209,3 +211,46 @@ async def test_closing_while_it_reconnects(
         task = broker._nc._reconnection_task
         assert task is not None
         assert task.done()
+
+
+@pytest.mark.parametrize("before", ["ready", "send"])
+async def test_an_api_call_outlives_a_connection(
+    nats: Nats, monkeypatch: pytest.MonkeyPatch, before: str
+):
+    """One that is lost before the call is sent, or before it is answered: it is made again."""
+    broker = await Broker.open(nats.options())
+    met = getattr(broker, before)
+    lost: list[bool] = []
+
+    async def lost_once(*given: Any) -> None:
+        await met(*given)
+        if not lost:
+            lost.append(True)
+            await broker._nc._process_op_err(ConnectionResetError())
+            assert not broker._nc.is_connected
+
+    monkeypatch.setattr(calls, "RELOAD_S", 60.0)
+    monkeypatch.setattr(broker, before, lost_once)
+    try:
+        assert (await calls.api(broker, "INFO"))["type"].endswith("account_info_response")
+    finally:
+        await broker.close()
+    assert lost
+
+
+async def test_closing_after_the_connection_was_lost(nats: Nats):
+    """What was still to be sent goes nowhere; closing is no error for it."""
+    broker = await Broker.open(nats.options())
+    nc = broker._nc
+    assert nc._reading_task is not None
+    nc._reading_task.cancel()  # it has not noticed yet
+    transport: Any = nc._transport
+    writer = transport._io_writer
+    writer.transport.abort()
+    async with asyncio.timeout(60):
+        while not writer.is_closing() or not writer._protocol._connection_lost:  # noqa: ASYNC110 -- it has no event
+            await asyncio.sleep(0.001)
+    nc._pending.append(b"PING\r\n")
+    nc._pending_data_size = 6
+    await broker.close()
+    assert not broker.connected

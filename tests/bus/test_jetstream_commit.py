@@ -9,9 +9,9 @@ import pytest
 
 from hansard.bus.errors import Conflict
 from hansard.bus.jetstream import JetStreamLog, _commit
-from hansard.bus.jetstream._calls import publish, publish_all
+from hansard.bus.jetstream.calls import publish, publish_all
 from hansard.bus.log import NothingUnder, Stored
-from hansard.domain.ids import AgentStream, Board
+from hansard.domain.ids import AgentStream, KeyStream
 from tests.bus.brokers import Nats, append, running
 
 
@@ -56,7 +56,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 async def write(log: JetStreamLog, name: str, number: int) -> list[Stored]:
     """Append to one stream, one commit after the other."""
-    return [await log.append(append(Board("r1", name), i)) for i in range(1, number + 1)]
+    return [await log.append(append(KeyStream("r1", name), i)) for i in range(1, number + 1)]
 
 
 async def test_a_lone_caller(nats: Nats, seen: Seen):
@@ -92,9 +92,10 @@ async def test_relaxed_is_not_grouped(nats: Nats, seen: Seen):
 async def test_a_loser_in_a_batch(nats: Nats, seen: Seen):
     """One that lost its race makes the batch fail, and nobody else."""
     log, rival = await nats.log("loser"), await nats.log("loser", "relaxed")
-    await asyncio.gather(*(rival.append(append(Board("r1", f"k{i}"), 1)) for i in (30, 50)))
+    await asyncio.gather(*(rival.append(append(KeyStream("r1", f"k{i}"), 1)) for i in (30, 50)))
     results = await asyncio.gather(
-        *(log.append(append(Board("r1", f"k{i}"), 1)) for i in range(80)), return_exceptions=True
+        *(log.append(append(KeyStream("r1", f"k{i}"), 1)) for i in range(80)),
+        return_exceptions=True,
     )
     assert [i for i, each in enumerate(results) if isinstance(each, Conflict)] == [30, 50]
     assert sum(isinstance(each, Stored) for each in results) == 78
@@ -123,13 +124,13 @@ async def test_one_stream_twice(nats: Nats, seen: Seen):
     """Two commits of one stream are never in one batch, where one would fail the other."""
     log = await nats.log("twice")
     await asyncio.gather(
-        *(log.append(append(Board("r1", f"k{i % 40}"), 1 + i // 40)) for i in range(120))
+        *(log.append(append(KeyStream("r1", f"k{i % 40}"), 1 + i // 40)) for i in range(120))
     )
     for batch in seen.batches:
         streams = [subject.rpartition(".")[0] for subject in batch]
         assert len(streams) == len(set(streams))
     for i in range(40):
-        commits = await log.read(Board("r1", f"k{i}"))
+        commits = await log.read(KeyStream("r1", f"k{i}"))
         assert [stored.commit.version for stored in commits] == [1, 2, 3]
     assert await log.head() == 120
     await log.close()

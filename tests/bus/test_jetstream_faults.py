@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from hansard.bus.errors import AppendUnknown, BrokerError, BusError, Conflict, Unreachable
-from hansard.bus.jetstream import JetStreamLog, _push
-from hansard.bus.jetstream._client import Broker
-from hansard.bus.jetstream._push import Push
+from hansard.bus.jetstream import JetStreamLog
+from hansard.bus.jetstream import push as pushing
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.push import Push
 from hansard.bus.log import Append, Stored
 from hansard.domain.errors import Corrupt
-from hansard.domain.ids import AgentStream, Board, StreamId
+from hansard.domain.ids import AgentStream, KeyStream, StreamId
 from tests.bus.brokers import Nats, append, running
 
 ALICE = AgentStream("r1", "researcher", "alice")
@@ -26,7 +27,7 @@ async def check(log: JetStreamLog, acked: dict[str, list[Stored]]) -> None:
     for name, commits in acked.items():
         for stored in commits:
             assert everything[stored.commit.id].position == stored.position
-        found = await log.read(Board("r1", name))
+        found = await log.read(KeyStream("r1", name))
         assert {s.commit.id for s in commits} <= {s.commit.id for s in found}
 
 
@@ -54,7 +55,7 @@ async def test_nothing_was_sent(tmp_path: Path):
         with pytest.raises(Unreachable):
             await log.append(append(ALICE, 1))
         with pytest.raises(Unreachable):
-            await log.append_all([append(ALICE, 1), append(Board("r1", "k"), 1)])
+            await log.append_all([append(ALICE, 1), append(KeyStream("r1", "k"), 1)])
         await log.close()
 
 
@@ -71,7 +72,9 @@ async def test_unknown(tmp_path: Path):
             with pytest.raises(AppendUnknown) as unknown:
                 await log.append(second)
             with pytest.raises(AppendUnknown):
-                await log.append_all([append(Board("r1", "j"), 1), append(Board("r1", "k"), 1)])
+                await log.append_all(
+                    [append(KeyStream("r1", "j"), 1), append(KeyStream("r1", "k"), 1)]
+                )
         finally:
             nats.process.send_signal(signal.SIGCONT)
         assert unknown.value.commit_id == second.commit.id
@@ -88,10 +91,10 @@ async def test_the_answer_was_lost(tmp_path: Path):
         log = await nats.log(request_timeout_s=0.2)
         assert nats.process is not None
         nats.freeze()
-        bulk = [append(Board("bulk", str(i)), 1) for i in range(40)]
+        bulk = [append(KeyStream("bulk", str(i)), 1) for i in range(40)]
         waiting = asyncio.gather(
             log.append(append(ALICE, 1)),
-            log.append_all([append(Board("r1", "j"), 1), append(Board("r1", "k"), 1)]),
+            log.append_all([append(KeyStream("r1", "j"), 1), append(KeyStream("r1", "k"), 1)]),
             log.append_bulk(bulk),
         )
         await asyncio.sleep(0.7)
@@ -119,13 +122,13 @@ async def test_kill_under_writers(tmp_path: Path, rounds: Callable[[int, int], i
         async def write(name: str) -> None:
             version = 1
             while not stop.is_set():
-                acked[name].append(await log.append(append(Board("r1", name), version)))
+                acked[name].append(await log.append(append(KeyStream("r1", name), version)))
                 version += 1
 
         async def transact() -> None:
             version = 1
             while not stop.is_set():
-                streams: list[StreamId] = [Board("tx", "a"), Board("tx", "b")]
+                streams: list[StreamId] = [KeyStream("tx", "a"), KeyStream("tx", "b")]
                 stored = await log.append_all([append(stream, version) for stream in streams])
                 assert stored[1].position == stored[0].position + 1
                 version += 1
@@ -155,7 +158,7 @@ async def test_kill_under_writers(tmp_path: Path, rounds: Callable[[int, int], i
         transactions = await log.read_run("tx")
         assert len(transactions) % 2 == 0
         for name, commits in acked.items():
-            versions = [stored.commit.version for stored in await log.read(Board("r1", name))]
+            versions = [stored.commit.version for stored in await log.read(KeyStream("r1", name))]
             assert versions == list(range(1, len(commits) + 1))
         await log.close()
         await follower.close()
@@ -210,7 +213,7 @@ async def test_a_reading_with_an_end_waits_for_what_is_not_written_yet(tmp_path:
         following = log.follow(until=2)
         assert (await anext(following)).position == 1
         waiting = asyncio.ensure_future(anext(following))
-        done, _ = await asyncio.wait({waiting}, timeout=3 * _push.IDLE_S)
+        done, _ = await asyncio.wait({waiting}, timeout=3 * pushing.IDLE_S)
         assert not done
         await log.append(append(ALICE, 2))
         assert (await asyncio.wait_for(waiting, 10)).position == 2
@@ -221,7 +224,7 @@ async def test_a_reading_with_an_end_does_not_wait_for_ever_for_a_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The broker went and does not come back: that is said, with how long it was waited."""
-    monkeypatch.setattr(_push, "SILENT_S_MAX", 1.0)
+    monkeypatch.setattr(pushing, "SILENT_S_MAX", 1.0)
     with running(tmp_path) as nats:
         log = await nats.log(request_timeout_s=0.5)
         await log.append(append(ALICE, 1))
@@ -237,7 +240,7 @@ async def test_a_message_that_is_not_delivered_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The server has a message and does not deliver it: here, where it may not."""
-    monkeypatch.setattr(_push, "OWED_S_MAX", 1.0)
+    monkeypatch.setattr(pushing, "OWED_S_MAX", 1.0)
     nats = Nats(tmp_path)
     nats.forbid("quiet.>")
     nats.start()
@@ -293,7 +296,7 @@ async def test_closing_answers_whoever_waits(tmp_path: Path):
         log = await nats.log(append_timeout_s=0.5)
         assert nats.process is not None
         nats.freeze()
-        keys = [Board("r1", f"k{i}") for i in range(4)]
+        keys = [KeyStream("r1", f"k{i}") for i in range(4)]
         waiting = [asyncio.ensure_future(log.append(append(key, 1))) for key in keys]
         await asyncio.sleep(0.05)
         nats.process.send_signal(signal.SIGCONT)
@@ -339,7 +342,7 @@ async def test_a_full_store(tmp_path: Path):
             await fill()
         stored = await log.read(ALICE)
         assert len(stored) > 2
-        keys: list[StreamId] = [Board("r1", f"k{i}") for i in range(40)]
+        keys: list[StreamId] = [KeyStream("r1", f"k{i}") for i in range(40)]
         for writing in (
             log.append_all([append(key, text=text) for key in keys[:3]]),
             log.append_bulk([append(key, text=text) for key in keys]),

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from hansard.bus.jetstream import JetStreamLog, _push
-from hansard.bus.jetstream._push import Push
+from hansard.bus.jetstream import JetStreamLog
+from hansard.bus.jetstream import push as pushing
+from hansard.bus.jetstream.push import Push
 from hansard.bus.log import COMMIT_BYTES_MAX, AtPosition, Stored
-from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from tests.bus.brokers import Nats, append, running
 
 LONG = AgentStream("r1", "researcher", "alice")
@@ -27,7 +28,9 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
         log = await nats.log("lab", "relaxed")
         await log.append_bulk(append(LONG, i) for i in range(1, LENGTH + 1))
         await log.append_bulk(
-            append(Board("wide", f"k{i}"), version) for version in (1, 2, 3, 4) for i in range(WIDE)
+            append(KeyStream("wide", f"k{i}"), version)
+            for version in (1, 2, 3, 4)
+            for i in range(WIDE)
         )
         await log.close()
 
@@ -77,7 +80,7 @@ class TestReads:
 
     async def test_streams_over_the_limit(self, log: JetStreamLog):
         """Several streams of more than 1,024 commits together are one consistent read."""
-        streams: list[StreamId] = [LONG, Board("wide", "k0")]
+        streams: list[StreamId] = [LONG, KeyStream("wide", "k0")]
         commits = await log.read_streams(streams)
         assert len(commits) == LENGTH + 4
         assert [s.position for s in commits] == sorted(s.position for s in commits)
@@ -85,7 +88,7 @@ class TestReads:
 
     async def test_many_streams(self, log: JetStreamLog):
         """More streams than one request names."""
-        streams: list[StreamId] = [Board("wide", f"k{i}") for i in range(WIDE)]
+        streams: list[StreamId] = [KeyStream("wide", f"k{i}") for i in range(WIDE)]
         commits = await log.read_streams(streams)
         assert versions(commits) == [1] * WIDE + [2] * WIDE + [3] * WIDE + [4] * WIDE
         half = AtPosition(LENGTH + 2 * WIDE)
@@ -99,7 +102,7 @@ class TestReads:
 
     async def test_large_commits(self, log: JetStreamLog):
         """More bytes than one answer holds come in several."""
-        stream = Lasting("large", "one")
+        stream = WorkspaceStream("large", "one")
         text = "x" * (COMMIT_BYTES_MAX - 1_000)
         await log.append_bulk(append(stream, i, text=text) for i in range(1, 81))  # 20 MB
         assert versions(await log.read(stream)) == list(range(1, 81))
@@ -109,7 +112,7 @@ class TestReads:
 
     async def test_a_reader_that_does_not_read(self, log: JetStreamLog):
         """What waits for a slow follower is bounded, however much there is to read."""
-        stream = Lasting("large", "slow")
+        stream = WorkspaceStream("large", "slow")
         text = "x" * (COMMIT_BYTES_MAX - 1_000)
         before = await log.head()
         await log.append_bulk(append(stream, i, text=text) for i in range(1, 401))  # 100 MB
@@ -127,7 +130,7 @@ class TestReads:
 
     async def test_missing_messages(self, log: JetStreamLog, monkeypatch: pytest.MonkeyPatch):
         """A follower that did not get a message asks again from there."""
-        monkeypatch.setattr(_push, "HEARTBEAT_S", 0.2)
+        monkeypatch.setattr(pushing, "HEARTBEAT_S", 0.2)
         original = Push.take
         dropped: list[str] = []
 
@@ -146,5 +149,5 @@ class TestReads:
     async def test_runs(self, log: JetStreamLog):
         """Many runs are listed, long names among them."""
         runs = [f"run {i} " + "x" * (200 if i % 5 == 0 else 0) for i in range(1_500)]
-        await log.append_bulk(append(Life(run)) for run in runs)
+        await log.append_bulk(append(RunStream(run)) for run in runs)
         assert sorted(await log.runs()) == sorted(runs)

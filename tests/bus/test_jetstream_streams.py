@@ -7,14 +7,14 @@ import pytest
 from hansard.bus import subjects
 from hansard.bus.errors import BrokerError, Contradiction, Unreachable
 from hansard.bus.jetstream import BrokerOptions, open_log
-from hansard.bus.jetstream._calls import api
-from hansard.bus.jetstream._client import Broker
-from hansard.bus.jetstream._streams import compare, ensure, log_config
+from hansard.bus.jetstream.calls import api
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.streams import compare, ensure, log_config
 from hansard.domain.errors import BadName
-from hansard.domain.ids import Board
+from hansard.domain.ids import KeyStream
 from tests.bus.brokers import Nats, append, running
 
-KEY = Board("r1", "plan")
+KEY = KeyStream("r1", "plan")
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from hansard.bus import marks
-from hansard.bus._recheck_marks import Compared
 from hansard.bus.marks import Kept, Known, Mark, Witness
+from hansard.bus.validation._recheck_marks import Compared
 from hansard.domain.errors import Corrupt
 
 Message = tuple[int, str, bytes]

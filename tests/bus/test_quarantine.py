@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.bus import subjects
-from hansard.bus.check import RawMessage
 from hansard.bus.codec import encode
-from hansard.bus.rosters import Rosters
+from hansard.bus.validation.check import RawMessage
 from hansard.domain.events import Actor, Commit
-from hansard.domain.ids import AgentStream, Board, Life, StreamId
-from hansard.domain.mail import KEY as MAIL
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId
+from hansard.domain.integrity.fold import Fold
 from hansard.domain.run import AgentJoined, RunStarted
-from hansard.domain.task import KEY as TASKS
-from hansard.domain.task import TaskClaimed
+from hansard.domain.team.mail import KEY as MAIL
+from hansard.domain.team.task import KEY as TASKS
+from hansard.domain.team.task import TaskClaimed
 from hansard.projections.rows import Rows
 from tests.team.forging import began, forged, put, said, sent, served
 
@@ -38,7 +38,7 @@ def beginning(world: dict[str, str]) -> list[Made]:
     joins = [AgentJoined(agent=agent, role=role) for agent, role in world.items()]
     life = forged(1, RunStarted(workflow="w"), *joins, actor=Actor("import", ("x",)))
     return [
-        (Life(RUN), life),
+        (RunStream(RUN), life),
         *(
             (
                 AgentStream(RUN, role, agent),
@@ -57,10 +57,10 @@ def truths(agent: str, role: str) -> dict[str, Made]:
     return {
         "said": (mine, forged(2, said(), epoch=1, **by)),
         "resumed": (mine, forged(2, began(agent, role, 2), epoch=2, **by)),
-        "put": (Board(RUN, "k"), forged(2, put(role), **by)),
-        "claimed": (Board(RUN, TASKS), forged(2, claim, **by)),
-        "sent": (Board(RUN, MAIL), forged(2, sent(role), **by)),
-        "served": (Board(RUN, f"view {role}"), forged(2, served(role, agent), **by)),
+        "put": (KeyStream(RUN, "k"), forged(2, put(role), **by)),
+        "claimed": (KeyStream(RUN, TASKS), forged(2, claim, **by)),
+        "sent": (KeyStream(RUN, MAIL), forged(2, sent(role), **by)),
+        "served": (KeyStream(RUN, f"view {role}"), forged(2, served(role, agent), **by)),
     }
 
 
@@ -76,7 +76,7 @@ def _moved(made: Made, other: str, role: str) -> Made:
     stream = made[0]
     if isinstance(stream, AgentStream):
         return AgentStream(RUN, role, other), made[1]
-    return Board(RUN, f"view {role}+"), made[1]
+    return KeyStream(RUN, f"view {role}+"), made[1]
 
 
 LIES: dict[str, Callable[[Made, str, str], Made]] = {"by": _by, "epoch": _epoch, "moved": _moved}
@@ -98,7 +98,7 @@ def stories(draw: st.DrawFn) -> tuple[dict[str, str], list[tuple[Made, bool]]]:
         others = sorted(name for name in (*world, "x y") if name != agent)
         other = draw(st.sampled_from(others))
         told = LIES[lie](kinds[kind], other, world.get(other, "x"))
-        if lie == "by" and isinstance(told[0], Board):
+        if lie == "by" and isinstance(told[0], KeyStream):
             same = world.get(other) == world[agent] and kind in {"put", "sent"}
             if same:  # of the same role: it could have written that itself
                 continue
@@ -110,22 +110,22 @@ def stories(draw: st.DrawFn) -> tuple[dict[str, str], list[tuple[Made, bool]]]:
 def test_every_lie_is_noticed_and_no_truth_is(story):
     """In any order, and a lie changes nothing for what comes after it."""
     world, written = story
-    rosters = Rosters()
+    integrity = Fold()
     for stream, commit in beginning(world):
-        assert not rosters.misfit(stream, commit)
+        assert not integrity.misfit(stream, commit)
     for (stream, commit), true in written:
-        why = rosters.misfit(stream, commit)
+        why = integrity.misfit(stream, commit)
         assert bool(why) is not true, (stream, commit, why)
     for agent, role in world.items():  # what was said of others did not stick
         resumed = truths(agent, role)["resumed"]
-        assert not rosters.misfit(*resumed)
+        assert not integrity.misfit(*resumed)
 
 
 @given(stories())
 def test_tables_take_the_truths_alone(story):
     """One problem a lie, one row an event of the rest, though they stand in the same streams."""
     world, written = story
-    rows, count = Rows(0, Rosters()), 0
+    rows, count = Rows(0, Fold()), 0
     commits = [*((made, True) for made in beginning(world)), *written]
     for number, ((stream, commit), true) in enumerate(commits, 1):
         count += len(commit.events) * true

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 import structlog
 from eventsourcing.persistence import StoredEvent
@@ -19,17 +20,17 @@ from eventsourcing.utils import Environment
 import hansard
 from hansard.bus import subjects
 from hansard.bus.errors import BrokerError, BusError, NotFound, ReplicaBehind
-from hansard.bus.jetstream import JetStreamLog, _direct, open_log
-from hansard.bus.jetstream._calls import api
-from hansard.bus.jetstream._client import Broker
+from hansard.bus.jetstream import JetStreamLog, direct, open_log
 from hansard.bus.jetstream._known import described, is_authoritative, late_of
+from hansard.bus.jetstream.calls import api
+from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.durability import outside_durability
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.raw import Figures, RawWorkspace
 from hansard.bus.log import COMMIT_BYTES_MAX, AtPosition, AtTime, Stored
 from hansard.bus.recorder import Factory
-from hansard.commands import status
+from hansard.cli.commands import status
 from hansard.domain.errors import Corrupt
-from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from tests.bus import brokers, cluster
 from tests.bus.brokers import append
 from tests.bus.cluster import Cluster, Member
@@ -37,9 +38,9 @@ from tests.cli.support import ran
 from tests.evidence import Evidence
 
 ALICE = AgentStream("r1", "researcher", "alice")
-KEY = Board("r1", "plan")
-LIFE = Life("r1")
-PRICE = Lasting("price", "one")
+KEY = KeyStream("r1", "plan")
+LIFE = RunStream("r1")
+PRICE = WorkspaceStream("price", "one")
 OF_ALL = (ALICE, KEY, LIFE, PRICE)
 
 CAUGHT_UP_S = 20.0
@@ -221,7 +222,7 @@ async def test_writes_are_read(servers: Cluster, rounds: Any):
         )
         missed: Counter[str] = Counter()
         for number in range(rounds(60, 500)):
-            key = Board("r1", f"k{number}")
+            key = KeyStream("r1", f"k{number}")
             stored = await writer.append(append(key, 1))
             missed["own"] += await writer.read(key) == []
             other = others[number % len(others)]
@@ -314,7 +315,7 @@ async def test_what_no_replica_has(servers: Cluster, monkeypatch: pytest.MonkeyP
     """Where no replica reaches what was acknowledged, a read fails in bounded time and says which
     position it wanted, how far the answers went, and which servers there are.
     """
-    monkeypatch.setattr(_direct, "READ_WAIT_S", 0.3)
+    monkeypatch.setattr(direct, "READ_WAIT_S", 0.3)
     log = await servers.log("never")
     async with closing(log):
         await log.append(append(ALICE, 1))
@@ -405,7 +406,7 @@ async def test_replicas_raised_while_a_client_runs(servers: Cluster):
         number = 0
         while asyncio.get_running_loop().time() < until:
             number += 1
-            key = Board("r1", f"k{number}")
+            key = KeyStream("r1", f"k{number}")
             stored = await log.append(append(key, 1))
             assert await log.read(key) == [await log.at(stored.position)]
             assert (await log.last(key)) is not None
@@ -521,7 +522,8 @@ def test_who_is_late():
     info = {"config": {}, "cluster": {"name": "lab", "leader": "n4", "replicas": peers}}
     assert late_of(info) == ["n2", "n3"]
     assert described(info) == ("n4 leads; n1 is current; n2 is late, 7 behind; n3 is offline")
-    shown = [{"name": "log", "late": ["n2", "n3"]}, {"name": "blob", "late": ["n2"]}]
+    log = Figures("log", 0, 0, 0, 0, 0, late=["n2", "n3"])
+    shown = [log, msgspec.structs.replace(log, name="blob", late=["n2"])]
     assert status._late(shown) == [
         "n2 is away or lags: log, blob",
         "n3 is away or lags: log",
@@ -581,7 +583,7 @@ class TestReplicas:
             await hansard.connect_async(data_dir=tmp_path, nats_replicas=3)
         for wrong in ("0", "6", "three", "-1"):
             with pytest.raises(hansard.HansardError, match="give a number from 1 to 5"):
-                await hansard.connect_async(data_dir=tmp_path, nats_replicas=wrong)
+                await hansard.connect_async(data_dir=tmp_path, nats_replicas=wrong)  # type: ignore[call-overload] # as the environment has it
 
 
 class Trial:
@@ -589,7 +591,7 @@ class Trial:
 
     def __init__(self, logs: Sequence[JetStreamLog]) -> None:
         self.logs = logs
-        self.acked: dict[Board, list[int]] = {Board(f"r{i}", "plan"): [] for i in range(8)}
+        self.acked: dict[KeyStream, list[int]] = {KeyStream(f"r{i}", "plan"): [] for i in range(8)}
         self.head = 0
         self.figures: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -629,7 +631,7 @@ class Trial:
                 self.wrong.append(f"{way} of {stream} at {point}: {found}, not {least}")
 
     @staticmethod
-    async def _found(log: JetStreamLog, way: str, stream: Board, point: int | None) -> int:
+    async def _found(log: JetStreamLog, way: str, stream: KeyStream, point: int | None) -> int:
         """How many of a stream's commits a way of reading finds."""
         up_to = None if point is None else AtPosition(point)
         match way:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from hansard.bus import slices
-from hansard.bus.slices import IDLE_S, YIELDED_MAX, Slices
+from hansard.bus.slices import IDLE_S, REST_S, YIELDED_MAX, Slices
 
 TURNS = 3 * YIELDED_MAX
 BUSY_S = 3 * IDLE_S
@@ -70,3 +70,16 @@ async def test_the_next_slice_comes_when_others_had_their_time(
     """Whatever others want of the loop, long work has its part: here a slice after each turn."""
     monkeypatch.setattr(slices, "YIELDED_S", BUSY_S / 2)
     assert TURNS - 2 <= await slices_meanwhile() <= TURNS + 1
+
+
+async def test_work_that_rests_leaves_the_loop_alone():
+    """After each slice it waits for a timer, where other work goes on at once."""
+    token = slices.rests.set(True)
+    try:
+        began = time.perf_counter()
+        async with Slices() as work:
+            for _ in range(TURNS):
+                await work.pause()
+        assert time.perf_counter() - began >= TURNS * REST_S / 2
+    finally:
+        slices.rests.reset(token)

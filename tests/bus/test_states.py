@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 import hansard
-from hansard.agents.record import AsyncRecord
-from hansard.agents.session import AsyncSession
-from hansard.bus import _chunks, subjects
+from hansard.bus import subjects
 from hansard.bus.codec import revive
 from hansard.bus.log import AtPosition, AtTime, Stored
-from hansard.bus.states import States, fold_agent
+from hansard.bus.states import _chunks
+from hansard.bus.states.replay import States, fold_agent
+from hansard.client.record import AsyncRecord
+from hansard.client.session import AsyncSession
 from hansard.domain import agent as agents
 from hansard.domain.agent import AgentState
 from hansard.domain.ids import AgentStream

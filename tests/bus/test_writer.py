@@ -8,14 +8,14 @@ from eventsourcing.popo import POPOApplicationRecorder
 
 from hansard.bus.clock import Clock
 from hansard.bus.codec import revive_all
-from hansard.bus.recorder._log import RecorderLog
+from hansard.bus.recorder.log import RecorderLog
 from hansard.bus.writer import TOLD_AT_ONCE, Identity, StreamWriter
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Actor
-from hansard.domain.ids import Life
+from hansard.domain.ids import RunStream
 from hansard.domain.run import RunCancelled
 
-STREAM = Life("r")
+STREAM = RunStream("r")
 
 
 class FullDisk(POPOApplicationRecorder):

@@ -56,7 +56,7 @@ def shell(home: Path) -> Call:
             env=environment(home, **env),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=170,
             check=False,
             input=stdin,
         )

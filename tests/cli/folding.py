@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.bus.check import RawMessage
+from hansard.bus.validation.check import RawMessage
 from tests.cli.planting import raw_log
 
 OUTCOMES = {

@@ -10,15 +10,15 @@ from uuid import uuid4
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.check import RawMessage
 from hansard.bus.codec import encode, record
-from hansard.bus.jetstream._calls import api, publish
-from hansard.bus.jetstream._client import Broker
+from hansard.bus.jetstream.calls import api, publish
+from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.bus.server import ServerInfo, peek
+from hansard.bus.server.lease import ServerInfo, peek
+from hansard.bus.validation.check import RawMessage
 from hansard.domain.events import Actor, Commit, Event, Recorded, Tx
-from hansard.domain.ids import AgentStream, Lasting, StreamId
+from hansard.domain.ids import AgentStream, StreamId, WorkspaceStream
 
 SOMEBODY = Actor("somebody")
 
@@ -90,7 +90,7 @@ def plant(home: Path, workspace: str, *planted: tuple[StreamId, Commit]) -> None
 
 def _written(stream: StreamId, told: Commit) -> Commit:
     """What nobody in particular wrote, by somebody who may: an agent, or an import for several."""
-    if told.actor != SOMEBODY or isinstance(stream, Lasting):
+    if told.actor != SOMEBODY or isinstance(stream, WorkspaceStream):
         return told
     actor = Actor(stream.agent) if isinstance(stream, AgentStream) else Actor("import", ("a",))
     return msgspec.structs.replace(told, actor=actor)

@@ -15,7 +15,7 @@ from hansard.bus.codec import encode
 from hansard.domain.agent import CheckpointSaved, SessionBegan
 from hansard.domain.conversation import RunJoined
 from hansard.domain.events import Commit, Recorded
-from hansard.domain.ids import AgentStream, Lasting, Life, StreamId
+from hansard.domain.ids import AgentStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.run import AgentJoined, RunForked, RunStarted
 from hansard.domain.steps import Effects, StepCompleted, StepRequested
 from tests.cli.planting import commit, delete_blobs, plant, publish_raw, tx
@@ -30,7 +30,7 @@ BEGAN = SessionBegan(epoch=1, agent="a", role="r", server_version="x", protocol_
 def begun() -> Planted:
     """A run as small as it can be: its life and an agent's first event."""
     life = commit(1, RunStarted(workflow="w"), AgentJoined(agent="a", role="r"), epoch=0)
-    return [(Life("r1"), life), (A, commit(1, BEGAN))]
+    return [(RunStream("r1"), life), (A, commit(1, BEGAN))]
 
 
 def requested(step: int, **fields: Any) -> StepRequested:
@@ -209,20 +209,23 @@ def test_data_that_is_not_its_events_is_found(findings):
             "extends 3 of step 1's 1 items",
         ),
         (
-            [(Life("r2"), commit(4, RunForked(parent="r9", at={"life": 3})))],
+            [(RunStream("r2"), commit(4, RunForked(parent="r9", at={"life": 3})))],
             "its parent, run r9, is not on record",
         ),
         (
-            [(Life("r2"), commit(3, RunForked(parent="r1", at={"life": 2, "agent/r/a": 5})))],
+            [(RunStream("r2"), commit(3, RunForked(parent="r1", at={"life": 2, "agent/r/a": 5})))],
             "it holds version 5 of agent/r/a of run r1",
         ),
         ([(A, commit(2, requested(1), causation=str(uuid4())))], "is no event of this log"),
         ([(AgentStream("r1", "r", "b"), commit(1, BEGAN))], "agent 'b' never joined"),
         ([(AgentStream("r1", "other", "a"), commit(1, BEGAN))], "writes as 'other' and as 'r'"),
         ([(AgentStream("r3", "r", "a"), commit(1, BEGAN))], "run r3 has no life"),
-        ([(Lasting("conversation", "x"), commit(1, RunJoined(run="r1")))], "which is not of it"),
         (
-            [(Life("r2"), commit(1, RunStarted(workflow="w", conversation_id="x")))],
+            [(WorkspaceStream("conversation", "x"), commit(1, RunJoined(run="r1")))],
+            "which is not of it",
+        ),
+        (
+            [(RunStream("r2"), commit(1, RunStarted(workflow="w", conversation_id="x")))],
             "conversation 'x' does not know this run",
         ),
     ],
@@ -242,7 +245,7 @@ def test_a_transaction_that_is_not_whole_is_found(findings):
     second = msgspec.structs.replace(whole, index=1)
     found = findings(
         (A, commit(2, requested(1), tx=whole)),
-        (Life("r1"), commit(3, AgentJoined(agent="b", role="r"), epoch=0, tx=second)),
+        (RunStream("r1"), commit(3, AgentJoined(agent="b", role="r"), epoch=0, tx=second)),
         (A, commit(3, requested(2))),
     )
     assert [finding["finding"] for finding in found] == ["transaction"]

@@ -8,8 +8,15 @@ import pytest
 import hansard
 from hansard.domain.counted import counted
 
-COMMANDS = sorted((Path(hansard.__file__).parent / "commands").rglob("*.py"))
-BARE = re.compile(r"""\{len\([^{}]*\)(?::,)?\} (?!is\b)[a-z]+s\b|'' if [^{}]* == 1 else 's'""")
+COMMANDS = sorted(
+    path
+    for room in ("cli", "inspect", "web")
+    for path in (Path(hansard.__file__).parent / room).rglob("*.py")
+)
+BARE = re.compile(
+    r"""\{len\([^{}]*\)(?::,)?\} (?!is\b)[a-z]+s\b|'' if [^{}]* == 1 else 's'"""
+    r"""|\{(?:tally\.[^{}]*|[^{}]*:,)\} (?!is\b)[a-z]+s\b(?<!FILE_BYTES_MAX:,\} bytes)"""
+)
 
 
 @pytest.mark.parametrize(

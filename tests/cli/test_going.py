@@ -62,7 +62,7 @@ def killed(program: Path, home: Path, how: str = "stop") -> str:
         [sys.executable, str(program), str(effects), how],
         env=environment(home),
         check=False,
-        timeout=60,
+        timeout=170,
         capture_output=True,
         text=True,
     )

@@ -8,7 +8,7 @@ import pytest
 
 from hansard._version import __version__
 from hansard.cli import hoisted
-from hansard.commands._reference import reference
+from hansard.cli._reference import reference
 from tests.cli.support import Call, Runs, environment
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ def test_the_reference_is_up_to_date():
     """docs/cli.md is what the commands say of themselves."""
     page = ROOT / "docs" / "cli.md"
     assert page.read_text(encoding="utf-8") == reference(), (
-        "run: python -m hansard.commands._reference > docs/cli.md"
+        "run: python -m hansard.cli._reference > docs/cli.md"
     )
 
 
@@ -58,6 +58,39 @@ def test_help_is_quick(tmp_path: Path):
         text=True,
     ).stdout.split()
     assert not {"nats", "rich.console", "structlog", "duckdb", "asyncio"} & set(loaded)
+
+
+def test_a_command_loads_no_log_and_no_keys(tmp_path: Path):
+    """What opens a workspace imports neither what draws log lines nor the keys' cryptography: they
+    wait for the first line, the first key.
+    """
+    code = (
+        "import sys, hansard.cli.opening, hansard.cli.output, hansard.logging;"
+        "hansard.logging.setup(); print(*sys.modules)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(tmp_path),
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    assert "nats" in loaded
+    assert not {"structlog", "pygments", "nkeys", "nacl"} & set(loaded)
+
+
+def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
+    """What answers in SQL imports neither Parquet nor what CSV needs."""
+    code = "import sys, hansard.cli.commands.sql; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(tmp_path),
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    assert "pyarrow.lib" in loaded
+    assert not {"pyarrow.compute", "pyarrow.csv", "pyarrow.parquet"} & set(loaded)
 
 
 def test_the_version(call: Call):
@@ -138,7 +171,7 @@ def test_colour_is_for_terminals(runs: Runs, home: Path):
             command,
             env=environment(home, **env),
             capture_output=True,
-            timeout=60,
+            timeout=170,
             check=True,
             stdin=subprocess.DEVNULL,
         )

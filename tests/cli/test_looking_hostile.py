@@ -61,7 +61,9 @@ def hostile(record: hansard.Record) -> str:
             session.message("user", value)
         echo("y" * HUGE)
         session.message("assistant", "z" * HUGE)
-        session.message("assistant", None, tool_calls=[{"function": {"name": ESCAPES}}, 7, ESCAPES])
+        session.message(
+            "assistant", None, fields={"tool_calls": [{"function": {"name": ESCAPES}}, 7, ESCAPES]}
+        )
         session.checkpoint("checked", value=ESCAPES)
         session.decide(ESCAPES, selected=MARKUP, alternatives=[MARKUP], because=ESCAPES)
         return session.run

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.agents.importers.report import WRITER
+from hansard.domain.integrity.authorship import IMPORTER
 from tests.cli.support import Call, Ran, Runs
 
 CLOCK = re.compile(r"\d\d:\d\d|\+\d")
@@ -162,7 +162,7 @@ def test_points_lead_into_imported_runs(look: Callable[..., Ran]):
 
 def test_an_agent_that_is_called_import_keeps_its_times(call: Call, record: hansard.Record):
     """Who writes for itself has its log's times, whatever its name is."""
-    with record.run("named", agent=WRITER, role="r") as session:
+    with record.run("named", agent=IMPORTER, role="r") as session:
         session.message("user", "hello")
     [about, message] = call("run", "context", session.run, "--json").lines
     assert about["kind"] == "context"

@@ -19,8 +19,8 @@ def talk(record: hansard.Record) -> list[str]:
     with record.run("first", agent="clerk", role="clerk", conversation="two-days") as session:
         runs.append(session.run)
         session.message("user", "hello", tokens=2)
-        session.message("assistant", None, tool_calls=[CALL], tokens=5)
-        session.message("tool", "x" * BIG, tool_call_id="c1")
+        session.message("assistant", None, tokens=5, fields={"tool_calls": [CALL]})
+        session.message("tool", "x" * BIG, fields={"tool_call_id": "c1"})
     with record.run("second", agent="clerk", role="clerk", conversation="two-days") as session:
         runs.append(session.run)
         session.message("user", "and today?", tokens=3)

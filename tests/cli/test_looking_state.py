@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.domain.ids import Life
+from hansard.domain.ids import RunStream
 from hansard.domain.run import RunAssigned, RunScored
 from tests.cli.planting import commit, plant
 from tests.cli.support import WORKSPACE, Call, Runs
@@ -170,7 +170,7 @@ def test_what_a_run_is_a_trial_of_and_who_judged_it(call: Call, record: hansard.
         RunScored(metrics={"reward": 1.0}, by="a person", because="it did it"),
     ]
     for version, event in enumerate([assigned, *judgements], 5):
-        plant(home, WORKSPACE, (Life("judged-run"), commit(version, event, epoch=0)))
+        plant(home, WORKSPACE, (RunStream("judged-run"), commit(version, event, epoch=0)))
     run = call("run", "show", "judged-run", "--json").lines[0]
     assert run["assigned"] == {
         "experiment": "greeting",

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.bus import private_copy
-from hansard.bus.server import peek
+from hansard.bus.server import private_copy
+from hansard.bus.server.lease import peek
 from tests.cli.support import WORKSPACE, Ran, Runs, environment, make_runs
 
 PROGRAM = Path(__file__).parent / "_commands.py"
@@ -200,7 +200,7 @@ def test_nothing_is_written_that_goes_away(
         env=environment(copied, TMPDIR=str(temporary)),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=170,
         check=False,
     )
     assert f"ReadOnly: nothing can be recorded: {str(copied)!r}" in alone.stderr

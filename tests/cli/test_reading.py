@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.bus import server
+from hansard.bus.server import lease as server
 from hansard.domain.snapshot import Snapshot
 from tests.cli.support import BIG, Call, Runs
 

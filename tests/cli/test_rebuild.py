@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from hansard.projections.place import Hold, Place
+from hansard.projections.table_files import TableFiles, WriteLock
 from tests.cli.support import WORKSPACE, Call, Runs
 from tests.cli.test_up import a_run, up
 
@@ -22,7 +22,7 @@ def test_rebuild_makes_the_tables_and_compares_them(
     """Made anew they are the same; --verify says so with 0; a row that is missing, with 1 and the
     table's name, and replaces nothing; a file that is no database is made anew.
     """
-    place = Place.of(home, WORKSPACE)
+    place = TableFiles.of(home, WORKSPACE)
     made = call("rebuild", "--json")
     assert (made.code, made.err) == (0, "")
     *tables, last = made.lines
@@ -54,8 +54,8 @@ def test_rebuild_makes_the_tables_and_compares_them(
 def test_rebuild_is_refused_while_somebody_projects(home: Path, runs: Runs, call: Call):
     """The process is named, and nothing is touched."""
     call("rebuild")
-    place = Place.of(home, WORKSPACE)
-    hold = Hold(place)
+    place = TableFiles.of(home, WORKSPACE)
+    hold = WriteLock(place)
     for arguments in (["rebuild"], ["rebuild", "--verify"]):
         refused = call(*arguments)
         assert (refused.code, refused.out) == (2, "")
@@ -78,7 +78,7 @@ def test_status_says_how_far_the_tables_are(home: Path, runs: Runs, call: Call):
         "delay_ms": None,
     }
     assert f"projected   position {position}, up to date (nobody projects" in call("status").out
-    Place.of(home, WORKSPACE).path.unlink()
+    TableFiles.of(home, WORKSPACE).path.unlink()
     assert call("status", "--json").lines[1]["projection"]["behind"] == position
 
 
@@ -88,7 +88,7 @@ def test_up_projects(tmp_path: Path):
     the same, and takes over when the first is gone.
     """
     home = tmp_path / "data"
-    place = Place.of(home, "lab")
+    place = TableFiles.of(home, "lab")
     with up(home, "--json", "--durability", "relaxed") as first:
         assert first.stdout is not None
         assert json.loads(first.stdout.readline())["kind"] == "up"
@@ -110,7 +110,7 @@ def test_up_projects(tmp_path: Path):
         assert con.execute("SELECT count(*) FROM runs").fetchall() == [(2,)]
 
 
-def _reaches(place: Place, pid: int, position: int) -> None:
+def _reaches(place: TableFiles, pid: int, position: int) -> None:
     until_s = time.monotonic() + WAIT_S
     while time.monotonic() < until_s:
         standing = place.standing()
@@ -125,7 +125,7 @@ def _reaches(place: Place, pid: int, position: int) -> None:
 def test_up_goes_on_where_it_cannot_project(tmp_path: Path):
     """A file that it cannot use is told with the remedy; the log is held and shown."""
     home = tmp_path / "data"
-    place = Place.of(home, "lab")
+    place = TableFiles.of(home, "lab")
     place.path.parent.mkdir(parents=True, mode=0o700)
     place.path.parent.parent.chmod(0o700)
     place.path.write_bytes(b"no database" * 1_000)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tenacity import wait_none
 
 import hansard
-from hansard.commands import _paths
+from hansard.inspect import alignment
 from tests.cli.support import Call, Ran, Runs
 
 AIRLINE = "diffed"
@@ -251,12 +251,12 @@ letters = st.lists(st.sampled_from("abcd"), max_size=60)
 @given(letters, letters, st.integers(2, 70))
 def test_matches_are_equal_and_in_order(a: list[str], b: list[str], window: int):
     """Whatever the window: matched places are equal, rise in both, and include both equal ends."""
-    before = _paths.WINDOW_MOVES
-    _paths.WINDOW_MOVES = window
+    before = alignment.WINDOW_MOVES
+    alignment.WINDOW_MOVES = window
     try:
-        found = _paths.matched(a, b)
+        found = alignment.matched(a, b)
     finally:
-        _paths.WINDOW_MOVES = before
+        alignment.WINDOW_MOVES = before
     assert all(a[i] == b[j] for i, j in found)
     assert all(i < k and j < n for (i, j), (k, n) in itertools.pairwise(found))
     if a == b:
@@ -269,29 +269,29 @@ def test_matches_are_equal_and_in_order(a: list[str], b: list[str], window: int)
 def test_every_move_is_told_once_in_the_order_of_both(a: list[str], b: list[str]):
     """Each move stands in one pair; what is not moved keeps its order; equal lists are all same."""
     sides = [[move(name, n) for n, name in enumerate(side)] for side in (a, b)]
-    pairs = _paths.aligned(*sides)
+    pairs = alignment.aligned(*sides)
     assert [pair.a for pair in pairs if pair.a] == sides[0]
     told_b = [pair.b for pair in pairs if pair.b]
     assert sorted(told_b, key=lambda each: each.version) == sides[1]
-    in_line = [pair.b for pair in pairs if pair.b and pair.what is not _paths.What.MOVED]
+    in_line = [pair.b for pair in pairs if pair.b and pair.what is not alignment.What.MOVED]
     assert in_line == sorted(in_line, key=lambda each: each.version)
     left = Counter(a) - Counter(b)
     assert Counter(pair.a.call for pair in pairs if pair.what == "only_a" and pair.a) <= left
     if a == b:
-        assert {pair.what for pair in pairs} <= {_paths.What.SAME}
+        assert {pair.what for pair in pairs} <= {alignment.What.SAME}
 
 
-def move(call: str, version: int) -> _paths.Move:
+def move(call: str, version: int) -> alignment.Move:
     """A move of some call."""
     name = "x" if call in "ab" else "y"
-    return _paths.Move("ada", name, call, "came", version, version, "r")
+    return alignment.Move("ada", name, call, "came", version, version, "r")
 
 
 def test_long_paths_are_aligned_in_bounded_time():
     """Ten thousand calls of which a tenth was left out: all that both have is found."""
     a = [f"call {n % 700} {n}" for n in range(10_000)]
     b = [each for n, each in enumerate(a) if n % 10]
-    assert len(_paths.matched(a, b)) == len(b)
+    assert len(alignment.matched(a, b)) == len(b)
 
 
 # ---------------------------------------------------------------- imported runs

@@ -15,9 +15,9 @@ from uuid import uuid4
 import pytest
 
 import hansard
-from hansard.bus.server import peek
-from hansard.projections.place import Place
+from hansard.bus.server.lease import peek
 from hansard.projections.store import Store
+from hansard.projections.table_files import TableFiles
 from tests.cli.planting import publish_raw
 from tests.cli.support import environment
 
@@ -129,7 +129,7 @@ def test_up_projects_every_workspace(tmp_path: Path):
         a_run(home, "lab")
         a_run(home, "other")
         until = time.monotonic() + STOP_S
-        places = [Place.of(home, name) for name in ("lab", "other")]
+        places = [TableFiles.of(home, name) for name in ("lab", "other")]
         heads: list[int] = []
         while time.monotonic() < until and heads != [4, 4]:
             heads = [told.position if (told := each.standing()) else 0 for each in places]
@@ -167,7 +167,7 @@ def test_a_second_one_takes_the_projecting_over(tmp_path: Path, number: signal.S
     it writes nothing: no two processes ever have the tables open for writing.
     """
     home = tmp_path / "data"
-    path = Place.of(home, "lab").path
+    path = TableFiles.of(home, "lab").path
     with up(home, "--json", "--durability", "relaxed") as first:
         lines_until(first, "up")
         a_run(home, "lab")
@@ -194,7 +194,7 @@ def test_a_second_one_takes_the_projecting_over(tmp_path: Path, number: signal.S
 def reached(home: Path, workspace: str, position: int, pid: int) -> None:
     """Wait until a process has projected so far."""
     until = time.monotonic() + STOP_S * 3
-    place = Place.of(home, workspace)
+    place = TableFiles.of(home, workspace)
     while (told := place.standing()) is None or (told.position, told.pid) != (position, pid):
         assert time.monotonic() < until, told
         time.sleep(0.02)
@@ -246,7 +246,7 @@ def test_without_a_workspace_all_are_served(tmp_path: Path):
 def test_a_position_is_one_of_a_workspace(tmp_path: Path):
     """To show the log from somewhere on, one has to say which."""
     with up(tmp_path / "data", "--after", "0", HANSARD_WORKSPACE="") as process:
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=170)
     assert process.returncode == 2
     assert "--workspace" in told
 
@@ -283,7 +283,7 @@ def test_up_says_why_it_cannot(tmp_path: Path):
     ]
     for arguments, said in cases:
         with up(tmp_path / "data", *arguments) as process:
-            out, told = process.communicate(timeout=60)
+            out, told = process.communicate(timeout=170)
         assert (process.returncode, out) == (2, "")
         assert told.startswith("error: ")
         assert said in told

@@ -1,15 +1,18 @@
 """`hansard compare`: one report in four forms, from numbers that SQL alone computed."""
 
 import itertools
+import json
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hansard.projections.place import Place as Tables
 from hansard.projections.store import Store
+from hansard.projections.table_files import TableFiles as Tables
 from tests.compare.conftest import EVIL, TASKS, TRIALS
 from tests.real.support import WORKSPACE, Place
 
@@ -226,3 +229,44 @@ def test_the_page_asks_nobody_and_runs_nothing(place: Place):
     assert len(sources) == 3
     assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
     assert "&lt;b&gt;|$x_1$ \\u202e" in file.read_text()
+
+
+WITHOUT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"matplotlib", "numpy"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from hansard.cli import main
+main()
+"""
+"""The command line where matplotlib and numpy, which comes with it, are not installed."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "form", [["--format", "table"], ["--format", "markdown"], ["--json"], ["--format", "html"]]
+)
+def test_without_matplotlib_only_the_pictures_are_missing(place: Place, form: list[str]):
+    """What is said is the same; after a page without pictures one line says what to install."""
+    asked = ["compare", "greeting", *form]
+    where = ["--data-dir", str(place.home), "--workspace", WORKSPACE]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, *where, *asked],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    if form == ["--format", "html"]:
+        assert "<img" not in done.stdout
+        assert "<table>" in done.stdout
+        assert done.stderr.splitlines()[-1].endswith("pip install 'hansard[plots]'")
+    else:
+        assert "hansard[plots]" not in done.stderr
+    if form == ["--json"]:
+        assert [json.loads(line) for line in done.stdout.splitlines()] == place.call(*asked).lines

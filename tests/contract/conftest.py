@@ -7,8 +7,8 @@ import pytest
 
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.log import EventLog
-from hansard.bus.recorder._log import RecorderLog
-from hansard.bus.server import Durability, Lease, join
+from hansard.bus.recorder.log import RecorderLog
+from hansard.bus.server.lease import Durability, Lease, join
 
 Opener = Callable[[], Awaitable[EventLog]]
 

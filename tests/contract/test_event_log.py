@@ -30,15 +30,15 @@ from hansard.bus.log import (
 )
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Commit, Tx
-from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from tests.bus.brokers import CLOCK, append, commit, until
 from tests.contract.conftest import Opener
 
 ALICE = AgentStream("r1", "researcher", "alice")
-KEY = Board("r1", "plan")
+KEY = KeyStream("r1", "plan")
 ORIGIN = Origin("elsewhere", 17, "2026-11-21T10:00:00.123456789Z")
-LIFE = Life("r1")
-OTHER = Lasting("prompt", "p1")
+LIFE = RunStream("r1")
+OTHER = WorkspaceStream("prompt", "p1")
 
 HOSTILE = [
     "a b",
@@ -134,7 +134,7 @@ class TestAppend:
 
     async def test_concurrent_streams(self, log: EventLog):
         """Many writers, a stream each: all is stored, every stream without a hole."""
-        streams = [Board("r1", f"k{i}") for i in range(40)]
+        streams = [KeyStream("r1", f"k{i}") for i in range(40)]
         await asyncio.gather(*(fill(log, stream, 5) for stream in streams))
         for stream in streams:
             assert versions(await log.read(stream)) == [1, 2, 3, 4, 5]
@@ -159,13 +159,13 @@ class TestAppend:
 
     async def test_cancelled_append(self, log: EventLog):
         """A cancelled append is stored or not; others and later ones are not affected."""
-        tasks = [asyncio.ensure_future(fill(log, Board("r1", f"k{i}"), 3)) for i in range(40)]
+        tasks = [asyncio.ensure_future(fill(log, KeyStream("r1", f"k{i}"), 3)) for i in range(40)]
         await asyncio.sleep(0.002)
         for task in tasks[::2]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for i in range(40):
-            stream = Board("r1", f"k{i}")
+            stream = KeyStream("r1", f"k{i}")
             found = versions(await log.read(stream))
             assert found == list(range(1, len(found) + 1))
             assert i % 2 == 0 or len(found) == 3
@@ -326,7 +326,7 @@ class TestTransactions:
         logs = [await opener() for _ in range(2)]
         results = await asyncio.gather(
             *(
-                logs[i % 2].append_all([append(Board("r1", f"own{i}")), append(KEY)])
+                logs[i % 2].append_all([append(KeyStream("r1", f"own{i}")), append(KEY)])
                 for i in range(6)
             ),
             return_exceptions=True,
@@ -396,7 +396,7 @@ class TestGroups:
 class TestBulk:
     async def test_many(self, log: EventLog):
         """Bulk appends keep their order over batches, and return how many were new."""
-        streams = [Lasting("kind", str(i)) for i in range(7)]
+        streams = [WorkspaceStream("kind", str(i)) for i in range(7)]
         appends = [append(streams[i % 7], 1 + i // 7) for i in range(2_345)]
         assert await log.append_bulk(appends) == 2_345
         followed = [stored async for stored in log.follow(until=2_345)]
@@ -404,7 +404,7 @@ class TestBulk:
 
     async def test_again(self, log: EventLog):
         """A killed import goes on: what stands there with the same id is passed over."""
-        appends = [append(Lasting("kind", str(i))) for i in range(1_500)]
+        appends = [append(WorkspaceStream("kind", str(i))) for i in range(1_500)]
         for each in appends[:700:3]:
             await log.append(each)
         assert await log.append_bulk(appends) == 1_500 - 234
@@ -413,17 +413,17 @@ class TestBulk:
 
     async def test_conflict(self, log: EventLog):
         """Up to the first commit that lost all is stored, after it nothing."""
-        appends = [append(Lasting("kind", str(i))) for i in range(1_500)]
-        winner = await log.append(append(Lasting("kind", "1200")))
-        await log.append(append(Lasting("kind", "1300")))
+        appends = [append(WorkspaceStream("kind", str(i))) for i in range(1_500)]
+        winner = await log.append(append(WorkspaceStream("kind", "1200")))
+        await log.append(append(WorkspaceStream("kind", "1300")))
         with pytest.raises(Conflict) as conflict:
             await log.append_bulk(iter(appends))
-        assert conflict.value.stream == Lasting("kind", "1200")
+        assert conflict.value.stream == WorkspaceStream("kind", "1200")
         assert conflict.value.winner is not None
         assert conflict.value.winner.position == winner.position
         assert await log.head() == 2 + 1_200
-        assert await log.last(Lasting("kind", "1199")) is not None
-        assert await log.last(Lasting("kind", "1201")) is None
+        assert await log.last(WorkspaceStream("kind", "1199")) is not None
+        assert await log.last(WorkspaceStream("kind", "1201")) is None
 
     async def test_nothing(self, log: EventLog):
         """An empty import is one."""
@@ -435,21 +435,21 @@ class TestBulk:
         """Wherever it stands in an import, and whichever of its commits loses: none of it is
         stored, and all before it is.
         """
-        singles = [append(Lasting("kind", str(i))) for i in range(before)]
-        whole = together(*(append(Lasting("tx", str(i))) for i in range(3)))
-        await log.append(append(Lasting("tx", str(lost))))
+        singles = [append(WorkspaceStream("kind", str(i))) for i in range(before)]
+        whole = together(*(append(WorkspaceStream("tx", str(i))) for i in range(3)))
+        await log.append(append(WorkspaceStream("tx", str(lost))))
         with pytest.raises(Conflict) as conflict:
-            await log.append_bulk([*singles, *whole, append(Lasting("kind", "after"))])
-        assert conflict.value.stream == Lasting("tx", str(lost))
+            await log.append_bulk([*singles, *whole, append(WorkspaceStream("kind", "after"))])
+        assert conflict.value.stream == WorkspaceStream("tx", str(lost))
         assert await log.head() == 1 + before
         for i in range(3):
-            assert (await log.last(Lasting("tx", str(i))) is None) == (i != lost)
+            assert (await log.last(WorkspaceStream("tx", str(i))) is None) == (i != lost)
 
     @pytest.mark.parametrize("before", [0, 998, 999, 1_000])
     async def test_a_transaction_stays_together(self, log: EventLog, before):
         """Its commits have consecutive positions, and a point inside it has nothing of it."""
-        singles = [append(Lasting("kind", str(i))) for i in range(before)]
-        whole = together(*(append(Board("r1", str(i))) for i in range(3)))
+        singles = [append(WorkspaceStream("kind", str(i))) for i in range(before)]
+        whole = together(*(append(KeyStream("r1", str(i))) for i in range(3)))
         assert await log.append_bulk([*singles, *whole]) == before + 3
         for end, count in ((before + 1, 0), (before + 2, 0), (before + 3, 3)):
             assert len(await log.read_run("r1", AtPosition(end))) == count
@@ -457,7 +457,7 @@ class TestBulk:
 
     async def test_a_transaction_too_large_for_a_log(self, log: EventLog):
         """Over 1,000 commits of one transaction are refused before any of it is sent."""
-        whole = together(*(append(Lasting("tx", str(i))) for i in range(1_001)))
+        whole = together(*(append(WorkspaceStream("tx", str(i))) for i in range(1_001)))
         with pytest.raises(TooLarge):
             await log.append_bulk(whole)
         assert await log.head() == 0
@@ -527,7 +527,7 @@ class TestCopied:
 
     async def test_a_digested_name(self, log: EventLog):
         """A stream whose name no subject holds: the name is in the bytes already."""
-        stream = Lasting("kind", "y" * 1_000)
+        stream = WorkspaceStream("kind", "y" * 1_000)
         made = append(stream)
         body = encode(stream, made.commit)
         told = msgspec.json.decode(body, type=Commit)
@@ -627,14 +627,14 @@ class TestRead:
             ALICE,
             KEY,
             LIFE,
-            Board("r1", "other"),
+            KeyStream("r1", "other"),
             AgentStream("r1", "critic", "bob"),
         ]
         for version in (1, 2):
             for stream in mine:
                 await log.append(append(stream, version))
-                await log.append(append(Board("r10", "plan" + str(stream)), version))
-                await log.append(append(Lasting("r1", "r1" + str(stream)), version))
+                await log.append(append(KeyStream("r10", "plan" + str(stream)), version))
+                await log.append(append(WorkspaceStream("r1", "r1" + str(stream)), version))
         commits = await log.read_run("r1")
         assert [stored.stream for stored in commits] == mine * 2
         assert [stored.position for stored in commits] == sorted(s.position for s in commits)
@@ -662,8 +662,8 @@ class TestRead:
     async def test_runs(self, log: EventLog):
         """Every run with a life is listed once."""
         for run in ("r1", "r2", "a run. with > odd * name", "z" * 300):
-            await fill(log, Life(run), 2)
-        await log.append(append(Board("no-life", "k")))
+            await fill(log, RunStream(run), 2)
+        await log.append(append(KeyStream("no-life", "k")))
         runs = await log.runs()
         assert sorted(runs) == sorted(["r1", "r2", "a run. with > odd * name", "z" * 300])
 
@@ -672,10 +672,10 @@ class TestRead:
         """Every run whose board has had the key is listed once, whether it has a life or not."""
         names = ("r1", "a run. with > odd * name", "z" * 300)
         for run in names:
-            await fill(log, Board(run, key), 2)
-        await log.append(append(Board("other", "k2")))
+            await fill(log, KeyStream(run, key), 2)
+        await log.append(append(KeyStream("other", "k2")))
         await log.append(append(AgentStream("other", "board", key)))
-        await fill(log, Life("other"), 2)
+        await fill(log, RunStream("other"), 2)
         assert sorted(await log.runs(key)) == sorted(names)
         assert await log.runs("k3") == []
 
@@ -706,13 +706,13 @@ class TestNames:
     async def test_hostile_names(self, log: EventLog, name: str):
         """Any name is a name: no wildcard, no separator, no other stream's."""
         streams: list[StreamId] = [
-            Life(name),
+            RunStream(name),
             AgentStream("r1", name, "alice"),
             AgentStream("r1", "researcher", name),
-            Board("r1", name),
-            Board(name, "plan"),
-            Lasting("kind", name),
-            Board("r1", "innocent"),
+            KeyStream("r1", name),
+            KeyStream(name, "plan"),
+            WorkspaceStream("kind", name),
+            KeyStream("r1", "innocent"),
         ]
         for stream in streams:
             await log.append(append(stream))
@@ -760,7 +760,7 @@ class TestFollow:
         writer, first, second = await opener(), await opener(), await opener()
 
         async def write(number: int) -> None:
-            await fill(writer, Board("r1", f"k{number}"), 25)
+            await fill(writer, KeyStream("r1", f"k{number}"), 25)
 
         async def follow(log: EventLog, after: int) -> list[Stored]:
             return [stored async for stored in log.follow(after, until=250)]
@@ -793,7 +793,7 @@ class TestFollow:
 
     async def test_one_stream_alone(self, log: EventLog):
         """Following one stream gives its commits and nobody else's, new ones too."""
-        other, longer = Board("r1", "k"), Board("r1", "k2")
+        other, longer = KeyStream("r1", "k"), KeyStream("r1", "k2")
         for version in range(1, 6):
             for stream in (ALICE, other, longer):
                 await log.append(append(stream, version))
@@ -818,7 +818,7 @@ class TestFollow:
 
     async def test_slow_reader(self, log: EventLog):
         """A reader may take its time; writers are not held up."""
-        await log.append_bulk(append(Lasting("k", str(i))) for i in range(1_200))
+        await log.append_bulk(append(WorkspaceStream("k", str(i))) for i in range(1_200))
         positions = []
         async for stored in log.follow(until=1_200):
             positions.append(stored.position)
@@ -834,28 +834,28 @@ class TestKinds:
         long = "x" * 300
         names = ["ada", "a.b", ">", "ü", long]
         for name in names:
-            await log.append(append(Lasting("principal", name)))
-            await log.append(append(Lasting("principals", name)))
-        await log.append(append(Lasting("price", "principal")))
-        await log.append(append(Board("principal", "plan")))
-        await log.append(append(Lasting("principal", "ada"), 2))
+            await log.append(append(WorkspaceStream("principal", name)))
+            await log.append(append(WorkspaceStream("principals", name)))
+        await log.append(append(WorkspaceStream("price", "principal")))
+        await log.append(append(KeyStream("principal", "plan")))
+        await log.append(append(WorkspaceStream("principal", "ada"), 2))
         stored = await log.read_kind("principal")
         assert [each.stream for each in stored] == [
-            Lasting("principal", name) for name in [*names, "ada"]
+            WorkspaceStream("principal", name) for name in [*names, "ada"]
         ]
         assert await log.read_kind("principal", AtPosition(stored[1].position)) == stored[:2]
         assert await log.read_kind("nothing") == []
 
     async def test_following_a_kind_gives_what_comes_of_it(self, log: EventLog):
         """What is there and what comes, of that kind alone."""
-        await log.append(append(Lasting("principal", "ada")))
+        await log.append(append(WorkspaceStream("principal", "ada")))
         await log.append(append(LIFE))
         following = cast("AsyncGenerator[Stored, None]", log.follow(of=Kind("principal")))
         async with aclosing(following) as commits, asyncio.timeout(10):
-            assert (await anext(commits)).stream == Lasting("principal", "ada")
-            await log.append(append(Lasting("role", "ada")))
-            await log.append(append(Lasting("principal", "bob")))
-            assert (await anext(commits)).stream == Lasting("principal", "bob")
+            assert (await anext(commits)).stream == WorkspaceStream("principal", "ada")
+            await log.append(append(WorkspaceStream("role", "ada")))
+            await log.append(append(WorkspaceStream("principal", "bob")))
+            assert (await anext(commits)).stream == WorkspaceStream("principal", "bob")
 
 
 class TestCommitBytes:

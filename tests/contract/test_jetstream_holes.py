@@ -9,10 +9,10 @@ from hansard.bus import subjects
 from hansard.bus.codec import encode
 from hansard.bus.jetstream import JetStreamLog
 from hansard.domain.errors import Corrupt
-from hansard.domain.ids import Board, StreamId
+from hansard.domain.ids import KeyStream, StreamId
 from tests.bus.brokers import append, commit
 
-KEY = Board("r1", "plan")
+KEY = KeyStream("r1", "plan")
 
 Opener = Callable[[], Awaitable[JetStreamLog]]
 
@@ -65,7 +65,7 @@ async def test_an_overlap(jetstream: Opener):
         (encode(KEY, commit(2)), "says version 2"),
         (encode(KEY, msgspec.structs.replace(commit(1), events=())), "no events"),
         (
-            encode(KEY, msgspec.structs.replace(commit(1), stream=Board("r1", "other"))),
+            encode(KEY, msgspec.structs.replace(commit(1), stream=KeyStream("r1", "other"))),
             "says stream",
         ),
     ],

@@ -13,11 +13,12 @@ import pytest
 import structlog
 
 import hansard
-from hansard.bus import marks, server
-from hansard.bus._server_place import Place
+from hansard.bus import marks
+from hansard.bus.server import lease as server
+from hansard.bus.server.files import ServerFiles
 from hansard.domain.agent import SessionBegan
 from hansard.domain.events import Commit
-from hansard.domain.ids import AgentStream, Life, StreamId
+from hansard.domain.ids import AgentStream, RunStream, StreamId
 from hansard.domain.run import AgentJoined, RunStarted
 from hansard.domain.steps import Effects, StepRequested
 from tests.cli.planting import commit, plant
@@ -34,7 +35,7 @@ BOUND_S = 60.0
 
 def stopped(home: Path) -> None:
     """Wait until no process uses a data directory."""
-    assert server._freed(Place(home), time.monotonic() + BOUND_S)
+    assert server._freed(ServerFiles(home), time.monotonic() + BOUND_S)
 
 
 def marked(home: Path, workspace: str, position: int) -> None:
@@ -73,7 +74,7 @@ def begun() -> list[tuple[StreamId, Commit]]:
     """The run that the steps are of."""
     life = commit(1, RunStarted(workflow="w"), AgentJoined(agent="a", role="r"), epoch=0)
     began = SessionBegan(epoch=1, agent="a", role="r", server_version="x", protocol_version="y")
-    return [(Life("r1"), life), (A, commit(1, began))]
+    return [(RunStream("r1"), life), (A, commit(1, began))]
 
 
 def long_run(record: hansard.Record) -> None:

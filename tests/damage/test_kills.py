@@ -15,7 +15,7 @@ import structlog
 
 import hansard
 from hansard.bus import marks
-from hansard.bus.server import peek
+from hansard.bus.server.lease import peek
 from tests.cli.support import Call, Ran, environment, ran
 from tests.damage.conftest import marked, stopped
 from tests.damage.damages import WORKSPACE

@@ -13,23 +13,21 @@ from hansard.domain import (
     agent,
     approval,
     board,
-    board_rules,
     budget,
     experiment,
     label_events,
     price,
     principal,
     refusal,
-    role,
-    role_events,
     run,
     steps,
-    task,
-    task_rules,
 )
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event
+from hansard.domain.roles import model as role_events
+from hansard.domain.roles import role
 from hansard.domain.steps import Effects, Failure, Verdict
+from hansard.domain.team import task, task_rules
 from hansard.domain.values import SAFE_INT, Secret
 
 text = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -190,7 +188,7 @@ budget_commands = st.tuples(
 )
 
 
-_ARMS = (experiment.Arm("plain"), experiment.Arm("bold", 2.0, "p@2", "m", _RAWS[1]))
+_ARMS = (experiment.PlannedArm("plain"), experiment.PlannedArm("bold", 2.0, "p@2", "m", _RAWS[1]))
 _EXPERIMENT_COMMANDS: list[experiment.ExperimentEvent] = [
     *(
         experiment.ExperimentRegistered(
@@ -211,10 +209,12 @@ price_commands = st.builds(
 
 
 _SEES = (
-    role_events.Rule("mine", roles=("ada*",)),
-    role_events.Rule("found", ("step.*",), keys=("findings/**",), fields=("result.title",)),
+    role_events.RoleRule("mine", roles=("ada*",)),
+    role_events.RoleRule("found", ("step.*",), keys=("findings/**",), fields=("result.title",)),
 )
-_MASKS = (role_events.Mask("price", ("step.completed",), ("result.price",), role_events.How.HASH),)
+_MASKS = (
+    role_events.Mask("price", ("step.completed",), ("result.price",), role_events.Masking.HASH),
+)
 _ROLE_COMMANDS: list[role_events.RoleEvent] = [
     *(role_events.RoleDefined(sees=_SEES[:count]) for count in (0, 1, 2)),
     role_events.RoleDefined(sees=_SEES[1:], masks=_MASKS, may=role_events.May(("search_*",))),
@@ -248,7 +248,7 @@ board_commands = st.one_of(
 def board_decide(state: board.BoardState, wanted: board.BoardEvent) -> Sequence[Event]:
     """What comes of a write to a key; nothing of one that goes by another version."""
     try:
-        return board_rules.decide("k", state, wanted, 0)
+        return board.decide("k", state, wanted, 0)
     except board.BoardConflict:
         return ()
 

@@ -10,7 +10,6 @@ from hansard.domain.steps import (
     NULL,
     Effects,
     Failure,
-    Status,
     StepAttempted,
     StepBlocked,
     StepCompleted,
@@ -18,11 +17,12 @@ from hansard.domain.steps import (
     StepInDoubt,
     StepRequested,
     StepSettled,
+    StepStatus,
     StepYielded,
     ToolDeclared,
     Verdict,
 )
-from tests.domain.specification import Specification
+from hansard.testing import Decider, decider
 
 ONE, TWO = msgspec.Raw(b"1"), msgspec.Raw(b"2")
 LOST = Failure("TimeoutError", "no answer")
@@ -46,12 +46,12 @@ def _settled(verdict: Verdict, digest: str = "") -> StepSettled:
     return StepSettled(step=1, verdict=verdict, by="a person", result=ONE, digest=digest)
 
 
-def an_agent() -> Specification:
+def an_agent() -> Decider:
     """The agent's decider."""
-    return Specification(agent.initial, agent.fold, agent.decide)
+    return decider(agent.initial, agent.fold, agent.decide)
 
 
-def a_call() -> Specification:
+def a_call() -> Decider:
     """An agent that has begun and asked for step 1."""
     return an_agent().given(began, requested)
 
@@ -67,7 +67,7 @@ def a_call() -> Specification:
 )
 def test_nothing_comes_before_the_beginning(command):
     """An agent that has not begun can do nothing else."""
-    an_agent().when(command).then_refused("has not begun")
+    an_agent().when(command).then_raises(Refused, saying="has not begun")
 
 
 def test_the_first_begin_starts_and_each_later_one_takes_the_next_epoch():
@@ -78,8 +78,8 @@ def test_the_first_begin_starts_and_each_later_one_takes_the_next_epoch():
 
 def test_a_role_is_fixed_for_the_run():
     """Another role is another agent."""
-    an_agent().given(began).when(Begin("ada", "reader", "1", "1")).then_refused(
-        "has role 'writer' in this run, not 'reader'"
+    an_agent().given(began).when(Begin("ada", "reader", "1", "1")).then_raises(
+        Refused, saying="has role 'writer' in this run, not 'reader'"
     )
 
 
@@ -113,7 +113,7 @@ def test_an_outcome_follows_an_intent(outcome):
 )
 def test_nothing_is_told_of_a_step_that_was_never_requested(event):
     """The intent comes first."""
-    an_agent().given(began).when(Tell(event)).then_refused("never requested")
+    an_agent().given(began).when(Tell(event)).then_raises(Refused, saying="never requested")
 
 
 @pytest.mark.parametrize("first", [completed, failed, blocked])
@@ -124,13 +124,13 @@ def test_an_outcome_is_recorded_once(first, second):
     if type(first) is type(second):
         story.then()
     else:
-        story.then_refused("recorded once")
+        story.then_raises(Refused, saying="recorded once")
 
 
 def test_another_result_is_another_outcome():
     """A second result for a completed step is refused, not taken for the first."""
     other = StepCompleted(step=1, result=TWO, digest="two")
-    a_call().given(completed).when(Tell(other)).then_refused("already completed")
+    a_call().given(completed).when(Tell(other)).then_raises(Refused, saying="already completed")
 
 
 def test_a_doubt_can_still_end_in_an_outcome():
@@ -142,25 +142,29 @@ def test_a_step_number_is_one_call_for_ever():
     """The same intent is no news, another call under its number is refused."""
     a_call().when(Tell(requested)).then()
     other = msgspec.structs.replace(requested, fingerprint="g")
-    a_call().when(Tell(other)).then_refused("already another call")
+    a_call().when(Tell(other)).then_raises(Refused, saying="already another call")
 
 
 def test_attempts_and_items_come_without_a_hole():
     """Attempt n follows attempt n - 1, item n follows item n - 1; what is there is no news."""
     a_call().when(Tell(attempted)).then(attempted)
     a_call().given(attempted).when(Tell(attempted)).then()
-    a_call().when(Tell(StepAttempted(step=1, attempt=2, error=LOST))).then_refused("attempt 2")
+    a_call().when(Tell(StepAttempted(step=1, attempt=2, error=LOST))).then_raises(
+        Refused, saying="attempt 2"
+    )
     item = StepYielded(step=1, index=0, items=(ONE,))
     a_call().when(Tell(item)).then(item)
     a_call().given(item).when(Tell(item)).then()
-    a_call().when(Tell(StepYielded(step=1, index=1, items=(ONE,)))).then_refused("item 1")
+    a_call().when(Tell(StepYielded(step=1, index=1, items=(ONE,)))).then_raises(
+        Refused, saying="item 1"
+    )
 
 
 def test_a_completed_step_is_not_tried_again():
     """An attempt or an item after the outcome would take it back: refused."""
-    a_call().given(completed).when(Tell(attempted)).then_refused("completed")
+    a_call().given(completed).when(Tell(attempted)).then_raises(Refused, saying="completed")
     late = StepYielded(step=1, index=0, items=(ONE,))
-    a_call().given(completed).when(Tell(late)).then_refused("completed")
+    a_call().given(completed).when(Tell(late)).then_raises(Refused, saying="completed")
 
 
 @pytest.mark.parametrize("before", [failed, not_done, blocked, in_doubt])
@@ -170,7 +174,7 @@ def test_an_attempt_opens_a_step_that_did_not_complete(before):
         agent.initial(),
         [began, requested, StepYielded(step=1, index=0, items=(ONE,)), before, attempted],
     )
-    assert state.steps[1].status is Status.REQUESTED
+    assert state.steps[1].status is StepStatus.REQUESTED
     assert state.steps[1].items == ()
     assert state.steps[1].attempt == 2
 
@@ -178,14 +182,14 @@ def test_an_attempt_opens_a_step_that_did_not_complete(before):
 @pytest.mark.parametrize(
     ("before", "verdict", "status"),
     [
-        ([], Verdict.HAPPENED, Status.COMPLETED),
-        ([in_doubt], Verdict.HAPPENED, Status.COMPLETED),
-        ([failed], Verdict.HAPPENED, Status.COMPLETED),
-        ([], Verdict.DID_NOT_HAPPEN, Status.NOT_DONE),
-        ([in_doubt], Verdict.DID_NOT_HAPPEN, Status.NOT_DONE),
-        ([completed], Verdict.REUSE, Status.COMPLETED),
-        ([completed], Verdict.RUN_AGAIN, Status.COMPLETED),
-        ([failed], Verdict.RUN_AGAIN, Status.FAILED),
+        ([], Verdict.HAPPENED, StepStatus.COMPLETED),
+        ([in_doubt], Verdict.HAPPENED, StepStatus.COMPLETED),
+        ([failed], Verdict.HAPPENED, StepStatus.COMPLETED),
+        ([], Verdict.DID_NOT_HAPPEN, StepStatus.NOT_DONE),
+        ([in_doubt], Verdict.DID_NOT_HAPPEN, StepStatus.NOT_DONE),
+        ([completed], Verdict.REUSE, StepStatus.COMPLETED),
+        ([completed], Verdict.RUN_AGAIN, StepStatus.COMPLETED),
+        ([failed], Verdict.RUN_AGAIN, StepStatus.FAILED),
     ],
 )
 def test_a_settlement_says_what_is_true(before, verdict, status):
@@ -213,7 +217,7 @@ def test_a_settlement_says_what_is_true(before, verdict, status):
 )
 def test_a_settlement_that_makes_no_sense_is_refused(before, verdict, why):
     """What is known is not in doubt, and what is in doubt cannot be reused."""
-    a_call().given(*before).when(Tell(_settled(verdict))).then_refused(why)
+    a_call().given(*before).when(Tell(_settled(verdict))).then_raises(Refused, saying=why)
 
 
 def test_a_tool_is_declared_again_only_when_it_changed():

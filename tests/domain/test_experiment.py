@@ -7,16 +7,22 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+import scipy  # type: ignore[import-untyped]  # untyped; `stats` loads where first used
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom  # type: ignore[import-untyped] # it has no stubs
 
 from hansard.domain import experiment, price
 from hansard.domain.errors import BadName, BadValue, Refused
-from hansard.domain.experiment import Arm, ExperimentRegistered, ExperimentStopped, Metric, arm_of
+from hansard.domain.experiment import (
+    ExperimentRegistered,
+    ExperimentStopped,
+    Metric,
+    PlannedArm,
+    arm_of,
+)
 from hansard.domain.price import PriceStated
+from hansard.testing import Decider, decider
 from tests.domain import strategies
-from tests.domain.specification import Specification
 
 UNITS = 10_000
 LEVEL = 1e-6
@@ -25,16 +31,18 @@ LEVEL = 1e-6
 
 def plan(*weights: float, **fields) -> ExperimentRegistered:
     """A plan whose arms a, b ... have these weights."""
-    arms = tuple(Arm(name, weight) for name, weight in zip("abcdefgh", weights, strict=False))
+    arms = tuple(
+        PlannedArm(name, weight) for name, weight in zip("abcdefgh", weights, strict=False)
+    )
     return ExperimentRegistered(arms=arms, metrics=(Metric("reward"),), **fields)
 
 
 registered, stopped = plan(1, 1), ExperimentStopped(because="enough")
 
 
-def an_experiment() -> Specification:
+def an_experiment() -> Decider:
     """The experiment's decider."""
-    return Specification(experiment.initial, experiment.fold, experiment.decide)
+    return decider(experiment.initial, experiment.fold, experiment.decide)
 
 
 # ---------------------------------------------------------------- registering
@@ -47,14 +55,16 @@ def test_a_plan_is_registered_once_and_never_changed():
     an_experiment().given(registered, stopped).when(registered).then()
     other = plan(1, 1, alpha=0.01, planned=60)
     story = an_experiment().given(registered).when(other)
-    story.then_refused("alpha 0.05, not 0.01; planned null, not 60")
+    story.then_raises(Refused, saying="alpha 0.05, not 0.01; planned null, not 60")
     three = an_experiment().given(registered).when(plan(1, 2, 1))
-    three.then_refused('arms ["a","b"], not ["a","b","c"]; weight of arm \'b\' 1, not 2)')
+    three.then_raises(
+        Refused, saying='arms ["a","b"], not ["a","b","c"]; weight of arm \'b\' 1, not 2)'
+    )
 
 
 def test_only_what_is_registered_is_stopped_and_once():
     """Stopping twice is no news; the first reason stays."""
-    an_experiment().when(stopped).then_refused("not registered")
+    an_experiment().when(stopped).then_raises(Refused, saying="not registered")
     an_experiment().given(registered).when(stopped).then(stopped)
     later = ExperimentStopped(because="later")
     an_experiment().given(registered, stopped).when(later).then_state(stopped=stopped)
@@ -64,12 +74,14 @@ def test_parameters_that_mean_the_same_are_the_same_plan():
     """Spelling and order of parameters' JSON make no other plan; another value does."""
 
     def with_parameters(raw: bytes) -> ExperimentRegistered:
-        arm = Arm("a", parameters=msgspec.Raw(raw))
+        arm = PlannedArm("a", parameters=msgspec.Raw(raw))
         return ExperimentRegistered(arms=(arm,), metrics=(Metric("m"),))
 
     stands = an_experiment().given(with_parameters(b'{"a":1,"b":[0.50]}'))
     stands.when(with_parameters(b'{"b": [5e-1], "a": 1.0}')).then()
-    stands.when(with_parameters(b'{"a":2,"b":[0.5]}')).then_refused("parameters of arm 'a'")
+    stands.when(with_parameters(b'{"a":2,"b":[0.5]}')).then_raises(
+        Refused, saying="parameters of arm 'a'"
+    )
 
 
 @given(strategies.experiment_histories, strategies.experiment_commands)
@@ -97,11 +109,13 @@ def test_an_experiment_s_command_yields_its_events_once(events, command):
         (plan(1, trials=-1), "trials: -1"),
         (plan(1, question="\ud800"), "question"),
         (plan(1, cluster="a\nb"), "cluster name"),
-        (msgspec.structs.replace(registered, arms=(Arm("a"), Arm("a"))), "'a' twice"),
+        (msgspec.structs.replace(registered, arms=(PlannedArm("a"), PlannedArm("a"))), "'a' twice"),
         (msgspec.structs.replace(registered, metrics=()), "metrics: 0"),
         (msgspec.structs.replace(registered, metrics=(Metric("m", smallest=0),)), "smallest"),
         (
-            msgspec.structs.replace(registered, arms=(Arm("a", parameters=msgspec.Raw(b"[1]")),)),
+            msgspec.structs.replace(
+                registered, arms=(PlannedArm("a", parameters=msgspec.Raw(b"[1]")),)
+            ),
             "parameters of arm 'a': [1]; give them by name",
         ),
     ],
@@ -128,7 +142,7 @@ def test_each_arm_has_its_share_of_units(weights, name):
     found = shares(name, plan(*weights))
     for arm, weight in zip("abc", weights, strict=False):
         share = weight / sum(weights)
-        low, high = binom.ppf([LEVEL / 2, 1 - LEVEL / 2], UNITS, share)
+        low, high = scipy.stats.binom.ppf([LEVEL / 2, 1 - LEVEL / 2], UNITS, share)
         assert low <= found[arm] <= high, (arm, found)
 
 
@@ -149,7 +163,7 @@ def test_experiments_and_salts_are_independent():
             (arm_of("first", made, f"{n}").name, arm_of(name, other, f"{n}").name)
             for n in range(UNITS)
         )
-        low, high = binom.ppf([LEVEL / 2, 1 - LEVEL / 2], UNITS, 0.25)
+        low, high = scipy.stats.binom.ppf([LEVEL / 2, 1 - LEVEL / 2], UNITS, 0.25)
         assert len(pairs) == 4
         assert all(low <= count <= high for count in pairs.values()), pairs
 
@@ -189,7 +203,8 @@ def test_another_process_gives_the_same_arms():
     """In a fresh interpreter with another seed of its own hashes."""
     program = (
         "from hansard.domain.experiment import *\n"
-        "plan = ExperimentRegistered(arms=(Arm('a'), Arm('b', 2)), metrics=(Metric('m'),))\n"
+        "arms = (PlannedArm('a'), PlannedArm('b', 2))\n"
+        "plan = ExperimentRegistered(arms=arms, metrics=(Metric('m'),))\n"
         "print(''.join(arm_of('e', plan, f'u{n}').name for n in range(500)))"
     )
     found = {
@@ -202,7 +217,7 @@ def test_another_process_gives_the_same_arms():
         ).stdout.strip()
         for seed in ("0", "1")
     }
-    made = ExperimentRegistered(arms=(Arm("a"), Arm("b", 2)), metrics=(Metric("m"),))
+    made = ExperimentRegistered(arms=(PlannedArm("a"), PlannedArm("b", 2)), metrics=(Metric("m"),))
     assert found == {"".join(arm_of("e", made, f"u{n}").name for n in range(500))}
 
 
@@ -244,9 +259,9 @@ DAY = datetime(2024, 10, 1, tzinfo=UTC)
 stated = PriceStated(usage="input_tokens", amount=2.5, since=DAY)
 
 
-def a_price() -> Specification:
+def a_price() -> Decider:
     """The price's decider."""
-    return Specification(price.initial, price.fold, price.decide)
+    return decider(price.initial, price.fold, price.decide)
 
 
 def test_a_price_is_stated_once_and_can_be_put_right():

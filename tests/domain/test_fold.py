@@ -7,22 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain import (
-    access,
-    agent,
-    approval,
-    board,
-    budget,
-    experiment,
-    price,
-    principal,
-    role,
-    run,
-    task,
-)
+from hansard.domain import access, agent, approval, board, budget, experiment, price, principal, run
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Refused
 from hansard.domain.events import REGISTRY
+from hansard.domain.roles import role
+from hansard.domain.team import task
 from tests.domain import strategies
 from tests.reach import not_reached
 

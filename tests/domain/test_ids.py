@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hansard.domain import ids
 from hansard.domain.errors import BadName
-from hansard.domain.ids import NAME_LENGTH_MAX, AgentStream, Board, Lasting, Life
+from hansard.domain.ids import NAME_LENGTH_MAX, AgentStream, KeyStream, RunStream, WorkspaceStream
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 
@@ -92,9 +92,9 @@ def test_a_name_that_cannot_be_carried_is_refused(name):
 
 
 streams = st.one_of(
-    st.builds(Life, st.just("r")),
+    st.builds(RunStream, st.just("r")),
     st.builds(AgentStream, st.just("r"), names, names),
-    st.builds(Board, st.just("r"), names),
+    st.builds(KeyStream, st.just("r"), names),
 )
 slashes = st.text(st.sampled_from("/a%"), min_size=1, max_size=4)
 
@@ -105,7 +105,7 @@ slashes = st.text(st.sampled_from("/a%"), min_size=1, max_size=4)
 )
 @example(AgentStream("r", "a/b", "c"), AgentStream("r", "a", "b/c"))
 @example(AgentStream("r", "a%2Fb", "c"), AgentStream("r", "a/b", "c"))
-@example(Board("r", "x"), AgentStream("r", "x", "x"))
+@example(KeyStream("r", "x"), AgentStream("r", "x", "x"))
 def test_a_stream_s_name_inside_its_run_is_its_own(one, other):
     """Two streams of a run never have one name, whatever slashes their parts hold: a version
     vector would mix them up.
@@ -115,10 +115,10 @@ def test_a_stream_s_name_inside_its_run_is_its_own(one, other):
 
 def test_a_stream_in_another_run_keeps_its_name():
     """A fork's streams are called what the parent's are; what outlives runs belongs to none."""
-    for stream in (Life("r"), AgentStream("r", "writer", "ada"), Board("r", "k")):
+    for stream in (RunStream("r"), AgentStream("r", "writer", "ada"), KeyStream("r", "k")):
         moved = ids.in_run(stream, "s")
         assert str(moved) == str(stream)
         assert (ids.run_of(stream), ids.run_of(moved)) == ("r", "s")
-    lasting = Lasting("conversation", "c")
+    lasting = WorkspaceStream("conversation", "c")
     assert ids.in_run(lasting, "s") is lasting
     assert ids.run_of(lasting) is None

@@ -7,19 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain import role, role_file
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.events import REGISTRY
-from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
-from hansard.domain.role_events import How, Mask, May, RoleDefined, RoleWithdrawn, Rule
-from hansard.domain.role_judge import Facts, explain, facts, judge, lacks
-from hansard.domain.role_may import Trust, may_be_trusted, may_call, may_state, may_write
-from hansard.domain.role_patterns import DOT, NONE, SLASH, kind_matches, matches, read
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
+from hansard.domain.roles import file as role_file
+from hansard.domain.roles import role
+from hansard.domain.roles.authorize import Trust, may_be_trusted, may_call, may_state, may_write
+from hansard.domain.roles.judge import Facts, explain, facts, judge, unmet_conditions
+from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule, RoleWithdrawn
+from hansard.domain.roles.patterns import DOT, NONE, SLASH, kind_matches, matches, read
+from hansard.testing import Decider, decider
 from tests.domain import strategies
-from tests.domain.specification import Specification
 
-MINE = RoleDefined(sees=(Rule("mine", roles=("writer",)),))
-ALL = RoleDefined(sees=(Rule("all", ("**",)),), clearance="secret")
+MINE = RoleDefined(sees=(RoleRule("mine", roles=("writer",)),))
+ALL = RoleDefined(sees=(RoleRule("all", ("**",)),), clearance="secret")
 AGENT = AgentStream("r", "writer", "ada")
 
 
@@ -28,9 +29,9 @@ def of(tag: str, **fields) -> Facts:
     return Facts(**{"tag": tag, "stream": AGENT, "role": "writer", "agent": "ada", **fields})
 
 
-def a_role() -> Specification:
+def a_role() -> Decider:
     """A role's decider."""
-    return Specification(role.initial, role.fold, role.decide)
+    return decider(role.initial, role.fold, role.decide)
 
 
 # ---------------------------------------------------------------- its history
@@ -47,7 +48,7 @@ def test_rules_are_replaced_as_a_whole():
 def test_a_role_is_withdrawn_once_and_may_come_back():
     """A withdrawn role has no rules; only what was defined can be withdrawn."""
     gone = RoleWithdrawn(because="done")
-    a_role().when(gone).then_refused("it is not defined")
+    a_role().when(gone).then_raises(Refused, saying="it is not defined")
     a_role().given(MINE).when(gone).then_state(rules=None, withdrawn=gone)
     a_role().given(MINE, gone).when(RoleWithdrawn()).then()
     a_role().given(MINE, gone).when(MINE).then(MINE)
@@ -134,13 +135,13 @@ def test_a_kind_s_version_counts_where_it_is_given():
 
 def rule(**fields) -> RoleDefined:
     """A role of one rule."""
-    return RoleDefined(sees=(Rule("r1", **fields),))
+    return RoleDefined(sees=(RoleRule("r1", **fields),))
 
 
 def mask(*kinds: str, fields: tuple[str, ...] = ("result",), sees=("step.*",), **more):
     """A role with one rule and one mask."""
     masks = (Mask("m1", kinds or ("step.completed",), fields, **more),)
-    return RoleDefined(sees=(Rule("r1", sees),), masks=masks)
+    return RoleDefined(sees=(RoleRule("r1", sees),), masks=masks)
 
 
 @pytest.mark.parametrize(
@@ -167,18 +168,18 @@ def mask(*kinds: str, fields: tuple[str, ...] = ("result",), sees=("step.*",), *
         (mask("step.don"), "kinds of mask 'm1': 'step.don' is no kind"),
         (mask(roles=()), "roles of mask 'm1': 0 patterns"),
         (mask(fields=("reslt",)), "fields of mask 'm1': 'reslt' is no field"),
-        (mask(how=How.TRUNCATE), "mask 'm1': how is 'truncate', characters is None"),
+        (mask(how=Masking.TRUNCATE), "mask 'm1': how is 'truncate', characters is None"),
         (mask(characters=3), "how is 'drop', characters is 3"),
-        (mask(how=How.TRUNCATE, characters=0), "characters of mask 'm1': 0; give 1 to"),
-        (mask(fields=("step",), how=How.TRUNCATE, characters=3), "'step' is no text"),
+        (mask(how=Masking.TRUNCATE, characters=0), "characters of mask 'm1': 0; give 1 to"),
+        (mask(fields=("step",), how=Masking.TRUNCATE, characters=3), "'step' is no text"),
         (mask("message.added", fields=("content",)), "no rule shows 'content' of message"),
         (
-            RoleDefined(sees=(Rule("a", ("step.*",)), Rule("a", ("run.*",)))),
+            RoleDefined(sees=(RoleRule("a", ("step.*",)), RoleRule("a", ("run.*",)))),
             "'a' twice; give each rule and mask its own name",
         ),
         (RoleDefined(may=May(tools=("a.**.b",))), "tools of may"),
         (RoleDefined(may=May(kinds=("nope",))), "kinds of may: 'nope' is no kind"),
-        (RoleDefined(sees=(Rule("", ("step.*",)),)), "rule name ''"),
+        (RoleDefined(sees=(RoleRule("", ("step.*",)),)), "rule name ''"),
     ],
 )
 def test_a_broken_rule_is_refused_when_applied(broken, said):
@@ -192,17 +193,17 @@ def test_a_broken_rule_is_refused_when_applied(broken, said):
 
 def test_every_matcher_of_a_rule_must_hold():
     """One that does not is told; what an event does not have matches nothing."""
-    found = Rule("r", ("board.*",), ("ana*",), ("bob",), ("findings/**",), {"team": "fin*"})
+    found = RoleRule("r", ("board.*",), ("ana*",), ("bob",), ("findings/**",), {"team": "fin*"})
     key = "findings/a"
     right = Facts(
         tag="board.put.v1",
-        stream=Board("r", key),
+        stream=KeyStream("r", key),
         role="analyzer",
         agent="bob",
         key=key,
         labels={"team": "finance"},
     )
-    assert lacks(found, right) == []
+    assert unmet_conditions(found, right) == []
     changes: list[tuple[dict[str, Any], str]] = [
         ({"tag": "step.failed.v1"}, "kinds: step.failed.v1 is none of 'board.*'"),
         ({"role": "writer"}, "roles: 'writer' is none of 'ana*'"),
@@ -212,7 +213,7 @@ def test_every_matcher_of_a_rule_must_hold():
         ({"labels": {"team": "law"}}, "labels: team is 'law', not 'fin*'"),
     ]
     for change, said in changes:
-        assert lacks(found, msgspec.structs.replace(right, **change)) == [said]
+        assert unmet_conditions(found, msgspec.structs.replace(right, **change)) == [said]
 
 
 def test_nothing_is_seen_that_no_rule_allows():
@@ -235,10 +236,10 @@ def test_who_is_the_author():
     roster = {"ada": "writer"}
     where: list[tuple[StreamId, str]] = [
         (AgentStream("r", "reader", "bob"), "somebody"),
-        (Life("r"), "ada"),
-        (Life("r"), "person"),
-        (Board("r", "k"), "ada"),
-        (Lasting("price", "m"), "ada"),
+        (RunStream("r"), "ada"),
+        (RunStream("r"), "person"),
+        (KeyStream("r", "k"), "ada"),
+        (WorkspaceStream("price", "m"), "ada"),
     ]
     told = [facts("x", stream, actor, roster, {"l": "1"}) for stream, actor in where]
     assert [(each.role, each.agent, each.key, len(each.labels)) for each in told] == [
@@ -254,14 +255,14 @@ def test_several_rules_show_their_fields_together():
     """The first that matches is named; a rule without fields shows all."""
     part = RoleDefined(
         sees=(
-            Rule("no", ("run.*",)),
-            Rule("a", ("step.*",), fields=("step",)),
-            Rule("b", ("step.completed",), fields=("result.x", "step")),
+            RoleRule("no", ("run.*",)),
+            RoleRule("a", ("step.*",), fields=("step",)),
+            RoleRule("b", ("step.completed",), fields=("result.x", "step")),
         )
     )
     verdict = judge(part, of("step.completed.v1"))
     assert (verdict.rule, verdict.rules, verdict.fields) == ("a", ("a", "b"), ("step", "result.x"))
-    more = RoleDefined(sees=(*part.sees, Rule("c", roles=("writer",))))
+    more = RoleDefined(sees=(*part.sees, RoleRule("c", roles=("writer",))))
     assert judge(more, of("step.completed.v1")).fields is None
     assert explain(part, of("step.completed.v1", fields=("step", "digest"))) == [
         "seen: rule 'a' matches",
@@ -298,7 +299,9 @@ def test_a_mask_applies_where_all_its_matchers_hold():
 
 
 @given(
-    st.lists(st.sampled_from([*MINE.sees, *ALL.sees, Rule("s", ("step.*",), fields=("step",))])),
+    st.lists(
+        st.sampled_from([*MINE.sees, *ALL.sees, RoleRule("s", ("step.*",), fields=("step",))])
+    ),
     st.sampled_from(sorted(REGISTRY)),
     st.sampled_from(["writer", "reader", ""]),
 )
@@ -311,7 +314,9 @@ def test_explaining_and_judging_agree(sees, tag, author):
     verdict, lines = judge(rules, event), explain(rules, event)
     assert lines[0].startswith("seen" if verdict.visible else "not seen")
     assert verdict.visible == bool(verdict.rule) == bool(verdict.rules)
-    assert verdict.rules == tuple(each.name for each in rules.sees if not lacks(each, event))
+    assert verdict.rules == tuple(
+        each.name for each in rules.sees if not unmet_conditions(each, event)
+    )
     assert all(any(repr(each.name) in line for line in lines) for each in rules.sees)
 
 
@@ -321,7 +326,7 @@ def test_explaining_and_judging_agree(sees, tag, author):
 def test_a_role_may_do_what_it_is_told_and_nothing_else():
     """Tools, kinds and keys by pattern; nothing without rules."""
     rules = RoleDefined(
-        sees=(Rule("scores", keys=("scores/**",)),),
+        sees=(RoleRule("scores", keys=("scores/**",)),),
         may=May(("search_*", "mcp.**"), ("step.*",), ("scores/*",), settle=True, query=False),
     )
     allowed = [
@@ -356,7 +361,7 @@ roles = st.builds(
     RoleDefined,
     sees=st.lists(
         st.builds(
-            Rule,
+            RoleRule,
             name=names,
             kinds=st.sampled_from([("step.*",), ("step.completed", "run.*.v1")]),
             roles=many,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hansard.domain import budget, run
 from hansard.domain.budget import Reserved, Spent
+from hansard.domain.errors import Refused
 from hansard.domain.run import (
     AgentJoined,
     RunAgentLeft,
@@ -22,7 +23,7 @@ from hansard.domain.run import (
     RunStatus,
 )
 from hansard.domain.steps import Failure
-from tests.domain.specification import Specification
+from hansard.testing import Decider, decider
 
 started = RunStarted(workflow="papers", labels={"a": "1"})
 forked = RunForked(parent="p", at={"life": 2}, labels={"b": "2"})
@@ -32,17 +33,17 @@ completed, cancelled = RunCompleted(), RunCancelled(because="late")
 failed = RunFailed(error=Failure("ValueError", "no"))
 
 
-def a_run() -> Specification:
+def a_run() -> Decider:
     """The run's decider."""
-    return Specification(run.initial, run.fold, run.decide)
+    return decider(run.initial, run.fold, run.decide)
 
 
 def test_a_run_begins_once():
     """Started or forked, but not twice."""
     a_run().when(started).then(started)
     a_run().when(forked).then(forked)
-    a_run().given(started).when(started).then_refused("begun already")
-    a_run().given(forked).when(forked).then_refused("begun already")
+    a_run().given(started).when(started).then_raises(Refused, saying="begun already")
+    a_run().given(forked).when(forked).then_raises(Refused, saying="begun already")
 
 
 def test_a_fork_goes_on_where_its_parent_stood():
@@ -58,17 +59,19 @@ def test_a_fork_goes_on_where_its_parent_stood():
 
 def test_an_agent_joins_once_in_one_role():
     """Joining again is no news, in another role it is refused, before the beginning too."""
-    a_run().when(joined).then_refused("has not begun")
+    a_run().when(joined).then_raises(Refused, saying="has not begun")
     a_run().given(started).when(joined).then(joined)
     a_run().given(started, joined).when(joined).then()
-    a_run().given(started, joined).when(AgentJoined(agent="ada", role="reader")).then_refused(
-        "has role 'writer'"
+    a_run().given(started, joined).when(AgentJoined(agent="ada", role="reader")).then_raises(
+        Refused, saying="has role 'writer'"
     )
 
 
 def test_only_who_is_on_the_roster_resumes_and_only_onwards():
     """An epoch never goes back; resuming opens an ended run again."""
-    a_run().given(started).when(resumed).then_refused("not in this run's roster (nobody)")
+    a_run().given(started).when(resumed).then_raises(
+        Refused, saying="not in this run's roster (nobody)"
+    )
     a_run().given(started, joined, completed).when(resumed).then_state(
         status=RunStatus.OPEN, epochs={"ada": 2}
     )
@@ -97,7 +100,7 @@ def test_how_a_run_may_end(before, end, allowed):
         story.then(end)
         a_run().given(*before, end).when(end).then()
     else:
-        story.then_refused("resume it first")
+        story.then_raises(Refused, saying="resume it first")
 
 
 bob = AgentJoined(agent="bob", role="reader")
@@ -118,7 +121,7 @@ def failed_by(agent):
 
 def test_a_run_ends_when_the_last_of_its_agents_has_left():
     """Whoever began it, and in whatever order they leave; an agent that is resumed is at work."""
-    a_run().when(left("ada")).then_refused("not in this run's roster")
+    a_run().when(left("ada")).then_raises(Refused, saying="not in this run's roster")
     both = a_run().given(started, joined, bob)
     both.when(left("ada")).then(left("ada"))
     both.when(left("ada")).then_state(status=RunStatus.OPEN, missing=["bob"])

@@ -1,6 +1,7 @@
 """Every example says how it is used."""
 
 import ast
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -17,27 +18,50 @@ STEPS = [path.name for path in SCRIPTS if path.parent.name == "migration"]
 """Those that need nothing: their ticket has a default."""
 
 
-@pytest.mark.parametrize(
-    ("script", "given"),
-    [
-        *[(script, ()) for script in NEEDS],
-        *NEEDS.items(),
-        *[(script, ("no-number",)) for script in STEPS],
-        *[(script, ("1", "2")) for script in STEPS],
-    ],
-)
+WRONG = [
+    *[(script, ()) for script in NEEDS],
+    *NEEDS.items(),
+    *[(script, ("no-number",)) for script in STEPS],
+    *[(script, ("1", "2")) for script in STEPS],
+]
+
+
+def _path(script: str) -> Path:
+    [path] = [each for each in SCRIPTS if each.name == script]
+    return path
+
+
+@pytest.mark.parametrize(("script", "given"), WRONG)
 def test_wrong_arguments_are_answered_with_the_usage(
-    script: str, given: tuple[str, ...], tmp_path: Path
+    script: str,
+    given: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """No traceback, nothing on stdout, exit 2, as for any command."""
-    [path] = [each for each in SCRIPTS if each.name == script]
+    path = str(_path(script))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [path, *given])
+    with pytest.raises(SystemExit) as left:
+        runpy.run_path(path, run_name="__main__")
+    said = capsys.readouterr()
+    assert (left.value.code, said.out) == (2, "")
+    assert said.err.startswith(f"usage: {script}")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("script", "given"), dict(WRONG).items())
+def test_so_do_programs(script: str, given: tuple[str, ...], tmp_path: Path) -> None:
+    """The same of each example as a process of its own."""
     done = subprocess.run(
-        [sys.executable, path, *given],
+        [sys.executable, _path(script), *given],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=170,
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"usage: {script}")

@@ -33,7 +33,7 @@ from tests.examples.support import (
 pytestmark = pytest.mark.slow
 
 ACCESS_KEY = "sk-desk-0123456789"
-OPENED_S_MAX = 30
+OPENED_S_MAX = 120
 """Seconds until a program that was started has a step open: Python's start included."""
 
 KILLS = [(case, place) for case in USE_CASES for place in case.places()]

@@ -15,7 +15,7 @@ import msgspec
 
 ROOT = Path(__file__).parents[2]
 STEPS = sorted((ROOT / "examples" / "migration").glob("step*.py"))
-PROGRAM_S_MAX = 60
+PROGRAM_S_MAX = 170
 STOPPED = 1
 """The exit code of a program that an error stopped; of ours, only doubt may."""
 TOOLS = ("search", "read", "ask_model", "send")

@@ -18,18 +18,18 @@ from tenacity import wait_none
 
 import hansard
 from hansard import settings
-from hansard._connect import open_workspace
 from hansard.agents.exchange.reader import import_events
 from hansard.agents.exchange.writer import Exported
 from hansard.agents.exchange.writer import export as write_out
 from hansard.agents.importers.report import Bad, BadRecord, Tally
 from hansard.agents.workspace import Workspace
 from hansard.bus import subjects
-from hansard.bus.jetstream._calls import api
-from hansard.bus.jetstream._client import Broker
+from hansard.bus.jetstream.calls import api
+from hansard.bus.jetstream.client import Broker
 from hansard.bus.log import Stored
+from hansard.client.connect import open_workspace
 from hansard.domain.events import Recorded
-from hansard.domain.ids import Life
+from hansard.domain.ids import RunStream
 from tests.cli.planting import administer, commit, plant
 from tests.cli.support import environment, make_runs
 
@@ -208,7 +208,7 @@ def zoo_of(home: Path) -> Zoo:
             "doubt": made.doubt,
             "settled": made.settled,
             "forked": made.forked,
-            "fork of a fork": record.fork(made.forked, why="once more"),
+            "fork of a fork": record.fork(made.forked, labels={"why": "once more"}),
             "bounded": bounded(record),
             "redacted": redacted(record),
             "long": long_names(record),
@@ -221,9 +221,9 @@ def zoo_of(home: Path) -> Zoo:
         record.fork(runs["open"])  # somebody else's, between the runs
     data = msgspec.Raw(msgspec.json.encode({"by": "é\u2028", "$blob": {"odd": 1}}))
     newer = Recorded("run.blessed.v9", "e1", data)
-    version = [s for s in log_of(home, "zoo") if s.stream == Life(runs["failed"])][-1]
+    version = [s for s in log_of(home, "zoo") if s.stream == RunStream(runs["failed"])][-1]
     told = commit(version.commit.last_version + 1, newer, epoch=0)
-    plant(home, "zoo", (Life(runs["failed"]), told))
+    plant(home, "zoo", (RunStream(runs["failed"]), told))
     runs["unknown"] = runs["failed"]
     return Zoo(runs)
 

@@ -73,8 +73,8 @@ def test_from_one_process_to_another(home, zoo: Zoo, workspace, start):
     run = zoo.runs["retried"]
     out = start("zoo", "export", run)
     into = start(workspace, "import", "events", "-", stdin=out.stdout)
-    said, wrong = into.communicate(timeout=60)
-    assert (out.wait(timeout=60), into.returncode, wrong) == (0, 0, b"")
+    said, wrong = into.communicate(timeout=170)
+    assert (out.wait(timeout=170), into.returncode, wrong) == (0, 0, b"")
     assert said.startswith(b"1 run: ")
     assert exported(home, workspace, run) == exported(home, "zoo", run)
     assert out.stderr.read().startswith(b"1 run, ")
@@ -89,7 +89,7 @@ def test_a_reader_that_stops_is_no_crash(zoo: Zoo, start):
     head = subprocess.run(["head", "-1"], stdin=out.stdout, capture_output=True, check=True)
     out.stdout.close()
     assert head.stdout.startswith(b'{"kind":"hansard-events",')
-    assert out.wait(timeout=60) == 141
+    assert out.wait(timeout=170) == 141
     assert b"Traceback" not in out.stderr.read()
     out.stderr.close()
 

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from hansard import settings
-from hansard._connect import open_workspace
 from hansard.agents.exchange.format import LINE_BYTES_MAX
+from hansard.client.connect import open_workspace
 from hansard.domain.ids import run_of
 from tests.exchange.support import (
     PEAK_BYTES_MAX,

@@ -67,7 +67,7 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, call, file, rounds,
         after_s = chance.uniform(early_s, late_s)
         time.sleep(after_s)
         child.kill()
-        child.communicate(timeout=60)
+        child.communicate(timeout=170)
         before = places(home, into)
         assert before == undisturbed[: len(before)], (seed, number)
         if 0 < len(before) < len(undisturbed):
@@ -114,14 +114,14 @@ def test_a_killed_export_leaves_what_was_there(home, start, file, tmp_path, roun
         else:
             time.sleep(chance.uniform(0, 2.5))
         child.kill()
-        child.communicate(timeout=60)
+        child.communicate(timeout=170)
         assert target.read_bytes() in {b"before", whole}, (seed, number)
         begun += any(tmp_path.glob(".*.part"))
         for part in tmp_path.glob(".*.part"):
             part.unlink()
     assert begun > 0, f"no kill of seed {seed} came while it was written"
     again = start(name, "export", *runs, "--output", target)
-    again.communicate(timeout=60)
+    again.communicate(timeout=170)
     assert (again.returncode, target.read_bytes()) == (0, whole)
     evidence.record("export.killed", rounds=number, while_written=begun, torn=0)
 

@@ -7,7 +7,7 @@ import pytest
 import hansard
 from hansard.bus.log import Origin
 from hansard.domain.errors import UnknownEvent
-from hansard.domain.ids import AgentStream, Lasting
+from hansard.domain.ids import AgentStream, WorkspaceStream
 from tests.cli.planting import delete_blobs
 from tests.exchange.support import (
     LONG,
@@ -143,7 +143,7 @@ def test_a_run_of_a_conversation_brings_those_before_it(home, zoo: Zoo, workspac
     data = exported(home, "zoo", two)
     assert lines_of(data)[0]["carries"] == [one, two]
     bring_in(home, workspace, tmp_path / "x.jsonl", data)
-    stream = Lasting("conversation", "chat")
+    stream = WorkspaceStream("conversation", "chat")
     assert len([s for s in log_of(home, workspace) if s.stream == stream]) == 2
     more = bring_in(home, workspace, tmp_path / "y.jsonl", exported(home, "zoo", three))
     assert (more.bads, more.tally.runs) == ([], 3)
@@ -297,7 +297,7 @@ def test_a_run_that_is_being_written(home, workspace, tmp_path):
             assert told.bads == []
             grew.append(told.tally.new)
     finally:
-        writer.join(timeout=60)
+        writer.join(timeout=170)
     data = exported(home, workspace, "r")
     assert bring_in(home, copy, tmp_path / "x.jsonl", data).bads == []
     assert exported(home, copy, "r") == data

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import roles
+from hansard.agents.access import roles
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.domain.parts import MARK
-from hansard.domain.role_events import How, Mask, May, RoleDefined, Rule
-from hansard.projections.place import Place
+from hansard.domain.payload.parts import MARK
+from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
 from hansard.projections.roles.build import bring_up
-from hansard.projections.roles.place import role_place
+from hansard.projections.roles.table_files import role_place
 from hansard.projections.store import Store
+from hansard.projections.table_files import TableFiles
 from tests.cli.planting import options
 from tests.exchange.support import bring_in, exported, in_workspace, log_of
 
@@ -25,10 +25,10 @@ CALLS = 9
 
 RULES = RoleDefined(
     sees=(
-        Rule("what was asked", ("step.requested",), roles=("writer",)),
-        Rule("how it went", ("run.*", "agent.*"), roles=("writer",)),
+        RoleRule("what was asked", ("step.requested",), roles=("writer",)),
+        RoleRule("how it went", ("run.*", "agent.*"), roles=("writer",)),
     ),
-    masks=(Mask("keys", ("step.requested",), ("arguments.chat.key",), How.DROP),),
+    masks=(Mask("keys", ("step.requested",), ("arguments.chat.key",), Masking.DROP),),
     may=May(query=True),
 )
 """A role that sees no result, and of what was asked not the key."""
@@ -126,7 +126,7 @@ def test_tables_and_search_have_the_whole_text(home, workspace, call, told):
     assert call(workspace, "search", "agreed", "--json").code == 0
     _told(home, workspace, told, CALLS + 3)
     assert call(workspace, "sql", "SELECT 1").code == 0  # which brings the tables up
-    store = Store(Place.of(home, workspace).path, read_only=True)
+    store = Store(TableFiles.of(home, workspace).path, read_only=True)
     try:
         rows = store.all("SELECT arguments, result FROM steps ORDER BY step")
         data = store.all(

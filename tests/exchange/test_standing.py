@@ -8,12 +8,12 @@ import pytest
 
 import hansard
 from hansard import settings
-from hansard._connect import open_workspace
 from hansard.agents.exchange import reader
 from hansard.bus.codec import encode
 from hansard.bus.log import Append, Copied, Origin
+from hansard.client.connect import open_workspace
 from hansard.domain.events import Recorded
-from hansard.domain.ids import AgentStream, Lasting, Life, run_of
+from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream, run_of
 from hansard.domain.run import AgentJoined, RunForked, RunStarted
 from tests.cli.planting import commit, plant
 from tests.exchange.support import (
@@ -315,16 +315,20 @@ def test_check_knows_that_a_cause_may_be_elsewhere(home, workspace, call):
     began = commit(1, RunStarted(workflow="w"), epoch=0, causation="an-event-of-another-run")
 
     async def put(opened):
-        body = encode(Life("r"), began)
+        body = encode(RunStream("r"), began)
         origin = Origin("elsewhere", 7, "2026-01-01T00:00:00.000000000Z")
-        await opened.log.append_bulk([Append(Life("r"), began, copied=Copied(body, origin))])
+        await opened.log.append_bulk([Append(RunStream("r"), began, copied=Copied(body, origin))])
 
     in_workspace(home, workspace, put)
     told = call(workspace, "check", "--json")
     assert told.code == 0
     assert [line["wrong"] for line in told.lines[:-1]] == [False]
     assert "causation" in told.lines[0]["fact"]
-    plant(home, workspace, (Life("s"), commit(1, RunStarted(workflow="w"), epoch=0, causation="x")))
+    plant(
+        home,
+        workspace,
+        (RunStream("s"), commit(1, RunStarted(workflow="w"), epoch=0, causation="x")),
+    )
     assert call(workspace, "check", "--json").code == 1
 
 
@@ -401,7 +405,7 @@ def test_a_file_that_is_cut_while_it_is_stored(home, zoo: Zoo, workspace, tmp_pa
 
 def test_a_conversation_of_a_newer_version(home, workspace, tmp_path):
     """Events of a conversation that this version does not know are kept and passed on."""
-    stream = Lasting("conversation", "chat")
+    stream = WorkspaceStream("conversation", "chat")
     turn(home, workspace)
     [one] = in_workspace(home, workspace, lambda opened: opened.log.runs())
     turn(home, workspace)

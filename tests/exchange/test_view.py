@@ -14,7 +14,7 @@ from hansard.bus.errors import NotFound
 from hansard.domain.agent import HandedOff
 from hansard.domain.budget import Reserved
 from hansard.domain.events import Commit, Event, Recorded
-from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.run import AgentJoined, RunAssigned, RunResumed, RunScored
 from tests.cli.planting import commit, plant
 from tests.exchange.support import Zoo, bring_in, exported, in_workspace, lines_of, log_of, sealed
@@ -48,9 +48,9 @@ def pair(home, workspace) -> str:
             def read(n: int) -> str:
                 return "page " + "r" * n
 
-            writer.hand_off("rita", pages=3)
-            writer.hand_off("reader", pages=4)
-            writer.hand_off("nobody", text="not for the reader")
+            writer.hand_off("rita", {"pages": 3})
+            writer.hand_off("reader", {"pages": 4})
+            writer.hand_off("nobody", {"text": "not for the reader"})
             read(100_000)
         think(0)
         raise ZeroDivisionError("secret of the writer")
@@ -118,22 +118,22 @@ def test_what_others_do_changes_not_one_byte(home, workspace, pair):
         (wanda, commit(following(wanda), *handed)),
         (xaver, commit(1, HandedOff(to="xaver", fingerprint="f"))),
         (
-            Life("r"),
+            RunStream("r"),
             commit(
-                following(Life("r")),
+                following(RunStream("r")),
                 AgentJoined(agent="xaver", role="other"),
                 RunAssigned(experiment="e", arm="secret arm"),
                 RunScored(metrics={"reward": 1.0}, by="judge"),
                 RunResumed(agent="wanda", epoch=2),
             ),
         ),
-        (Board("r", "plan"), commit(1, Reserved(call="c", amount=1))),
+        (KeyStream("r", "plan"), commit(1, Reserved(call="c", amount=1))),
         (
-            Board("r", "budget all"),
-            commit(following(Board("r", "budget all")), Reserved(call="x", amount=1)),
+            KeyStream("r", "budget all"),
+            commit(following(KeyStream("r", "budget all")), Reserved(call="x", amount=1)),
         ),
-        (Lasting("conversation", "c"), commit(1, Reserved(call="c", amount=1))),
-        (Life("another"), commit(1, AgentJoined(agent="rita", role="reader"))),
+        (WorkspaceStream("conversation", "c"), commit(1, Reserved(call="c", amount=1))),
+        (RunStream("another"), commit(1, AgentJoined(agent="rita", role="reader"))),
     )
     assert len(log_of(home, workspace)) == len(log) + 7
     assert view(home, workspace, "reader", pair) == before
@@ -155,12 +155,12 @@ def test_whatever_others_do(home, workspace, pair, rounds):
             agent = chance.choice(others)
             streams: list[StreamId] = [
                 AgentStream("r", "writer" if agent == "wanda" else "other", agent),
-                Life("r"),
-                Board("r", chance.choice(["plan", "reader", "budget all"])),
-                Board("r" * 2, "reader"),
+                RunStream("r"),
+                KeyStream("r", chance.choice(["plan", "reader", "budget all"])),
+                KeyStream("r" * 2, "reader"),
                 AgentStream("rr", "reader", "rita"),
-                Lasting("conversation", "r"),
-                Lasting("role", "reader"),
+                WorkspaceStream("conversation", "r"),
+                WorkspaceStream("role", "reader"),
             ]
             stream = chance.choice(streams)
             events: list[Event | Recorded] = [
@@ -171,7 +171,7 @@ def test_whatever_others_do(home, workspace, pair, rounds):
                 HandedOff(to=agent, fingerprint=str(chance.random())),
                 Recorded("reader.seen.v9", "rita", msgspec.Raw(b'{"to":"reader","agent":"rita"}')),
             ]
-            known = events[:3] if isinstance(stream, Life) else events[3:]
+            known = events[:3] if isinstance(stream, RunStream) else events[3:]
             told = chance.choices(known, k=chance.randrange(1, 4))
             version = versions.get(stream, 0)
             versions[stream] = version + len(told)

@@ -7,7 +7,7 @@ import pytest
 import hansard
 from hansard.bus.codec import revive
 from hansard.domain.experiment import arm_of
-from hansard.domain.ids import Life
+from hansard.domain.ids import RunStream
 from hansard.domain.run import RunAssigned
 from tests.agents.twins import Lab, twins
 
@@ -71,7 +71,7 @@ async def test_the_assignment_is_in_the_commit_that_begins_the_run(lab: Lab):
         "run.assigned.v1",
         "run.agent_joined.v1",
     ]
-    assert first.stream == Life(session.run)
+    assert first.stream == RunStream(session.run)
     assert first.commit.tx is not None
     assert second.commit.tx is not None
     assert first.commit.tx.id == second.commit.tx.id

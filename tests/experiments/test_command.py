@@ -5,7 +5,7 @@ import json
 import pytest
 
 import hansard
-from hansard.commands.experiment import from_file
+from hansard.cli.commands.experiment import from_file
 from hansard.domain.experiment import arm_of, differences
 from tests.test_docs import ROOT, blocks
 
@@ -112,7 +112,7 @@ def test_list_and_show_say_how_an_experiment_stands(call, file, record):
         with record.run("w", experiment="greeting", task=f"t-{n}", trial=0) as session:
             assert session.arm is not None
             arms.append(session.arm.name)
-        record.score(session.run, by="ada", reward=1)
+        record.score(session.run, {"reward": 1}, by="ada")
     with (
         pytest.raises(ZeroDivisionError),
         record.run("w", experiment="greeting", task="t-0", trial=1),

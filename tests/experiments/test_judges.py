@@ -7,7 +7,7 @@ import pytest
 
 import hansard
 from hansard.bus.codec import revive_all
-from hansard.domain.ids import Lasting
+from hansard.domain.ids import WorkspaceStream
 from hansard.domain.price import PriceStated
 from tests.agents.twins import Lab, twins
 
@@ -27,12 +27,12 @@ async def test_a_score_is_on_record_once(lab: Lab):
     """
     async with lab.connect() as record:
         run = await a_run(record)
-        assert await record.score(run, by="grader@2", reward=1, cost=0.25) is True
-        assert await record.score(run, by="grader@2", reward=True, cost=0.25) is False
-        assert await record.score(run, by="ada", reward=0) is True
-        assert await record.score(run, by="grader@2", cost=0.25, reward=1.0) is False
-        assert await record.score(run, by="grader@2", reward=0, because="looked again") is True
-        assert await record.score(run, by="grader@2", reward=1, cost=0.25) is True
+        assert await record.score(run, {"reward": 1, "cost": 0.25}, by="grader@2") is True
+        assert await record.score(run, {"reward": True, "cost": 0.25}, by="grader@2") is False
+        assert await record.score(run, {"reward": 0}, by="ada") is True
+        assert await record.score(run, {"cost": 0.25, "reward": 1.0}, by="grader@2") is False
+        assert await record.score(run, {"reward": 0}, by="grader@2", because="looked again") is True
+        assert await record.score(run, {"reward": 1, "cost": 0.25}, by="grader@2") is True
         life = (await record.state(run)).life
         assert [(each.by, each.metrics, each.because) for each in life.judged] == [
             ("grader@2", {"reward": 1.0, "cost": 0.25}, ""),
@@ -50,7 +50,7 @@ async def test_a_run_is_scored_while_it_works(lab: Lab):
     async with lab.connect() as record:
         async with record.run() as session:
             await session.message("user", "hi")
-            await record.score(session.run, by="code", reward=1)
+            await record.score(session.run, {"reward": 1}, by="code")
             await session.message("user", "again")
         view = await record.state(session.run)
         assert (view.life.scores, view.life.status) == ({"reward": 1.0}, "completed")
@@ -74,15 +74,15 @@ async def test_what_is_no_score_is_refused(lab: Lab):
             {f"m{n}": 1 for n in range(1_001)},
         ):
             with pytest.raises((hansard.BadValue, hansard.BadName)):
-                await record.score(run, by="ada", **metrics)
+                await record.score(run, metrics, by="ada")
         with pytest.raises(hansard.BadName):
-            await record.score(run, by="", reward=1)
+            await record.score(run, {"reward": 1}, by="")
         with pytest.raises(hansard.BadValue):
-            await record.score(run, by="ada", because=1, reward=1)
+            await record.score(run, {"reward": 1}, by="ada", because=1)
         with pytest.raises(hansard.NotFound):
-            await record.score("nowhere", by="ada", reward=1)
+            await record.score("nowhere", {"reward": 1}, by="ada")
         assert await record.commits(run) == before
-        await record.score(run, by="ada", because="s3cret", reward=1)
+        await record.score(run, {"reward": 1}, by="ada", because="s3cret")
         assert "s3cret" not in (await record.state(run)).life.judged[0].because
 
 
@@ -157,11 +157,11 @@ async def test_prices_are_stated_by_day(lab: Lab):
             ({"input_tokens": 2.5, "output_tokens": 10.0}, False),
             ({"input_tokens": 2.5, "output_tokens": 12}, True),
         ):
-            assert await record.price("gpt", since=day, source="list", **amounts) is is_new
+            assert await record.price("gpt", amounts, since=day, source="list") is is_new
         zone = timezone(timedelta(hours=2))
         same = datetime(2024, 10, 1, 2, tzinfo=zone)
-        assert not await record.price("gpt", since=same, source="list", input_tokens=2.5)
-        stored = await record.io(record.raw.workspace.log.read(Lasting("price", "gpt")))
+        assert not await record.price("gpt", {"input_tokens": 2.5}, since=same, source="list")
+        stored = await record.io(record.raw.workspace.log.read(WorkspaceStream("price", "gpt")))
         events = [
             [e.usage for e in revive_all([item.commit]) if isinstance(e, PriceStated)]
             for item in stored
@@ -176,4 +176,4 @@ async def test_prices_are_stated_by_day(lab: Lab):
         ]
         for since, given in refused:
             with pytest.raises(hansard.BadValue):
-                await record.price("gpt", since=since, **given)
+                await record.price("gpt", given, since=since)

@@ -8,7 +8,7 @@ import pytest
 
 from hansard.bus.portal import portal
 from hansard.domain.experiment import arm_of
-from hansard.domain.ids import Lasting, Life
+from hansard.domain.ids import RunStream, WorkspaceStream
 from hansard.domain.run import RunStatus
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -26,7 +26,7 @@ def arms_on_record(stage):
     plan = stage.record.experiment("greeting").plan
     found: dict[str, str] = {}
     for run, life in stage.record.runs():
-        first, *_ = portal().run(log.read(Life(run)))
+        first, *_ = portal().run(log.read(RunStream(run)))
         assert [event.type for event in first.commit.events] == BEGIN
         assert first.commit.tx is not None
         view = stage.record.state(run)
@@ -80,7 +80,7 @@ def test_a_kill_leaves_a_whole_assignment_or_none(stage, when, tag, registered, 
         assert life.status is RunStatus.COMPLETED
         tags = [
             event.type
-            for stored in portal().run(stage.record.workspace.log.read(Life(run)))
+            for stored in portal().run(stage.record.workspace.log.read(RunStream(run)))
             for event in stored.commit.events
         ]
         assert tags.count("run.assigned.v1") == 1
@@ -137,6 +137,8 @@ def test_two_processes_register_at_once(stage, tmp_path, alphas):
         told = [report.results[name] for report in reports]
         assert sorted(told) == sorted(["registered", lost]), name
         winner = told.index("registered")
-        [stored] = portal().run(stage.record.workspace.log.read(Lasting("experiment", name)))
+        [stored] = portal().run(
+            stage.record.workspace.log.read(WorkspaceStream("experiment", name))
+        )
         assert stored.commit.actor.agent == f"p-{winner}"
         assert stage.record.experiment(name).plan.alpha == alphas[winner]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.agents.experiments import parameters_of
+from hansard.agents.experiments.plans import parameters_of
 from hansard.bus.codec import revive_all
 from hansard.bus.log import Append, Stored
-from hansard.domain.ids import Lasting
+from hansard.domain.ids import WorkspaceStream
 from tests.agents.twins import Lab, twins
 from tests.faults._held import HeldLog
 
@@ -22,7 +22,7 @@ def plan(**fields):
 
 async def on_record(record, name):
     """The tags of an experiment's events, with who wrote each commit."""
-    stored = await record.io(record.raw.workspace.log.read(Lasting("experiment", name)))
+    stored = await record.io(record.raw.workspace.log.read(WorkspaceStream("experiment", name)))
     return [
         (event.tag, item.commit.actor.agent)
         for item in stored
@@ -67,7 +67,9 @@ async def test_a_secret_in_a_plan_is_not_recorded(lab: Lab):
         assert await record.register("greeting", made)
         assert not await record.register("greeting", made)
         await record.stop("greeting", because="s3cret is out")
-        stored = await record.io(record.raw.workspace.log.read(Lasting("experiment", "greeting")))
+        stored = await record.io(
+            record.raw.workspace.log.read(WorkspaceStream("experiment", "greeting"))
+        )
         assert not any(b"s3cret" in item.body for item in stored)
         found = await record.experiment("greeting")
         assert parameters_of(found.plan.arms[0]) == {"key": hansard.Secret("key"), "t": 1}

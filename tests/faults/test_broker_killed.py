@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hansard.domain.steps import Status
+from hansard.domain.steps import StepStatus
 from tests.faults._broker import NatsServer
 from tests.faults._whole import holes, repeats, torn, whole_log
 from tests.faults.support import Report, Stage, all_go_on, missing, read_acks
@@ -101,4 +101,4 @@ def _check_results(stage: Stage, reports: list[Report]) -> None:
         assert [msgspec.json.decode(step.result) for step in steps] == [
             line["result"] for line in handed
         ]
-        assert {step.status for step in steps} == {Status.COMPLETED}
+        assert {step.status for step in steps} == {StepStatus.COMPLETED}

@@ -10,14 +10,14 @@ import pytest
 from tenacity import wait_fixed
 
 import hansard
-from hansard.domain.steps import Status
+from hansard.domain.steps import StepStatus
 from tests.faults._broker import NatsServer
 from tests.faults._held import HeldLog
 from tests.faults._inside import World
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(180)
 
-NAMES = {"run": "r1", "agent": "worker", "role": "worker"}
+NAMES: Any = {"run": "r1", "agent": "worker", "role": "worker"}
 WITH_EFFECTS = ["idempotent", "reconcile", "once"]
 
 SETTLE_S = 0.05
@@ -103,7 +103,7 @@ async def test_before_the_intent_is_acknowledged(record, world, policy):
         held.release.set()
         await _cancelled(task)
         step = await _step(record)
-        assert (step.status, step.safe) == (Status.FAILED, True)
+        assert (step.status, step.safe) == (StepStatus.FAILED, True)
         assert step.error.type == "CancelledError"
     assert not body.begun.is_set()
     assert await _resumed(record, world, policy) == "did letter"
@@ -120,7 +120,7 @@ async def test_during_the_body(record, world, policy):
         task.cancel()
         await _cancelled(task)
         step = await _step(record)
-        assert (step.status, step.error.type) == (Status.IN_DOUBT, "CancelledError")
+        assert (step.status, step.error.type) == (StepStatus.IN_DOUBT, "CancelledError")
     if policy == "once":
         with pytest.raises(hansard.InDoubt):
             await _resumed(record, world, policy)
@@ -144,7 +144,7 @@ async def test_again_and_again_while_the_doubt_is_recorded(record, world):
         assert not task.done()
         held.release.set()
         await _cancelled(task)
-        assert (await _step(record)).status is Status.IN_DOUBT
+        assert (await _step(record)).status is StepStatus.IN_DOUBT
 
 
 @pytest.mark.parametrize("policy", ["pure", *WITH_EFFECTS])
@@ -160,7 +160,7 @@ async def test_while_the_outcome_is_recorded(record, world, policy):
         assert not task.done()
         held.release.set()
         await _cancelled(task)
-        assert (await _step(record)).status is Status.COMPLETED
+        assert (await _step(record)).status is StepStatus.COMPLETED
     assert await _resumed(record, world, policy) == "did letter"
     assert len(world.read()) == 1
 
@@ -202,7 +202,7 @@ async def test_between_attempts_the_effect_surely_did_not_happen(record, world):
         task.cancel()
         await _cancelled(task)
         step = await _step(record)
-        assert (step.status, step.safe) == (Status.FAILED, True)
+        assert (step.status, step.safe) == (StepStatus.FAILED, True)
     async with record.run("cancelled", **NAMES) as session:
         assert await declare(session, works=True)("letter") == "did letter"
     assert len(world.read()) == 1
@@ -214,7 +214,7 @@ async def test_by_a_deadline_around_the_call(record, world):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await Body(world).declare(session, "once")("letter")
-        assert (await _step(record)).status is Status.IN_DOUBT
+        assert (await _step(record)).status is StepStatus.IN_DOUBT
 
 
 async def test_of_a_gather_reaches_all_its_calls(record, world):
@@ -227,7 +227,7 @@ async def test_of_a_gather_reaches_all_its_calls(record, world):
         await asyncio.gather(*(body.begun.wait() for body in bodies))
         task.cancel()
         await _cancelled(task)
-        assert [(await _step(record, n)).status for n in (1, 2)] == [Status.IN_DOUBT] * 2
+        assert [(await _step(record, n)).status for n in (1, 2)] == [StepStatus.IN_DOUBT] * 2
         bodies[0].release.set()
         assert await tools[0]("another") == "did another"
 
@@ -246,7 +246,7 @@ async def test_by_a_failing_sibling_in_a_task_group(record, world):
                 group.create_task(body.declare(session, "once")("letter"))
                 group.create_task(fails())
         assert raised.group_contains(ValueError, match="enough")
-        assert (await _step(record)).status is Status.IN_DOUBT
+        assert (await _step(record)).status is StepStatus.IN_DOUBT
 
 
 async def test_of_a_composite_leaves_its_part_in_doubt(record, world):
@@ -267,8 +267,8 @@ async def test_of_a_composite_leaves_its_part_in_doubt(record, world):
         await body.begun.wait()
         task.cancel()
         await _cancelled(task)
-        assert (await _step(record, 1)).status is Status.REQUESTED
-        assert (await _step(record, 2)).status is Status.IN_DOUBT
+        assert (await _step(record, 1)).status is StepStatus.REQUESTED
+        assert (await _step(record, 2)).status is StepStatus.IN_DOUBT
     await record.settle("r1", "2", "happened", result="did letter 1")
     again = Body(world)
     again.release.set()
@@ -295,7 +295,7 @@ async def test_of_a_sync_body_leaves_it_running(record, world):
         await begun.wait()
         task.cancel()
         await _cancelled(task)
-        assert (await _step(record)).status is Status.IN_DOUBT
+        assert (await _step(record)).status is StepStatus.IN_DOUBT
         assert world.read() == []
         going.set()
         await done.wait()
@@ -342,7 +342,7 @@ async def test_of_a_stream(record, world, during):
             held.release.set()
         await _cancelled(task)
         step = await _step(record)
-        assert step.status is Status.IN_DOUBT
+        assert step.status is StepStatus.IN_DOUBT
         assert len(step.items) == (2 if held is None else 1)
         assert items == ([0, 1] if held is None else [])
         assert cleaned.is_set()
@@ -376,6 +376,6 @@ async def test_while_a_budget_is_corrected(record, world, raises):
         assert not task.done()
         held.release.set()
         await _cancelled(task)
-        expected = Status.IN_DOUBT if raises else Status.COMPLETED
+        expected = StepStatus.IN_DOUBT if raises else StepStatus.COMPLETED
         assert (await _step(record)).status is expected
     assert len(world.read()) == 1

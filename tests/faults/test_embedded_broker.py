@@ -17,8 +17,8 @@ import hansard
 from hansard.bus.errors import StoreGone
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
-from hansard.bus.server import ServerInfo, join, peek
-from hansard.domain.ids import Board
+from hansard.bus.server.lease import ServerInfo, join, peek
+from hansard.domain.ids import KeyStream
 from tests.bus.brokers import append
 from tests.bus.test_server import commands, eventually, processes_of
 from tests.cli.test_up import up
@@ -49,7 +49,7 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
 
 def put(record: hansard.Record, key: str) -> Stored:
     """Append one commit to a stream of its own."""
-    return portal().run(record.workspace.log.append(append(Board("r1", key))))
+    return portal().run(record.workspace.log.append(append(KeyStream("r1", key))))
 
 
 def positions(record: hansard.Record) -> list[int]:

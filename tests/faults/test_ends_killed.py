@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hansard.domain.ids import AgentStream, Life
+from hansard.domain.ids import AgentStream, RunStream
 from hansard.domain.run import RunStatus
-from hansard.domain.task import TaskStatus
+from hansard.domain.team.task import TaskStatus
 from tests.faults.support import Stage
 
 REOPENS = Path(__file__).with_name("programs") / "reopens.py"
@@ -20,7 +20,7 @@ def _said(stage: Stage) -> tuple[str | None, list[str]]:
     tags = [
         recorded.type
         for stored in stage.commits()
-        if stored.stream == Life(stage.run)
+        if stored.stream == RunStream(stage.run)
         for recorded in stored.commit.events
     ]
     return view.agents["w0"].left, tags

@@ -24,20 +24,20 @@ import hansard
 from hansard.bus.access import Credentials
 from hansard.bus.disk import explained
 from hansard.bus.errors import AppendUnknown, NotWritable
-from hansard.bus.hosting import Host
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
-from hansard.bus.server import BadDataDir, Durability, hindrance, join, peek
-from hansard.commands._credentials_file import drafting
-from hansard.commands._whole_file import Unwritable
+from hansard.bus.server.hosting import Host
+from hansard.bus.server.lease import BadDataDir, Durability, hindrance, join, peek
+from hansard.cli.commands._credentials_file import drafting
+from hansard.cli.commands._whole_file import Unwritable
+from hansard.client.protocol.faults import of_service
 from hansard.domain.agent import CheckpointSaved
-from hansard.domain.ids import AgentStream, Board
+from hansard.domain.ids import AgentStream, KeyStream
 from hansard.projections.errors import NoRoom
-from hansard.projections.place import Place
 from hansard.projections.runner import wait_for
 from hansard.projections.store import Store
-from hansard.service.faults import of_service
+from hansard.projections.table_files import TableFiles
 from tests.bus.brokers import append
 from tests.cli.support import Call, ran
 from tests.cli.test_up import up
@@ -130,18 +130,20 @@ async def test_room_is_enough_for_what_waits_to_go_on(disk: Disk):
     they are stored, once, without anybody starting anything. What was said named disk and path.
     """
     async with opened(disk.folder / "data", disk_wait_s=60.0) as (host, log):
-        first = await log.append(append(Board("r1", "a")))
+        first = await log.append(append(KeyStream("r1", "a")))
         disk.full()
         waiting = asyncio.gather(
-            log.append(append(Board("r1", "b"), text=LARGE)),
-            log.append_all([append(Board("r1", "c"), text=LARGE), append(Board("r1", "d"))]),
-            log.append_bulk([append(Board("bulk", str(n)), text=LARGE) for n in range(20)]),
+            log.append(append(KeyStream("r1", "b"), text=LARGE)),
+            log.append_all(
+                [append(KeyStream("r1", "c"), text=LARGE), append(KeyStream("r1", "d"))]
+            ),
+            log.append_bulk([append(KeyStream("bulk", str(n)), text=LARGE) for n in range(20)]),
             log.blobs.put(b"blob" * 200_000),
         )
         told = await hindered(host)
         assert "is full (0 bytes and" in str(told)
         assert str(disk.folder / "data") in str(told)
-        assert [s.commit.id for s in await log.read(Board("r1", "a"))] == [first.commit.id]
+        assert [s.commit.id for s in await log.read(KeyStream("r1", "a"))] == [first.commit.id]
         assert not waiting.done()
         disk.free()
         one, two, new, blob = await asyncio.wait_for(waiting, 60)
@@ -160,9 +162,9 @@ async def test_what_waits_in_vain_ends_and_says_why(disk: Disk):
     when there is room, is stored once.
     """
     async with opened(disk.folder / "data", disk_wait_s=0.2) as (host, log):
-        await log.append(append(Board("r1", "a")))
+        await log.append(append(KeyStream("r1", "a")))
         disk.full()
-        lost = append(Board("r1", "b"), text=LARGE)
+        lost = append(KeyStream("r1", "b"), text=LARGE)
         with pytest.raises(AppendUnknown, match=FULL) as unknown:
             await log.append(lost)
         assert str(disk.folder / "data") in str(unknown.value)
@@ -173,15 +175,15 @@ async def test_what_waits_in_vain_ends_and_says_why(disk: Disk):
         await asyncio.to_thread(until, lambda: host.obstacle() is None, "it is still hindered")
         again = await log.append(lost)
         assert again.commit.id == lost.commit.id
-        assert [each.commit.id for each in await log.read(Board("r1", "b"))] == [lost.commit.id]
+        assert [each.commit.id for each in await log.read(KeyStream("r1", "b"))] == [lost.commit.id]
 
 
 async def test_a_disk_without_files_left_is_a_full_one(disk: Disk):
     """The server cannot begin its next file: it is said, and room for files is enough."""
     async with opened(disk.folder / "data", disk_wait_s=60.0) as (host, log):
-        await log.append(append(Board("r1", "a")))
+        await log.append(append(KeyStream("r1", "a")))
         disk.no_more_files()
-        large = [append(Board("r2", str(n)), text=LARGE) for n in range(60)]
+        large = [append(KeyStream("r2", str(n)), text=LARGE) for n in range(60)]
         bulk = asyncio.ensure_future(log.append_bulk(large[:10]))
         waiting = asyncio.gather(*(log.append(each) for each in large[10:]))
         told = await hindered(host)
@@ -197,9 +199,9 @@ async def test_a_disk_without_files_left_is_a_full_one(disk: Disk):
 async def test_a_transaction_that_finds_no_room_waits_for_it(disk: Disk):
     """Of a batch nats-server says only that it is incomplete: what hinders it the disk tells."""
     async with opened(disk.folder / "data", disk_wait_s=0.2) as (_, log):
-        await log.append(append(Board("r1", "a")))
+        await log.append(append(KeyStream("r1", "a")))
         disk.no_more_files()
-        both = [append(Board("r1", "b")), append(Board("r1", "c"))]
+        both = [append(KeyStream("r1", "b")), append(KeyStream("r1", "c"))]
         with pytest.raises(NotWritable, match=FULL) as told:
             await log.append_all(both)
         assert str(disk.folder / "data") in str(told.value)
@@ -280,7 +282,9 @@ def test_a_workspace_that_finds_no_room_is_made_later(disk: Disk):
         assert str(disk.folder / "data") in str(told.value)
         disk.free()
         with hansard.connect("more", data_dir=disk.folder / "data") as record:
-            assert portal().run(record.workspace.log.append(append(Board("r", "a")))).position == 1
+            assert (
+                portal().run(record.workspace.log.append(append(KeyStream("r", "a")))).position == 1
+            )
 
 
 @pytest.mark.parametrize("arguments", [("export", "r1", "-o"), ("run", "html", "r1", "-o")])
@@ -338,7 +342,7 @@ def test_the_status_says_what_hinders(disk: Disk, call_there):
     with hansard.connect("lab", data_dir=disk.folder / "data", disk_wait_s=0.2) as record:
         disk.full()
         with pytest.raises(AppendUnknown):
-            portal().run(record.workspace.log.append(append(Board("r1", "a"), text=LARGE)))
+            portal().run(record.workspace.log.append(append(KeyStream("r1", "a"), text=LARGE)))
     said = call_there("status", "--json").lines[0]["hindered"]
     assert re.search(FULL, said)
     assert str(disk.folder) in said
@@ -387,7 +391,9 @@ def test_what_a_disk_refuses_is_said_with_path_and_remedy(code, said):
 
 def test_a_restricted_agent_is_not_told_where_the_disk_is():
     """It learns that its record is unknown and that a disk is the reason, not the host's paths."""
-    error = AppendUnknown(Board("r1", "k"), 3, "c1", 2.0, str(NotWritable(Path("/srv/x"), "full")))
+    error = AppendUnknown(
+        KeyStream("r1", "k"), 3, "c1", 2.0, str(NotWritable(Path("/srv/x"), "full"))
+    )
     assert "/srv/x" in str(error)
     fault = of_service(error, {})
     assert b"/srv/x" not in msgspec.json.encode(fault)
@@ -429,7 +435,7 @@ def test_the_projector_goes_on_by_itself_once_there_is_room(disk: Disk):
     """
     data_dir = disk.folder / "data"
     obstacle = data_dir / "server.obstacle"
-    place = Place.of(data_dir, "lab")
+    place = TableFiles.of(data_dir, "lab")
     with (
         up(data_dir, "-w", "lab", "--json") as process,
         hansard.connect("lab", data_dir=data_dir, disk_wait_s=60.0) as record,
@@ -496,7 +502,7 @@ def test_agents_go_on_by_themselves_once_there_is_room(
     server, stop = Embedded(disk.folder / "data"), tmp_path / "stop"
     obstacle = server.data_dir / "server.obstacle"
     agents, number = rounds(2, 8), rounds(1, 3)
-    place = Place.of(server.data_dir, "load")
+    place = TableFiles.of(server.data_dir, "load")
     with join(server.data_dir, durability), up(server.data_dir, "-w", "load", "--json"):
         stage = Stage(server, tmp_path, "load")
         try:

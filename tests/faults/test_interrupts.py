@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hansard.domain.steps import Status
+from hansard.domain.steps import StepStatus
 from tests.faults._inside import Point
 from tests.faults.support import Stage
 
@@ -19,26 +19,26 @@ DONE = ["LETTER", {"did": "LETTER"}, "LETTER"]
 class Left(msgspec.Struct, frozen=True):
     """What an interrupt leaves: the step's status, whether resuming asks a person, effects."""
 
-    status: Status | None
+    status: StepStatus | None
     safe: bool = False
     doubt: bool = False
     done: int = 1
 
 
-NEVER_BEGAN = Left(Status.FAILED, safe=True)
+NEVER_BEGAN = Left(StepStatus.FAILED, safe=True)
 CELLS = {
     ("once", Point.BEFORE_INTENT): NEVER_BEGAN,
     ("once", Point.AFTER_INTENT): NEVER_BEGAN,
-    ("once", Point.AFTER_EFFECT): Left(Status.IN_DOUBT, doubt=True),
-    ("once", Point.BEFORE_RECEIPT): Left(Status.COMPLETED),
-    ("once", Point.AFTER_RECEIPT): Left(Status.COMPLETED),
+    ("once", Point.AFTER_EFFECT): Left(StepStatus.IN_DOUBT, doubt=True),
+    ("once", Point.BEFORE_RECEIPT): Left(StepStatus.COMPLETED),
+    ("once", Point.AFTER_RECEIPT): Left(StepStatus.COMPLETED),
     ("reconcile", Point.AFTER_INTENT): NEVER_BEGAN,
-    ("reconcile", Point.AFTER_EFFECT): Left(Status.IN_DOUBT),
+    ("reconcile", Point.AFTER_EFFECT): Left(StepStatus.IN_DOUBT),
     ("idempotent", Point.AFTER_INTENT): NEVER_BEGAN,
-    ("idempotent", Point.AFTER_EFFECT): Left(Status.IN_DOUBT, done=2),
+    ("idempotent", Point.AFTER_EFFECT): Left(StepStatus.IN_DOUBT, done=2),
     ("pure", Point.AFTER_INTENT): Left(None),
     ("pure", Point.AFTER_EFFECT): Left(None, done=2),
-    ("pure", Point.BEFORE_RECEIPT): Left(Status.COMPLETED),
+    ("pure", Point.BEFORE_RECEIPT): Left(StepStatus.COMPLETED),
 }
 
 
@@ -85,7 +85,7 @@ def test_what_an_interrupt_leaves(stage, policy, point):
 def test_a_body_under_a_timeout_runs_on_in_its_thread(stage):
     """Such a body has a thread of its own, which an interrupt of its caller does not end."""
     _interrupted(stage, Point.AFTER_EFFECT, policy="once", timeout_s=30.0)
-    assert stage.view().agent("worker").steps[2].status is Status.IN_DOUBT
+    assert stage.view().agent("worker").steps[2].status is StepStatus.IN_DOUBT
     _settled(stage)
     report = stage.go_on("matrix", policy="once")
     assert (report.error, report.results) == ("", DONE)
@@ -96,7 +96,7 @@ def test_a_body_under_a_timeout_runs_on_in_its_thread(stage):
 def test_an_interrupted_composite_is_entered_again(stage):
     """Its parts have their receipts; it has none, and needs none."""
     _interrupted(stage, Point.AFTER_EFFECT, policy="composite")
-    assert stage.view().agent("worker").steps[2].status is Status.REQUESTED
+    assert stage.view().agent("worker").steps[2].status is StepStatus.REQUESTED
     report = stage.go_on("matrix", policy="composite")
     assert report.error == ""
     assert [line["word"] for line in stage.world.read()] == ["LETTER 1", "LETTER 2"]

@@ -2,6 +2,9 @@
 
 An effect is a line that another process appends to a file and syncs. SIGKILL finds the agent
 standing still at the point, so each cell has one outcome, not a likely one.
+
+The fast tier kills at each point under `once`, the policy that doubts; the slow tier under the
+others.
 """
 
 import msgspec
@@ -47,7 +50,14 @@ CELLS = {
 """Policy and point. Under `once` the doubt is settled with what is true."""
 
 
-@pytest.mark.parametrize(("policy", "point"), CELLS, ids=str)
+@pytest.mark.parametrize(
+    ("policy", "point"),
+    [
+        pytest.param(policy, point, marks=() if policy == "once" else pytest.mark.slow)
+        for policy, point in CELLS
+    ],
+    ids=str,
+)
 def test_what_a_kill_leaves_and_what_resuming_does_about_it(stage, evidence, policy, point):
     """`pure` runs again, `idempotent` runs again with its old key, `reconcile` asks the world,
     `once` waits for a settlement; before the intent and after the receipt nothing is in doubt.
@@ -87,11 +97,11 @@ def test_what_a_kill_leaves_and_what_resuming_does_about_it(stage, evidence, pol
 @pytest.mark.parametrize(
     ("point", "effects"),
     [
-        pytest.param(Point.BEFORE_INTENT, 0, id="before_intent"),
+        pytest.param(Point.BEFORE_INTENT, 0, id="before_intent", marks=pytest.mark.slow),
         pytest.param(Point.AFTER_INTENT, 0, id="after_intent"),
         pytest.param(Point.AFTER_EFFECT, 2, id="after_effect"),
-        pytest.param(Point.BEFORE_RECEIPT, 2, id="before_receipt"),
-        pytest.param(Point.AFTER_RECEIPT, 2, id="after_receipt"),
+        pytest.param(Point.BEFORE_RECEIPT, 2, id="before_receipt", marks=pytest.mark.slow),
+        pytest.param(Point.AFTER_RECEIPT, 2, id="after_receipt", marks=pytest.mark.slow),
     ],
 )
 def test_a_composite_is_entered_again_and_its_parts_replay(stage, point, effects):
@@ -153,7 +163,14 @@ def test_doubt_lasts_as_long_as_nobody_settles_it(stage):
 LINES = [f"line {number}" for number in range(4)]
 
 
-@pytest.mark.parametrize(("policy", "effects"), [("pure", 2), ("idempotent", 2), ("once", 1)])
+@pytest.mark.parametrize(
+    ("policy", "effects"),
+    [
+        pytest.param("pure", 2, marks=pytest.mark.slow),
+        pytest.param("idempotent", 2, marks=pytest.mark.slow),
+        ("once", 1),
+    ],
+)
 def test_a_stream_cut_by_a_kill(stage, policy, effects):
     """The items that were handed on are on record; a `once` stream is in doubt and shows them,
     the others begin again.

@@ -9,13 +9,19 @@ import pytest
 from tenacity import wait_none
 
 import hansard
-from hansard.domain.steps import Status
+from hansard.domain.steps import StepStatus
 from tests.faults.support import Stage
 
 NAMES = {"run": "r1", "agent": "worker", "role": "worker"}
 TIMEOUT_S = 0.2
 
-pytestmark = pytest.mark.timeout(30)
+ANSWERS_S = 20.0
+"""The time-out of a call that is to answer."""
+
+SLOW_S = 2.0
+"""The time-out of a tool whose first attempt does not answer and whose second is to."""
+
+pytestmark = pytest.mark.timeout(180)
 
 
 class Slow:
@@ -26,12 +32,14 @@ class Slow:
         self.slow = slow
         self.calls = 0
         self.release = threading.Event()
+        self.changed = threading.Event()
         self.ended = threading.Event()
 
     def __call__(self, word: str, key: str | None = None) -> str:
         """The body for threads."""
         self.calls += 1
         self.stage.world.effect("act", word, key)
+        self.changed.set()
         if self.calls <= self.slow:
             self.release.wait(20)
             self.ended.set()
@@ -46,7 +54,13 @@ class Slow:
         return f"did {word}"
 
 
-def _declare(session: hansard.Session, slow: Slow, policy: str, attempts: int = 1) -> Any:
+def _declare(
+    session: hansard.Session,
+    slow: Slow,
+    policy: str,
+    attempts: int = 1,
+    timeout_s: float = TIMEOUT_S,
+) -> Any:
     def ask(word: str) -> Any:
         return hansard.Happened("found") if slow.stage.world.read() else hansard.DID_NOT_HAPPEN
 
@@ -57,7 +71,7 @@ def _declare(session: hansard.Session, slow: Slow, policy: str, attempts: int = 
         return slow(word)
 
     options: dict[str, Any] = {
-        "timeout_s": TIMEOUT_S,
+        "timeout_s": timeout_s,
         "attempts": attempts,
         "wait": wait_none(),
         "name": "act",
@@ -92,7 +106,11 @@ def test_of_a_once_tool_is_a_doubt(stage, slow, attempts):
     ):
         _declare(session, slow, "once", attempts)("letter")
     step = _step(stage)
-    assert (step.status, step.error.type, step.attempts) == (Status.IN_DOUBT, "TimeoutError", ())
+    assert (step.status, step.error.type, step.attempts) == (
+        StepStatus.IN_DOUBT,
+        "TimeoutError",
+        (),
+    )
     assert slow.calls == 1
     slow.release.set()
     assert slow.ended.wait(10)  # the thread cannot be stopped: that is the doubt
@@ -110,9 +128,9 @@ def test_of_a_once_tool_is_a_doubt(stage, slow, attempts):
 def test_of_an_idempotent_tool_is_tried_again_with_its_key(stage, slow):
     """While it has attempts left there is no doubt to settle: the same key makes it safe."""
     with stage.record.run("timeouts", **NAMES) as session:
-        assert _declare(session, slow, "idempotent", attempts=2)("letter") == "did letter"
+        assert _declare(session, slow, "idempotent", 2, SLOW_S)("letter") == "did letter"
     step = _step(stage)
-    assert step.status is Status.COMPLETED
+    assert step.status is StepStatus.COMPLETED
     assert [attempt.error.type for attempt in step.attempts] == ["TimeoutError"]
     effects = stage.world.read()
     assert len(effects) == 2
@@ -123,9 +141,10 @@ def test_of_an_idempotent_tool_without_attempts_left(stage, slow):
     """The doubt is on record; resuming runs it again with its key, asking nobody."""
     with pytest.raises(TimeoutError), stage.record.run("timeouts", **NAMES) as session:
         _declare(session, slow, "idempotent")("letter")
-    assert _step(stage).status is Status.IN_DOUBT
+    assert _step(stage).status is StepStatus.IN_DOUBT
     with stage.record.run("timeouts", **NAMES) as session:
-        assert _declare(session, slow, "idempotent")("letter") == "did letter"
+        act = _declare(session, slow, "idempotent", timeout_s=ANSWERS_S)
+        assert act("letter") == "did letter"
     assert {line["key"] for line in stage.world.read()} == {_step(stage).key}
     assert stage.settlements() == []
 
@@ -134,7 +153,8 @@ def test_of_a_reconcile_tool_asks_the_world(stage, slow):
     """The doubt is on record; resuming asks, and takes what the world says."""
     with pytest.raises(TimeoutError), stage.record.run("timeouts", **NAMES) as session:
         _declare(session, slow, "reconcile", attempts=3)("letter")
-    assert _step(stage).status is Status.IN_DOUBT
+    assert _step(stage).status is StepStatus.IN_DOUBT
+    assert slow.changed.wait(ANSWERS_S)  # else the world would truly say that it did not happen
     with stage.record.run("timeouts", **NAMES) as session:
         assert _declare(session, slow, "reconcile")("letter") == "found"
     assert len(stage.world.read()) == 1
@@ -146,7 +166,11 @@ def test_of_a_pure_tool_is_a_failure(stage, slow):
     with pytest.raises(TimeoutError), stage.record.run("timeouts", **NAMES) as session:
         _declare(session, slow, "pure", attempts=2)("letter")
     step = _step(stage)
-    assert (step.status, step.error.type, len(step.attempts)) == (Status.FAILED, "TimeoutError", 1)
+    assert (step.status, step.error.type, len(step.attempts)) == (
+        StepStatus.FAILED,
+        "TimeoutError",
+        1,
+    )
 
 
 async def test_of_an_async_body_in_the_async_client(server, workspace, stage):
@@ -157,7 +181,7 @@ async def test_of_an_async_body_in_the_async_client(server, workspace, stage):
             async with record.run("timeouts", **NAMES) as session:
                 await session.tool(timeout_s=TIMEOUT_S, name="act")(slow.asynchronously)("letter")
         step = (await record.state("r1")).agent("worker").steps[1]
-    assert step.status is Status.IN_DOUBT
+    assert step.status is StepStatus.IN_DOUBT
     assert step.error is not None
     assert step.error.type == "TimeoutError"
     assert len(stage.world.read()) == 1
@@ -168,17 +192,17 @@ def test_of_an_async_body_in_the_sync_client(stage):
     slow = Slow(stage, slow=1)
     with pytest.raises(TimeoutError), stage.record.run("timeouts", **NAMES) as session:
         session.tool(timeout_s=TIMEOUT_S, name="act")(slow.asynchronously)("letter")
-    assert _step(stage).status is Status.IN_DOUBT
+    assert _step(stage).status is StepStatus.IN_DOUBT
 
 
 @pytest.mark.parametrize(
     ("error", "status", "safe", "calls"),
     [
-        pytest.param(ConnectionResetError("cut"), Status.IN_DOUBT, False, 1, id="connection"),
-        pytest.param(EOFError("cut"), Status.IN_DOUBT, False, 1, id="end of file"),
-        pytest.param(ConnectionRefusedError("no"), Status.FAILED, True, 2, id="declared safe"),
-        pytest.param(hansard.NotDone("no"), Status.FAILED, True, 2, id="NotDone"),
-        pytest.param(ValueError("bad"), Status.FAILED, False, 1, id="another error"),
+        pytest.param(ConnectionResetError("cut"), StepStatus.IN_DOUBT, False, 1, id="connection"),
+        pytest.param(EOFError("cut"), StepStatus.IN_DOUBT, False, 1, id="end of file"),
+        pytest.param(ConnectionRefusedError("no"), StepStatus.FAILED, True, 2, id="declared safe"),
+        pytest.param(hansard.NotDone("no"), StepStatus.FAILED, True, 2, id="NotDone"),
+        pytest.param(ValueError("bad"), StepStatus.FAILED, False, 1, id="another error"),
     ],
 )
 def test_errors_of_a_once_tool(stage, error, status, safe, calls):

@@ -35,11 +35,11 @@ from eventsourcing.utils import Environment
 
 import hansard
 from hansard.bus.recorder import Factory
-from hansard.bus.server import peek
+from hansard.bus.server.lease import peek
 from hansard.domain import budget
-from hansard.domain.approval import Standing
+from hansard.domain.approval import ApprovalStatus
 from hansard.domain.events import Recorded
-from hansard.domain.ids import Board, Life
+from hansard.domain.ids import KeyStream, RunStream
 from tests.cli.planting import commit, plant
 from tests.golden.datadir import ANSWERS, ARCHIVE, QUIET, WORKSPACE, answers, command
 from tests.projections import story
@@ -96,7 +96,7 @@ def experiments(record: hansard.Record) -> None:
         record.register(name, plan, by="ada")
     record.stop("stopped", because="enough was seen", by="bob")
     record.price(
-        "m-1", since=DAY, input_tokens=2.5, output_tokens=10.0, source="the list", by="eve"
+        "m-1", {"input_tokens": 2.5, "output_tokens": 10.0}, since=DAY, source="the list", by="eve"
     )
     trials = []
     for number in range(6):
@@ -111,8 +111,10 @@ def experiments(record: hansard.Record) -> None:
 
             ask("m-1", f"hello {number}")
         trials.append(session.run)
-        record.score(session.run, by="grader@2", because="read", reward=number % 2, cost=number / 4)
-    record.score(trials[-1], by="ada", reward=0, because="looked again")
+        record.score(
+            session.run, {"reward": number % 2, "cost": number / 4}, by="grader@2", because="read"
+        )
+    record.score(trials[-1], {"reward": 0}, by="ada", because="looked again")
 
 
 def teams(record: hansard.Record) -> None:
@@ -124,9 +126,9 @@ def teams(record: hansard.Record) -> None:
         ada.team.add("Find", what={"topic": "seeds", "pages": (1, 2)}, task="find")
         ada.team.add("Write", waits_for=["find"], role="scribe", task="write")
         ada.team.add("Long", what="x" * 70_000, agent="bob", task="long")
-        finding = ada.team.claim(lease=600)
+        finding = ada.team.claim(lease_s=600)
         assert finding is not None
-        ada.team.extend(finding, lease=900)
+        ada.team.extend(finding, lease_s=900)
         ada.team.complete(finding, {"papers": 3})
         writing = bob.team.claim()
         assert writing is not None
@@ -173,7 +175,7 @@ def shared_state(ada: hansard.Session, bob: hansard.Session) -> None:
 def approvals(record: hansard.Record) -> None:
     """One granted, one denied; one that nobody answered is the story's."""
     for run, answer in (("granted", record.approve), ("denied", record.deny)):
-        asks = hansard.ask_first("send", timeout=3600)
+        asks = hansard.ask_first("send", timeout_s=3600)
         with (
             contextlib.suppress(hansard.HansardError),
             record.run("asking", run=run, agent="sender", role="sender", gate=[asks]) as session,
@@ -189,7 +191,9 @@ def approvals(record: hansard.Record) -> None:
 def answered(record: hansard.Record, answer: Any) -> None:
     """A person answers as soon as a question stands."""
     until = time.monotonic() + SERVER_GONE_S
-    while not (asked := [each for each in record.approvals() if each.standing is Standing.PENDING]):
+    while not (
+        asked := [each for each in record.approvals() if each.standing is ApprovalStatus.PENDING]
+    ):
         assert time.monotonic() < until, "nobody asked"
         time.sleep(0.02)
     answer(asked[0].approval.id, by="eva", because="looked")
@@ -266,11 +270,11 @@ def strange() -> None:
             session.tool(effects="pure", name="work")(lambda: 1)()
         last = record.state("newer").life.version
         spent = budget.Spent(call="a#1.1", amount=0.25)
-        counted = Board("newer", budget.key_of("few"))
+        counted = KeyStream("newer", budget.key_of("few"))
         plant(HOME, "odd", (counted, commit(2, spent, epoch=0)))
         planted = Recorded("run.dreamt.v7", "d1", msgspec.Raw(b'{"of":"sheep"}'))
-        plant(HOME, "odd", (Life("newer"), commit(last + 1, planted, epoch=0)))
-        plant(HOME, "odd", (Life("newer"), commit(last + 9, planted, epoch=0)))
+        plant(HOME, "odd", (RunStream("newer"), commit(last + 1, planted, epoch=0)))
+        plant(HOME, "odd", (RunStream("newer"), commit(last + 9, planted, epoch=0)))
 
 
 def do(*arguments: str, workspace: str = WORKSPACE) -> None:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, is_typeddict
 
 import typer.main
 
@@ -25,9 +25,15 @@ from hansard.projections.store import Store
 
 FILE = Path(__file__).with_name("surface.json")
 
-MODULES = ("hansard", "hansard.bus.recorder", "hansard.logging", "hansard.settings")
-"""What a program may import by name: the package, the library's persistence module, and what
-configures both.
+MODULES = (
+    "hansard",
+    "hansard.bus.recorder",
+    "hansard.logging",
+    "hansard.settings",
+    "hansard.testing",
+)
+"""What a program may import by name: the package, the library's persistence module, what
+configures both, and what tests of programs use.
 """
 
 RENAMED: dict[str, str] = {}
@@ -139,6 +145,9 @@ async def _async(folder: Path) -> list[tuple[str, type]]:
 
 def _attributes(within: str, cls: Any) -> Iterator[str]:
     """The public attributes of a class: methods, fields, properties; not those of every object."""
+    if is_typeddict(cls):
+        yield from (f"{within}.{name}" for name in sorted(cls.__annotations__))
+        return
     base: set[str] = {*dir(object), *dir(Exception), *dir(str), *dir(int)}
     fields = {*getattr(cls, "__struct_fields__", ())}
     for name in sorted({*dir(cls), *fields} - (base - fields)):
@@ -158,7 +167,8 @@ def parameters(handed_out: Handed) -> Iterator[str]:
             found.append((f"hansard.{name}", value))
         elif inspect.isclass(value):
             found += _methods(f"hansard.{name}", value)
-            if not issubclass(value, Exception) and value not in made:
+            called = not (issubclass(value, Exception) or is_typeddict(value))
+            if called and value not in made:
                 found.append((f"hansard.{name}", value))
     for within, cls in handed_out:
         found += _methods(within, cls)
@@ -216,7 +226,8 @@ def of_store(store: Store) -> Iterator[str]:
 
 def surface() -> Surface:
     """All of it, each part sorted."""
-    with tempfile.TemporaryDirectory() as folder:
+    # Its server ends up to two seconds after its last user, and writes until then.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         handed_out = reached(Path(folder))
     drawn = {
         "commands": commands(),

@@ -10,7 +10,7 @@ import pytest
 
 from hansard.bus import codec, subjects
 from hansard.domain.events import Encryption, Tx
-from hansard.domain.ids import AgentStream, Board, StreamId
+from hansard.domain.ids import AgentStream, KeyStream, StreamId
 from hansard.domain.label import Confidentiality, Label
 
 FOLDER = Path(__file__).parent / "commits"
@@ -23,8 +23,8 @@ GOLDEN: dict[str, tuple[str, StreamId]] = {
         "hansard.lab.run.r1.agent.researcher.researcher_1.41",
         AgentStream("r1", "researcher", "researcher_1"),
     ),
-    "least.v1": ("hansard.lab.run.r1.board.plan=2Eof=20=2A.1", Board("r1", "plan.of *")),
-    "labelled.v1": ("hansard.lab.run.r1.board.plan=2Eof=20=2A.1", Board("r1", "plan.of *")),
+    "least.v1": ("hansard.lab.run.r1.board.plan=2Eof=20=2A.1", KeyStream("r1", "plan.of *")),
+    "labelled.v1": ("hansard.lab.run.r1.board.plan=2Eof=20=2A.1", KeyStream("r1", "plan.of *")),
     "imported.v1": (
         "hansard.lab.run.r1.agent.assistant.assistant.3",
         AgentStream("r1", "assistant", "assistant"),

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from hansard.bus import codec
 from hansard.bus.codec import record, revive
 from hansard.domain import (
     access,
@@ -23,19 +22,26 @@ from hansard.domain import (
     conversation,
     experiment,
     label_events,
-    mail,
     price,
     principal,
     query,
     refusal,
-    role_events,
     run,
     steps,
-    task,
     view,
 )
 from hansard.domain.errors import Corrupt, UnknownEvent
-from hansard.domain.events import REGISTRY, TAG_PATTERN, Encryption, Event, Recorded, event
+from hansard.domain.events import (
+    REGISTRY,
+    TAG_PATTERN,
+    UPCASTERS,
+    Encryption,
+    Event,
+    Recorded,
+    event,
+)
+from hansard.domain.roles import model as role_events
+from hansard.domain.team import mail, task
 
 FOLDER = Path(__file__).parent / "events"
 FILES = sorted(path.name for path in FOLDER.iterdir())
@@ -166,8 +172,8 @@ def _v0b(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def test_old_events_are_lifted_step_by_step(monkeypatch):
     """An old tag goes through its upcasters to today's type."""
-    monkeypatch.setitem(codec.UPCASTERS, "run.resumed.v0", _v0)
-    monkeypatch.setitem(codec.UPCASTERS, "run.resumed.v0b", _v0b)
+    monkeypatch.setitem(UPCASTERS, "run.resumed.v0", _v0)
+    monkeypatch.setitem(UPCASTERS, "run.resumed.v0b", _v0b)
     oldest = Recorded("run.resumed.v0", "e", msgspec.Raw(b'{"name":"a","n":2}'))
     assert revive(oldest) == run.RunResumed(agent="a", epoch=2)
     middle = Recorded("run.resumed.v0b", "e", msgspec.Raw(b'{"agent":"a","n":3}'))
@@ -177,30 +183,30 @@ def test_old_events_are_lifted_step_by_step(monkeypatch):
 def test_a_registered_tag_may_become_old(monkeypatch):
     """A tag whose type still exists is lifted all the same once it has an upcaster."""
     lift = lambda data: ("run.cancelled.v1", {"because": data["agent"]})  # noqa: E731 -- used once, right below
-    monkeypatch.setitem(codec.UPCASTERS, "run.resumed.v1", lift)
+    monkeypatch.setitem(UPCASTERS, "run.resumed.v1", lift)
     old = Recorded("run.resumed.v1", "e", msgspec.Raw(b'{"agent":"a","epoch":2}'))
     assert revive(old) == run.RunCancelled(because="a")
 
 
 def test_a_circle_of_upcasters_ends(monkeypatch):
     """Upcasters that lead back to where they began are refused, not followed for ever."""
-    monkeypatch.setitem(codec.UPCASTERS, "run.a.v0", lambda data: ("run.b.v0", data))
-    monkeypatch.setitem(codec.UPCASTERS, "run.b.v0", lambda data: ("run.a.v0", data))
+    monkeypatch.setitem(UPCASTERS, "run.a.v0", lambda data: ("run.b.v0", data))
+    monkeypatch.setitem(UPCASTERS, "run.b.v0", lambda data: ("run.a.v0", data))
     with pytest.raises(UnknownEvent):
         revive(Recorded("run.a.v0", "e", msgspec.Raw(b"{}")))
 
 
 def test_an_upcaster_into_the_unknown_is_refused(monkeypatch):
     """A chain that ends at no known type is UnknownEvent; one whose data does not fit, Corrupt."""
-    monkeypatch.setitem(codec.UPCASTERS, "run.a.v0", lambda data: ("run.nowhere.v1", data))
+    monkeypatch.setitem(UPCASTERS, "run.a.v0", lambda data: ("run.nowhere.v1", data))
     with pytest.raises(UnknownEvent, match=r"run\.nowhere\.v1"):
         revive(Recorded("run.a.v0", "e", msgspec.Raw(b"{}")))
-    monkeypatch.setitem(codec.UPCASTERS, "run.a.v0", lambda data: ("run.resumed.v1", data))
+    monkeypatch.setitem(UPCASTERS, "run.a.v0", lambda data: ("run.resumed.v1", data))
     with pytest.raises(Corrupt):
         revive(Recorded("run.a.v0", "e", msgspec.Raw(b"{}")))
 
 
 def test_no_upcaster_hides_a_type():
     """Today no tag is old: the first upcaster comes with golden bytes of what it lifts."""
-    assert codec.UPCASTERS == {}
+    assert UPCASTERS == {}
     assert OURS == REGISTRY

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from hansard import settings
-from hansard._connect import open_workspace
 from hansard.agents.importers.chat import Given, from_chat
 from hansard.agents.importers.mapping import Mapped, mapped, run_id
-from hansard.agents.payloads import run_fetch
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import encode, revive
 from hansard.bus.log import Append, Stored
-from hansard.commands._rederive import Checked, Rederiver
+from hansard.client.connect import open_workspace
 from hansard.domain.events import Event
 from hansard.domain.ids import AgentStream, run_of
+from hansard.domain.payload.references import run_fetch
+from hansard.inspect.rederive import Checked, Rederiver
 
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from hansard.agents.importers.chat import Message, Record
 from hansard.agents.importers.sources import SEE
 from hansard.bus.errors import NotFound
-from hansard.commands.importing import _path
+from hansard.cli.commands.importing import _path
 from hansard.domain.errors import BadValue
 from tests.cli.support import environment
 from tests.conftest import ROOT
@@ -207,12 +207,12 @@ def test_stdin_is_a_file_too(start, home, workspace):
     """`-` reads standard input, also of a format that is one document."""
     lines = "".join(json.dumps(record) + "\n" for record in GOOD).encode()
     child = start("import", "chat-jsonl", "-", stdin=subprocess.PIPE)
-    out, err = child.communicate(lines, timeout=60)
+    out, err = child.communicate(lines, timeout=170)
     assert (child.returncode, err) == (0, b"")
     assert b"5 runs" in out
     tau = json.dumps([{"task_id": 1, "traj": [], "reward": 0.5}]).encode()
     child = start("import", "tau-bench", "-", stdin=subprocess.PIPE)
-    out, err = child.communicate(tau, timeout=60)
+    out, err = child.communicate(tau, timeout=170)
     assert (child.returncode, err) == (0, b"")
     assert b"1 run" in out
     labels = [
@@ -290,7 +290,7 @@ def test_an_experiment_is_not_for_exported_events(bring_in, file):
 def test_off_a_terminal_there_is_no_progress(start, file):
     """Nothing but errors goes to stderr, so that a log stays readable."""
     child = start("import", "chat-jsonl", file)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=170)
     assert (child.returncode, err) == (0, b"")
     assert out.count(b"\n") == 1
 
@@ -317,7 +317,7 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(home, workspace, tmp_path):
         if not piece:
             break
         shown += piece
-    out, _ = child.communicate(timeout=60)
+    out, _ = child.communicate(timeout=170)
     os.close(master)
     assert child.returncode == 1
     assert b"chat-jsonl" in shown

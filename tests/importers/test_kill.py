@@ -64,7 +64,7 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, file, undisturbed, 
         child = start("-w", into, "import", "chat-jsonl", "-", stdin=subprocess.PIPE)
         child.stdin.write(data[: chance.randrange(len(data))])  # returns when nearly all is read
         child.kill()
-        child.communicate(timeout=60)
+        child.communicate(timeout=170)
         before = [stored.body for stored in log_of(home, into)]
         halves += 0 < len(before) < len(undisturbed)
         again = start("-w", into, "import", "chat-jsonl", "-", "--json", stdin=subprocess.PIPE)

@@ -50,7 +50,7 @@ async def act(session: Any, ran: list[str]) -> None:
     tools = {"double": double, "half": half}
     for message in CHAT["messages"]:
         more = {k: v for k, v in message.items() if k not in ("role", "content")}
-        await session.message(message["role"], message["content"], **more)
+        await session.message(message["role"], message["content"], fields=more)
         functions = [each["function"] for each in message.get("tool_calls", ())]
         given = [json.loads(each["arguments"]) for each in functions]
         overlapping = zip(functions, given, strict=True)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from hansard.agents.record import Record
 from hansard.bus.log import Stored
-from hansard.domain import role_file
+from hansard.client.record_sync import Record
+from hansard.domain.roles import file as role_file
 
 ROLES = """
 [roles.researcher]

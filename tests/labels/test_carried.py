@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansard.agents.carried import Carried, Lowered
+from hansard.agents.access.carried import Carried, Lowered
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import Clock
 from hansard.bus.codec import revive_all
 from hansard.bus.errors import Conflict
 from hansard.bus.log import Append, NothingUnder, Stored
-from hansard.bus.recorder._log import RecorderLog
+from hansard.bus.recorder.log import RecorderLog
 from hansard.domain import principal
 from hansard.domain.errors import Refused
 from hansard.domain.events import Actor, Commit
-from hansard.domain.ids import AgentStream, Board, Lasting, StreamId
+from hansard.domain.ids import AgentStream, KeyStream, StreamId, WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, parse, text
 from hansard.domain.label_events import LabelDeclassified
 from hansard.domain.principal import (
@@ -29,7 +29,7 @@ from hansard.domain.principal import (
 )
 
 GIVEN = ("internal", "secret", "confidential untrusted", "untrusted", "confidential")
-ADA = Lasting(principal.KIND, "ada")
+ADA = WorkspaceStream(principal.KIND, "ada")
 ACTOR = Actor("ada", ("ada",))
 _clock = Clock()
 _registered = PrincipalRegistered(kind=PrincipalKind.AGENT)
@@ -129,7 +129,7 @@ async def desk() -> Desk:
     return made
 
 
-KEY = Board("b", "k")
+KEY = KeyStream("b", "k")
 MINE = AgentStream("b", "r", "ada")
 
 

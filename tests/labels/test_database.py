@@ -4,8 +4,8 @@ what that is has no influence on what it is told.
 
 import pytest
 
-from hansard.domain import role_file
-from hansard.projections.roles.place import role_place
+from hansard.domain.roles import file as role_file
+from hansard.projections.roles.table_files import role_place
 from tests.labels.support import read_secret
 
 PLANTED = "PLANTED-7f3a9c"

@@ -5,7 +5,7 @@ nothing else is.
 import pytest
 
 import hansard
-from hansard.domain.steps import Status
+from hansard.domain.steps import StepStatus
 from tests.labels.support import apply_roles, history, label_of, read_secret
 
 
@@ -23,7 +23,7 @@ def pair(record):
 def blocked(record, agent: str) -> list[tuple[str, str]]:
     """The tools of an agent's blocked steps, with the rules."""
     steps = record.state("r").agents[agent].steps.values()
-    return [(step.tool, step.rule) for step in steps if step.status is Status.BLOCKED]
+    return [(step.tool, step.rule) for step in steps if step.status is StepStatus.BLOCKED]
 
 
 def test_a_tool_takes_so_much_and_no_more(record, pair):
@@ -89,8 +89,8 @@ def test_a_hand_off_is_refused(record, pair):
         ada.team.hand_off(task, role="clerk", with_="the plan")
     for to in ("clerk", "cyd"):
         with pytest.raises(hansard.Blocked, match=r'clearance = "secret" in \[roles.clerk\]'):
-            ada.hand_off(to, plan="the plan")
-    ada.hand_off("lead", plan="the plan")
+            ada.hand_off(to, {"plan": "the plan"})
+    ada.hand_off("lead", {"plan": "the plan"})
     assert label_of(record, "r", "agent.refused.v1") == ["secret untrusted"] * 2
     assert len(label_of(record, "r", "agent.handed_off.v1")) == 1
     refused = record.state("r").agents["ada"].refused
@@ -124,7 +124,7 @@ def test_who_is_not_cleared_reads_nothing_of_it(record, pair):
     assert [task.title for task in cyd.team.tasks()] == ["clear"]
     assert cyd.team.claim().title == "clear"
     assert cyd.team.claim() is None
-    assert cyd.team.claim(timeout=0.3) is None
+    assert cyd.team.claim(timeout_s=0.3) is None
     with record.run("w", run="r", agent="eve", role="clerk") as eve:
         assert eve.team.inbox() == []
         assert eve.board.get("open") == 1
@@ -167,7 +167,7 @@ def test_a_refused_call_runs_when_the_role_is_cleared(record, pair):
     ada.board.put("k", "plan")
     with pytest.raises(hansard.Blocked):
         cyd.board.get("k")
-    clerk = record._portal.run(hansard.agents.roles.read(record.workspace, "clerk")).rules
+    clerk = record._portal.run(hansard.agents.access.roles.read(record.workspace, "clerk")).rules
     record.apply_role("clerk", type(clerk)(sees=clerk.sees, may=clerk.may, clearance="secret"))
     assert cyd.board.get("k") == "plan"
     assert str(cyd.label) == "secret untrusted"
@@ -198,8 +198,8 @@ def test_what_it_is_not_cleared_for_never_comes(pair):
     ada.board.put("k", 1)
     ada.team.add("t", role="researcher", task="t")
     ada.team.complete(ada.team.claim(), 1)
-    assert not cyd.wait_for(key="k", timeout=0.05)
-    assert not cyd.wait_for(task="t", timeout=0.05)
+    assert not cyd.wait_for(key="k", timeout_s=0.05)
+    assert not cyd.wait_for(task="t", timeout_s=0.05)
     assert str(cyd.label) == "public"
 
 
@@ -215,5 +215,5 @@ def test_what_is_waited_for_is_shown(record, what):
         ada.board.put("k", 1)
         ada.team.add("t", task="t")
         ada.team.complete(ada.team.claim(), 1)
-        assert bob.wait_for(**what, timeout=5)
+        assert bob.wait_for(**what, timeout_s=5)
         assert str(bob.label) == "secret untrusted"

@@ -312,7 +312,7 @@ def test_a_question_to_a_person_is_labelled(record):
         run="r",
         agent="ada",
         role="researcher",
-        gate=[hansard.ask_first(tool="post", timeout=0.2)],
+        gate=[hansard.ask_first(tool="post", timeout_s=0.2)],
     ) as ada:
 
         @ada.tool(effects="once")
@@ -332,7 +332,7 @@ def test_a_budget_and_a_heartbeat_are_labelled(record):
     ) as ada:
         read_secret(ada)
         ada.team.add("report")
-        with ada.team.claimed(lease=0.3):
+        with ada.team.claimed(lease_s=0.3):
             time.sleep(0.4)
     for tag in ("budget.reserved.v1", "task.extended.v1"):
         assert SECRET in label_of(record, "r", tag)

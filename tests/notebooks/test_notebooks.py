@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard.domain.run import RunStatus
-from hansard.domain.steps import Status
+from hansard.domain.steps import StepStatus
 from tests.notebooks.support import Notebook
 
 pytestmark = pytest.mark.timeout(600)
@@ -208,4 +208,4 @@ await asyncio.to_thread(program)
 """)
     assert said.text == "'xx'", said.traceback
     assert on_record(book).life.status is RunStatus.COMPLETED
-    assert next(iter(on_record(book).agent("ada").steps.values())).status is Status.COMPLETED
+    assert next(iter(on_record(book).agent("ada").steps.values())).status is StepStatus.COMPLETED

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain import role_file
-from hansard.domain.role_events import RoleDefined
+from hansard.domain.roles import file as role_file
+from hansard.domain.roles.model import RoleDefined
 from tests.agents.twins import TwinRecord, TwinSession
 from tests.team.support import TwinTeam
 

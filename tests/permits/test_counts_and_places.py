@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.domain.budget import key_of
-from hansard.domain.ids import Life
-from hansard.domain.role_events import How, Mask, May, RoleDefined, Rule
-from hansard.domain.role_judge import Facts, facts
-from hansard.domain.role_may import may_count
-from hansard.domain.role_place import may_be_placed, sees_arm, sees_plan
+from hansard.domain.ids import RunStream
+from hansard.domain.roles.assignment import may_be_placed, sees_arm, sees_plan
+from hansard.domain.roles.authorize import may_count
+from hansard.domain.roles.judge import Facts, facts
+from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
 from hansard.domain.run import RunAssigned
 
 KEY = key_of("calls")
@@ -19,27 +19,29 @@ COUNTS = May(kinds=("budget.*",))
 
 def run(role: str = "writer", **labels: str) -> Facts:
     """The facts of a run's place, as an agent of a role began it."""
-    return facts(RunAssigned.tag, Life("r1"), "ada", {"ada": role}, labels)
+    return facts(RunAssigned.tag, RunStream("r1"), "ada", {"ada": role}, labels)
 
 
 @pytest.mark.parametrize(
     ("sees", "may", "allowed"),
     [
-        (Rule("r", kinds=("budget.*",)), COUNTS, True),
-        (Rule("r", kinds=("**",)), May(kinds=("**",)), True),
-        (Rule("r", keys=("budget *",)), COUNTS, True),
-        (Rule("r", keys=("**",)), May(kinds=("budget.reserved", "budget.spent")), True),
-        (Rule("r", keys=("budget *",)), May(kinds=("budget.reserved",)), False),
-        (Rule("r", kinds=("budget.spent",)), COUNTS, False),
-        (Rule("r", keys=("budget tokens",)), COUNTS, False),
-        (Rule("r", kinds=("budget.*",), roles=("writer",)), COUNTS, False),
-        (Rule("r", kinds=("budget.*",), labels={"a": "b"}), COUNTS, False),
-        (Rule("r", kinds=("budget.*",), fields=("amount",)), COUNTS, False),
-        (Rule("r", kinds=("board.*",)), COUNTS, False),
-        (Rule("r", kinds=("budget.*",)), May(kinds=("board.*",), keys=("**",)), False),
+        (RoleRule("r", kinds=("budget.*",)), COUNTS, True),
+        (RoleRule("r", kinds=("**",)), May(kinds=("**",)), True),
+        (RoleRule("r", keys=("budget *",)), COUNTS, True),
+        (RoleRule("r", keys=("**",)), May(kinds=("budget.reserved", "budget.spent")), True),
+        (RoleRule("r", keys=("budget *",)), May(kinds=("budget.reserved",)), False),
+        (RoleRule("r", kinds=("budget.spent",)), COUNTS, False),
+        (RoleRule("r", keys=("budget tokens",)), COUNTS, False),
+        (RoleRule("r", kinds=("budget.*",), roles=("writer",)), COUNTS, False),
+        (RoleRule("r", kinds=("budget.*",), labels={"a": "b"}), COUNTS, False),
+        (RoleRule("r", kinds=("budget.*",), fields=("amount",)), COUNTS, False),
+        (RoleRule("r", kinds=("board.*",)), COUNTS, False),
+        (RoleRule("r", kinds=("budget.*",)), May(kinds=("board.*",), keys=("**",)), False),
     ],
 )
-def test_a_budget_is_counted_where_all_of_it_is_seen(sees: Rule, may: May, allowed: bool) -> None:
+def test_a_budget_is_counted_where_all_of_it_is_seen(
+    sees: RoleRule, may: May, allowed: bool
+) -> None:
     """Whether a call is let through tells what others have used: only who sees that may ask."""
     found = may_count(RoleDefined(sees=(sees,), may=may), KEY)
     assert found.allowed is allowed
@@ -48,9 +50,9 @@ def test_a_budget_is_counted_where_all_of_it_is_seen(sees: Rule, may: May, allow
 
 def test_a_mask_of_budgets_hides_them() -> None:
     """Of what a mask may touch nothing is counted; a mask of other keys is none."""
-    rules = RoleDefined(sees=(Rule("r", kinds=("**",)),), may=COUNTS)
+    rules = RoleDefined(sees=(RoleRule("r", kinds=("**",)),), may=COUNTS)
     for keys, allowed in ((None, False), (("budget *",), False), (("notes/*",), True)):
-        mask = Mask("m", fields=("amount",), how=How.DROP, kinds=("**",), keys=keys)
+        mask = Mask("m", fields=("amount",), how=Masking.DROP, kinds=("**",), keys=keys)
         masked = msgspec.structs.replace(rules, masks=(mask,))
         assert may_count(masked, KEY).allowed is allowed
 
@@ -68,13 +70,13 @@ def test_what_to_ask_for_is_enough(name: str) -> None:
     kinds, _, keys = second.ask_for.partition(", ")
     assert kinds == 'kinds = ["budget.*"]'
     pattern = msgspec.json.decode(keys.removeprefix("keys = "))
-    rule = Rule("asked", kinds=("budget.*",), keys=tuple(pattern))
+    rule = RoleRule("asked", kinds=("budget.*",), keys=tuple(pattern))
     assert may_count(msgspec.structs.replace(rules, sees=(rule,)), key).allowed
 
 
-ASSIGNED = Rule("a", kinds=("run.assigned",))
-OWN = Rule("own", roles=("writer",))
-EXPERIMENTS = Rule("e", kinds=("experiment.*",))
+ASSIGNED = RoleRule("a", kinds=("run.assigned",))
+OWN = RoleRule("own", roles=("writer",))
+EXPERIMENTS = RoleRule("e", kinds=("experiment.*",))
 
 
 @pytest.mark.parametrize(
@@ -82,20 +84,20 @@ EXPERIMENTS = Rule("e", kinds=("experiment.*",))
     [
         ((ASSIGNED, EXPERIMENTS), True, ""),
         ((OWN, EXPERIMENTS), True, ""),
-        ((Rule("all", kinds=("**",)),), True, ""),
+        ((RoleRule("all", kinds=("**",)),), True, ""),
         ((OWN,), True, '"experiment.registered", "experiment.stopped"'),
         ((EXPERIMENTS,), True, '"run.assigned"'),
-        ((OWN, Rule("p", kinds=("experiment.registered",))), True, '"experiment.stopped"'),
-        ((Rule("x", roles=("boss",)), EXPERIMENTS), True, '"run.assigned"'),
+        ((OWN, RoleRule("p", kinds=("experiment.registered",))), True, '"experiment.stopped"'),
+        ((RoleRule("x", roles=("boss",)), EXPERIMENTS), True, '"run.assigned"'),
         ((OWN,), False, ""),
         ((ASSIGNED,), False, ""),
         ((EXPERIMENTS,), False, '"run.assigned"'),
-        ((Rule("f", kinds=("run.assigned",), fields=("task",)),), False, '"run.assigned"'),
+        ((RoleRule("f", kinds=("run.assigned",), fields=("task",)),), False, '"run.assigned"'),
         ((), False, '"run.assigned"'),
     ],
 )
 def test_a_run_is_placed_where_all_that_decides_is_seen(
-    sees: tuple[Rule, ...], begins: bool, lacking: str
+    sees: tuple[RoleRule, ...], begins: bool, lacking: str
 ) -> None:
     """The run's place, and, for one that begins, plans and whether they stand."""
     found = may_be_placed(RoleDefined(sees=sees), run(), begins=begins)
@@ -106,7 +108,7 @@ def test_a_run_is_placed_where_all_that_decides_is_seen(
 
 def test_a_mask_of_the_place_hides_it() -> None:
     """What a mask touches is not seen whole; the refusal names the mask."""
-    mask = Mask("m", fields=("arms",), how=How.DROP, kinds=("experiment.*",))
+    mask = Mask("m", fields=("arms",), how=Masking.DROP, kinds=("experiment.*",))
     rules = RoleDefined(sees=(ASSIGNED, EXPERIMENTS), masks=(mask,))
     assert may_be_placed(rules, run(), begins=False).allowed
     assert "mask 'm'" in may_be_placed(rules, run(), begins=True).ask_for
@@ -118,11 +120,11 @@ def test_an_arm_is_seen_with_its_event() -> None:
     """Its name with the field of the run's place, by who began the run and its labels."""
     assert sees_arm(RoleDefined(sees=(OWN,)), run())
     assert not sees_arm(RoleDefined(sees=(OWN,)), run("boss"))
-    labelled = RoleDefined(sees=(Rule("x", labels={"team": "x"}),))
+    labelled = RoleDefined(sees=(RoleRule("x", labels={"team": "x"}),))
     assert sees_arm(labelled, run(team="x"))
     assert not sees_arm(labelled, run(team="y"))
-    fields = RoleDefined(sees=(Rule("f", kinds=("run.assigned",), fields=("arm",)),))
+    fields = RoleDefined(sees=(RoleRule("f", kinds=("run.assigned",), fields=("arm",)),))
     assert sees_arm(fields, run())
-    mask = Mask("m", fields=("arm",), how=How.HASH, kinds=("run.*",))
+    mask = Mask("m", fields=("arm",), how=Masking.HASH, kinds=("run.*",))
     assert not sees_arm(msgspec.structs.replace(fields, masks=(mask,)), run())
     assert not sees_arm(None, run())

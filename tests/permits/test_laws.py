@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 import hansard
-from hansard.domain import role_may
-from hansard.domain.ids import AgentStream, Board, Lasting
-from hansard.domain.role_events import KIND, Mask, May, RoleDefined, RoleWithdrawn, Rule
+from hansard.domain.ids import AgentStream, KeyStream, WorkspaceStream
+from hansard.domain.roles import authorize
+from hansard.domain.roles.model import KIND, Mask, May, RoleDefined, RoleRule, RoleWithdrawn
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ may = st.builds(
     keys=key_patterns,
 )
 sees = st.builds(
-    Rule,
+    RoleRule,
     st.uuids().map(str),
     kinds=st.sampled_from([None, ("board.*",), ("**",), ("board.put",)]),
     keys=st.none() | key_patterns.filter(bool),
@@ -85,7 +85,7 @@ OPERATIONS: list[tuple[str, Callable[[Any], None]]] = [
     *((f"get {key}", lambda s, key=key: s.board.get(key)) for key in KEYS),
     *((f"put {key}", lambda s, key=key: s.board.put(key, 1, expected="any")) for key in KEYS),
     *((f"add {key}", lambda s, key=key: s.board.add(key)) for key in KEYS),
-    *((f"wait {key}", lambda s, key=key: s.wait_for(key=key, timeout=0)) for key in KEYS),
+    *((f"wait {key}", lambda s, key=key: s.wait_for(key=key, timeout_s=0)) for key in KEYS),
     ("transact", _transact("k", "other")),
     ("transact back", _transact("other", "k/a")),
 ]
@@ -100,7 +100,7 @@ def test_nothing_that_is_refused_is_on_record(record, given, operations):
     number = next(_numbers)
     role, run = f"role{number}", f"r{number}"
     rules = given if isinstance(given, RoleDefined) else None
-    stream = Lasting(KIND, role)
+    stream = WorkspaceStream(KIND, role)
     news = [RoleDefined(), given] if rules is None else [given]
     record._portal.run(record.workspace.tell_lasting(stream, "eva", lambda _: news))
     with record.run("w", run=run, agent="bob", role="boss") as boss:
@@ -125,12 +125,12 @@ _asked: dict[int, dict[str, Any]] = {}
 
 def _check(rules: RoleDefined | None, stream: Any, tag: str, data: dict[str, Any]) -> None:
     match stream:
-        case Board(key=key) if tag.startswith("board.") and tag != "board.checked.v1":
-            assert role_may.may_write(rules, key).allowed, (tag, key)
-        case Board(key=key) if tag.startswith("board."):
-            assert role_may.sees_whole_key(rules, key).allowed, key
-        case Board():
-            assert role_may.may_state(rules, tag).allowed, tag
+        case KeyStream(key=key) if tag.startswith("board.") and tag != "board.checked.v1":
+            assert authorize.may_write(rules, key).allowed, (tag, key)
+        case KeyStream(key=key) if tag.startswith("board."):
+            assert authorize.sees_whole_key(rules, key).allowed, key
+        case KeyStream():
+            assert authorize.may_state(rules, tag).allowed, tag
         case AgentStream():
             _check_own(rules, tag, data)
         case _:
@@ -144,19 +144,19 @@ def _check_own(rules: RoleDefined | None, tag: str, data: dict[str, Any]) -> Non
         asked = _asked[data["step"]]
         tool, arguments = asked["tool"], asked["arguments"]
         if tool in ("board.get", "team.wait_for"):
-            assert role_may.sees_whole_key(rules, arguments["key"]).allowed
+            assert authorize.sees_whole_key(rules, arguments["key"]).allowed
         elif tool == "board.keys":
-            assert all(role_may.sees_whole_key(rules, key).allowed for key in data["result"])
+            assert all(authorize.sees_whole_key(rules, key).allowed for key in data["result"])
         elif asked.get("kind", "tool") == "tool":
-            assert role_may.may_call(rules, tool).allowed
+            assert authorize.may_call(rules, tool).allowed
     elif tag == "step.blocked.v1":
-        assert not role_may.may_call(rules, _asked[data["step"]]["tool"]).allowed
+        assert not authorize.may_call(rules, _asked[data["step"]]["tool"]).allowed
     elif tag == "agent.refused.v1":
         check = {
-            "kind": role_may.may_state,
-            "key": role_may.may_write,
-            "read": role_may.sees_whole_key,
+            "kind": authorize.may_state,
+            "key": authorize.may_write,
+            "read": authorize.sees_whole_key,
         }[data["what"]]
         assert not check(rules, data["name"]).allowed
     elif rules is not None or not tag.startswith("agent."):
-        assert role_may.may_state(rules, tag).allowed or tag == "tool.declared.v1", tag
+        assert authorize.may_state(rules, tag).allowed or tag == "tool.declared.v1", tag

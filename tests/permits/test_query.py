@@ -2,8 +2,9 @@
 
 import msgspec
 
-from hansard.domain import access, role_file
-from hansard.domain.ids import Lasting
+from hansard.domain import access
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.roles import file as role_file
 
 RULES = """
 [roles.clerk]
@@ -21,7 +22,7 @@ def test_a_role_that_may_not_query_is_refused_on_record(call, record):
     refused = call("sql", "--role", "clerk", "SELECT 1")
     assert refused.code == 2
     assert "query = true" in refused.err
-    stream = Lasting(access.KIND, access.STRANGER)
+    stream = WorkspaceStream(access.KIND, access.STRANGER)
     stored = record._portal.run(record.workspace.log.read(stream))
     [told] = [msgspec.json.decode(each.data) for item in stored for each in item.commit.events]
     assert (told["role"], told["operation"]) == ("clerk", "query")

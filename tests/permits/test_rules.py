@@ -5,14 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain import role_check, role_file, role_may
 from hansard.domain.errors import BadValue
-from hansard.domain.role_events import How, Mask, May, RoleDefined, Rule
-from hansard.domain.role_fields import known
-from hansard.domain.role_may import Trust
+from hansard.domain.roles import authorize
+from hansard.domain.roles import check as role_check
+from hansard.domain.roles import file as role_file
+from hansard.domain.roles.authorize import Trust
+from hansard.domain.roles.fields import known
+from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
 
-OWN = Rule("own", roles=("writer",))
-NOTES = Rule("notes", keys=("notes/**",))
+OWN = RoleRule("own", roles=("writer",))
+NOTES = RoleRule("notes", keys=("notes/**",))
 WRITER = RoleDefined(
     sees=(OWN, NOTES),
     may=May(tools=("search_*",), kinds=("message.added", "task.claimed"), keys=("notes/*",)),
@@ -21,20 +23,20 @@ WRITER = RoleDefined(
 
 def test_what_is_not_named_is_refused():
     """Tools, kinds and keys by pattern, nothing without one, and nothing of a role withdrawn."""
-    assert role_may.may_call(WRITER, "search_web").allowed
-    assert not role_may.may_call(WRITER, "send").allowed
-    assert not role_may.may_call(WRITER, "").allowed
-    assert role_may.may_state(WRITER, "message.added.v1").allowed
-    assert not role_may.may_state(WRITER, "decision.made.v1").allowed
-    assert role_may.may_write(WRITER, "notes/a").allowed
-    assert not role_may.may_write(WRITER, "notes/a/b").allowed
+    assert authorize.may_call(WRITER, "search_web").allowed
+    assert not authorize.may_call(WRITER, "send").allowed
+    assert not authorize.may_call(WRITER, "").allowed
+    assert authorize.may_state(WRITER, "message.added.v1").allowed
+    assert not authorize.may_state(WRITER, "decision.made.v1").allowed
+    assert authorize.may_write(WRITER, "notes/a").allowed
+    assert not authorize.may_write(WRITER, "notes/a/b").allowed
     nothing = RoleDefined()
     for rules in (nothing, None):
-        assert not role_may.may_call(rules, "search_web").allowed
-        assert not role_may.may_state(rules, "message.added.v1").allowed
-        assert not role_may.may_write(rules, "notes/a").allowed
-        assert not role_may.sees_whole_key(rules, "notes/a").allowed
-        assert not any(role_may.may_be_trusted(rules, trust).allowed for trust in Trust)
+        assert not authorize.may_call(rules, "search_web").allowed
+        assert not authorize.may_state(rules, "message.added.v1").allowed
+        assert not authorize.may_write(rules, "notes/a").allowed
+        assert not authorize.sees_whole_key(rules, "notes/a").allowed
+        assert not any(authorize.may_be_trusted(rules, trust).allowed for trust in Trust)
 
 
 def test_a_session_s_own_events_need_no_kind():
@@ -42,30 +44,30 @@ def test_a_session_s_own_events_need_no_kind():
     states is another matter, though its kind is called like those.
     """
     for tag in ("agent.session_began.v1", "step.requested.v1", "tool.declared.v1", "agent.left.v1"):
-        assert role_may.may_state(RoleDefined(), tag).allowed
-        assert not role_may.may_state(None, tag).allowed
-    assert not role_may.may_state(RoleDefined(), "agent.handed_off.v1").allowed
+        assert authorize.may_state(RoleDefined(), tag).allowed
+        assert not authorize.may_state(None, tag).allowed
+    assert not authorize.may_state(RoleDefined(), "agent.handed_off.v1").allowed
 
 
 def test_who_may_claim_may_extend_and_give_back():
     """A claim's lease is kept alive by whoever may claim; that it is done is another kind."""
-    assert role_may.may_state(WRITER, "task.extended.v1").allowed
-    assert role_may.may_state(WRITER, "task.released.v1").allowed
-    assert not role_may.may_state(WRITER, "task.completed.v1").allowed
+    assert authorize.may_state(WRITER, "task.extended.v1").allowed
+    assert authorize.may_state(WRITER, "task.released.v1").allowed
+    assert not authorize.may_state(WRITER, "task.completed.v1").allowed
 
 
 SEEN_WHOLE = [
-    (Rule("r", keys=("notes/*",)), True),
-    (Rule("r", kinds=("board.*",)), True),
-    (Rule("r", kinds=("**",)), True),
-    (Rule("r", kinds=("board.*",), keys=("notes/a",)), True),
-    (Rule("r", keys=("notes/b",)), False),
-    (Rule("r", keys=("notes/*",), roles=("writer",)), False),
-    (Rule("r", keys=("notes/*",), agents=("ada",)), False),
-    (Rule("r", keys=("notes/*",), labels={"team": "x"}), False),
-    (Rule("r", keys=("notes/*",), kinds=("board.put",)), False),
-    (Rule("r", keys=("notes/*",), kinds=("board.*",), fields=("value",)), False),
-    (Rule("r", roles=("writer",)), False),
+    (RoleRule("r", keys=("notes/*",)), True),
+    (RoleRule("r", kinds=("board.*",)), True),
+    (RoleRule("r", kinds=("**",)), True),
+    (RoleRule("r", kinds=("board.*",), keys=("notes/a",)), True),
+    (RoleRule("r", keys=("notes/b",)), False),
+    (RoleRule("r", keys=("notes/*",), roles=("writer",)), False),
+    (RoleRule("r", keys=("notes/*",), agents=("ada",)), False),
+    (RoleRule("r", keys=("notes/*",), labels={"team": "x"}), False),
+    (RoleRule("r", keys=("notes/*",), kinds=("board.put",)), False),
+    (RoleRule("r", keys=("notes/*",), kinds=("board.*",), fields=("value",)), False),
+    (RoleRule("r", roles=("writer",)), False),
 ]
 
 
@@ -75,8 +77,8 @@ def test_a_key_is_read_only_where_all_of_it_is_seen(rule, whole):
     may hide a write: then the key is not read at all, and not written either.
     """
     rules = RoleDefined(sees=(rule,), may=May(keys=("notes/*",)))
-    assert role_may.sees_whole_key(rules, "notes/a").allowed is whole
-    assert role_may.may_write(rules, "notes/a").allowed is whole
+    assert authorize.sees_whole_key(rules, "notes/a").allowed is whole
+    assert authorize.may_write(rules, "notes/a").allowed is whole
 
 
 MASKS = [
@@ -92,8 +94,8 @@ MASKS = [
 @pytest.mark.parametrize(("mask", "whole"), MASKS)
 def test_a_mask_that_may_touch_a_key_hides_it(mask, whole):
     """Whether it does is decided by the rules, never by what is on record."""
-    rules = RoleDefined(sees=(Rule("all", keys=("**",)),), masks=(mask,))
-    found = role_may.sees_whole_key(rules, "notes/a")
+    rules = RoleDefined(sees=(RoleRule("all", keys=("**",)),), masks=(mask,))
+    found = authorize.sees_whole_key(rules, "notes/a")
     assert found.allowed is whole
     assert whole or "mask 'm'" in found.because
 
@@ -102,7 +104,7 @@ def test_a_mask_that_may_touch_a_key_hides_it(mask, whole):
 def test_trust_is_given_one_by_one(trust):
     """Approving, settling and querying are three things."""
     rules = RoleDefined(may=msgspec.convert({trust.value: True}, May))
-    assert [each for each in Trust if role_may.may_be_trusted(rules, each).allowed] == [trust]
+    assert [each for each in Trust if authorize.may_be_trusted(rules, each).allowed] == [trust]
 
 
 keys = st.text(
@@ -115,22 +117,22 @@ def test_what_a_refusal_asks_for_allows_it(key):
     """The line that a refusal names, put into the file of roles, allows just that: of any key,
     stars, quotes and backslashes in it included.
     """
-    named = role_may.may_write(RoleDefined(), key)
-    seen = role_may.sees_whole_key(RoleDefined(), key)
+    named = authorize.may_write(RoleDefined(), key)
+    seen = authorize.sees_whole_key(RoleDefined(), key)
     line = seen.ask_for.replace(", keys", "\nkeys", 1)
     text = f'[roles.a.may]\n{named.ask_for}\n[[roles.a.sees]]\nname = "r"\n{line}\n'
     rules = role_file.parse(text)["a"]
-    assert role_may.may_write(rules, key).allowed
-    assert not role_may.may_write(rules, key + "x").allowed
+    assert authorize.may_write(rules, key).allowed
+    assert not authorize.may_write(rules, key + "x").allowed
 
 
 @pytest.mark.parametrize("tag", sorted(known()))
 def test_every_kind_can_be_asked_for(tag):
     """The line that a refusal names is a rule that is taken, and allows that kind."""
-    found = role_may.may_state(RoleDefined(), tag)
+    found = authorize.may_state(RoleDefined(), tag)
     if not found.allowed:
         rules = role_file.parse(f"[roles.a.may]\n{found.ask_for}\n")["a"]
-        assert role_may.may_state(rules, tag).allowed
+        assert authorize.may_state(rules, tag).allowed
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_every_kind_can_be_asked_for(tag):
         ((OWN,), ("a/*",), r"'a/\*'"),
         ((OWN, NOTES), ("notes/a", "other"), "'other'"),
         ((OWN, NOTES), ("notes/**", "other/*"), None),
-        ((Rule("all", kinds=("**",)),), ("**",), None),
+        ((RoleRule("all", kinds=("**",)),), ("**",), None),
     ],
 )
 def test_a_key_that_is_written_unseen_is_refused_when_applied(sees, keys, lacking):
@@ -159,12 +161,12 @@ def test_rules_that_stand_on_record_are_still_read():
     """What was applied before this was checked is judged as it is, and allows no such write."""
     old = RoleDefined(may=May(keys=("a",)))
     read = msgspec.json.decode(msgspec.json.encode(old), type=RoleDefined)
-    assert not role_may.may_write(read, "a").allowed
+    assert not authorize.may_write(read, "a").allowed
 
 
 def test_hidden_and_hash_are_masks_alike():
     """However a mask hides, the key is not seen whole."""
-    for how in (How.DROP, How.HASH):
+    for how in (Masking.DROP, Masking.HASH):
         mask = Mask("m", ("board.put",), ("value",), how)
         rules = RoleDefined(sees=(NOTES,), masks=(mask,))
-        assert not role_may.sees_whole_key(rules, "notes/a").allowed
+        assert not authorize.sees_whole_key(rules, "notes/a").allowed

@@ -8,9 +8,9 @@ import pytest
 
 import hansard
 from hansard.agents.errors import RoleRefused
-from hansard.domain.ids import Lasting
-from hansard.domain.role_events import KIND as ROLE
-from hansard.domain.role_events import RoleWithdrawn
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.roles.model import KIND as ROLE
+from hansard.domain.roles.model import RoleWithdrawn
 from tests.agents.twins import Lab, TwinSession, twins
 from tests.permits.support import RULES, board_of, events, rules
 from tests.team.support import team_of
@@ -97,7 +97,7 @@ REFUSED: dict[str, tuple[Deed, str, str, str]] = {
     "entry": (lambda s: board_of(s).entry("scores"), "read", "scores", READ),
     "get in a transaction": (read_in_transaction, "read", "scores", READ),
     "wait for a key": (
-        lambda s: team_of(s).wait_for(key="scores", timeout=0),
+        lambda s: team_of(s).wait_for(key="scores", timeout_s=0),
         "read",
         "scores",
         READ,
@@ -243,7 +243,7 @@ async def test_a_role_that_was_withdrawn_may_do_nothing(lab: Lab):
         await record.apply_role("writer", rules())
         await record.io(
             record.raw.workspace.tell_lasting(
-                Lasting(ROLE, "writer"), "eva", lambda _: [RoleWithdrawn(because="over")]
+                WorkspaceStream(ROLE, "writer"), "eva", lambda _: [RoleWithdrawn(because="over")]
             )
         )
         async with record.run(run="r") as session:

@@ -55,7 +55,7 @@ async def told(record: TwinRecord, text: str, *, busy: bool) -> tuple[list[Any],
             with pytest.raises(hansard.Refused) as refused:
                 await team.add(**wrong)
             found.append(str(refused.value).replace(f"{SECRET}0", "never added"))
-        found.append(await team.wait_for(task=f"{SECRET}0", timeout=0.05))
+        found.append(await team.wait_for(task=f"{SECRET}0", timeout_s=0.05))
         task = await team.claim()
         found.append(_plain(task))
         with pytest.raises(hansard.ClaimLost) as lost:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.projections import runner
-from hansard.projections.place import Place
 from hansard.projections.runner import Projector
+from hansard.projections.table_files import TableFiles
 from tests.cli.planting import options
 
 runner.BATCH_EVENTS_MAX = 2_000
@@ -20,7 +20,7 @@ runner.BATCH_EVENTS_MAX = 2_000
 async def main(home: Path, workspace: str, until: int | None) -> None:
     """Project."""
     raw = await RawWorkspace.open(options(home), workspace)
-    projector = await Projector.open(raw, Place.of(home, workspace))
+    projector = await Projector.open(raw, TableFiles.of(home, workspace))
     try:
         await projector.run(until)
     finally:

@@ -7,12 +7,12 @@ from typing import Any
 from tenacity import wait_none
 
 import hansard
-from hansard.agents import principals, queries
-from hansard.agents.carried import Carried
+from hansard.agents.access import principals, queries
+from hansard.agents.access.carried import Carried
 from hansard.agents.errors import ToolChanged
 from hansard.domain.events import Actor
 from hansard.domain.label import parse
-from hansard.domain.role_events import May, RoleDefined, Rule
+from hansard.domain.roles.model import May, RoleDefined, RoleRule
 from tests.cli.support import make_runs
 
 
@@ -28,7 +28,7 @@ def _tell(record: hansard.Record) -> list[str]:
     known = {found.team, found.failed, found.doubt, found.settled, found.forked}
     forked = _worked(record, run=record.fork(found.team, at="researcher_1@20"))
     again = _worked(record, run=record.fork(forked))
-    deep = record.fork(again, effects="live", why="to look")
+    deep = record.fork(again, effects="live", labels={"why": "to look"})
     _worked(record, run=deep)
     open_ = _open_at_the_cut(record)
     _doubts(record)
@@ -61,7 +61,7 @@ def _worked(record: hansard.Record, **options: Any) -> str:
         send("a")
         session.message("assistant", "I looked", tokens=4)
         session.decide("go on?", selected="yes", alternatives=["yes", {"id": "no", "score": 0.5}])
-        session.hand_off("writer", because="done", papers=[1])
+        session.hand_off("writer", {"papers": [1]}, because="done")
     return session.run
 
 
@@ -117,10 +117,10 @@ def _talks(record: hansard.Record) -> None:
     for text in ("hi", "and?"):
         with record.run("talk", agent="bot", role="assistant", conversation="user/7") as session:
             session.message("system", "", tokens=0)
-            session.message("user", text, name="ann")
+            session.message("user", text, fields={"name": "ann"})
             calls = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
-            session.message("assistant", None, tool_calls=calls)
-            session.message("tool", '"quoted"', tool_call_id="c1")
+            session.message("assistant", None, fields={"tool_calls": calls})
+            session.message("tool", '"quoted"', fields={"tool_call_id": "c1"})
             session.message("assistant", [{"type": "text", "text": "so\x00 é 漢"}], tokens=9)
             session.message("assistant", "x" * 100_000)
             session.resource("file:///a b", "write")
@@ -197,7 +197,7 @@ def _works_together(record: hansard.Record) -> None:
     what was answered as a role.
     """
     record.apply_role("clerk", RoleDefined(may=May(kinds=("message.added",))))
-    asks = [hansard.ask_first("post", timeout=0.1)]
+    asks = [hansard.ask_first("post", timeout_s=0.1)]
     with (
         record.run("team", agent="a", role="boss", gate=asks) as boss,
         record.run(run=boss.run, agent="b", role="clerk") as clerk,
@@ -233,11 +233,11 @@ def _works_together(record: hansard.Record) -> None:
 
 def _shares(record: hansard.Record) -> None:
     """State that two agents share, what one is shown of it, and a fork's."""
-    sees = Rule(name="what is given", keys=("k", "m", "n", "s", "sum"))
+    sees = RoleRule(name="what is given", keys=("k", "m", "n", "s", "sum"))
     may = May(kinds=("board.*",), keys=("m", "n", "s", "sum"))
     record.apply_role("taker", RoleDefined(sees=(sees,), may=may))
     with record.run("board", agent="a", role="giver") as giver:
-        giver.board.put("k", {"x": 1}, labels={"topic": "t"}, ttl=60)
+        giver.board.put("k", {"x": 1}, labels={"topic": "t"}, ttl_s=60)
         giver.board.append("l", "x" * 70_000)
         with record.run(run=giver.run, agent="b", role="taker") as taker:
             taker.board.add("n", 2)

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.check import RawMessage
 from hansard.bus.codec import decode, encode, record, revive
 from hansard.bus.in_full import InFull
 from hansard.bus.log import Origin, Stored
+from hansard.bus.validation.check import RawMessage
 from hansard.domain import agent, run
 from hansard.domain.agent import AgentState
 from hansard.domain.errors import Corrupt

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hansard.domain import agent, run
-from hansard.domain.ids import AgentStream, Life
+from hansard.domain.ids import AgentStream, RunStream
 from hansard.projections.store import Store
 from tests.conftest import ROUNDS
 from tests.domain.strategies import (
@@ -76,7 +76,7 @@ def test_tables_are_what_the_domain_folds(shared, events, life, counts, seed):
     says, with random commits and random batches.
     """
     name, since = f"run {next(_numbers)}", shared.messages.position
-    _append(shared.messages, Life(name), 0, life, counts)
+    _append(shared.messages, RunStream(name), 0, life, counts)
     _append(shared.messages, AgentStream(name, "writer", "ada"), 0, events, counts)
     shared.news(since, some_borders(shared.messages.all[since:], seed))
     state = agent.fold(agent.initial(), events)
@@ -102,7 +102,7 @@ def test_forks_of_forks_are_what_the_domain_folds(shared, events, life, more, li
     """
     since, name = shared.messages.position, f"run {next(_numbers)}"
     messages = shared.messages
-    _append(messages, Life(name), 0, life, [2])
+    _append(messages, RunStream(name), 0, life, [2])
     _append(messages, AgentStream(name, "writer", "ada"), 0, events, [2])
     checks = []
     for depth, commands in enumerate(more):
@@ -120,13 +120,13 @@ def test_forks_of_forks_are_what_the_domain_folds(shared, events, life, more, li
             agent.fold,
             agent.decide,
         )
-        messages.add(Life(name), life_cut + 1, [forked])
+        messages.add(RunStream(name), life_cut + 1, [forked])
         _append(messages, AgentStream(parent, "writer", "ada"), len(events), other, [1])
         _append(messages, AgentStream(name, "writer", "ada"), cut, went_on, [1])
         lived = [*lived, forked]
         ended = happened(lives[depth], run.fold(run.initial(), lived), run.fold, run.decide)
         ended = [event for event in ended if not isinstance(event, run.RunForked)]
-        _append(messages, Life(name), len(lived), ended, [1])
+        _append(messages, RunStream(name), len(lived), ended, [1])
         life = [*lived, *ended]
         events = [*before, *went_on]
         checks.append((name, cut, life_cut, events, life))

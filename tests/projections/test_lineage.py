@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 
 import hansard
-from hansard.projections.place import Place
 from hansard.projections.store import Store
+from hansard.projections.table_files import TableFiles
 from tests.audit.support import decided_of_old
 from tests.projections.test_real import _shell
 
@@ -41,7 +41,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, str
         with record.run(run=fork, agent="ada", role="r") as session:
             work(session, "Stop now?")
         _shell(home, workspace, "rebuild")
-        copied = shutil.copy(Place.of(home, workspace).path, home / "t.duckdb")
+        copied = shutil.copy(TableFiles.of(home, workspace).path, home / "t.duckdb")
         store = Store(Path(copied), read_only=True)
         yield store, run, fork
         store.close()

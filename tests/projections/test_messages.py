@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from hansard.bus import codec
 from hansard.bus.codec import record
 from hansard.bus.log import Origin
 from hansard.domain import (
@@ -19,26 +18,25 @@ from hansard.domain import (
     conversation,
     experiment,
     label_events,
-    mail,
     price,
     principal,
     query,
     refusal,
-    role_events,
     run,
     steps,
-    task,
     view,
 )
 from hansard.domain.errors import Corrupt
-from hansard.domain.events import REGISTRY, Recorded, Tx
-from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+from hansard.domain.events import REGISTRY, UPCASTERS, Recorded, Tx
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
+from hansard.domain.roles import model as role_events
+from hansard.domain.team import mail, task
 from hansard.projections.rows import Rows
 from hansard.projections.store import Store
 from tests.projections.support import Messages, digests, fill, new_store, selected, write
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "events"
-LIFE, ADA = Life("r"), AgentStream("r", "writer", "ada")
+LIFE, ADA = RunStream("r"), AgentStream("r", "writer", "ada")
 STARTED = run.RunStarted(workflow="w")
 
 
@@ -58,24 +56,24 @@ def recorded(tag: str, data: bytes, **fields: Any) -> Recorded:
 def _golden() -> list[tuple[StreamId, Recorded]]:
     """Every golden event in the stream it belongs to, those of a step after its request."""
     where: dict[str, StreamId] = {
-        access.__name__: Lasting(access.KIND, "ada"),
+        access.__name__: WorkspaceStream(access.KIND, "ada"),
         agent.__name__: ADA,
-        approval.__name__: Board("r", approval.KEY),
+        approval.__name__: KeyStream("r", approval.KEY),
         steps.__name__: ADA,
-        task.__name__: Board("r", task.KEY),
+        task.__name__: KeyStream("r", task.KEY),
         run.__name__: LIFE,
-        budget.__name__: Board("r", "budget"),
-        board.__name__: Board("r", "key"),
-        conversation.__name__: Lasting(conversation.KIND, "c"),
-        experiment.__name__: Lasting(experiment.KIND, "e"),
+        budget.__name__: KeyStream("r", "budget"),
+        board.__name__: KeyStream("r", "key"),
+        conversation.__name__: WorkspaceStream(conversation.KIND, "c"),
+        experiment.__name__: WorkspaceStream(experiment.KIND, "e"),
         label_events.__name__: ADA,
-        mail.__name__: Board("r", mail.KEY),
+        mail.__name__: KeyStream("r", mail.KEY),
         refusal.__name__: ADA,
-        price.__name__: Lasting(price.KIND, "m"),
-        principal.__name__: Lasting(principal.KIND, "ada"),
-        query.__name__: Lasting(query.KIND, "writer"),
-        role_events.__name__: Lasting(role_events.KIND, "r"),
-        view.__name__: Board("r", view.key_of("writer")),
+        price.__name__: WorkspaceStream(price.KIND, "m"),
+        principal.__name__: WorkspaceStream(principal.KIND, "ada"),
+        query.__name__: WorkspaceStream(query.KIND, "writer"),
+        role_events.__name__: WorkspaceStream(role_events.KIND, "r"),
+        view.__name__: KeyStream("r", view.key_of("writer")),
     }
     files = sorted(
         GOLDEN.iterdir(), key=lambda path: (path.name[:13] != "step.requeste", path.name)
@@ -214,9 +212,9 @@ def test_what_is_no_commit_is_a_problem_and_stops_nothing(case: str, store: Stor
     """It stands in `problems` and nowhere else; what comes before and after it is projected."""
     subject, body, reason = NO_COMMITS[case]
     messages = Messages()
-    messages.add(Life("before"), 1, [STARTED])
+    messages.add(RunStream("before"), 1, [STARTED])
     messages.raw(subject, body)
-    messages.add(Life("after"), 1, [STARTED])
+    messages.add(RunStream("after"), 1, [STARTED])
     fill(store, messages.all)
     [problem] = selected(store, "problems")
     assert (problem["position"], problem["event_index"]) == (2, None)
@@ -249,7 +247,7 @@ UNSOUND: dict[str, tuple[StreamId, Recorded]] = {
         recorded("step.blocked.v1", b'{"step":%d,"rule":"r","reason":"x"}' % 2**70),
     ),
     "a vector that no column holds": (
-        Life("new"),
+        RunStream("new"),
         recorded("run.forked.v1", b'{"parent":"r","at":{"life":%d}}' % 2**70),
     ),
 }
@@ -325,10 +323,10 @@ def test_events_of_a_newer_version_stay(store: Store):
 def test_an_old_event_is_lifted(store: Store, monkeypatch: pytest.MonkeyPatch):
     """Tables have today's form of it, `events` what was recorded, and a fork inherits it lifted."""
     lift = lambda data: ("run.started.v1", {"workflow": data["name"]})  # noqa: E731 -- used once, right below
-    monkeypatch.setitem(codec.UPCASTERS, "run.began.v0", lift)
+    monkeypatch.setitem(UPCASTERS, "run.began.v0", lift)
     messages = Messages()
     messages.add(LIFE, 1, [recorded("run.began.v0", b'{"name":"old"}')])
-    messages.add(Life("fork"), 2, [run.RunForked(parent="r", at={"life": 1})])
+    messages.add(RunStream("fork"), 2, [run.RunForked(parent="r", at={"life": 1})])
     fill(store, messages.all)
     row = selected(store, "events")[0]
     assert (row["type"], row["known_as"]) == ("run.began.v0", "run.started.v1")
@@ -370,9 +368,9 @@ def test_no_batch_ends_inside_a_transaction():
     """
     messages, rows = Messages(), Rows()
     for index in range(3):
-        messages.add(Life(f"r{index}"), 1, [STARTED], tx=Tx("t", index, 3))
-    messages.add(Life("cut"), 1, [STARTED], tx=Tx("u", 0, 2))
-    messages.add(Life("next"), 1, [STARTED])
+        messages.add(RunStream(f"r{index}"), 1, [STARTED], tx=Tx("t", index, 3))
+    messages.add(RunStream("cut"), 1, [STARTED], tx=Tx("u", 0, 2))
+    messages.add(RunStream("next"), 1, [STARTED])
     taken = []
     for message in messages.all:
         rows.add(message)
@@ -385,7 +383,7 @@ def test_a_transaction_that_never_ends_is_held_only_so_long():
     """A claim of a million commits does not hold up the log, nor fill the memory."""
     messages, rows = Messages(), Rows()
     for index in range(1_001):
-        messages.add(Life(f"r{index}"), 1, [STARTED], tx=Tx("t", index, 1_000_000))
+        messages.add(RunStream(f"r{index}"), 1, [STARTED], tx=Tx("t", index, 1_000_000))
         rows.add(messages.all[-1])
     batch = rows.take()
     assert batch is not None
@@ -406,7 +404,7 @@ def test_what_is_delivered_again_changes_nothing(store: Store):
         write(store, rows)
     assert store.digests() == before
     rows = Rows(0)
-    for message in [*messages.all, messages.add(Life("new"), 1, [STARTED])]:
+    for message in [*messages.all, messages.add(RunStream("new"), 1, [STARTED])]:
         rows.add(message)
     write(store, rows)
     assert store.all("SELECT count(*) FROM events")[0][0] == messages.position
@@ -431,8 +429,8 @@ def test_a_fork_sees_no_more_of_a_grandparent_than_both_cuts_allow(store: Store,
     messages = Messages()
     messages.add(LIFE, 1, [STARTED])
     messages.add(LIFE, 2, [run.RunAssigned(experiment="e", arm="late")])
-    messages.add(Life("child"), 3, [run.RunForked(parent="r", at={"life": 2})])
-    messages.add(Life("grandchild"), 2, [run.RunForked(parent="child", at={"life": 1})])
+    messages.add(RunStream("child"), 3, [run.RunForked(parent="r", at={"life": 2})])
+    messages.add(RunStream("grandchild"), 2, [run.RunForked(parent="child", at={"life": 1})])
     fill(store, messages.all, borders)
     arms = {row["run"]: row["arm"] for row in selected(store, "runs")}
     assert arms == {"r": "late", "child": "late", "grandchild": None}

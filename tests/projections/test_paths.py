@@ -12,9 +12,9 @@ import pytest
 
 import hansard
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.projections.place import Place
 from hansard.projections.rebuild import rebuild
 from hansard.projections.store import Store
+from hansard.projections.table_files import TableFiles
 from tests.cli.planting import options
 from tests.real import parsers, support
 
@@ -36,7 +36,7 @@ def projected(home: Path, workspace: str, folder: Path) -> Store:
     async def make() -> None:
         raw = await RawWorkspace.open(options(home), workspace)
         try:
-            await rebuild(raw, Place(folder / "t.duckdb"), lambda _done, _total: None)
+            await rebuild(raw, TableFiles(folder / "t.duckdb"), lambda _done, _total: None)
         finally:
             await raw.close()
 
@@ -207,7 +207,7 @@ def work(record: hansard.Record, arm: str, calls: str, reward: float | None, **h
             with record.run(run=session.run, agent="bob", role="s"):
                 pass
     if reward is not None:
-        record.score(session.run, by="test", reward=reward)
+        record.score(session.run, {"reward": reward}, by="test")
     return session.run
 
 
@@ -223,7 +223,7 @@ def test_live_runs_errors_and_runs_without_calls(
     with hansard.connect(name, data_dir=home) as lab:
         work(lab, "one", "ab", 1.0)
         run = work(lab, "one", "ab", 1.0)
-        lab.score(run, by="again", reward=0.0)
+        lab.score(run, {"reward": 0.0}, by="again")
         work(lab, "one", "axb", None)
         work(lab, "two", "c", 0.5)
         work(lab, "two", "", 0.0)

@@ -10,9 +10,9 @@ import pytest
 
 import hansard
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.projections.place import Place
 from hansard.projections.rebuild import rebuild, verify
 from hansard.projections.store import Store
+from hansard.projections.table_files import TableFiles
 from tests.cli.planting import options
 from tests.cli.support import environment
 from tests.projections.support import check_agent, check_facts, check_life, check_steps
@@ -43,7 +43,7 @@ def test_tau_bench_is_projected(home: Path, record: hansard.Record, real_data: P
     [file] = sorted((real_data / "tau-bench").rglob("gpt-4o-airline.json"))
     with hansard.connect(workspace, data_dir=home) as opened:
         _shell(home, workspace, "import", "tau-bench", str(file))
-        place = Place.of(home, workspace)
+        place = TableFiles.of(home, workspace)
 
         async def project() -> list[str]:
             raw = await RawWorkspace.open(options(home), workspace)

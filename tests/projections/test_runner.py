@@ -17,12 +17,12 @@ import hansard
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.domain import agent, run, steps
 from hansard.domain.events import Commit
-from hansard.domain.ids import AgentStream, Life, StreamId
+from hansard.domain.ids import AgentStream, RunStream, StreamId
 from hansard.projections.errors import Held, OtherLog, Unusable
-from hansard.projections.place import Place, Standing
 from hansard.projections.rebuild import rebuild, verify
 from hansard.projections.runner import Projector, project, wait_for
 from hansard.projections.store import Store
+from hansard.projections.table_files import ProjectorStatus, TableFiles
 from tests.cli.planting import commit, options, plant, publish_raw
 from tests.projections.support import WORKSPACE
 
@@ -67,7 +67,7 @@ async def source(home: Path, workspace: str = WORKSPACE):
 async def running(home: Path, workspace: str):
     """A projector that follows."""
     async with source(home, workspace) as raw:
-        projector = await Projector.open(raw, Place.of(home, workspace))
+        projector = await Projector.open(raw, TableFiles.of(home, workspace))
         task = asyncio.ensure_future(projector.run())
         try:
             yield projector, task
@@ -88,7 +88,7 @@ async def test_it_follows_the_log(home: Path, workspace: str):
     """What is recorded meanwhile is in the tables soon after; wait_for tells when; what follows
     from the log alone is what a rebuild makes.
     """
-    place, reached = Place.of(home, workspace), 0
+    place, reached = TableFiles.of(home, workspace), 0
     async with running(home, workspace) as (projector, _):
         for _ in range(3):
             found = await asyncio.to_thread(_recorded, home, workspace)
@@ -120,7 +120,7 @@ def _recorded(home: Path, workspace: str) -> str:
 @pytest.mark.slow
 async def test_it_goes_on_where_it_stood(home: Path, workspace: str):
     """Stopped and started again, in batches of any size: nothing is lost or double."""
-    place = Place.of(home, workspace)
+    place = TableFiles.of(home, workspace)
     for _ in range(3):
         await asyncio.to_thread(_recorded, home, workspace)
         async with running(home, workspace):
@@ -132,7 +132,7 @@ async def test_it_goes_on_where_it_stood(home: Path, workspace: str):
 @pytest.mark.thorough
 async def test_a_reconnect_leaves_no_trace(home: Path, workspace: str):
     """Connections that break in the middle of reading: no gap, no repeat."""
-    place = Place.of(home, workspace)
+    place = TableFiles.of(home, workspace)
     await asyncio.to_thread(_many, home, workspace, 0, 300)
     place.path.parent.mkdir(parents=True, exist_ok=True)
     async with source(home, workspace) as raw:
@@ -165,7 +165,7 @@ def _many(home: Path, workspace: str, since: int, count: int) -> None:
         )
         planted += [
             (
-                Life(name),
+                RunStream(name),
                 commit(
                     1, run.RunStarted(workflow="w"), run.AgentJoined(agent="ada", role="writer")
                 ),
@@ -176,7 +176,7 @@ def _many(home: Path, workspace: str, since: int, count: int) -> None:
                 who,
                 commit(4, steps.StepCompleted(step=1, result=RAW, digest="d", usage={"cost": 0.1})),
             ),
-            (Life(name), commit(3, run.RunCompleted())),
+            (RunStream(name), commit(3, run.RunCompleted())),
         ]
     plant(home, workspace, *planted)
 
@@ -187,7 +187,7 @@ RAW = steps.NULL
 @pytest.mark.slow
 async def test_another_log_is_noticed(home: Path, workspace: str, tmp_path: Path):
     """Tables of one log are not gone on with from another, be it shorter or longer."""
-    place = Place(tmp_path / "t.duckdb")
+    place = TableFiles(tmp_path / "t.duckdb")
     await asyncio.to_thread(_many, home, workspace, 0, 5)
     place.path.parent.mkdir(parents=True, exist_ok=True)
     async with source(home, workspace) as raw:
@@ -222,7 +222,7 @@ async def test_what_cannot_be_written_stops_it_with_the_reason(
         with pytest.raises(OSError, match="no space left"):
             await asyncio.wait_for(task, WAIT_S)
     async with running(home, workspace) as (projector, task):
-        await wait_for(Place.of(home, workspace), 15, WAIT_S)
+        await wait_for(TableFiles.of(home, workspace), 15, WAIT_S)
 
 
 @pytest.mark.slow
@@ -233,7 +233,7 @@ async def test_a_planted_message_stops_nothing(home: Path, workspace: str):
             publish_raw, home, (f"hansard.{workspace}.run.r.life.7", b"\xff no commit")
         )
         await asyncio.to_thread(_many, home, workspace, 0, 1)
-        await wait_for(Place.of(home, workspace), 6, WAIT_S)
+        await wait_for(TableFiles.of(home, workspace), 6, WAIT_S)
         assert projector.store.all("SELECT position FROM problems") == [(1,)]
         assert projector.store.all("SELECT count(*) FROM runs") == [(1,)]
 
@@ -241,7 +241,7 @@ async def test_a_planted_message_stops_nothing(home: Path, workspace: str):
 @pytest.mark.slow
 async def test_a_rebuild_that_is_killed_leaves_the_old_tables(home: Path, workspace: str):
     """What it had made is thrown away by the next one."""
-    place = Place.of(home, workspace)
+    place = TableFiles.of(home, workspace)
     await asyncio.to_thread(_many, home, workspace, 0, 3)
     async with source(home, workspace) as raw:
         first = await rebuild(raw, place, lambda _done, _total: None)
@@ -270,14 +270,14 @@ async def test_tables_that_a_kill_has_torn_begin_again(
     home: Path, workspace: str, published: bool, caplog: pytest.LogCaptureFixture
 ):
     """At what was published last, else at the log's beginning; that it was so is told."""
-    place = Place.of(home, workspace)
+    place = TableFiles.of(home, workspace)
     await asyncio.to_thread(_many, home, workspace, 0, 5)
     async with running(home, workspace):
         await wait_for(place, await head_of(home, workspace), WAIT_S)
     await asyncio.to_thread(_many, home, workspace, 10, 5)
     child = _start(home, workspace)
     head = await head_of(home, workspace)
-    while (place.standing() or Standing(0)).published < head:  # noqa: ASYNC110 -- another process's file
+    while (place.standing() or ProjectorStatus(0)).published < head:  # noqa: ASYNC110 -- another process's file
         await asyncio.sleep(0.01)
     child.kill()
     child.wait()
@@ -296,7 +296,7 @@ async def test_tables_that_a_kill_has_torn_begin_again(
 @pytest.mark.slow
 async def test_tables_that_were_closed_and_are_damaged_are_told(home: Path, workspace: str):
     """Nobody was killed: somebody is to know of it."""
-    place = Place.of(home, workspace)
+    place = TableFiles.of(home, workspace)
     await asyncio.to_thread(_many, home, workspace, 0, 5)
     async with running(home, workspace):
         await wait_for(place, await head_of(home, workspace), WAIT_S)
@@ -313,7 +313,7 @@ async def test_kills_under_load_leave_no_trace(home: Path, workspace: str, round
     """SIGKILL at random moments while the log grows, again and again: in the end every table is
     what a clean rebuild makes.
     """
-    place, kills = Place.of(home, workspace), rounds(3, 50)
+    place, kills = TableFiles.of(home, workspace), rounds(3, 50)
     chance = random.Random(random.getrandbits(32))
     stop = threading.Event()
     planted = threading.Thread(target=_load, args=(home, workspace, stop))

@@ -10,20 +10,20 @@ import pytest
 
 from hansard.domain import run
 from hansard.domain.errors import BadName
-from hansard.domain.ids import Life
+from hansard.domain.ids import RunStream
 from hansard.projections import store as stores
 from hansard.projections.errors import Behind, Held, Newer, ProjectionError, Unusable
 from hansard.projections.migrations import Migration, migrations
-from hansard.projections.place import Hold, Place, Standing
 from hansard.projections.runner import wait_for
 from hansard.projections.store import Store
+from hansard.projections.table_files import ProjectorStatus, TableFiles, WriteLock
 from tests.projections.support import Messages, fill
 
 
 def _some() -> Messages:
     messages = Messages()
     for number in range(4):
-        messages.add(Life(f"r{number}"), 1, [run.RunStarted(workflow="w")])
+        messages.add(RunStream(f"r{number}"), 1, [run.RunStarted(workflow="w")])
     return messages
 
 
@@ -164,10 +164,11 @@ def test_digests_tell_rows_apart(tmp_path: Path):
 
 def test_one_process_writes(tmp_path: Path):
     """A second projector is told who has the file; when the first is gone, it may."""
-    place = Place.of(tmp_path, "lab")
+    place = TableFiles.of(tmp_path, "lab")
     program = (
-        "import sys; from pathlib import Path; from hansard.projections.place import *\n"
-        "hold = Hold(Place.of(Path(sys.argv[1]), 'lab')); print('held', flush=True); input()"
+        "import sys; from pathlib import Path; from hansard.projections.table_files import *\n"
+        "hold = WriteLock(TableFiles.of(Path(sys.argv[1]), 'lab'))\n"
+        "print('held', flush=True); input()"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)],
@@ -178,56 +179,56 @@ def test_one_process_writes(tmp_path: Path):
     assert child.stdout is not None
     assert child.stdout.readline() == "held\n"
     with pytest.raises(Held, match=f"process {child.pid} projects into .* already"):
-        Hold(place)
+        WriteLock(place)
     child.kill()
     child.communicate()
-    hold = Hold(place)
+    hold = WriteLock(place)
     with pytest.raises(Held, match=f"process {os.getpid()} "):
-        Hold(place)
+        WriteLock(place)
     hold.close()
-    Hold(place).close()
+    WriteLock(place).close()
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path):
     """The path and the reason, no traceback of the system's."""
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(Unusable, match="Not a directory"):
-        Hold(Place.of(tmp_path / "file", "lab"))
+        WriteLock(TableFiles.of(tmp_path / "file", "lab"))
 
 
 def test_a_place_is_inside_its_folder(tmp_path: Path):
     """A workspace's name cannot lead elsewhere."""
     with pytest.raises(BadName):
-        Place.of(tmp_path, "../other")
-    assert Place.of(tmp_path, "a").path == tmp_path / "projections" / "a.duckdb"
+        TableFiles.of(tmp_path, "../other")
+    assert TableFiles.of(tmp_path, "a").path == tmp_path / "projections" / "a.duckdb"
 
 
 async def test_waiting_for_a_position(tmp_path: Path):
     """It returns as soon as whoever projects is there; else Behind, with both positions."""
-    place = Place.of(tmp_path, "lab")
+    place = TableFiles.of(tmp_path, "lab")
     with pytest.raises(Behind, match=r"position 3 was not projected within 0 s.* stand at 0"):
         await wait_for(place, 3, 0)
-    hold = Hold(place)
+    hold = WriteLock(place)
     place.path.touch()
-    hold.tell(Standing(os.getpid(), 5, 6))
+    hold.tell(ProjectorStatus(os.getpid(), 5, 6))
     assert await wait_for(place, 3, 0) == 5
     with pytest.raises(Behind) as behind:
         await wait_for(place, 6, 0.05)
     assert (behind.value.wanted, behind.value.position) == (6, 5)
-    assert place.standing() == Standing(os.getpid(), 5, 6, running=True)
+    assert place.standing() == ProjectorStatus(os.getpid(), 5, 6, running=True)
     hold.close()
-    assert place.standing() == Standing(os.getpid(), 5, 6, running=False)
+    assert place.standing() == ProjectorStatus(os.getpid(), 5, 6, running=False)
 
 
 def test_a_damaged_lock_file_is_no_standing(tmp_path: Path):
     """What is not as we write it says nothing, and is written over."""
-    place = Place.of(tmp_path, "lab")
+    place = TableFiles.of(tmp_path, "lab")
     place.path.parent.mkdir()
     place.path.touch()
     place.lock.write_bytes(b"\x00" * 600)
     assert place.standing() is None
-    Hold(place).close()
-    assert place.standing() == Standing(os.getpid(), running=False)
+    WriteLock(place).close()
+    assert place.standing() == ProjectorStatus(os.getpid(), running=False)
 
 
 def test_a_file_that_lacks_what_a_migration_adds_begins_anew(tmp_path: Path):
@@ -235,7 +236,7 @@ def test_a_file_that_lacks_what_a_migration_adds_begins_anew(tmp_path: Path):
     the log; one of today's schema is left as it is.
     """
     messages = Messages()
-    messages.add(Life("r"), 1, [run.RunStarted(workflow="w")])
+    messages.add(RunStream("r"), 1, [run.RunStarted(workflow="w")])
     store = Store(tmp_path / "t.duckdb")
     fill(store, messages.all)
     store.close()

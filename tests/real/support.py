@@ -19,7 +19,7 @@ import hansard
 from hansard.agents import run_index
 from hansard.agents.run_index import RunLife
 from hansard.cli import main
-from hansard.commands._open import Options, reading, reading_raw
+from hansard.cli.opening import Options, reading, reading_raw
 from hansard.domain.run import RunAssigned
 
 WORKSPACE = "w"

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from hansard.commands._open import reading_raw
-from hansard.projections.place import Place as Tables
+from hansard.cli.opening import reading_raw
 from hansard.projections.rebuild import rebuild
 from hansard.projections.store import Store
+from hansard.projections.table_files import TableFiles as Tables
 from tests.real import support
 from tests.real.converters import bfcl, game24, mcpmark
 

@@ -14,9 +14,9 @@ import pytest
 
 import hansard
 from hansard.bus.portal import portal
-from hansard.bus.teams import tasks_of
+from hansard.bus.states.teams import tasks_of
 from hansard.domain.agent import MessageAdded
-from hansard.domain.task import TaskStatus
+from hansard.domain.team.task import TaskStatus
 from tests.examples.support import Desk, UseCase, new_desk
 from tests.team import shown
 from tests.team.test_races import holders

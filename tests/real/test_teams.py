@@ -6,11 +6,11 @@ import json
 import msgspec
 import pytest
 
-from hansard.agents import views
-from hansard.agents.views import View
-from hansard.commands._open import reading
-from hansard.domain import role_file
-from hansard.domain.role_events import RoleDefined, Rule
+from hansard.agents.access import views
+from hansard.agents.access.views import View
+from hansard.cli.opening import reading
+from hansard.domain.roles import file as role_file
+from hansard.domain.roles.model import RoleDefined, RoleRule
 from tests.real import support
 from tests.real.converters import crewai, who_and_when
 
@@ -24,16 +24,16 @@ def rules_of(role: str) -> RoleDefined:
     """A role sees its own work, who is there, and of the others' messages what is said."""
     return RoleDefined(
         sees=(
-            Rule("its own work", roles=(role,)),
-            Rule("who is there", ("run.agent_joined",)),
-            Rule("what others say", ("message.added",), fields=("role", "content")),
+            RoleRule("its own work", roles=(role,)),
+            RoleRule("who is there", ("run.agent_joined",)),
+            RoleRule("what others say", ("message.added",), fields=("role", "content")),
         ),
     )
 
 
 def alone(role: str) -> RoleDefined:
     """A role sees its own work alone."""
-    return RoleDefined(sees=(Rule("its own work", roles=(role,)),))
+    return RoleDefined(sees=(RoleRule("its own work", roles=(role,)),))
 
 
 class Team(msgspec.Struct):

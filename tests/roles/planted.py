@@ -13,20 +13,21 @@ from typing import Any
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.check import RawMessage
 from hansard.bus.codec import decode, encode, record
 from hansard.bus.jetstream.raw import Chunk
 from hansard.bus.log import Origin, Stored
-from hansard.domain import agent, board, role_check, run, steps
+from hansard.bus.validation.check import RawMessage
+from hansard.domain import agent, board, run, steps
 from hansard.domain.events import Actor, Commit, Event, Recorded, Tx
-from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
-from hansard.domain.role_events import How, Mask, May, RoleDefined, Rule
-from hansard.projections import generations
-from hansard.projections.place import Place
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
+from hansard.domain.roles import check as role_check
+from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
+from hansard.projections.publish import snapshots as published
 from hansard.projections.roles.build import bring_up
-from hansard.projections.roles.place import role_place
+from hansard.projections.roles.table_files import role_place
 from hansard.projections.rows import Rows
 from hansard.projections.store import Digest, Store
+from hansard.projections.table_files import TableFiles
 
 WORKSPACE = "lab"
 BEGAN_NS = 1_795_000_000_000_000_000
@@ -34,19 +35,21 @@ CHUNK = 7
 
 RULES = RoleDefined(
     sees=(
-        Rule("its own", roles=("writer",)),
-        Rule("results", ("step.completed",), roles=("reader",), fields=("step", "result.title")),
-        Rule("failures", ("step.failed",), roles=("reader",)),
-        Rule("how it goes", ("run.*",), labels={"team": "x"}),
-        Rule("findings", keys=("findings/**",)),
-        Rule("prices", ("price.stated",)),
+        RoleRule("its own", roles=("writer",)),
+        RoleRule(
+            "results", ("step.completed",), roles=("reader",), fields=("step", "result.title")
+        ),
+        RoleRule("failures", ("step.failed",), roles=("reader",)),
+        RoleRule("how it goes", ("run.*",), labels={"team": "x"}),
+        RoleRule("findings", keys=("findings/**",)),
+        RoleRule("prices", ("price.stated",)),
     ),
     masks=(
-        Mask("contents", ("message.added",), ("content",), How.HASH),
-        Mask("reasons", ("decision.made",), ("because",), How.TRUNCATE, 4),
-        Mask("errors", ("step.failed",), ("error.message",), How.DROP),
-        Mask("costs", ("step.completed",), ("usage",), How.HASH),
-        Mask("labels", ("run.*",), ("labels.owner",), How.DROP),
+        Mask("contents", ("message.added",), ("content",), Masking.HASH),
+        Mask("reasons", ("decision.made",), ("because",), Masking.TRUNCATE, 4),
+        Mask("errors", ("step.failed",), ("error.message",), Masking.DROP),
+        Mask("costs", ("step.completed",), ("usage",), Masking.HASH),
+        Mask("labels", ("run.*",), ("labels.owner",), Masking.DROP),
     ),
     may=May(query=True),
 )
@@ -55,7 +58,7 @@ role_check.check(RULES)
 UNHASHED = msgspec.structs.replace(RULES, masks=RULES.masks[1:3])
 """Without what depends on a key, so that tables in two places are equal."""
 
-ALL = RoleDefined(sees=(Rule("all", ("**",)),), may=May(query=True), clearance="secret")
+ALL = RoleDefined(sees=(RoleRule("all", ("**",)),), may=May(query=True), clearance="secret")
 
 
 class Log:
@@ -83,7 +86,9 @@ class Log:
             each if isinstance(each, Recorded) else record(each, f"event {name}.{index}")
             for index, each in enumerate(events)
         )
-        writer = Actor("import", ("a person",)) if isinstance(stream, Life) else Actor("a person")
+        writer = (
+            Actor("import", ("a person",)) if isinstance(stream, RunStream) else Actor("a person")
+        )
         if isinstance(stream, AgentStream):
             writer = Actor(stream.agent)
             begun = [each.epoch for each in events if isinstance(each, agent.SessionBegan)]
@@ -138,7 +143,7 @@ def renumbered(messages: Sequence[RawMessage]) -> Log:
 
 def bring(
     log: Log, home: Path, rules: RoleDefined | None, role: str = "writer", **more: Any
-) -> Place:
+) -> TableFiles:
     """A role's tables, brought up to a log's end."""
     place = role_place(home, WORKSPACE, role)
 
@@ -149,9 +154,9 @@ def bring(
     return place
 
 
-def digests(place: Place) -> dict[str, Digest]:
+def digests(place: TableFiles) -> dict[str, Digest]:
     """What is published, each table in short."""
-    with generations.holding(place) as found:
+    with published.holding(place) as found:
         assert found is not None
         store = Store(found.path, read_only=True)
         try:
@@ -161,9 +166,9 @@ def digests(place: Place) -> dict[str, Digest]:
             store.close()
 
 
-def everything(place: Place) -> bytes:
+def everything(place: TableFiles) -> bytes:
     """Each row of each table and view that is published, but when that was projected."""
-    with generations.holding(place) as found:
+    with published.holding(place) as found:
         assert found is not None
         store = Store(found.path, read_only=True)
         try:
@@ -272,7 +277,7 @@ def planted() -> Log:
     labels = {"team": "x", "owner": secret("masked-label")}
     joined = [run.AgentJoined(agent=each.agent, role=each.role) for each in (ADA, BOB)]
     tx = secret("transaction-id")
-    log.add(Life("r1"), 1, [run.RunStarted(workflow="papers", labels=labels), *joined])
+    log.add(RunStream("r1"), 1, [run.RunStarted(workflow="papers", labels=labels), *joined])
     log.add(ADA, 1, [_began(ADA, 7), asked(1), asked(2)], tx=Tx(tx, 0, 2), epoch=7)
     spy = AgentStream("r3", secret("name-of-role"), secret("name-of-agent"))
     log.add(spy, 1, [_began(spy), said(secret("event-of-others"))], tx=Tx(tx, 1, 2))
@@ -302,15 +307,15 @@ def planted() -> Log:
     log.add(BOB, 6, [asked(3), done(3, preview)])
     for key, value in (("findings/a", 1), (secret("name-of-key"), 2)):
         put = board.ValuePut(value=raw(value), role="reader")
-        log.add(Board("r1", key), 1, [put], actor=Actor("bob"))
+        log.add(KeyStream("r1", key), 1, [put], actor=Actor("bob"))
     other = run.RunStarted(workflow="other", labels={"team": secret("label-of-others")})
-    log.add(Life("r2"), 1, [other])
-    talk = Lasting("conversation", secret("name-of-conversation"))
+    log.add(RunStream("r2"), 1, [other])
+    talk = WorkspaceStream("conversation", secret("name-of-conversation"))
     log.add(talk, 1, [Recorded("conversation.run_joined.v1", "e", raw({"run": "r1"}))])
     newer = raw({"text": secret("data-of-newer-version")})
     log.add(ADA, 7, [Recorded("step.dreamt.v9", "e9", newer), agent.AgentLeft(outcome="completed")])
     log.raw("hansard.lab.run.r1.life.99", b"no commit")
-    log.add(Life("r1"), 4, [run.RunCompleted()])
+    log.add(RunStream("r1"), 4, [run.RunCompleted()])
     return log
 
 
@@ -325,7 +330,7 @@ def long_log(turn: int) -> Log:
     """As many runs as the turn says, and ever the same first ones."""
     log = Log()
     for number in range(turn * 20):
-        life, ada = Life(f"run {number}"), AgentStream(f"run {number}", "writer", "ada")
+        life, ada = RunStream(f"run {number}"), AgentStream(f"run {number}", "writer", "ada")
         log.add(life, 1, [run.RunStarted(workflow="w", labels={"team": "xy"[number % 2]})])
         log.add(ada, 1, [_began(ada), asked(1), done(1, number), said("x" * 50)])
     return log

@@ -6,15 +6,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hansard.domain import role_file
-from hansard.projections.door.errors import DoorError, TooCostly
-from hansard.projections.door.limits import Bounds
-from hansard.projections.roles.place import role_place
+from hansard.domain.roles import file as role_file
+from hansard.projections.roles.table_files import role_place
+from hansard.projections.sql_sandbox.errors import SqlError, TooCostly
+from hansard.projections.sql_sandbox.limits import Bounds
 from tests.conftest import ROUNDS, ROUNDS_THOROUGH
-from tests.door.conftest import Asker
-from tests.door.test_hostile import CORPUS, COSTLY_S, LEAKS, LIMITS, sql_of, state
 from tests.roles.planted import RULES, SECRETS, bring, planted, whole_tables
 from tests.roles.test_record import SECRET, team
+from tests.sql_sandbox.conftest import Asker
+from tests.sql_sandbox.test_hostile import CORPUS, COSTLY_S, LEAKS, LIMITS, sql_of, state
 
 ROLES = """
 [roles.reader]
@@ -144,7 +144,7 @@ def test_a_hostile_statement_is_contained(name: str, asker: Asker):
     sql, before = sql_of(told), state(asker.place)
     try:
         answer = asker.ask(sql, limits)
-    except DoorError as error:
+    except SqlError as error:
         came, said = ("stopped" if isinstance(error, TooCostly) else "error"), str(error)
     else:
         came, said = "answer", str(answer.columns) + str(list(answer.tuples()))
@@ -173,6 +173,6 @@ def test_nothing_else_is_within_reach(sql: str, asker: Asker):
     home = asker.place.path.parents[2]
     assert (home / "lab.duckdb").exists()
     assert asker.place.path.with_suffix(".feed").exists()
-    with pytest.raises(DoorError) as refused:
+    with pytest.raises(SqlError) as refused:
         asker.ask(sql.format(home=home))
     assert not [each for each in SECRETS if f"~{each}~" in str(refused.value)]

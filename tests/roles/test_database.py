@@ -17,13 +17,13 @@ from hansard.bus.codec import decode
 from hansard.domain import agent, run, steps, view
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Recorded
-from hansard.domain.ids import AgentStream, Board, Lasting, Life
-from hansard.domain.role_events import How, Mask, RoleDefined, Rule
-from hansard.projections import generations
-from hansard.projections.place import Place
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, WorkspaceStream
+from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
+from hansard.projections.publish import snapshots as published
 from hansard.projections.roles.feed import Feed, Ids, Seen
-from hansard.projections.roles.place import forget, role_place
+from hansard.projections.roles.table_files import forget, role_place
 from hansard.projections.store import Digest, Store
+from hansard.projections.table_files import TableFiles
 from tests.conftest import ROUNDS
 from tests.projections.support import selected
 from tests.roles.planted import (
@@ -52,9 +52,9 @@ ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0
 
 
-def opened(place: Place) -> Store:
+def opened(place: TableFiles) -> Store:
     """What is published of a role's tables."""
-    found = generations.newest(place)
+    found = published.newest(place)
     assert found is not None
     return Store(found.path, read_only=True)
 
@@ -131,9 +131,9 @@ def test_what_was_served_is_seen_by_whom_a_rule_names_it_for(tmp_path):
     log = planted()
     before = digests(bring(log, tmp_path, ALL, "auditor"))
     served = view.ViewServed(role="writer", at="commit 1", events=3, digest="d")
-    log.add(Board("r1", view.key_of("writer")), 1, [served])
+    log.add(KeyStream("r1", view.key_of("writer")), 1, [served])
     assert digests(bring(log, tmp_path, ALL, "auditor")) == before
-    named = msgspec.structs.replace(ALL, sees=(*ALL.sees, Rule("views", ("view.served",))))
+    named = msgspec.structs.replace(ALL, sees=(*ALL.sees, RoleRule("views", ("view.served",))))
     found = digests(bring(log, tmp_path, named, "auditor"))
     assert found["events"].rows == before["events"].rows + 1
 
@@ -165,8 +165,8 @@ def unseen(draw: st.DrawFn, number: int) -> list[tuple]:
                     AgentStream("r1", "spy", name),
                     AgentStream("r1", "reader", name),
                     AgentStream(f"run {name}", "reader", "bob"),
-                    Board("r1", name),
-                    Lasting("conversation", name),
+                    KeyStream("r1", name),
+                    WorkspaceStream("conversation", name),
                     None,
                 ]
             )
@@ -304,7 +304,7 @@ def test_nothing_is_written_where_nothing_new_is_seen(tmp_path):
 def test_other_rules_make_other_tables(tmp_path):
     """From the first event on, by the rules of now; none are left of a role that is withdrawn."""
     log = planted()
-    other = RoleDefined(sees=(Rule("own", roles=("reader",), kinds=("step.*",)),))
+    other = RoleDefined(sees=(RoleRule("own", roles=("reader",), kinds=("step.*",)),))
     place = bring(log, tmp_path, RULES)
     before = digests(place)
     bring(log, tmp_path, other)
@@ -347,11 +347,11 @@ def test_equal_values_have_equal_hashes_and_others_none(tmp_path):
 
 
 @pytest.mark.parametrize("fields", ["usage", "usage.cost", "result", "step", "error.type"])
-@pytest.mark.parametrize("how", [How.HASH, How.DROP])
+@pytest.mark.parametrize("how", [Masking.HASH, pytest.param(Masking.DROP, marks=pytest.mark.slow)])
 def test_a_masked_value_is_no_error(tmp_path, fields, how):
     """Numbers, maps and texts may be hashes instead: rows hold what is left, no event is lost."""
     rules = RoleDefined(
-        sees=(Rule("own", roles=("writer", "reader")),),
+        sees=(RoleRule("own", roles=("writer", "reader")),),
         masks=(Mask("m", ("step.*", "message.*"), (fields,), how),),
     )
     store = opened(bring(planted(), tmp_path, rules))
@@ -365,15 +365,15 @@ def test_a_fork_is_judged_by_what_it_took_over(tmp_path):
     log = Log()
     labels = {"team": "x"}
     joined = run.AgentJoined(agent="ada", role="writer")
-    log.add(Life("r1"), 1, [run.RunStarted(workflow="w", labels=labels), joined])
+    log.add(RunStream("r1"), 1, [run.RunStarted(workflow="w", labels=labels), joined])
     log.add(ADA, 1, [asked(4), done(4, 1), asked(5)])
     log.add(ADA, 4, [done(5, 1)])
-    log.add(Life("f"), 3, [run.RunForked(parent="r1", at={"life": 2, str(ADA): 3})])
+    log.add(RunStream("f"), 3, [run.RunForked(parent="r1", at={"life": 2, str(ADA): 3})])
     log.add(AgentStream("f", "writer", "ada"), 4, [done(5, 2), asked(9)])
     rules = RoleDefined(
         sees=(
-            Rule("own", roles=("writer",), kinds=("step.*",)),
-            Rule("x", ("run.*",), labels=labels),
+            RoleRule("own", roles=("writer",), kinds=("step.*",)),
+            RoleRule("x", ("run.*",), labels=labels),
         )
     )
     store = opened(bring(log, tmp_path, rules))
@@ -424,7 +424,7 @@ def test_a_kill_leaves_old_or_new_tables(tmp_path, rounds):
         child.wait(WAIT_S)
         child.stdout.close()
         place = role_place(home, WORKSPACE, "writer")
-        if generations.newest(place) is not None:
+        if published.newest(place) is not None:
             stands = digests(place)
             assert stands == known[stands["progress"].sum]
         bring(long_log(6), home, UNHASHED)

@@ -14,18 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansard.agents import views
-from hansard.agents.roles import happened
+from hansard.agents.access import views
+from hansard.agents.access.roles import happened
 from hansard.bus.codec import revive
 from hansard.bus.log import Stored
-from hansard.bus.states import fold_agent, fold_boards, fold_life
-from hansard.domain import role_check, role_file, role_state
+from hansard.bus.states.replay import fold_agent, fold_boards, fold_life
 from hansard.domain.errors import BadValue
-from hansard.domain.ids import AgentStream, Life
+from hansard.domain.ids import AgentStream, RunStream
 from hansard.domain.label import LOWEST, level, parse
-from hansard.domain.role_events import How, Mask, RoleDefined, Rule
-from hansard.domain.role_judge import judge
-from hansard.domain.role_view import served, view
+from hansard.domain.roles import check as role_check
+from hansard.domain.roles import file as role_file
+from hansard.domain.roles import state as role_state
+from hansard.domain.roles.judge import judge
+from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
+from hansard.domain.roles.view import served, view
 from hansard.domain.view import versions
 from tests.roles import worlds
 from tests.roles.worlds import RUN, Act, build
@@ -67,7 +69,7 @@ def check_valid(history: Sequence[Stored]) -> None:
         versions[stored.stream] = stored.commit.last_version
         for recorded in stored.commit.events:
             revive(recorded)
-    fold_life(stored for stored in history if isinstance(stored.stream, Life))
+    fold_life(stored for stored in history if isinstance(stored.stream, RunStream))
     fold_boards(history)
     for stream in versions:
         if isinstance(stream, AgentStream):
@@ -160,7 +162,7 @@ _masks = st.one_of(
         {
             "kinds": st.just(("step.completed",)),
             "fields": st.sampled_from([("result",), ("result.title",), ("result.price",)]),
-            "how": st.sampled_from([How.DROP, How.HASH]),
+            "how": st.sampled_from([Masking.DROP, Masking.HASH]),
         },
         optional={"roles": _matchers["roles"]},
     ),
@@ -168,11 +170,11 @@ _masks = st.one_of(
         {
             "kinds": ("decision.made",),
             "fields": ("because",),
-            "how": How.TRUNCATE,
+            "how": Masking.TRUNCATE,
             "characters": 3,
         }
     ),
-    st.just({"kinds": ("board.put",), "fields": ("value",), "how": How.HASH}),
+    st.just({"kinds": ("board.put",), "fields": ("value",), "how": Masking.HASH}),
 )
 
 
@@ -180,7 +182,7 @@ _masks = st.one_of(
 def roles(draw: st.DrawFn) -> RoleDefined:
     """Rules that may be applied."""
     sees = tuple(
-        Rule(name=f"r{n}", **each)
+        RoleRule(name=f"r{n}", **each)
         for n, each in enumerate(draw(st.lists(_rules, min_size=1, max_size=3)))
     )
     clearance = draw(st.sampled_from(["", "internal", "secret"]))
@@ -246,16 +248,16 @@ def test_what_is_generated_has_something_to_tell():
 def test_what_was_served_is_seen_only_where_a_rule_names_it():
     """Not by who sees everything; where a rule names it, without what it tells of other events."""
     world = [Act(0, "r1", "message", one="hello"), Act(1, "r1", "served")]
-    everything = RoleDefined(sees=(Rule("all", ("**",)),), clearance="secret")
+    everything = RoleDefined(sees=(RoleRule("all", ("**",)),), clearance="secret")
     history = build(world)
     lines = list(view(everything, happened(RUN, history), KEY))
     assert len(lines) == len(seen_of(everything, history)) - 1
     assert not any(line.type == "view.served.v1" for _, line in lines)
-    named = RoleDefined(sees=(Rule("reads", ("view.*", "message.*")),))
+    named = RoleDefined(sees=(RoleRule("reads", ("view.*", "message.*")),))
     role_check.check(named)
     [_, (_, line)] = view(named, happened(RUN, history), KEY)
     assert json.loads(bytes(line.data)) == {"role": "researcher", "agent": "r1"}
-    both = RoleDefined(sees=(Rule("all", ("**", "view.served")),), clearance="secret")
+    both = RoleDefined(sees=(RoleRule("all", ("**", "view.served")),), clearance="secret")
     assert len(list(view(both, happened(RUN, history), KEY))) == len(lines) + 1
 
 

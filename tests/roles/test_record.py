@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import roles
+from hansard.agents.access import roles
 from hansard.bus.codec import revive_all
 from hansard.bus.log import Append, AtPosition
-from hansard.domain import role_file
 from hansard.domain.events import Recorded
-from hansard.domain.ids import Board, Lasting
-from hansard.domain.role_events import RoleDefined, Rule
+from hansard.domain.ids import KeyStream, WorkspaceStream
+from hansard.domain.roles import file as role_file
+from hansard.domain.roles.model import RoleDefined, RoleRule
 from tests.agents.twins import Lab, twins
 from tests.faults._held import HeldLog
 
@@ -26,7 +26,7 @@ SECRET = "swordfish"
 
 def rules(*kinds: str, about: str = "") -> RoleDefined:
     """A role that sees these kinds."""
-    return RoleDefined(sees=(Rule("r", kinds),), about=about)
+    return RoleDefined(sees=(RoleRule("r", kinds),), about=about)
 
 
 @twins
@@ -40,7 +40,7 @@ async def test_the_same_rules_again_change_nothing(lab: Lab):
             await record.apply_role("writer", rules("step.x"))
         with pytest.raises(hansard.BadName, match="role name"):
             await record.apply_role("", rules("step.*"))
-        stored = await record.io(record.raw.workspace.log.read(Lasting("role", "writer")))
+        stored = await record.io(record.raw.workspace.log.read(WorkspaceStream("role", "writer")))
         assert [item.commit.actor.agent for item in stored] == ["ada", "person"]
         assert [event.tag for event in revive_all(item.commit for item in stored)] == [
             "role.defined.v1",
@@ -106,7 +106,7 @@ def team(record: hansard.Record) -> str:
 
         search_web("events")
         session.message("user", f"{SECRET} of message")
-        session.hand_off("analyzer", paper="p1")
+        session.hand_off("analyzer", {"paper": "p1"})
     with record.run(run=run, agent="a1", role="analyzer") as session:
 
         @session.tool(effects="pure")
@@ -115,7 +115,7 @@ def team(record: hansard.Record) -> str:
 
         score("p1")
         session.decide("which?", selected="p1", because=f"{'x' * 80}{SECRET} of reason")
-        session.hand_off("writer", paper="p1")
+        session.hand_off("writer", {"paper": "p1"})
     with record.run(run=run, agent="w1", role="writer") as session:
         session.message("assistant", "report")
     return run
@@ -184,7 +184,7 @@ def test_a_fork_is_one_view(record):
     """What its parent did before the cut counts as the fork's own, steps numbered through."""
     record.apply_role("reader", rules("step.*"))
     run = team(record)
-    fork = record.fork(run, team="y")
+    fork = record.fork(run, labels={"team": "y"})
     parent, child = (shown(record, "reader", each) for each in (run, fork))
     assert parent
     assert [line | {"run": ""} for line in child] == [line | {"run": ""} for line in parent]
@@ -205,8 +205,8 @@ def test_who_wrote_to_the_board_is_told_by_the_roster(record):
         data = msgspec.Raw(b'{"amount":1,"role":"%s"}' % roles[actor].encode())
         event = Recorded("board.added.v1", f"b{number}", data)
         commit = msgspec.structs.replace(commit, events=(event,))
-        record._portal.run(log.append(Append(Board(run, key), commit)))
-    only = RoleDefined(sees=(Rule("r", roles=("analyzer",), keys=("scores/*",)),))
+        record._portal.run(log.append(Append(KeyStream(run, key), commit)))
+    only = RoleDefined(sees=(RoleRule("r", roles=("analyzer",), keys=("scores/*",)),))
     record.apply_role("reader", only)
     lines = shown(record, "reader", run)
     assert [(line["id"], line["key"], line["agent"]) for line in lines] == [

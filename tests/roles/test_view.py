@@ -14,14 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.bus.codec import record
-from hansard.domain import agent, role, role_check, values
+from hansard.domain import agent, values
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Event
 from hansard.domain.fingerprint import canonical
-from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
-from hansard.domain.role_events import How, Mask, RoleDefined, Rule
-from hansard.domain.role_judge import Facts, facts, judge
-from hansard.domain.role_view import Happened, Shown, served, shown, view
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
+from hansard.domain.roles import check as role_check
+from hansard.domain.roles import role
+from hansard.domain.roles.judge import Facts, facts, judge
+from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
+from hansard.domain.roles.view import Happened, ShownEvent, served, shown, view
 from tests.domain import strategies
 from tests.reach import not_reached
 
@@ -32,21 +34,21 @@ LABELS = {"team": "finance"}
 
 SOME = RoleDefined(
     sees=(
-        Rule("mine", roles=("writer",)),
-        Rule("failures", ("step.failed",), roles=("reader",), fields=("step", "error.type")),
-        Rule("decisions", ("decision.made", "agent.handed_off"), ("reader",)),
-        Rule("findings", keys=("findings/**",), labels={"team": "fin*"}),
+        RoleRule("mine", roles=("writer",)),
+        RoleRule("failures", ("step.failed",), roles=("reader",), fields=("step", "error.type")),
+        RoleRule("decisions", ("decision.made", "agent.handed_off"), ("reader",)),
+        RoleRule("findings", keys=("findings/**",), labels={"team": "fin*"}),
     ),
     masks=(
-        Mask("results", ("step.completed", "step.failed"), ("result.a", "error"), How.DROP),
-        Mask("contents", ("message.added",), ("content",), How.HASH),
-        Mask("why", ("decision.made",), ("selected", "because"), How.TRUNCATE, 3),
+        Mask("results", ("step.completed", "step.failed"), ("result.a", "error"), Masking.DROP),
+        Mask("contents", ("message.added",), ("content",), Masking.HASH),
+        Mask("why", ("decision.made",), ("selected", "because"), Masking.TRUNCATE, 3),
     ),
 )
 role_check.check(SOME)
 
 
-def bytes_of(lines: list[tuple[int, Shown]]) -> bytes:
+def bytes_of(lines: list[tuple[int, ShownEvent]]) -> bytes:
     """All that a role is shown, as bytes."""
     return msgspec.json.encode(lines)
 
@@ -67,9 +69,9 @@ def happened(
 
 _streams: list[StreamId] = [
     *(AgentStream("r", role_, name) for name, role_ in ROSTER.items()),
-    Life("r"),
-    *(Board("r", key) for key in ("findings/a", "findings", "findings-old/a")),
-    Lasting("price", "m"),
+    RunStream("r"),
+    *(KeyStream("r", key) for key in ("findings/a", "findings", "findings-old/a")),
+    WorkspaceStream("price", "m"),
 ]
 
 
@@ -81,9 +83,12 @@ def histories(draw: st.DrawFn) -> list[Happened]:
         for event in draw(strategies.agent_histories):
             told.append((AgentStream("r", role_, name), event))  # noqa: PERF401 -- mypy joins types
     lasting: list[tuple[list[Event], StreamId]] = [
-        (draw(strategies.run_histories), Life("r")),
-        (draw(strategies.budget_histories), Board("r", draw(st.sampled_from(["findings/a", "x"])))),
-        (draw(strategies.price_histories), Lasting("price", "m")),
+        (draw(strategies.run_histories), RunStream("r")),
+        (
+            draw(strategies.budget_histories),
+            KeyStream("r", draw(st.sampled_from(["findings/a", "x"]))),
+        ),
+        (draw(strategies.price_histories), WorkspaceStream("price", "m")),
     ]
     for events, stream in lasting:
         told += [(stream, event) for event in events]
@@ -145,7 +150,7 @@ def test_how_many_steps_there_were_is_not_told(events, gaps):
     other numbers, the role would be shown the same bytes.
     """
     rules = RoleDefined(
-        sees=(Rule("some", ("step.failed", "step.in_doubt", "decision.made", "message.added")),)
+        sees=(RoleRule("some", ("step.failed", "step.in_doubt", "decision.made", "message.added")),)
     )
     numbers = [sum(gaps[:count]) for count in range(len(gaps))]
 
@@ -176,7 +181,7 @@ def test_how_many_steps_there_were_is_not_told(events, gaps):
 
 def test_references_to_what_is_not_seen_are_left_out():
     """Steps count from 1 as they come into sight; inputs and steps not seen are not named."""
-    rules = RoleDefined(sees=(Rule("r", ("step.failed", "decision.made")),))
+    rules = RoleDefined(sees=(RoleRule("r", ("step.failed", "decision.made")),))
     failed = {"step": 17, "error": {"type": "E", "message": ""}, "digest": "d"}
     decision = {
         "question": "?",
@@ -204,7 +209,7 @@ def test_references_to_what_is_not_seen_are_left_out():
 
 def test_who_sees_everything_sees_the_record_as_it_is():
     """No byte is changed for a role of all kinds without masks; not of unknown or sealed data."""
-    rules = RoleDefined(sees=(Rule("all", ("**",)),), clearance="secret")
+    rules = RoleDefined(sees=(RoleRule("all", ("**",)),), clearance="secret")
     raw = b'{"step": 17,"fingerprint":"f", "x":1.0e2}'
     events = [
         happened("step.failed.v1", raw, 1),
@@ -232,14 +237,14 @@ STEP = "step.completed.v1"
 
 def of_result(data: Any, *masks: Mask, fields: tuple[str, ...] | None = None) -> Any:
     """What is shown of a completed step with this result."""
-    rules = RoleDefined(sees=(Rule("r", ("step.completed",), fields=fields),), masks=masks)
+    rules = RoleDefined(sees=(RoleRule("r", ("step.completed",), fields=fields),), masks=masks)
     role_check.check(rules)
     told = {"step": 1, "result": data, "digest": "d", "usage": {"output_tokens": 5}, "items": 2}
-    verdict = judge(rules, Facts(tag=STEP, stream=Life("r")))
+    verdict = judge(rules, Facts(tag=STEP, stream=RunStream("r")))
     return json.loads(shown(verdict, msgspec.json.encode(told), KEY))
 
 
-def hide(*paths: str, how: How = How.DROP, n: int | None = None, name: str = "m") -> Mask:
+def hide(*paths: str, how: Masking = Masking.DROP, n: int | None = None, name: str = "m") -> Mask:
     """A mask of a completed step."""
     return Mask(name, ("step.completed",), paths, how, n)
 
@@ -274,7 +279,9 @@ def test_a_dropped_value_has_no_influence(items, data, shape):
 @given(values_, values_)
 def test_a_hashed_value_is_told_apart_and_no_more(one, other):
     """Equal values have equal digests under one key, others do not; sizes and bare digests go."""
-    first, second = (of_result({"x": it}, hide("result.x", how=How.HASH)) for it in (one, other))
+    first, second = (
+        of_result({"x": it}, hide("result.x", how=Masking.HASH)) for it in (one, other)
+    )
     assert (first == second) == (canonical(one) == canonical(other))
     made = hmac.new(KEY, canonical(one), hashlib.sha256).digest()[:18]
     told = {"x": {"$hash": base64.urlsafe_b64encode(made).decode()}}
@@ -284,7 +291,7 @@ def test_a_hashed_value_is_told_apart_and_no_more(one, other):
 @given(strategies.text, strategies.text, strategies.text)
 def test_of_a_cut_text_only_what_is_left_counts(head, one, other):
     """Neither what was cut off nor whether anything was."""
-    cut = hide("result", how=How.TRUNCATE, n=4)
+    cut = hide("result", how=Masking.TRUNCATE, n=4)
     head = f"{head}1234"[:4]
     told = of_result(head + one, cut)
     assert told == of_result(head + other, cut)
@@ -294,7 +301,7 @@ def test_of_a_cut_text_only_what_is_left_counts(head, one, other):
 @given(values_.filter(lambda value: not isinstance(value, str)))
 def test_what_is_no_text_cannot_be_cut(value):
     """It is dropped."""
-    assert of_result(value, hide("result", how=How.TRUNCATE, n=4)) == {"step": 1}
+    assert of_result(value, hide("result", how=Masking.TRUNCATE, n=4)) == {"step": 1}
 
 
 @pytest.mark.slow
@@ -311,8 +318,8 @@ def test_no_shape_hides_a_value_from_its_mask(around):
         {"price": [secret]},
     ):
         plain = values.plain({"items": held})
-        for how in How:
-            mask = hide("result.items.price", how=how, n=2 if how is How.TRUNCATE else None)
+        for how in Masking:
+            mask = hide("result.items.price", how=how, n=2 if how is Masking.TRUNCATE else None)
             assert secret not in json.dumps(of_result(plain, mask))
 
 
@@ -330,10 +337,10 @@ def test_no_shape_hides_a_value_from_its_mask(around):
         {"$value": {"tag": "a.frame.v1", "data": {"arrow": {"$bytes": "swordfish"}}}},
     ],
 )
-@pytest.mark.parametrize("how", list(How))
+@pytest.mark.parametrize("how", list(Masking))
 def test_a_mask_that_cannot_go_in_masks_the_whole(value, how):
     """A text may be JSON and a blob may hold the value: what cannot be looked into is masked."""
-    mask = hide("result.price", how=how, n=5 if how is How.TRUNCATE else None)
+    mask = hide("result.price", how=how, n=5 if how is Masking.TRUNCATE else None)
     told = json.dumps(of_result(value, mask))
     assert "sword" not in told
 
@@ -346,13 +353,13 @@ def test_what_holds_nothing_masked_stays():
 
 def test_the_strictest_mask_wins():
     """Dropped before hashed before cut, the shorter cut; the inner before the outer."""
-    cut3, cut5 = (hide("result.x", how=How.TRUNCATE, n=n, name=f"c{n}") for n in (3, 5))
-    hashed, dropped = hide("result.x", how=How.HASH, name="h"), hide("result.x", name="d")
+    cut3, cut5 = (hide("result.x", how=Masking.TRUNCATE, n=n, name=f"c{n}") for n in (3, 5))
+    hashed, dropped = hide("result.x", how=Masking.HASH, name="h"), hide("result.x", name="d")
     told = {"x": "abcdefg", "y": 1}
     assert of_result(told, cut5, cut3)["result"] == {"x": {"$cut": "abc"}, "y": 1}
     assert list(of_result(told, cut5, hashed)["result"]["x"]) == ["$hash"]
     assert of_result(told, cut5, hashed, dropped)["result"] == {"y": 1}
-    around = hide("result", how=How.HASH, name="around")
+    around = hide("result", how=Masking.HASH, name="around")
     one, other = (of_result({"x": x, "y": 1}, around, dropped) for x in ("a", "b"))
     assert one == other
     assert one != of_result({"x": "a", "y": 2}, around, dropped)
@@ -379,19 +386,19 @@ def test_sizes_go_with_what_they_measure_unless_they_are_named():
 
 def test_what_is_shown_whole_keeps_its_bytes():
     """Numbers are not read and written again; only a growing list's reference is taken out."""
-    rules = RoleDefined(sees=(Rule("r", ("step.*",)),))
+    rules = RoleDefined(sees=(RoleRule("r", ("step.*",)),))
     told = b'{"step":1,"result":{"a":1.50,"b":1e2, "c":12345678901234567890123},"fingerprint":"f"}'
-    verdict = judge(rules, Facts(tag=STEP, stream=Life("r")))
+    verdict = judge(rules, Facts(tag=STEP, stream=RunStream("r")))
     assert shown(verdict, told) == told.replace(b',"fingerprint":"f"', b"")
     grown = b'{"arguments":{"m":{"$append":{"to":9,"count":4,"digest":"d","items":[5]}}}}'
-    verdict = judge(rules, Facts(tag="step.requested.v1", stream=Life("r")))
+    verdict = judge(rules, Facts(tag="step.requested.v1", stream=RunStream("r")))
     assert shown(verdict, grown) == b'{"arguments":{"m":{"$append":{"items":[5]}}}}'
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"null", b"\xff", b'{"result":'])
 def test_data_that_cannot_be_read_is_not_shown(data):
     """Nobody can say what in it is masked."""
-    verdict = judge(SOME, Facts(tag=STEP, stream=Life("r"), role="writer"))
+    verdict = judge(SOME, Facts(tag=STEP, stream=RunStream("r"), role="writer"))
     assert shown(verdict, data, KEY) == b"{}"
 
 
@@ -400,7 +407,7 @@ def test_a_hash_needs_a_key_whatever_the_data():
     for key, said in [(None, "none is given"), (b"short", "it has 5 bytes")]:
         with pytest.raises(BadValue, match=said):
             view(SOME, [], key)
-    verdict = judge(SOME, Facts(tag="message.added.v1", stream=Life("r"), role="writer"))
+    verdict = judge(SOME, Facts(tag="message.added.v1", stream=RunStream("r"), role="writer"))
     with pytest.raises(BadValue, match="none is given"):
         shown(verdict, b"{}")
 

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import views
+from hansard.agents.access import views
 from hansard.agents.errors import ViewDiffers
-from hansard.domain import role_file
-from hansard.domain.ids import Board
-from hansard.domain.role_events import RoleDefined, Rule
+from hansard.domain.ids import KeyStream
+from hansard.domain.roles import file as role_file
+from hansard.domain.roles.model import RoleDefined, RoleRule
 from hansard.domain.view import SEEN_BYTES_MAX, key_of, ranges, versions
 from tests.agents.twins import Lab, twins
 from tests.audit.support import Audited
@@ -24,9 +24,9 @@ from tests.roles.test_record import EXAMPLE, KEY, team
 
 READER = RoleDefined(
     sees=(
-        Rule("messages", ("message.*",), roles=("writer",)),
-        Rule("joined", ("run.*",)),
-        Rule("keys", keys=("shared/*",)),
+        RoleRule("messages", ("message.*",), roles=("writer",)),
+        RoleRule("joined", ("run.*",)),
+        RoleRule("keys", keys=("shared/*",)),
     )
 )
 
@@ -88,7 +88,7 @@ async def test_a_view_is_what_its_role_may_see(lab: Lab):
         assert state.context == {"ada": [{"role": "user", "content": "hello"}]}
         assert told(second) == told(first)
         assert len(third.events) < len(first.events)
-        stream = Board("r", key_of("reader"))
+        stream = KeyStream("r", key_of("reader"))
         stored = [each for each in await record.commits("r") if each.stream == stream]
         events = [msgspec.json.decode(each.commit.events[0].data) for each in stored]
         assert [event["events"] for event in events] == [8, 8, len(third.events)]
@@ -108,7 +108,7 @@ async def test_a_replayed_view_is_derived_again(lab: Lab, mode):
     async with lab.connect() as record:
         await record.apply_role("reader", READER)
         first = [told(each) for each in await play(record)]
-        await record.apply_role("reader", RoleDefined(sees=(Rule("none", ("price.*",)),)))
+        await record.apply_role("reader", RoleDefined(sees=(RoleRule("none", ("price.*",)),)))
         async with record.run(run="r", agent="eve", role="writer") as session:
             await session.message("user", "later")
         before = await record.commits("r")
@@ -133,7 +133,7 @@ async def test_a_fork_gives_the_view_that_its_parent_was_served(lab: Lab):
                 await viewed(session, at="ada@2" if _ else None)
             new = await viewed(session)
         assert {line.run for _, line in new.events} == {fork}
-        stream = Board(fork, key_of("reader"))
+        stream = KeyStream(fork, key_of("reader"))
         own = [each for each in await record.commits(fork) if each.stream == stream]
         assert [each.commit.version for each in own] == [4]
 

@@ -13,7 +13,7 @@ from hansard.bus.codec import encode, record
 from hansard.bus.log import Stored
 from hansard.domain import agent, board, run, steps, view
 from hansard.domain.events import Actor, Commit, Event
-from hansard.domain.ids import AgentStream, Board, Life, StreamId
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId
 from hansard.domain.label import parse
 from hansard.domain.steps import Effects, Failure
 from hansard.domain.values import dump
@@ -118,7 +118,7 @@ class _Builder:
     def join(self, name: str) -> None:
         """An agent's first commit, and its place in the roster."""
         role = ROSTER[name]
-        self.tell(Life(RUN), name, f"join-{name}", [run.AgentJoined(agent=name, role=role)])
+        self.tell(RunStream(RUN), name, f"join-{name}", [run.AgentJoined(agent=name, role=role)])
         began = agent.SessionBegan(
             epoch=1, agent=name, role=role, server_version="1", protocol_version="1"
         )
@@ -131,10 +131,10 @@ class _Builder:
         if act.kind in ("put", "add", "append"):
             # What a key holds is fixed by its first write: another kind of thing has another key.
             key = act.key if act.kind == "put" else f"{act.key}-{act.kind}"
-            stream = Board(RUN, key)
+            stream = KeyStream(RUN, key)
             self._board[key] = self._board.get(key, 0) + 1
         if act.kind == "served":
-            stream = Board(RUN, view.key_of(ROSTER[act.agent]))
+            stream = KeyStream(RUN, view.key_of(ROSTER[act.agent]))
         self.tell(stream, act.agent, f"{act.number}", events, act.label)
         self._ids[act.number] = f"e-{act.number}-0"
 
@@ -200,7 +200,7 @@ def build(found: Sequence[Act]) -> list[Stored]:
     """The history of a run in which these acts happened, in this order."""
     made = _Builder()
     started = run.RunStarted(workflow="papers", labels={"team": "x"})
-    made.tell(Life(RUN), "r1", "start", [started])
+    made.tell(RunStream(RUN), "r1", "start", [started])
     joined = set(ROSTER) - {"x1"}  # who comes late may be somebody of whom a role knows nothing
     for name in sorted(joined):
         made.join(name)

@@ -11,10 +11,10 @@ import hansard
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.domain.agent import MessageAdded, SessionBegan
 from hansard.domain.events import Commit, Recorded
-from hansard.domain.ids import AgentStream, Life, StreamId
+from hansard.domain.ids import AgentStream, RunStream, StreamId
 from hansard.domain.run import AgentJoined, RunStarted
-from hansard.projections import search
-from hansard.projections.search import IndexPlace
+from hansard.projections.search import search
+from hansard.projections.search.search import IndexPlace
 from tests.cli.planting import commit, options, plant
 
 ADA = AgentJoined(agent="ada", role="writer")
@@ -82,7 +82,7 @@ def say(home: Path, workspace: str, *texts: Any, run: str = "r1") -> None:
     plant(
         home,
         workspace,
-        (Life(run), commit(1, RunStarted(workflow="w"), ADA)),
+        (RunStream(run), commit(1, RunStarted(workflow="w"), ADA)),
         (who, commit(1, began, *said)),
     )
 
@@ -90,7 +90,7 @@ def say(home: Path, workspace: str, *texts: Any, run: str = "r1") -> None:
 def unknown(home: Path, workspace: str, tag: str, data: bytes, run: str = "r9") -> None:
     """An event of a type that this version does not know."""
     told = Recorded(tag, "event-of-tomorrow", msgspec.Raw(data))
-    plant(home, workspace, (Life(run), commit(1, told)))
+    plant(home, workspace, (RunStream(run), commit(1, told)))
 
 
 def grow(home: Path, workspace: str, since: int, count: int) -> None:
@@ -105,7 +105,7 @@ def grow(home: Path, workspace: str, since: int, count: int) -> None:
         )
         said = MessageAdded(role="user", content=msgspec.Raw(text), fingerprint="f")
         planted += [
-            (Life(run), commit(1, RunStarted(workflow="w"), ADA)),
+            (RunStream(run), commit(1, RunStarted(workflow="w"), ADA)),
             (who, commit(1, began, said)),
         ]
     plant(home, workspace, *planted)

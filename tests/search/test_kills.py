@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.projections.search import Question, ask
+from hansard.projections.search.search import Question, ask
 from tests.search.support import brought_up, content, grow, place_of, rebuilt
 
 ROOT = Path(__file__).parents[2]
@@ -104,7 +104,7 @@ _REBUILD = """
 import sys
 from pathlib import Path
 from hansard.projections import runner
-from hansard.projections.search import Question, ask
+from hansard.projections.search.search import Question, ask
 from tests.search.support import rebuilt
 runner.BATCH_EVENTS_MAX = 200
 rebuilt(Path(sys.argv[1]), sys.argv[2])

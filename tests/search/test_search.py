@@ -12,12 +12,12 @@ import hansard
 from hansard.domain.agent import MessageAdded
 from hansard.domain.events import Actor
 from hansard.domain.ids import AgentStream
-from hansard.projections import search
-from hansard.projections._index import Index
 from hansard.projections.errors import Held, ProjectionError
-from hansard.projections.place import Hold
 from hansard.projections.rows import Rows
-from hansard.projections.search import IndexOfOtherLog, IndexRead, IndexUnusable, Question
+from hansard.projections.search import search
+from hansard.projections.search._index import Index
+from hansard.projections.search.search import IndexOfOtherLog, IndexRead, IndexUnusable, Question
+from hansard.projections.table_files import WriteLock
 from tests.cli.planting import commit, plant, publish_raw, raw_log
 from tests.cli.support import Call
 from tests.search.support import (
@@ -271,7 +271,7 @@ def test_a_reader_sees_one_moment(home: Path, workspace: str):
 def test_while_another_indexes_the_answer_is_as_of_then(home: Path, workspace: str, call: Call):
     """What is indexed is searched and its position told; where nothing is yet, who to wait for."""
     say(home, workspace, "old", run="r1")
-    hold = Hold(place_of(home, workspace))
+    hold = WriteLock(place_of(home, workspace))
     try:
         nothing = call("old")
         assert (nothing.code, nothing.out) == (2, "")
@@ -280,7 +280,7 @@ def test_while_another_indexes_the_answer_is_as_of_then(home: Path, workspace: s
         hold.close()
     assert len(call("old", "--json").lines) == 1
     say(home, workspace, "old news", run="r2")
-    hold = Hold(place_of(home, workspace))
+    hold = WriteLock(place_of(home, workspace))
     try:
         told = call("old", "--json")
         assert [line["run"] for line in told.lines] == ["r1"]
@@ -394,7 +394,7 @@ def test_a_folder_that_cannot_be_made_is_told(home: Path, workspace: str, tmp_pa
 
 def test_another_process_may_not_index_too(home: Path, workspace: str):
     """There is one writer."""
-    hold = Hold(place_of(home, workspace))
+    hold = WriteLock(place_of(home, workspace))
     try:
         with pytest.raises(Held):
             brought_up(home, workspace)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.projections._index_words import (
+from hansard.projections.search._words import (
     BEGIN,
     BESIDE_CHARACTERS_MAX,
     END,
@@ -19,7 +19,7 @@ from hansard.projections._index_words import (
     snippet,
     text_of,
 )
-from hansard.projections.search import BadQuery
+from hansard.projections.search.search import BadQuery
 
 texts = st.text(st.characters(codec="utf-8"), max_size=40)
 json_values = st.recursive(

@@ -7,7 +7,7 @@ import msgspec
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
-from hansard.domain.ids import Lasting
+from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, parse
 from hansard.domain.label_events import LabelDeclassified
 from hansard.domain.principal import PrincipalShown
@@ -88,7 +88,7 @@ class Law:
             self.position = stored.position
             commit, stream = stored.commit, stored.stream
             name = commit.actor.agent
-            if isinstance(stream, Lasting) and stream.kind == "principal":
+            if isinstance(stream, WorkspaceStream) and stream.kind == "principal":
                 self._learn(stream.id, stored)
             elif commit.actor.on_behalf_of[:1] == (name,):
                 carries, label = self.carried.get(name, LOWEST), commit.label or LOWEST

@@ -14,9 +14,10 @@ import msgspec
 
 import hansard
 from hansard.bus.portal import portal
-from hansard.service import wire
-from hansard.service.client.link import Link, SessionLink
-from hansard.service.wire import Ask, Do, Left, Open
+from hansard.client.operations import OPERATIONS
+from hansard.client.protocol import wire
+from hansard.client.protocol.wire import Do, Left, Open
+from hansard.client.restricted.link import Link, SessionLink
 from tests.service.support import House
 
 Asked = tuple[str, Any]
@@ -36,14 +37,21 @@ STRANGE = "01a1fef2-5cb1-793a-a392-e2de8fb45e85"
 """The id of no event."""
 
 
-def args(*given: Any) -> Any:
-    """Arguments over the wire."""
-    return wire.dump(list(given))
+def request(name: str, *given: Any) -> msgspec.Raw:
+    """The request of an operation: its fields in their order, whatever is given for them."""
+    fields = [*OPERATIONS[name].fields] if name in OPERATIONS else []
+    told = {field: wire.dump(each) for field, each in zip(fields, given, strict=False)}
+    return msgspec.Raw(wire.encode({"op": name, **told}))
 
 
 def do(name: str, *given: Any) -> Asked:
     """An operation of a session."""
-    return "do", Do(name=name, args=args(*given))
+    return "do", Do(operation=request(name, *given))
+
+
+def of_record(name: str, *given: Any) -> Asked:
+    """An operation of the record."""
+    return name.partition(".")[2], request(name, *given)
 
 
 def numbered(answer: bytes) -> bytes:
@@ -86,7 +94,7 @@ class Exchange:
         """Ask outside of any session."""
         for verb, data in asked:
             portal().run(self._link.outside(verb, data))
-            self.keep(f"{verb} {data!r}")
+            self.keep(f"{verb} {bytes(data).decode()}")
 
     def session(self, run: str, asked: Sequence[Asked], outside: Sequence[Asked]) -> None:
         """Open a session; ask within it, and outside of it while it is open; end it."""
@@ -103,7 +111,7 @@ class Exchange:
         try:
             for number, (verb, data) in enumerate(asked, 1):
                 portal().run(session.ask(verb, data))
-                what = f"{data.name}{bytes(data.args).decode()}" if isinstance(data, Do) else ""
+                what = bytes(data.operation).decode() if isinstance(data, Do) else ""
                 self.keep(f"{verb} {what}")
                 if len(self._meanwhile) > 1 and number % step == 0:
                     self._meanwhile.pop(0)()
@@ -117,18 +125,18 @@ class Exchange:
 
     def _middle(self, session: SessionLink, run: str) -> None:
         """The view as it was at an event in its middle."""
-        portal().run(session.ask("do", Do(name="views.view", args=args(None, None))))
+        portal().run(session.ask(*do("session.view")))
         shown = shown_in(self._last)
         at = shown[len(shown) // 2]
-        portal().run(session.ask("do", Do(name="views.view", args=args(at, None))))
-        self.keep("views.view at the middle")
-        portal().run(self._link.outside("view", Ask(run=run, at=at)))
+        portal().run(session.ask(*do("session.view", at)))
+        self.keep("session.view at the middle")
+        portal().run(self._link.outside(*of_record("record.view", run, at)))
         self.keep("view at the middle")
 
     def _transaction(self, session: SessionLink) -> None:
         """Reads and writes in one commit, and what happens between them."""
         began: list[int] = []
-        portal().run(session.ask("enter", Do(name="board.transaction"), began=began))
+        portal().run(session.ask("enter", Do(operation=request("board.transaction")), began=began))
         self.keep("enter")
         for name, given in (
             ("transaction.get", ("findings/a", None)),
@@ -136,8 +144,8 @@ class Exchange:
             ("transaction.put", ("findings/tx", 1, None, {}, None)),
             ("transaction.put", ("plans/a", 1, None, {}, None)),
         ):
-            asked = Do(name=name, args=args(*given), context=began[0])
-            portal().run(session.ask("do", asked))
+            work = Do(operation=request(name, *given), context=began[0])
+            portal().run(session.ask("do", work))
             self.keep(f"{name}{given}")
         for happens in self._meanwhile:
             happens()

@@ -14,9 +14,9 @@ import msgspec
 from hypothesis import strategies as st
 
 import hansard
-from hansard.agents.approvals import Approvals
-from hansard.agents.session import Session
+from hansard.agents.policy.approvals import Approvals
 from hansard.bus.portal import portal
+from hansard.client.session_sync import Session
 from hansard.domain.approval import ApprovalGranted, ApprovalRequested
 from hansard.domain.values import dump
 
@@ -208,7 +208,7 @@ class Cast:
         """A question as a session states it, or its answer."""
         approvals = Approvals(self._record.workspace.states, self._run)
         if act.kind == "grant":
-            await approvals.tell(ApprovalGranted(approval=APPROVAL, by="zoe"), "zoe")
+            await approvals.record(ApprovalGranted(approval=APPROVAL, by="zoe"), "zoe")
             return
         asked = ApprovalRequested(
             approval=APPROVAL,
@@ -222,7 +222,7 @@ class Cast:
             rule=SECRET,
             timeout_ms=60_000,
         )
-        await approvals.tell(asked, "eve")
+        await approvals.record(asked, "eve")
 
 
 def _call(session: Session, kind: str, text: str) -> None:

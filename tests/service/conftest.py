@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.bus.server import join
+from hansard.bus.server.lease import join
 from tests.service.support import ALL, House, Lab
 
 _numbers = itertools.count(1)

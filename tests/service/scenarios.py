@@ -229,7 +229,7 @@ async def streams(session: TwinSession, told: list[Any]) -> None:
 async def facts(session: TwinSession, told: list[Any]) -> None:
     """Everything that is stated."""
     await session.message("user", "find papers", tokens=3)
-    await session.message("assistant", [{"type": "text", "text": "here"}], name="ada")
+    await session.message("assistant", [{"type": "text", "text": "here"}], fields={"name": "ada"})
     await session.decide(
         "which",
         selected="a",
@@ -240,7 +240,7 @@ async def facts(session: TwinSession, told: list[Any]) -> None:
     )
     await session.checkpoint("half", done=3, where=("x", 1))
     await session.resource("file:///x")
-    await session.hand_off("bob", because="tired", what=[1, 2])
+    await session.hand_off("bob", {"what": [1, 2]}, because="tired")
     told.append(await session.checkpoint_data("half"))
     told.append(await session.checkpoint_data("none"))
     told.append(await session.context())
@@ -303,8 +303,8 @@ async def board(session: TwinSession, told: list[Any]) -> None:
     settled = shared.put("a", 3, expected=7, resolve=lambda mine, theirs: [mine, theirs])
     told.append(await done(settled))
     told.append(await done(shared.get("a")))
-    told.append(await done(session.wait_for(key="a", timeout=1)))
-    told.append(await done(session.wait_for(key="never", timeout=0.05)))
+    told.append(await done(session.wait_for(key="a", timeout_s=1)))
+    told.append(await done(session.wait_for(key="never", timeout_s=0.05)))
 
 
 async def transactions(session: TwinSession, told: list[Any]) -> None:
@@ -353,7 +353,7 @@ async def team(session: TwinSession, told: list[Any]) -> None:
     told.append(await caught(lambda: mates.add("circle", task="r1", waits_for=["w1"])))
     task = await done(mates.claim())
     told.append((task.id, task.title, task.what, task.number))
-    await done(mates.extend(task, lease=30))
+    await done(mates.extend(task, lease_s=30))
     await done(mates.complete(task, {"found": 3}))
     told.append(await caught(lambda: mates.complete(task)))
     second = await done(mates.claim())
@@ -365,7 +365,7 @@ async def team(session: TwinSession, told: list[Any]) -> None:
     await done(mates.fail(fourth, Odd("cannot")))
     told.append(await done(mates.claim()))
     told.append([(each.id, each.status, each.error) for each in await done(mates.tasks())])
-    told.append(await done(session.wait_for(task="r1", timeout=1)))
+    told.append(await done(session.wait_for(task="r1", timeout_s=1)))
     await done(mates.send("hello", role="writer"))
     told.append([(each.sender, each.content) for each in await done(mates.inbox())])
     told.append(await caught(lambda: mates.send("x")))
@@ -379,10 +379,10 @@ async def claimed(session: TwinSession, told: list[Any]) -> None:
 
     async def through(work: Any) -> None:
         if session.is_async:
-            async with mates.claimed(lease=20) as task:
+            async with mates.claimed(lease_s=20) as task:
                 await work(task)
         else:
-            with mates.claimed(lease=20) as task:
+            with mates.claimed(lease_s=20) as task:
                 await work(task)
 
     async def well(task: Any) -> None:

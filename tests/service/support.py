@@ -11,20 +11,21 @@ from uuid import uuid4
 import pytest
 
 import hansard
-from hansard import _connect, settings
-from hansard.agents.roles import read
+from hansard import settings
+from hansard.agents.access.roles import read
 from hansard.bus import access
 from hansard.bus.access import Credentials
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
-from hansard.commands._open import Options
-from hansard.commands._serving import served
-from hansard.commands.credentials import Wanted
-from hansard.commands.credentials import credentials as make
-from hansard.domain import role_file
-from hansard.service.client.link import Link
-from hansard.service.door import Service
+from hansard.cli.commands._serving import served
+from hansard.cli.commands.credentials import Wanted
+from hansard.cli.commands.credentials import credentials as make
+from hansard.cli.opening import Options
+from hansard.client import connect as connecting
+from hansard.client.restricted.link import Link
+from hansard.domain.roles import file as role_file
 from hansard.service.running import serving
+from hansard.service.server import Service
 from tests.agents.twins import TwinRecord
 
 ALL = """
@@ -78,7 +79,7 @@ class House:
     def _rules_version(self, role: str) -> int:
         """Of the rules that the service goes by."""
         assert self.service is not None
-        return self.service._gatekeeper.rules_version(role)
+        return self.service._authenticator.rules_version(role)
 
     def begin(self, *, quiet_s: float = 10.0) -> None:
         """Start the service."""
@@ -86,9 +87,9 @@ class House:
 
     async def _begin(self, quiet_s: float) -> None:
         given = settings.load({}, workspace=self.workspace, data_dir=self.data_dir)
-        broker = await _connect.find_broker(given)
+        broker = await connecting.find_broker(given)
         self.stack.push_async_callback(broker.release)
-        workspace = await _connect.open_workspace(given)
+        workspace = await connecting.open_workspace(given)
         self.stack.push_async_callback(workspace.close)
         opened = serving(workspace, broker.runtime, quiet_s=quiet_s)
         self.service = await self.stack.enter_async_context(opened)
@@ -139,7 +140,7 @@ class Served(House):
     async def _begin(self, quiet_s: float) -> None:
         del quiet_s
         options = Options(workspace=self.workspace, data_dir=self.data_dir)
-        broker = await _connect.find_broker(options.settings())
+        broker = await connecting.find_broker(options.settings())
         self.stack.push_async_callback(broker.release)
         serves = await self.stack.enter_async_context(served(options, broker, pytest.fail))
         assert serves

@@ -6,10 +6,17 @@ from typing import Any
 import pytest
 
 from hansard.bus.portal import portal
+from hansard.client.protocol import wire
+from hansard.client.protocol.wire import Request
 from hansard.domain.errors import BadValue
-from hansard.service import arrivals, wire
-from hansard.service.arrivals import AT_ONCE, WAITING_EACH_MAX, Arrivals
-from hansard.service.wire import Request
+from hansard.service import arrivals
+from hansard.service.arrivals import (
+    AT_ONCE,
+    PACED_AT_ONCE,
+    PACED_FROM,
+    WAITING_EACH_MAX,
+    Arrivals,
+)
 from tests.service.support import House
 
 PACKET = 64
@@ -78,6 +85,86 @@ async def test_one_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch):
     assert [type(each["exception"]) for each in told] == [BadValue]
 
 
+@pytest.fixture
+def for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is paced has their turn, and no other one within the test."""
+    monkeypatch.setattr(arrivals, "SHARE", 1e-9)
+    monkeypatch.setattr(arrivals, "PACE_S_MAX", 3_600.0)
+
+
+async def turns() -> None:
+    """As many of the loop as all need who are not paced."""
+    for _ in range(2 * PACKET):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.usefixtures("for_ever")
+async def test_who_has_many_waiting_is_paced_beside_another():
+    """A few of theirs are looked at, and then none for a while; the other goes on meanwhile."""
+    seen: list[str] = []
+    coming = Arrivals(seen.append)
+    coming.put("bob", "bob")
+    await turns()
+    for _ in range(PACKET):
+        coming.put("ada", "ada")
+    for _ in range(PACED_FROM):
+        await turns()
+        coming.put("bob", "bob")
+    await turns()
+    assert seen.count("ada") == PACED_AT_ONCE
+    assert seen.count("bob") == 1 + PACED_FROM
+    coming.close()
+
+
+@pytest.mark.usefixtures("for_ever")
+async def test_who_is_alone_is_not_paced():
+    """However many wait: nobody is there who could find the loop free."""
+    seen: list[int] = []
+    coming = Arrivals(seen.append)
+    for number in range(PACKET):
+        coming.put("ada", number)
+    await turns()
+    assert seen == [*range(PACKET)]
+
+
+async def test_who_was_there_long_ago_is_there_no_more(monkeypatch: pytest.MonkeyPatch):
+    """Nobody is paced for one who does not ask."""
+    monkeypatch.setattr(arrivals, "THERE_S", 0.0)
+    seen: list[int] = []
+    coming = Arrivals(seen.append)
+    coming.put("bob", 0)
+    assert not coming.crowded
+    coming.put("ada", 0)
+    assert not coming.crowded
+
+
+@pytest.mark.usefixtures("for_ever")
+async def test_who_has_few_waiting_is_not_paced():
+    """A program that does some things at once is no burden."""
+    seen: list[str] = []
+    coming = Arrivals(seen.append)
+    for _ in range(PACED_FROM):
+        for name in ("ada", "bob"):
+            coming.put(name, name)
+    await turns()
+    assert seen.count("ada") == seen.count("bob") == PACED_FROM
+
+
+async def test_who_is_paced_is_looked_at_in_the_end(monkeypatch: pytest.MonkeyPatch):
+    """However busy the loop is, within a bound; in order, and whole."""
+    monkeypatch.setattr(arrivals, "SHARE", 1e-9)
+    monkeypatch.setattr(arrivals, "PACE_S_MAX", 0.001)
+    seen: list[int] = []
+    coming = Arrivals(seen.append)
+    coming.put("bob", -1)
+    for number in range(PACKET):
+        coming.put("ada", number)
+    async with asyncio.timeout(60):
+        while len(seen) <= PACKET:  # noqa: ASYNC110 -- it waits for what timers do
+            await asyncio.sleep(0.001)
+    assert seen == [-1, *range(PACKET)]
+
+
 def test_a_packet_of_one_holds_up_another_by_one(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,14 +173,14 @@ def test_a_packet_of_one_holds_up_another_by_one(
         house.login(name)
     service = house.service
     assert service is not None
-    check = service._gatekeeper.check
+    check = service._authenticator.check
     seen: list[str] = []
 
     def checked(token: str, name: str, role: str) -> Any:
         seen.append(name)
         return check(token, name, role)
 
-    monkeypatch.setattr(service._gatekeeper, "check", checked)
+    monkeypatch.setattr(service._authenticator, "check", checked)
 
     async def arrive() -> None:
         for name in ("ada",) * PACKET + ("bob",):

@@ -11,17 +11,20 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import principals
-from hansard.agents.team import Task
+from hansard.agents.access import principals
+from hansard.agents.team.tasks import Task
 from hansard.bus.access import Credentials
 from hansard.bus.codec import revive_all
 from hansard.bus.jetstream.requests import NoAnswer, Requests
 from hansard.bus.portal import portal
+from hansard.client.protocol import wire
+from hansard.client.protocol.errors import NotOffered, ServiceBusy, ServiceGone
+from hansard.client.protocol.wire import Do, Failed, Open, Request
+from hansard.client.restricted.link import Link, SessionLink
 from hansard.domain.access import KIND, AccessRefused
-from hansard.service import door, hosted, proxies, wire
-from hansard.service.client.link import Link, SessionLink
-from hansard.service.errors import NotOffered, ServiceBusy, ServiceGone
-from hansard.service.wire import Do, Failed, Open, Request
+from hansard.service import hosted, proxies
+from hansard.service import server as service_server
+from tests.service._exchange import do, request
 from tests.service.support import House
 
 ROLES = """
@@ -230,7 +233,7 @@ def test_another_session(house: House) -> None:
     async def work(tried: Tried) -> list[bytes | None]:
         opened = tried.session.opened
         subject = wire.within(house.workspace, "writer", "bob", opened.instance, "do")
-        data = msgspec.Raw(wire.encode(Do(name="facts.context")))
+        data = msgspec.Raw(wire.encode(do("facts.context")[1]))
         async with caller(bob) as requests:
             return [
                 await said(
@@ -247,11 +250,6 @@ def test_another_session(house: House) -> None:
     assert others == [first] * 3
 
 
-def args(*given: Any) -> msgspec.Raw:
-    """Arguments over the wire."""
-    return wire.dump(list(given))
-
-
 def call(**more: Any) -> wire.Call:
     """A call of a tool."""
     tool = {"name": "t", "effects": "pure", **more}
@@ -259,24 +257,29 @@ def call(**more: Any) -> wire.Call:
 
 
 NO_NAME = wire.dump({"a b": 1})
+MESSAGE = b'{"op":"facts.message","role":"user","content":%s,"tokens":null,"fields":{}}'
 BAD: list[tuple[str, Any]] = [
-    ("do", Do(name="facts._note", args=args(1))),
-    ("do", Do(name="board.begin", args=args("put", "k"))),
-    ("do", Do(name="facts.__class__")),
-    ("do", Do(name="core.execute")),
-    ("do", Do(name="transaction.put", args=args("k", 1))),
-    ("do", Do(name="transaction.put", args=args("k", 1), context=1)),
-    ("do", Do(name="board.put", args=args())),
-    ("do", Do(name="board.put", args=wire.dump({"a": 1}))),
-    ("do", Do(name="board.put", args=args("k", 1, None, {}, None), functions={9: "f"})),
-    ("do", Do(name="team.complete", args=args("not a task"))),
-    ("do", Do(name="team.complete", args=args({"id": "t"}))),
-    ("do", Do(name="team.wait_for", args=args(None, None, 1, 1))),
-    ("do", Do(name="views.view", args=args(1))),
-    ("do", Do(name="loop.begin", args=args("x", "y"))),
-    ("do", Do(name="loop.skips", args=args(1), context=3)),
-    ("do", Do(name="facts.message", args=msgspec.Raw(b'["user",{"$tuple":3},null,{}]'))),
-    ("do", Do(name="facts.message", args=msgspec.Raw(b'[{"$blob":"' + b"0" * 64 + b'"}]'))),
+    do("facts._note", 1),
+    do("board.begin", "put", "k"),
+    do("facts.__class__"),
+    do("core.execute"),
+    do("record.view", "r1"),
+    do("transaction.put", "k", 1),
+    ("do", Do(operation=request("transaction.put", "k", 1), context=1)),
+    do("board.transaction"),
+    do("team.claimed"),
+    do("board.put"),
+    do("team.complete", "not a task"),
+    do("team.complete", {"id": "t"}),
+    ("do", Do(operation=msgspec.Raw(b'{"op":"team.wait_for","position":1,"timeout_s":1}'))),
+    do("session.view", 1),
+    do("loop.begin", "x", "y"),
+    ("do", Do(operation=request("loop.skips", 1), context=3)),
+    do("facts.message", "user", "x", None, [1]),
+    ("do", Do(operation=msgspec.Raw(MESSAGE % b'{"$tuple":3}'))),
+    ("do", Do(operation=msgspec.Raw(MESSAGE % (b'{"$blob":"' + b"0" * 64 + b'"}')))),
+    ("do", {"operation": 3}),
+    ("do", {"operation": {"op": 3}}),
     ("do", {"name": 3}),
     ("do", None),
     ("call", call(name="board.put", kind="board")),
@@ -287,15 +290,16 @@ BAD: list[tuple[str, Any]] = [
     ("call", call(effects="reconcile")),
     ("call", call(attempts=10**9)),
     ("call", call(attempts=2, waits=(1e9,))),
-    ("call", wire.Call(tool=wire.Declared(name="t", effects="pure"), arguments=args(1))),
+    ("call", wire.Call(tool=wire.Declared(name="t", effects="pure"), arguments=wire.dump([1]))),
     ("call", wire.Call(tool=wire.Declared(name="t", effects="pure"), arguments=NO_NAME)),
     ("stream", call(name="board.keys")),
     ("next", wire.Next(5)),
     ("shut", wire.Next(5)),
     ("exit", wire.Left(context=4)),
     ("done", wire.Came()),
-    ("enter", Do(name="os.system", args=args("true"))),
-    ("__init__", Do(name="x")),
+    ("enter", Do(operation=request("board.keys"))),
+    ("enter", Do(operation=request("os.system", "true"))),
+    ("__init__", Do(operation=request("x"))),
 ]  # fmt: skip
 
 
@@ -304,8 +308,8 @@ def test_bad_requests(house: House) -> None:
 
     async def work(tried: Tried) -> list[str]:
         found = [await tried.fails(verb, data) for verb, data in BAD]
-        await tried.fails("do", Do(name="facts.context"), scope="nowhere")
-        answer = await tried.session.ask("do", Do(name="facts.context"))
+        await tried.fails(*do("facts.context"), scope="nowhere")
+        answer = await tried.session.ask(*do("facts.context"))
         assert isinstance(answer, wire.Value)
         return found
 
@@ -323,13 +327,11 @@ def test_deep_and_large(house: House) -> None:
     """JSON nested without end and what no message holds end as errors, not as the service."""
 
     async def work(tried: Tried) -> None:
-        deep = msgspec.Raw(
-            b'{"name":"facts.message","args":["user",' + b"[" * 200 + b"]" * 200 + b",null,{}]}"
-        )
+        deep = msgspec.Raw(b'{"operation":' + MESSAGE % (b"[" * 200 + b"]" * 200) + b"}")
         assert "nested deeper" in await tried.fails("do", deep)
         with pytest.raises(hansard.TooLarge, match="split it"):
-            await tried.session.ask("do", Do(name="facts.message", args=args("user", "x" * 2**21)))
-        answer = await tried.session.ask("do", Do(name="facts.context"))
+            await tried.session.ask(*do("facts.message", "user", "x" * 2**21, None, {}))
+        answer = await tried.session.ask(*do("facts.context"))
         assert isinstance(answer, wire.Value)
 
     in_session(house, work)
@@ -347,9 +349,7 @@ def test_replayed(house: House) -> None:
             again = await said(requests, opening, body)
             opened: Any = wire.answer(first)
             subject = wire.within(house.workspace, "writer", "ada", opened.instance, "do")
-            data = msgspec.Raw(
-                wire.encode(Do(name="facts.message", args=args("user", "hi", None, {})))
-            )
+            data = msgspec.Raw(wire.encode(do("facts.message", "user", "hi", None, {})[1]))
             told = wire.encode(Request(token=ada.token, session=opened.session, n=1, data=data))
             answers = [await said(requests, subject, told) for _ in range(3)]
             assert again == first
@@ -370,7 +370,7 @@ def test_an_answer_that_is_lost_comes_again(house: House, monkeypatch: pytest.Mo
     house.login()
     service = house.service
     assert service is not None
-    monkeypatch.setattr(hansard.service.client.link, "AGAIN_S", 0.5)
+    monkeypatch.setattr(hansard.client.restricted.link, "AGAIN_S", 0.5)
     send = service._requests.answer
     lost: list[str] = []
 
@@ -388,8 +388,8 @@ def test_an_answer_that_is_lost_comes_again(house: House, monkeypatch: pytest.Mo
 
 def test_floods(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """A principal has so many sessions and requests under way, and no more; others are served."""
-    monkeypatch.setattr(door, "SESSIONS_MAX", 3)
-    monkeypatch.setattr(door, "TURNS_MAX", 8)
+    monkeypatch.setattr(service_server, "SESSIONS_MAX", 3)
+    monkeypatch.setattr(service_server, "TURNS_MAX", 8)
     house.login("ada")
     house.login("bob")
 
@@ -400,15 +400,13 @@ def test_floods(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
             sessions = [await link.open_session(Open(workflow="w", agent="ada")) for _ in range(3)]
             with pytest.raises(ServiceBusy):
                 await link.open_session(Open(workflow="w", agent="ada"))
-            slow = Do(name="team.wait_for", args=args("never", None, None, 1.0))
-            flood = [
-                asyncio.ensure_future(sessions[0].ask("do", slow, busy=True)) for _ in range(50)
-            ]
+            slow = do("team.wait_for", "never", None, 1.0)
+            flood = [asyncio.ensure_future(sessions[0].ask(*slow, busy=True)) for _ in range(50)]
             await asyncio.sleep(0.2)
             other = await bob.open_session(Open(workflow="w", agent="bob"))
             answers = await asyncio.gather(*flood)
             busy = [each for each in answers if isinstance(each, Failed)]
-            answer = await sessions[0].ask("do", Do(name="facts.context"))
+            answer = await sessions[0].ask(*do("facts.context"))
             for each in (*sessions, other):
                 await each.ask("close", wire.Left())
                 await each.end()
@@ -432,6 +430,8 @@ def test_not_offered(house: House) -> None:
             lambda: record.fork("r1"),
             lambda: record.conversation("c"),
             lambda: record.workspace,
+            lambda: record.apply_roles("roles.toml"),
+            lambda: record.view("r1", role="boss"),
         ):
             with pytest.raises(NotOffered, match="not offered"):
                 use()
@@ -556,7 +556,7 @@ def test_answer_too_large(house: House) -> None:
 
 def test_heard_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service whose subscriptions are gone notices, and takes requests again."""
-    monkeypatch.setattr(door, "PROBE_SWEEPS", 1)
+    monkeypatch.setattr(service_server, "PROBE_SWEEPS", 1)
     service = house.service
     assert service is not None
 
@@ -586,11 +586,10 @@ def test_resolver_that_never_answers(house: House, monkeypatch: pytest.MonkeyPat
         link = await Link.open(house.known())
         try:
             session = await link.open_session(Open(agent="ada", run="r1"))
-            put = args("k", 2, 7, {}, None, None)
-            asked = Do(name="board.put", args=put, functions={5: "f"})
-            first = await session.ask("do", asked)
-            again = Do(name="board.put", args=args("k", 3, "any", {}, None, None))
-            second = await asyncio.wait_for(session.ask("do", again), 10)
+            resolve = {"is": "function", "name": "f"}
+            first = await session.ask(*do("board.put", "k", 2, 7, {}, None, resolve))
+            again = do("board.put", "k", 3, "any", {}, None, None)
+            second = await asyncio.wait_for(session.ask(*again), 10)
             await session.ask("close", wire.Left())
             await session.end()
             return type(first).__name__, type(second).__name__

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents.board import Entry
-from hansard.agents.team_mail import Mail
+from hansard.agents.board.operations import BoardEntry
+from hansard.agents.team.mail import Mail
 from hansard.domain.agent import AgentState
 from hansard.domain.brief import Brief
 from hansard.domain.run import RunState, RunStatus
@@ -77,7 +77,7 @@ def big(text: str) -> list[Any]:
         ),
         AgentState(agent=text, role=text * 1_000, steps=steps),
         steps[1],
-        Entry(
+        BoardEntry(
             text,
             "value",  # type: ignore[arg-type] # a kind is a text
             {text: many, "nested": [[many]]},

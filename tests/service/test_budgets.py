@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import hansard
 from hansard.agents.errors import RoleRefused
-from hansard.agents.gate import Budget
+from hansard.agents.policy.gate import Budget
 from hansard.bus.portal import portal
+from hansard.client.protocol import program, wire
+from hansard.client.protocol.wire import Open
 from hansard.domain.errors import BadName, BadValue
-from hansard.service import program, wire
-from hansard.service.wire import Open
 from tests.service.support import House
 from tests.service.test_attacks import refusals
 from tests.service.test_doors import wait_for_question
@@ -238,7 +238,7 @@ def test_what_is_asked_first_is_counted_then(house: House) -> None:
     """
     house.login("bob")
     told: list[str] = []
-    gate = [hansard.ask_first("send", timeout=30), hansard.budget("calls", 1)]
+    gate = [hansard.ask_first("send", timeout_s=30), hansard.budget("calls", 1)]
 
     def work() -> None:
         with house.connect(gate=gate) as record, record.run("w", run="r1") as session:

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import principals
-from hansard.agents.approvals import listed
+from hansard.agents.access import principals
 from hansard.agents.errors import RoleRefused
+from hansard.agents.policy.approvals import listed
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
 from hansard.domain.errors import BadValue, Refused
-from hansard.domain.ids import Lasting
+from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST
 from hansard.domain.principal import PrincipalState
 from tests.cli.support import ran
@@ -99,17 +99,16 @@ def test_what_a_role_is_not_cleared_for_is_in_none_of_its_tables(asked: House) -
     )
     read_secret(asked)
     with asked.connect("bob", "clerk") as record:
-        before = record.sql(count)
+        before = record.sql(count).dicts()
         writes(asked, "ada", "cleared", f"b-{SECRET}", SECRET)
         with asked.connect("ada", "cleared") as other:
-            assert other.sql(f"SELECT '{SECRET}' AS x") == [{"x": SECRET}]
-            assert {"principal": "ada", "label": "secret"} in other.sql(
-                "SELECT principal, label FROM carried"
-            )
-        after = {row["name"]: row["n"] for row in record.sql(count)}
+            assert other.sql("SELECT ? AS x", SECRET).dicts() == [{"x": SECRET}]
+            carried = other.sql("SELECT principal, label FROM carried")
+            assert ("ada", "secret") in carried.rows
+        after = {row["name"]: row["n"] for row in record.sql(count).dicts()}
         mine = {"events": 1, "queries": 1}  # its own question before
         assert {row["name"]: row["n"] + mine.get(row["name"], 0) for row in before} == after
-        assert not record.sql(f"SELECT * FROM events WHERE data::VARCHAR LIKE '%{SECRET}%'")
+        assert not record.sql("SELECT * FROM events WHERE data::VARCHAR LIKE ?", f"%{SECRET}%").rows
     check(asked)
 
 
@@ -167,7 +166,7 @@ def by_keys(session: Any) -> None:
 
 def by_waiting(session: Any) -> None:
     """It is there."""
-    assert session.wait_for(key="plan", timeout=5)
+    assert session.wait_for(key="plan", timeout_s=5)
 
 
 def by_mail(session: Any) -> None:
@@ -189,7 +188,7 @@ def by_waiting_for_a_task(session: Any) -> None:
     """It is over."""
     task = session.team.claim()
     session.team.complete(task, 1)
-    assert session.wait_for(task="keep", timeout=5)
+    assert session.wait_for(task="keep", timeout_s=5)
 
 
 def by_view(session: Any) -> None:
@@ -352,7 +351,7 @@ def test_a_role_that_is_not_cleared_opens_no_run_under_it(desk: House) -> None:
 
 
 def _is_of(stored: Stored, kind: str) -> bool:
-    return isinstance(stored.stream, Lasting) and stored.stream.kind == kind
+    return isinstance(stored.stream, WorkspaceStream) and stored.stream.kind == kind
 
 
 def test_a_session_goes_on_under_what_its_own_run_has_shown_it(desk: House) -> None:
@@ -392,7 +391,7 @@ def test_an_answer_to_a_question_is_labelled(desk: House) -> None:
     desk.apply(ROLES)
     for name, role in (("clara", "clerk"), ("cleo", "cleared")):
         desk.login(name, role)
-        asks = [hansard.ask_first("send", timeout=30)]
+        asks = [hansard.ask_first("send", timeout_s=30)]
         told: list[str] = []
 
         def deny(run: str) -> None:

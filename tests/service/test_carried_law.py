@@ -18,10 +18,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import hansard
-from hansard.agents import views
+from hansard.agents.access import views
 from hansard.bus.errors import NotFound
 from hansard.bus.portal import portal
-from hansard.bus.server import Durability, join
+from hansard.bus.server.lease import Durability, join
 from hansard.domain.label import LOWEST, Confidentiality, Label, parse
 from hansard.domain.label import join as joined
 from tests.evidence import Evidence
@@ -288,7 +288,7 @@ def test_nothing_goes_out_that_was_written_after_it_was_shown(
         found = (
             f"SELECT DISTINCT unnest(regexp_extract_all({text}, 'mark[0-9x]+z')) AS w FROM events"
         )
-        told = {row["w"] for row in record.sql(found)}
+        told = {row["w"] for row in record.sql(found).dicts()}
     assert told
     assert told & set(words) == set()
     evidence.record("service.carried", histories=histories_played, hidden=hidden, shown=0)

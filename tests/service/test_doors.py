@@ -12,9 +12,9 @@ import pytest
 
 import hansard
 from hansard.bus.portal import portal
-from hansard.service import wire
-from hansard.service.errors import AccessRefused, NotOffered, ServiceGone
-from hansard.service.wire import Do
+from hansard.client.protocol import wire
+from hansard.client.protocol.errors import AccessRefused, NotOffered, ServiceGone
+from tests.service._exchange import do
 from tests.service.support import ALL, House
 
 SECRET = "hunter2-4711"
@@ -70,7 +70,7 @@ def test_approvals(house: House) -> None:
     told: list[str] = []
 
     def work() -> None:
-        gate = [hansard.ask_first(tool="send", timeout=30)]
+        gate = [hansard.ask_first(tool="send", timeout_s=30)]
         with house.connect(gate=gate) as record, record.run("w", run="r1") as session:
 
             @session.tool(effects="once")
@@ -163,11 +163,11 @@ def test_client_gone(other: House) -> None:
         record = house.connect()
         with record.run("w", run="r1") as session:
             session.team.add("task", task="t")
-            session.team.claimed(lease=1.0).__enter__()
+            session.team.claimed(lease_s=1.0).__enter__()
 
             @session.tool(effects="once")
             def send() -> int:
-                link = session.core.link
+                link = session.engine.link
                 portal().loop.call_soon_threadsafe(link._beating.cancel)
                 time.sleep(2.5)
                 return 1
@@ -186,12 +186,12 @@ def test_client_gone(other: House) -> None:
         assert "connection" in step.error.message
         assert view.agent("ada").left is None
         with record.run(run="r1", agent="eve", role="boss") as eve:
-            assert eve.team.claim(timeout=5).id == "t"
+            assert eve.team.claim(timeout_s=5).id == "t"
 
 
 def test_revoked(house: House) -> None:
     """A token that is revoked counts no longer: the session is over at the next word."""
-    from hansard.agents import principals  # noqa: PLC0415 -- for this test alone
+    from hansard.agents.access import principals  # noqa: PLC0415 -- for this test alone
 
     with house.connect() as record:
         with pytest.raises(AccessRefused), record.run("w", run="r1") as session:
@@ -324,13 +324,13 @@ def test_one_principal_two_roles(house: House) -> None:
     house.apply(ALL.replace("writer", "editor"))
     house.login("ada", "editor")
     with house.connect() as record, record.run("w", run="r1") as session:
-        opened = session.core.link.opened
+        opened = session.engine.link.opened
         with house.link("ada", "editor") as link:
             request = wire.Request(
                 token=link.credentials.token,
                 session=opened.session,
                 n=99,
-                data=msgspec.Raw(wire.encode(Do(name="facts.context"))),
+                data=msgspec.Raw(wire.encode(do("facts.context")[1])),
             )
             subject = wire.within(house.workspace, "editor", "ada", opened.instance, "do")
             answer = portal().run(link.requests.ask(subject, wire.encode(request), 2))

@@ -9,8 +9,8 @@ from hansard.agents.errors import RoleRefused, SessionEnded
 from hansard.bus.errors import Closed, NotFound
 from hansard.domain.errors import Refused
 from hansard.domain.run import RunStatus
-from hansard.domain.steps import Status
-from hansard.domain.task import TaskStatus
+from hansard.domain.steps import StepStatus
+from hansard.domain.team.task import TaskStatus
 from tests.agents.test_session_ended import Held, begun, operations
 from tests.service.support import House, Lab
 from tests.service.test_parity import play
@@ -76,7 +76,7 @@ def test_a_call_in_doubt_leaves_its_claim_through_either_door(lab: Lab) -> None:
                 return to
 
             await team_of(session).add("send it")
-            async with team_of(session).claimed(lease=60) as task:
+            async with team_of(session).claimed(lease_s=60) as task:
                 task.result = await send("eve")
 
     async def settled(step: str) -> None:
@@ -199,13 +199,13 @@ def test_a_body_that_runs_on_is_on_record_through_either_door(house: House, door
         with record.run("w", run="r", agent="ada", role="writer") as session:
             held.call(session.tool(name="send")(held.body))
         [step] = stands(lab).agent("ada").steps.values()
-        assert step.status is Status.IN_DOUBT
+        assert step.status is StepStatus.IN_DOUBT
         came = held.end()
     [step] = stands(lab).agent("ada").steps.values()
     if door == "trusted":
-        assert (came, step.status, step.late) == ("sent to eve", Status.COMPLETED, True)
+        assert (came, step.status, step.late) == ("sent to eve", StepStatus.COMPLETED, True)
     else:
-        assert (type(came), step.status) == (SessionEnded, Status.IN_DOUBT)
+        assert (type(came), step.status) == (SessionEnded, StepStatus.IN_DOUBT)
     assert stands(lab).life.status is RunStatus.COMPLETED
 
 

@@ -7,13 +7,13 @@ import pytest
 
 import hansard
 from hansard.agents.errors import RoleRefused
-from hansard.agents.experiments import Arm, NotPlaced, parameters_of
+from hansard.agents.experiments.plans import Arm, NotPlaced, parameters_of
 from hansard.bus.portal import portal
+from hansard.client.protocol import wire
+from hansard.client.protocol.wire import Open
+from hansard.client.restricted.link import Link
 from hansard.domain.errors import BadValue
 from hansard.domain.experiment import arm_of
-from hansard.service import wire
-from hansard.service.client.link import Link
-from hansard.service.wire import Open
 from tests.service.scenarios import caught
 from tests.service.support import House, Lab
 from tests.service.test_attacks import refusals

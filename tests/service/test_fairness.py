@@ -2,27 +2,33 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
 import hansard
-from hansard import _connect, settings
+from hansard import settings
+from hansard.bus import slices
 from hansard.bus.jetstream.requests import Requests
 from hansard.bus.portal import portal
-from hansard.service import door, faults, lobby, wire
-from hansard.service.client import link as client
-from hansard.service.client.link import Link, value_of
-from hansard.service.errors import ServiceBusy, ServiceGone
+from hansard.client import connect as connecting
+from hansard.client.operations import RecordApprove, RecordFinish, RecordSql, RecordView
+from hansard.client.protocol import faults, wire
+from hansard.client.protocol.errors import ServiceBusy, ServiceGone
+from hansard.client.protocol.wire import Failed, Open, Value
+from hansard.client.restricted import link as client
+from hansard.client.restricted.link import Link, value_of
+from hansard.service import server as service_server
+from hansard.service import workspace_requests
+from hansard.service.arrivals import PACED_FROM
 from hansard.service.running import serving
-from hansard.service.wire import Ask, Failed, Open, Value
 from tests.service.support import House
 
 PATIENCE_S = 60.0
 """Within this time all of it happens on a machine that is busy; what never happens fails then."""
 
-REFUSED = 24 - lobby.LONG.waiting_each - lobby.LONG.places_each
+REFUSED = 24 - workspace_requests.LONG.waiting_each - workspace_requests.LONG.places_each
 ENDLESS = "SELECT endless"
 ROLES = """
 [roles.asker]
@@ -59,16 +65,18 @@ class Endless(House):
 
     async def _begin(self, quiet_s: float) -> None:
         given = settings.load({}, workspace=self.workspace, data_dir=self.data_dir)
-        broker = await _connect.find_broker(given)
+        broker = await connecting.find_broker(given)
         self.stack.push_async_callback(broker.release)
-        workspace = await _connect.open_workspace(given)
+        workspace = await connecting.open_workspace(given)
         self.stack.push_async_callback(workspace.close)
 
-        async def sql(asker: lobby.Asker, statement: str) -> Any:
-            del asker
+        async def sql(
+            asker: workspace_requests.Asker, statement: str, parameters: Sequence[object]
+        ) -> Any:
+            del asker, parameters
             if statement == ENDLESS:
                 await asyncio.Event().wait()
-            return [{"one": 1}]
+            return hansard.SqlAnswer(["one"], [(1,)], 1)
 
         opened = serving(workspace, broker.runtime, sql=sql, quiet_s=quiet_s)
         self.service = await self.stack.enter_async_context(opened)
@@ -88,16 +96,16 @@ def test_endless_questions_of_one_stop_nobody(other: House) -> None:
 
     async def work() -> tuple[list[Any], list[Any]]:
         async with linked(endless, "ada") as ada, linked(endless, "bob") as bob:
-            asked = wire.encode(Ask(statement=ENDLESS))
+            asked = wire.encode(RecordSql(ENDLESS))
             burning = [asyncio.ensure_future(once(ada, "sql", asked)) for _ in range(24)]
             async with asyncio.timeout(PATIENCE_S):
                 await until(lambda: sum(each.done() for each in burning) == REFUSED)
                 answers = [
-                    await bob.outside("view", Ask(run="r1")),
-                    await bob.outside("sql", Ask(statement="SELECT 1")),
-                    await bob.outside("approve", Ask(approval="0" * 32)),
-                    await bob.outside("finish", Ask(run="r1")),
-                    await ada.outside("view", Ask(run="r1")),
+                    await bob.outside("view", RecordView("r1")),
+                    await bob.outside("sql", RecordSql("SELECT 1")),
+                    await bob.outside("approve", RecordApprove("0" * 32)),
+                    await bob.outside("finish", RecordFinish("r1")),
+                    await ada.outside("view", RecordView("r1")),
                 ]
             refused = [each.result() for each in burning if each.done()]
             for each in burning:
@@ -116,6 +124,42 @@ def test_endless_questions_of_one_stop_nobody(other: House) -> None:
         assert isinstance(error, ServiceBusy)
         assert error.retry_after_s is not None
         assert f"ask again in {error.retry_after_s:g} s" in str(error)
+
+
+@pytest.mark.slow
+def test_long_work_of_who_burns_rests_beside_another(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of many views that a principal wants at once leaves the loop alone between its slices,
+    while another is there; the other's does not.
+    """
+    for name in ("ada", "bob"):
+        house.login(name)
+    service = house.service
+    assert service is not None
+    ask = service._workspace_requests.ask
+    rested: dict[str, list[bool]] = {"ada": [], "bob": []}
+    many = 2 * PACED_FROM
+
+    async def asked(verb: str, asker: workspace_requests.Asker, request: Any) -> bytes:
+        rested[asker.who.name].append(slices.rests.get())
+        if asker.who.name == "ada":
+            await until(lambda: len(rested["ada"]) == many)
+        return await ask(verb, asker, request)
+
+    monkeypatch.setattr(service._workspace_requests, "ask", asked)
+
+    async def work() -> None:
+        async with linked(house, "ada") as ada, linked(house, "bob") as bob:
+            await bob.outside("view", RecordView("r1"))
+            async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+                for _ in range(many):
+                    group.create_task(ada.outside("view", RecordView("r1")))
+            await bob.outside("view", RecordView("r1"))
+
+    run(work())
+    assert rested["bob"] == [False, False]
+    assert sum(rested["ada"]) >= PACED_FROM
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -147,7 +191,11 @@ def test_sessions_are_bounded_whatever_comes_at_once(house: House) -> None:
             return len(sessions), len(busy), held
 
     opened, busy, held = run(work())
-    assert (opened, busy, held) == (door.SESSIONS_MAX, 256 - door.SESSIONS_MAX, door.SESSIONS_MAX)
+    assert (opened, busy, held) == (
+        service_server.SESSIONS_MAX,
+        256 - service_server.SESSIONS_MAX,
+        service_server.SESSIONS_MAX,
+    )
 
 
 def test_a_service_that_hangs_is_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,13 +208,13 @@ def test_a_service_that_hangs_is_told(house: House, monkeypatch: pytest.MonkeyPa
 
     async def work() -> None:
         given = settings.load({}, workspace=house.workspace, data_dir=house.data_dir)
-        broker = await _connect.find_broker(given)
+        broker = await connecting.find_broker(given)
         hangs = await Requests.open(broker.runtime)
         await hangs.serve(f"svc.{house.workspace}.*.*.*", lambda *_: None, "hansard")
         try:
             async with linked(house, "ada") as link, asyncio.timeout(PATIENCE_S / 2):
                 with pytest.raises(ServiceGone):
-                    await link.outside("view", Ask(run="r1"))
+                    await link.outside("view", RecordView("r1"))
         finally:
             await hangs.close()
             await broker.release()
@@ -178,14 +226,14 @@ def test_who_waits_is_told_so(other: House, monkeypatch: pytest.MonkeyPatch) -> 
     """A question that takes long is answered "not yet" meanwhile, so that a service that is gone is
     told from one that is at work.
     """
-    monkeypatch.setattr(door, "PENDING_S", 0.05)
+    monkeypatch.setattr(service_server, "PENDING_S", 0.05)
     endless = Endless(other.data_dir, other.workspace, other.folder)
     endless.login("ada")
     endless.begin()
 
     async def work() -> None:
         async with linked(endless, "ada") as ada:
-            asking = asyncio.ensure_future(ada.outside("sql", Ask(statement=ENDLESS)))
+            asking = asyncio.ensure_future(ada.outside("sql", RecordSql(ENDLESS)))
             async with asyncio.timeout(PATIENCE_S):
                 service = endless.service
                 assert service is not None

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from hansard.bus.portal import portal
+from hansard.client.protocol import wire
+from hansard.client.protocol.errors import ServiceGone
 from hansard.domain.steps import Verdict
-from hansard.service import wire
-from hansard.service.errors import ServiceGone
 from tests.evidence import Evidence
 from tests.faults._whole import holes, repeats, torn
 from tests.service._nursery import Nursery
@@ -81,7 +81,7 @@ def settle(house: House, run: str, said: str, file: Path) -> None:
 
 def ended(house: House, process: subprocess.Popen[str], run: str, file: Path) -> str | None:
     """What a worker printed, a doubt settled; None where it has to be begun again."""
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=170)
     if process.returncode == 0:
         return said
     if process.returncode == DOUBT:
@@ -290,7 +290,7 @@ def test_service_killed_while_a_client_waits(house: House, nursery: Nursery) -> 
             record.run(run="r1") as session,
         ):
             timer.start()
-            session.wait_for(key="never", timeout=600)
+            session.wait_for(key="never", timeout_s=600)
         timer.join()
         assert time.monotonic() - began < NOTICED_S
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, given, settings
 
-from hansard.bus.server import Durability, join
-from hansard.service import wire
+from hansard.bus.server.lease import Durability, join
 from tests.evidence import Evidence
 from tests.service import _pairs
-from tests.service._exchange import STRANGE, Asked, do, exchanged, told_outside
+from tests.service._exchange import STRANGE, Asked, do, exchanged, of_record, told_outside
 from tests.service._pairs import APPROVAL, SECRET, Act, Cast, Moment, pairs
 from tests.service.support import House, Served
 
@@ -54,17 +53,17 @@ ASKED: list[Asked] = [
     do("team.add", "waits", None, None, None, ["t1"], [], "w2"),
     do("team.claim", None, None, 0),
     do("team.tasks"),
-    do("mail.send", "hi", "writer", None),
-    do("mail.inbox"),
-    do("views.view", None, None),
-    do("views.view", STRANGE, None),
-    do("team.wait_for", "findings/b", None, None, 0.05),
-    do("team.wait_for", "plans/x", None, None, 0.05),
-    do("team.wait_for", None, "t1", None, 0.05),
+    do("team.send", "hi", "writer", None),
+    do("team.inbox"),
+    do("session.view", None, None),
+    do("session.view", STRANGE, None),
+    do("team.wait_for", "findings/b", None, 0.05),
+    do("team.wait_for", "plans/x", None, 0.05),
+    do("team.wait_for", None, "t1", 0.05),
     do("team.wait_for", None, None, 5, 0.05),
     do("facts.hand_off", "eve", "x", {}),
-    do("mail.send", "hi", None, "eve"),
-    do("mail.send", "hi", None, "nobody"),
+    do("team.send", "hi", None, "eve"),
+    do("team.send", "hi", None, "nobody"),
 ]
 
 
@@ -90,14 +89,14 @@ def hidden(house: House, how_much: int) -> None:
 
 
 OUTSIDE: list[Asked] = [
-    ("view", wire.Ask(run="r1")),
-    ("view", wire.Ask(run="hidden")),
-    ("view", wire.Ask(run="r1", at=STRANGE)),
-    ("settle", wire.Ask(run="hidden", step="eve#1", verdict="happened")),
-    ("settle", wire.Ask(run="r1", step="eve#1", verdict="happened")),
-    ("settle", wire.Ask(run="none", step="eve#1", verdict="happened")),
-    ("approve", wire.Ask(approval="0" * 32)),
-    ("sql", wire.Ask(statement="SELECT 1")),
+    of_record("record.view", "r1"),
+    of_record("record.view", "hidden"),
+    of_record("record.view", "r1", STRANGE),
+    of_record("record.settle", "hidden", "eve#1", "happened"),
+    of_record("record.settle", "r1", "eve#1", "happened"),
+    of_record("record.settle", "none", "eve#1", "happened"),
+    of_record("record.approve", "0" * 32),
+    of_record("record.sql", "SELECT 1"),
 ]
 
 
@@ -230,8 +229,8 @@ def asked_of(run: str) -> tuple[list[Asked], list[Asked]]:
         *(do("board.entry", key) for key in ("findings/b", "findings/c-n", "plans/a", "plans/c-n")),
         do("board.put", "findings/a", 2, 999, {}, None, None),
         do("board.put", "findings/a", 3, None, {}, None, "last writer"),
-        do("board.change", "append", "findings/b", 1),
-        do("board.change", "append", "plans/b", 1),
+        do("board.append", "findings/b", 1),
+        do("board.append", "plans/b", 1),
         do("board.remove", "findings/c", "any"),
         do("board.remove", "plans/c", "any"),
         do("team.add", "of a name", None, "writer", None, [], [], "a"),
@@ -240,8 +239,8 @@ def asked_of(run: str) -> tuple[list[Asked], list[Asked]]:
         do("team.add", "for a boss", None, "boss", None, [], [], None),
         do("team.claim", None, None, 0),
         do("team.claim", "boss", None, 0),
-        do("team.wait_for", None, "hidden-a", None, 0.01),
-        do("team.wait_for", None, "a", None, 0.01),
+        do("team.wait_for", None, "hidden-a", 0.01),
+        do("team.wait_for", None, "a", 0.01),
         do("facts.hand_off", "boss", "x", {}),
         do("facts.context"),
         do("board.keys"),
@@ -250,14 +249,14 @@ def asked_of(run: str) -> tuple[list[Asked], list[Asked]]:
     ]
     steps = [f"{name}#{number}" for name in ("eve", "zoe", "nobody") for number in (1, 2)]
     outside: list[Asked] = [
-        *(("view", wire.Ask(run=each)) for each in (run, f"{run}-hidden", f"{run}-not")),
-        ("view", wire.Ask(run=run, at=STRANGE)),
-        *(("settle", wire.Ask(run=run, step=each, verdict="happened")) for each in steps),
-        ("settle", wire.Ask(run=f"{run}-hidden", step="eve#1", verdict="happened")),
-        *(("approve", wire.Ask(approval=each)) for each in (APPROVAL, "1" * 32, "a")),
-        ("deny", wire.Ask(approval=APPROVAL)),
-        ("sql", wire.Ask(statement="")),
-        ("no_such", wire.Ask()),
+        *(of_record("record.view", each) for each in (run, f"{run}-hidden", f"{run}-not")),
+        of_record("record.view", run, STRANGE),
+        *(of_record("record.settle", run, each, "happened") for each in steps),
+        of_record("record.settle", f"{run}-hidden", "eve#1", "happened"),
+        *(of_record("record.approve", each) for each in (APPROVAL, "1" * 32, "a")),
+        of_record("record.deny", APPROVAL),
+        of_record("record.sql", ""),
+        of_record("record.no_such"),
     ]
     return within, outside
 
@@ -271,8 +270,8 @@ TABLES = (
 def counts(house: House) -> list[tuple[str, bytes]]:
     """How many rows tables and views of the role's own database have."""
     each = [f"SELECT '{name}' AS name, count(*) AS rows FROM {name}" for name in TABLES]
-    whole = wire.Ask(statement=" UNION ALL ".join(each))
-    return told_outside(house, [("sql", whole)])
+    whole = of_record("record.sql", " UNION ALL ".join(each))
+    return told_outside(house, [whole])
 
 
 def told_of(where: House, run: str, acts: Sequence[Sequence[Act]]) -> list[tuple[str, bytes]]:

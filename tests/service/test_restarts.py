@@ -20,8 +20,8 @@ import hansard
 from hansard.bus.access import Credentials
 from hansard.bus.errors import Unreachable
 from hansard.bus.jetstream.options import BrokerOptions
-from hansard.bus.server import peek
-from hansard.service.errors import ServiceGone
+from hansard.bus.server.lease import peek
+from hansard.client.protocol.errors import ServiceGone
 from tests.evidence import Evidence
 from tests.service.programs import small
 from tests.service.support import ALL, House
@@ -197,14 +197,14 @@ def test_the_broker_goes_while_a_client_waits(mortal: Mortal, how: signal.Signal
         ):
             session.message("user", "first")
             threading.Thread(target=go).start()
-            session.wait_for(key="never", timeout=600)
+            session.wait_for(key="never", timeout_s=600)
         assert time.monotonic() - told[0] < NOTICED_S
     mortal.pid()
     with mortal.trusted() as other, other.run(run="r1", agent="bob", role="writer") as bob:
         bob.board.put("soon", 1)
     with reached(mortal) as record, record.run(run="r1") as session:
         session.message("user", "first")
-        assert session.wait_for(key="soon", timeout=10) is not None
+        assert session.wait_for(key="soon", timeout_s=10) is not None
         session.message("user", "second")
         assert [each["content"] for each in session.context()] == ["first", "second"]
 

@@ -16,10 +16,19 @@ import msgspec
 import pytest
 
 from hansard.bus.portal import portal
-from hansard.service import door, wire
-from hansard.service.client import link
-from hansard.service.client.link import Link
-from hansard.service.wire import Ask, Failed
+from hansard.client.operations import (
+    RecordCancel,
+    RecordFinish,
+    RecordReopen,
+    RecordSettle,
+    RecordView,
+)
+from hansard.client.protocol import wire
+from hansard.client.protocol.wire import Failed
+from hansard.client.restricted import link
+from hansard.client.restricted.link import Link
+from hansard.domain.steps import Verdict
+from hansard.service import server as service_server
 from tests.evidence import Evidence
 from tests.service.support import House
 
@@ -47,11 +56,11 @@ PATIENCE_S = 60.0
 """Within this time an answer comes on a machine that is busy."""
 
 ASKED = {
-    "view": Ask(),
-    "settle": Ask(step="eve#1", verdict="did_not_happen"),
-    "reopen": Ask(task="t"),
-    "finish": Ask(),
-    "cancel": Ask(),
+    "view": RecordView(""),
+    "settle": RecordSettle("", "eve#1", Verdict.DID_NOT_HAPPEN),
+    "reopen": RecordReopen("", "t"),
+    "finish": RecordFinish(""),
+    "cancel": RecordCancel(""),
 }
 
 
@@ -75,8 +84,9 @@ class Work:
     """
 
     COUNTED = re.compile(
-        r"/hansard/(agents|domain|projections)/|/hansard/bus/(?!slices|portal)[a-z_]+\.py"
-        r"|/hansard/bus/jetstream/(_direct|_read)\.py"
+        r"/hansard/(agents|domain|projections)/|/hansard/client/(record|session)\.py"
+        r"|/hansard/bus/((server|states|validation)/)?(?!slices|portal)[a-z_]+\.py"
+        r"|/hansard/bus/jetstream/(direct|_read)\.py"
     )
     RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -122,8 +132,8 @@ def ask(linked: Link, verb: str, run: str) -> bytes:
 @pytest.fixture
 def undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is asked because time has passed: neither "are you there" nor "is it done"."""
-    monkeypatch.setattr(door, "PROBE_SWEEPS", sys.maxsize)
-    monkeypatch.setattr(door, "PENDING_S", PATIENCE_S)
+    monkeypatch.setattr(service_server, "PROBE_SWEEPS", sys.maxsize)
+    monkeypatch.setattr(service_server, "PENDING_S", PATIENCE_S)
     monkeypatch.setattr(link, "FIRST_S_MAX", PATIENCE_S)
     monkeypatch.setattr(wire, "BEAT_S", PATIENCE_S)
 
@@ -149,7 +159,7 @@ def test_hidden_and_absent_take_the_same_work(hidden: House, undisturbed: None, 
 
 def requests(calls: Counter[str]) -> int:
     """How many of the calls read from the broker."""
-    return sum(count for name, count in calls.items() if "/jetstream/_direct.py" in name)
+    return sum(count for name, count in calls.items() if "/jetstream/direct.py" in name)
 
 
 @pytest.mark.slow

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from hansard.bus.portal import portal
-from hansard.service import wire
-from hansard.service.client import link as client
-from hansard.service.door import Service
-from hansard.service.errors import ServiceGone
-from hansard.service.wire import Failed, Opened
+from hansard.client.protocol import wire
+from hansard.client.protocol.errors import ServiceGone
+from hansard.client.protocol.wire import Failed, Opened
+from hansard.client.restricted import link as client
+from hansard.service.server import Service
 from tests.service._nursery import Nursery
 from tests.service.support import House
 

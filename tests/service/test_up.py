@@ -43,8 +43,11 @@ def test_sql(other: House) -> None:
         with other.connect() as record:
             with record.run("w", run="r1") as session:
                 session.message("user", "seen")
-            [row] = record.sql("SELECT count(*) AS messages FROM messages")
-            assert row == {"messages": 2}  # this role sees all
+            found = record.sql(
+                "SELECT count(*) AS messages FROM messages WHERE message_role = ?", "user"
+            )
+            assert (found.columns, found.rows) == (["messages"], [(2,)])  # this role sees all
+            assert found.position > 0
             with pytest.raises(hansard.HansardError, match="nowhere"):
                 record.sql("SELECT * FROM nowhere")
             with pytest.raises(hansard.HansardError):

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.agents.effects import spec
 from hansard.agents.errors import AgentError, Blocked, RoleRefused
-from hansard.agents.failures import failure
-from hansard.agents.outcomes import UNTOUCHED
+from hansard.agents.steps.failures import failure
+from hansard.agents.steps.recorder import UNTOUCHED
+from hansard.agents.steps.tools import spec
 from hansard.bus import subjects
 from hansard.bus.errors import BrokerError, Conflict
+from hansard.client.protocol import faults, wire
+from hansard.client.protocol.wire import Address, Request, Value
 from hansard.domain.errors import BadName, BadValue, CallerError, Refused
-from hansard.domain.ids import Board
-from hansard.projections.door.errors import DoorError
-from hansard.service import faults, wire
-from hansard.service.wire import Address, Request, Value
+from hansard.domain.ids import KeyStream
+from hansard.projections.sql_sandbox.errors import SqlError
 
 NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=30)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -121,7 +121,7 @@ def test_what_may_tell_is_not_told() -> None:
     broken = faults.ours(faults.of_service(BrokerError("doing a secret", 7, "secret"), {}))
     assert "secret" not in str(broken)
     assert "secret" not in repr(vars(broken))
-    told = faults.of_service(Conflict(Board("r", "key"), 3, None), {})
+    told = faults.of_service(Conflict(KeyStream("r", "key"), 3, None), {})
     assert "position" not in told.message
     assert faults.of_service(KeyError("secret"), {}).message.count("secret") == 0
 
@@ -130,7 +130,7 @@ def test_what_may_tell_is_not_told() -> None:
     "fault",
     [
         {"category": "ours", "type": "Popen", "module": "subprocess"},
-        {"category": "ours", "type": "logger", "module": "hansard.bus._logging"},
+        {"category": "ours", "type": "logger", "module": "hansard.bus.loggers"},
         {"category": "ours", "type": "Nothing", "module": "hansard.bus.errors"},
         {"category": "ours", "type": "BrokenClaim", "module": "hansard.demo.stage"},
         {"category": "ours", "type": "HansardError", "module": "hansard.domain.errors"},
@@ -157,8 +157,14 @@ def test_every_error_that_may_be_told_has_a_code() -> None:
             yield each
             yield from below(each)
 
-    told = {AgentError, *below(AgentError), *below(DoorError), *below(CallerError)}
-    rooms = ("agents.errors", "agents.experiments", "domain", "projections.door", "service.errors")
+    told = {AgentError, *below(AgentError), *below(SqlError), *below(CallerError)}
+    rooms = (
+        "agents.errors",
+        "agents.experiments",
+        "domain",
+        "projections.sql_sandbox",
+        "client.protocol.errors",
+    )
     ours = {cls for cls in told if cls.__module__.startswith(tuple(f"hansard.{r}" for r in rooms))}
     assert BadName in ours
     assert ours <= set(faults.CODES.values())

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy import stats  # type: ignore[import-untyped]  # it comes without types
+import scipy  # type: ignore[import-untyped]  # untyped; `stats` loads where first used
 
 from tests.statistics import support, worlds
 from tests.statistics.worlds import Design
@@ -40,7 +40,7 @@ def rounds_of(store, experiment):
 
 def bounds(share, rounds):
     """How often something of that chance may happen in so many rounds, as shares."""
-    low, high = stats.binom.ppf([1 - SURE, SURE], rounds, share)
+    low, high = scipy.stats.binom.ppf([1 - SURE, SURE], rounds, share)
     return low / rounds, high / rounds
 
 
@@ -60,7 +60,7 @@ def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says(store, n
     assert low <= np.mean(p <= 0.05) <= high
     covered = np.mean([row["low"] <= 0 <= row["high"] for row in rows])
     assert low <= 1 - covered <= high
-    assert stats.kstest(p, "uniform").pvalue > 1e-3
+    assert scipy.stats.kstest(p, "uniform").pvalue > 1e-3
     assert np.mean([row["always_p"] <= 0.05 for row in rows]) <= np.mean(p <= 0.05)
 
 
@@ -121,7 +121,7 @@ def test_a_difference_that_is_there_is_found(store):
     assert low <= missed <= high
     power = np.mean([row["p"] <= 0.05 for row in rows])
     tasks = values.mean(axis=3)
-    unpaired = np.mean(stats.ttest_ind(tasks[:, 1], tasks[:, 0], axis=1).pvalue <= 0.05)
+    unpaired = np.mean(scipy.stats.ttest_ind(tasks[:, 1], tasks[:, 0], axis=1).pvalue <= 0.05)
     assert power > 2 * unpaired
     assert power > 0.4
     # What is said to be detectable with power .8 is less than what is found with less, and so on.
@@ -172,7 +172,7 @@ def test_looking_after_every_ten_tasks_breaks_the_fixed_p_and_not_the_always_val
 def always_valid(t, df, tasks, planned):
     """The always-valid p as `test_paired` proves that the macro has it."""
     nr = tasks * (2 * np.log(20) + np.log(1 + 2 * np.log(20))) / planned
-    z = stats.norm.isf(stats.t.sf(abs(t), df))
+    z = scipy.stats.norm.isf(scipy.stats.t.sf(abs(t), df))
     return np.sqrt(nr + 1) * np.exp(-(z**2) * nr / (2 * (nr + 1)))
 
 
@@ -186,7 +186,7 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("planned", [100, 400])
+@pytest.mark.parametrize("planned", [100, pytest.param(400, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("order", ORDERS)
 def test_few_clusters_do_not_break_the_always_valid_p(order, planned):
     """However clusters come, looked at after every ten tasks from the fifth cluster on, 1,500

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from hansard.domain import experiment, run
-from hansard.domain.ids import Lasting, Life
+from hansard.domain.ids import RunStream, WorkspaceStream
 from hansard.projections.store import Store
 from tests.projections.support import Messages, fill, new_store
 from tests.statistics import support
@@ -88,14 +88,14 @@ def test_the_order_of_rows_changes_nothing(tmp_path, threads):
 def told_experiment():
     """An experiment as a log: its plan, runs, outcomes."""
     log = Messages()
-    arms = (experiment.Arm(name="a"), experiment.Arm(name="b"))
+    arms = (experiment.PlannedArm(name="a"), experiment.PlannedArm(name="b"))
     plan = experiment.ExperimentRegistered(
         question="?", arms=arms, metrics=(experiment.Metric(name="reward"),)
     )
-    log.add(Lasting("experiment", "e"), 1, [plan])
+    log.add(WorkspaceStream("experiment", "e"), 1, [plan])
     chance = random.Random(5)
     for number in range(40):
-        life = Life(f"run {number}")
+        life = RunStream(f"run {number}")
         began = run.RunStarted(workflow="w", labels={"level": "xy"[number % 2]})
         given = run.RunAssigned(
             experiment="e", arm="ab"[number % 2], task=f"t{number // 4}", trial=number // 2 % 2

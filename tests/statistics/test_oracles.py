@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy import stats  # type: ignore[import-untyped]  # it comes without types
+import scipy  # type: ignore[import-untyped]  # untyped; `stats` loads where first used
 
 from hansard.projections.store import Store
 from tests.statistics import support
@@ -41,13 +41,15 @@ SHARES = [*TAILS, 0.5, *(1 - tail for tail in TAILS if tail >= 1e-9)]
 
 def test_the_normal_distribution_is_scipys():
     """The test of the next two runs over more; here, that scipy is asked the right question."""
-    assert stats.norm.cdf(1.959963984540054) == pytest.approx(0.975, abs=1e-15)
+    assert scipy.stats.norm.cdf(1.959963984540054) == pytest.approx(0.975, abs=1e-15)
 
 
 def test_normal_cdf(store):
     """P(Z <= x), to 1e-13 of itself even far out in the lower tail."""
     x = [-37, -30, -12, -9, -5, -3, -1.5, -1, -0.5, -1e-3, -1e-9, 0, 1e-9, 0.1, 1, 2, 5, 8, 9, 40]
-    assert asked(store, "normal_cdf(a)", x) == pytest.approx(stats.norm.cdf(x), rel=2e-13, abs=0)
+    assert asked(store, "normal_cdf(a)", x) == pytest.approx(
+        scipy.stats.norm.cdf(x), rel=2e-13, abs=0
+    )
     ends = asked(store, "normal_cdf(a)", [-math.inf, math.inf, 1e300, -1e300])
     assert ends == [0.0, 1.0, 1.0, 0.0]
 
@@ -55,7 +57,7 @@ def test_normal_cdf(store):
 def test_normal_quantile(store):
     """The x with P(Z <= x) = p, and the two directions are each other's inverse."""
     found = asked(store, "normal_quantile(a)", SHARES)
-    assert found == pytest.approx(stats.norm.ppf(SHARES), rel=1e-14, abs=1e-15)
+    assert found == pytest.approx(scipy.stats.norm.ppf(SHARES), rel=1e-14, abs=1e-15)
     assert asked(store, "normal_cdf(normal_quantile(a))", SHARES) == pytest.approx(SHARES, rel=1e-9)
     assert asked(store, "normal_quantile(a)", [0, 1, -0.1, 1.1, math.nan]) == [
         *(-math.inf, math.inf, None, None, None)
@@ -68,7 +70,7 @@ def test_t_p(store):
     """
     x = [0.1, 0.5, 0.59, 0.61, 1, 1.5, 2, 3, 5, 8, 12, 30, 100, 1e4]
     xs, dfs = grid(x, DFS)
-    wanted = 2 * stats.t.sf(xs, dfs)
+    wanted = 2 * scipy.stats.t.sf(xs, dfs)
     assert asked(store, "t_p(a, b)", xs, dfs) == pytest.approx(wanted, rel=3e-12, abs=1e-300)
     assert asked(store, "t_p(-a, b)", xs, dfs) == asked(store, "t_p(a, b)", xs, dfs)
     small = [0.0, 1e-12, 1e-9, 1e-6, 1e-3, 0.01, 0.1, 1, 10, 1e6, 1e12]
@@ -83,9 +85,11 @@ def test_t_p(store):
 def test_t_cdf(store):
     """P(T <= x), both sides; with endless df it is the normal one."""
     xs, dfs = grid([-50, -8, -2.5, -1, -0.2, 0, 0.2, 1, 2.5, 8, 50], DFS)
-    assert asked(store, "t_cdf(a, b)", xs, dfs) == pytest.approx(stats.t.cdf(xs, dfs), rel=2e-12)
+    assert asked(store, "t_cdf(a, b)", xs, dfs) == pytest.approx(
+        scipy.stats.t.cdf(xs, dfs), rel=2e-12
+    )
     xs = [-9, -2, 0, 1, 3]
-    assert asked(store, "t_cdf(a, 'inf')", xs) == pytest.approx(stats.norm.cdf(xs), rel=1e-12)
+    assert asked(store, "t_cdf(a, 'inf')", xs) == pytest.approx(scipy.stats.norm.cdf(xs), rel=1e-12)
     assert asked(store, "t_cdf(a, 3)", [-math.inf, math.inf]) == [0.0, 1.0]
 
 
@@ -93,7 +97,7 @@ def test_t_quantile(store):
     """The x with P(T <= x) = p, from df = 0.5 to 1e9 and p from 1e-300 on; by scipy, and back."""
     ps, dfs = grid([p for p in SHARES if p >= 1e-30], [df for df in DFS if df >= 1])
     found = asked(store, "t_quantile(a, b)", ps, dfs)
-    assert found == pytest.approx(stats.t.ppf(ps, dfs), rel=1e-9, abs=1e-12)
+    assert found == pytest.approx(scipy.stats.t.ppf(ps, dfs), rel=1e-9, abs=1e-12)
     ps, dfs = grid(SHARES, DFS)
     back = asked(store, "t_cdf(t_quantile(a, b), b)", ps, dfs)
     keep = [i for i, (p, df) in enumerate(zip(ps, dfs, strict=True)) if p > 1e-30 or df > 3]
@@ -114,11 +118,11 @@ def test_t_quantile_has_its_closed_forms(store):
 def test_chi_square_p(store):
     """P(X >= x), for odd and even df, and as scipy's test of frequencies has it."""
     xs, dfs = grid([1e-9, 0.1, 1, 3.84, 10, 50, 200, 1000], [1, 2, 3, 4, 5, 10, 31, 100, 501])
-    wanted = stats.chi2.sf(xs, dfs)
+    wanted = scipy.stats.chi2.sf(xs, dfs)
     assert asked(store, "chi_square_p(a, b)", xs, dfs) == pytest.approx(
         wanted, rel=1e-10, abs=1e-300
     )
-    told = stats.chisquare([48, 31, 21], [40, 40, 20])
+    told = scipy.stats.chisquare([48, 31, 21], [40, 40, 20])
     assert asked(store, "chi_square_p(a, 2)", [told.statistic]) == [pytest.approx(told.pvalue)]
     ends = asked(
         store, "chi_square_p(a, b)", [0, -3, math.inf, 1, 1, math.nan], [1, 1, 2, 0, -2, 1]
@@ -130,7 +134,7 @@ def test_binomial_p_and_mcnemar_p(store):
     """The exact two-sided test of a fair coin; McNemar's is the same of the discordant pairs."""
     pairs = [(k, n) for n in (1, 2, 3, 5, 10, 25, 60, 200, 1001) for k in {0, 1, n // 3, n // 2, n}]
     ks, ns = [list(column) for column in zip(*pairs, strict=True)]
-    wanted = [stats.binomtest(k, n).pvalue for k, n in pairs]
+    wanted = [scipy.stats.binomtest(k, n).pvalue for k, n in pairs]
     assert asked(store, "binomial_p(a, b)", ks, ns) == pytest.approx(wanted, rel=1e-10)
     rest = [n - k for k, n in pairs]
     assert asked(store, "mcnemar_p(a, b)", ks, rest) == pytest.approx(wanted, rel=1e-10)
@@ -145,7 +149,7 @@ def test_wilson(store, alpha):
     pairs = [(k, n) for n in (1, 2, 5, 20, 100, 10_000) for k in {0, 1, n // 3, n - 1, n}]
     ks, ns = [list(column) for column in zip(*pairs, strict=True)]
     wanted = [
-        stats.binomtest(k, n).proportion_ci(confidence_level=1 - alpha, method="wilson")
+        scipy.stats.binomtest(k, n).proportion_ci(confidence_level=1 - alpha, method="wilson")
         for k, n in pairs
     ]
     low = asked(store, f"wilson_low(a, b, alpha := {alpha})", ks, ns)
@@ -189,8 +193,8 @@ def test_pass_of_more_than_there_is(store):
 
 def one_over_mixture(estimate, se, n, rho2):
     """The density of the mean at 0 over that under a normal prior of variance rho2 n se^2."""
-    under = stats.norm.logpdf(estimate, scale=se * math.sqrt(1 + n * rho2))
-    return math.exp(min(0.0, stats.norm.logpdf(estimate, scale=se) - under))
+    under = scipy.stats.norm.logpdf(estimate, scale=se * math.sqrt(1 + n * rho2))
+    return math.exp(min(0.0, scipy.stats.norm.logpdf(estimate, scale=se) - under))
 
 
 def test_the_always_valid_p_is_one_over_the_mixtures_ratio(store):
@@ -221,13 +225,16 @@ def test_what_is_detectable_is_found_with_that_power(store):
     """
     found = asked(store, "smallest_detectable(a, b)", [0.1, 2], [9, 99])
     wanted = [
-        (stats.t.ppf(0.975, df) + stats.t.ppf(0.8, df)) * se for se, df in ((0.1, 9), (2, 99))
+        (scipy.stats.t.ppf(0.975, df) + scipy.stats.t.ppf(0.8, df)) * se
+        for se, df in ((0.1, 9), (2, 99))
     ]
     assert found == pytest.approx(wanted, rel=1e-9)
-    z = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
+    z = scipy.stats.norm.ppf(0.975) + scipy.stats.norm.ppf(0.8)
     [units] = asked(store, "units_required(a, b, c)", [0.04], [100], [0.05])
     assert units == math.ceil((z * 0.04 / 0.05) ** 2 * 100)
-    power = stats.norm.cdf(0.05 / (0.04 * math.sqrt(100 / units)) - stats.norm.ppf(0.975))
+    power = scipy.stats.norm.cdf(
+        0.05 / (0.04 * math.sqrt(100 / units)) - scipy.stats.norm.ppf(0.975)
+    )
     assert power == pytest.approx(0.8, abs=0.002)
     assert asked(store, "units_required(a, b, c)", [1, -1, 1], [9, 9, 0], [0, 1, 1]) == [None] * 3
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats  # type: ignore[import-untyped]  # it comes without types
+import scipy  # type: ignore[import-untyped]  # untyped; `stats` loads where first used
 
 from tests.statistics import support
 from tests.statistics.support import Trial
@@ -116,13 +116,13 @@ def test_the_paired_difference_is_pythons(world, clustered):
     for row in rows:
         want = paired(made, row["arm"], row["metric"], row["counting"], row["better"], clustered)
         t = want["difference"] / want["se"]
-        half = stats.t.ppf(0.975, want["df"]) * want["se"]
+        half = scipy.stats.t.ppf(0.975, want["df"]) * want["se"]
         want |= {
-            "p": 2 * stats.t.sf(abs(t), want["df"]),
+            "p": 2 * scipy.stats.t.sf(abs(t), want["df"]),
             "low": want["difference"] - half,
             "high": want["difference"] + half,
-            "mcnemar_p": stats.binomtest(want["wins"], want["wins"] + want["losses"]).pvalue,
-            "detectable": half + stats.t.ppf(0.8, want["df"]) * want["se"],
+            "mcnemar_p": scipy.stats.binomtest(want["wins"], want["wins"] + want["losses"]).pvalue,
+            "detectable": half + scipy.stats.t.ppf(0.8, want["df"]) * want["se"],
         }
         assert {name: row[name] for name in want} == pytest.approx(want, **CLOSE)
         assert row["clusters"] == row["df"] + 1
@@ -137,7 +137,7 @@ def test_an_unclustered_error_is_that_of_independent_tasks(world):
         values = list(scores.values())
         assert row["mean"] == pytest.approx(np.mean(values), **CLOSE)
         assert row["se"] == pytest.approx(stderr(values), **CLOSE)
-        low, high = stats.t.interval(0.95, len(values) - 1, np.mean(values), stderr(values))
+        low, high = scipy.stats.t.interval(0.95, len(values) - 1, np.mean(values), stderr(values))
         assert (row["low"], row["high"]) == (
             pytest.approx(low, **CLOSE),
             pytest.approx(high, **CLOSE),
@@ -153,7 +153,7 @@ def test_the_clustered_error_of_an_arm_is_inspects(world):
         scores, _ = by_task(made, row["arm"], row["metric"], "failure", row["better"])
         se = stderr(list(scores.values()), [group[task] for task in scores])
         assert row["se"] == pytest.approx(se, **CLOSE)
-        half = stats.t.ppf(0.975, row["clusters"] - 1) * se
+        half = scipy.stats.t.ppf(0.975, row["clusters"] - 1) * se
         assert row["high"] - row["mean"] == pytest.approx(half, **CLOSE)
 
 
@@ -184,7 +184,7 @@ def test_two_samples_where_no_task_is_in_two_arms(tmp_path):
     assert (row["design"], row["df"], row["unmatched"], row["mcnemar_p"]) == (
         *("two samples", g - 2, 0, None),
     )
-    p = 2 * stats.t.sf(abs(row["difference"]) / row["se"], g - 2)
+    p = 2 * scipy.stats.t.sf(abs(row["difference"]) / row["se"], g - 2)
     assert row["p"] == pytest.approx(p)
     store.close()
 
@@ -211,7 +211,7 @@ def test_holm_and_benjamini_hochberg(world):
     assert len(ps) == 3 * 2 * 3
     assert [row["family"] for row in rows] == [len(ps)] * len(ps)
     assert [row["holm_p"] for row in rows] == pytest.approx(holm(ps), **CLOSE)
-    wanted = stats.false_discovery_control(ps)
+    wanted = scipy.stats.false_discovery_control(ps)
     assert [row["bh_p"] for row in rows] == pytest.approx(list(wanted), **CLOSE)
     for row in rows:
         if row["holm_p"] > 0.2:
@@ -235,11 +235,11 @@ def test_the_always_valid_p_is_the_mixtures_of_ts_normal_score(world):
             assert (row["holm_p"], row["verdict"]) == (None, "cannot tell")
             continue
         nr = row["tasks"] * (2 * math.log(20) + math.log(1 + 2 * math.log(20))) / 50
-        z = stats.norm.isf(row["p"] / 2)
+        z = scipy.stats.norm.isf(row["p"] / 2)
         wanted = min(1.0, math.sqrt(nr + 1) * math.exp(-(z**2) * nr / (2 * (nr + 1))))
         assert row["always_p"] == pytest.approx(wanted, rel=1e-8)
         beyond = math.sqrt((nr + 1) / nr * (math.log(nr + 1) - 2 * math.log(0.05)))
-        half = stats.t.isf(stats.norm.sf(beyond), row["df"]) * row["se"]
+        half = scipy.stats.t.isf(scipy.stats.norm.sf(beyond), row["df"]) * row["se"]
         assert row["always_high"] - row["difference"] == pytest.approx(half, rel=1e-8)
         assert (row["always_p"] <= 0.05) == (abs(row["difference"]) >= half)
 
@@ -291,7 +291,7 @@ def test_pass_curves_of_four_trials(tmp_path):
         at = [1 - math.comb(4 - c, k) / math.comb(4, k) for c in counts]
         for name, values in (("pass_hat_k", hat), ("pass_at_k", at)):
             assert row[name] == pytest.approx(np.mean(values), **CLOSE)
-            half = stats.t.ppf(0.975, 5) * stderr(values)
+            half = scipy.stats.t.ppf(0.975, 5) * stderr(values)
             low, high = max(0, np.mean(values) - half), min(1, np.mean(values) + half)
             assert (row[f"{name}_low"], row[f"{name}_high"]) == (
                 pytest.approx(low, **CLOSE),
@@ -310,7 +310,7 @@ def test_wilson_stands_where_trials_are_independent(tmp_path):
     store = support.opened(tmp_path)
     support.plant(store, made)
     [row, _] = support.asked_of(store, "arm_summary")
-    wanted = stats.binomtest(8, 25).proportion_ci(method="wilson")
+    wanted = scipy.stats.binomtest(8, 25).proportion_ci(method="wilson")
     assert (row["wilson_low"], row["wilson_high"]) == (
         pytest.approx(wanted.low),
         pytest.approx(wanted.high),

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from scipy import stats  # type: ignore[import-untyped]  # it comes without types
+import scipy  # type: ignore[import-untyped]  # untyped; `stats` loads where first used
 
 from tests.statistics import support
 from tests.statistics.support import BEGAN, Trial
@@ -84,7 +84,9 @@ def test_shares_are_held_against_the_plans_weights(store, arms, units):
     total, whole = sum(units.values()), sum(weights.values())
     expected = {arm: total * weight / whole for arm, weight in weights.items()}
     assert {arm: row["expected"] for arm, row in found.items()} == pytest.approx(expected)
-    p = stats.chisquare([units.get(arm, 0) for arm in weights], list(expected.values())).pvalue
+    p = scipy.stats.chisquare(
+        [units.get(arm, 0) for arm in weights], list(expected.values())
+    ).pvalue
     assert [row["p"] for row in found.values()] == [pytest.approx(p)] * len(arms)
 
 
@@ -92,14 +94,14 @@ def test_without_a_plan_shares_are_equal(store):
     """Weights that nobody stated (NULL) are equal ones."""
     found = shares(store, None, {"a": 30, "b": 50})
     assert {row["expected"] for row in found.values()} == {40.0}
-    assert found["a"]["p"] == pytest.approx(stats.chisquare([30, 50]).pvalue)
+    assert found["a"]["p"] == pytest.approx(scipy.stats.chisquare([30, 50]).pvalue)
 
 
 def test_an_arm_of_weight_nothing_gets_nothing(store):
     """It is out of the test while it has no unit; with one, the shares cannot be by the plan."""
     found = shares(store, [("a", 1.0), ("b", 1.0), ("c", 0.0)], {"a": 30, "b": 50})
     assert found["c"]["expected"] == 0
-    assert found["a"]["p"] == pytest.approx(stats.chisquare([30, 50]).pvalue)
+    assert found["a"]["p"] == pytest.approx(scipy.stats.chisquare([30, 50]).pvalue)
     support.plant(store, [Trial(arm="c", task="c")])
     assert support.asked_of(store, "sample_ratio")[0]["p"] == 0
 

@@ -12,20 +12,21 @@ import nats
 
 from hansard.bus import subjects
 from hansard.bus.codec import encode, record
-from hansard.bus.server import ServerInfo, peek
-from hansard.domain import agent, mail, steps, task, view
+from hansard.bus.server.lease import ServerInfo, peek
+from hansard.domain import agent, steps, view
 from hansard.domain.board import ValuePut
 from hansard.domain.events import Actor, Commit, Event, Recorded
-from hansard.domain.ids import AgentStream, Board, Life, StreamId
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId
 from hansard.domain.quarantined import Quarantined
 from hansard.domain.run import AgentJoined, RunAgentLeft
+from hansard.domain.team import mail, task
 
 PLANTED = "planted-by-a-forger"
 """Stands in every forged body that can hold a text."""
 
 RUN = "r-1"
 ADA = AgentStream(RUN, "writer", "ada")
-KEY = Board(RUN, "plan")
+KEY = KeyStream(RUN, "plan")
 
 
 def publish(home: Path, *messages: tuple[str, bytes]) -> None:
@@ -142,39 +143,39 @@ FORGERIES: dict[str, tuple[StreamId, Forge]] = {
         ),
     ),
     "another agent joined": (
-        Life(RUN),
-        lambda n: (Life(RUN), forged(n, AgentJoined(agent=PLANTED, role="boss"))),
+        RunStream(RUN),
+        lambda n: (RunStream(RUN), forged(n, AgentJoined(agent=PLANTED, role="boss"))),
     ),
     "another agent left": (
-        Life(RUN),
-        lambda n: (Life(RUN), forged(n, RunAgentLeft(agent=PLANTED, outcome="completed"))),
+        RunStream(RUN),
+        lambda n: (RunStream(RUN), forged(n, RunAgentLeft(agent=PLANTED, outcome="completed"))),
     ),
     "a put as another role": (KEY, lambda n: (KEY, forged(n, put("boss")))),
     "a put by a stranger": (KEY, lambda n: (KEY, forged(n, put("writer"), by="mallory"))),
     "a view of another agent": (
-        Board(RUN, "view writer"),
-        lambda n: (Board(RUN, "view writer"), forged(n, served("writer", "ada"), by="bob")),
+        KeyStream(RUN, "view writer"),
+        lambda n: (KeyStream(RUN, "view writer"), forged(n, served("writer", "ada"), by="bob")),
     ),
     "a view of another role": (
-        Board(RUN, "view boss"),
-        lambda n: (Board(RUN, "view boss"), forged(n, served("boss", "ada"))),
+        KeyStream(RUN, "view boss"),
+        lambda n: (KeyStream(RUN, "view boss"), forged(n, served("boss", "ada"))),
     ),
     "a view under another role's key": (
-        Board(RUN, "view boss"),
-        lambda n: (Board(RUN, "view boss"), forged(n, served("writer", "ada"))),
+        KeyStream(RUN, "view boss"),
+        lambda n: (KeyStream(RUN, "view boss"), forged(n, served("writer", "ada"))),
     ),
     "a claim for another": (
-        Board(RUN, task.KEY),
-        lambda n: (Board(RUN, task.KEY), forged(n, claimed("bob", "reader"))),
+        KeyStream(RUN, task.KEY),
+        lambda n: (KeyStream(RUN, task.KEY), forged(n, claimed("bob", "reader"))),
     ),
     "a message as another role": (
-        Board(RUN, mail.KEY),
-        lambda n: (Board(RUN, mail.KEY), forged(n, sent("boss"))),
+        KeyStream(RUN, mail.KEY),
+        lambda n: (KeyStream(RUN, mail.KEY), forged(n, sent("boss"))),
     ),
     "a task under a key": (KEY, lambda n: (KEY, forged(n, claimed("ada", "writer")))),
     "a put among the tasks": (
-        Board(RUN, task.KEY),
-        lambda n: (Board(RUN, task.KEY), forged(n, put("writer"))),
+        KeyStream(RUN, task.KEY),
+        lambda n: (KeyStream(RUN, task.KEY), forged(n, put("writer"))),
     ),
     "an event of a run's life": (
         ADA,

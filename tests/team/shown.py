@@ -9,11 +9,11 @@ import json
 import msgspec
 
 import hansard
-from hansard.agents import views
+from hansard.agents.access import views
 from hansard.bus.codec import revive
 from hansard.bus.portal import portal
-from hansard.domain.ids import AgentStream, Board, Lasting
-from hansard.domain.role_view import served
+from hansard.domain.ids import AgentStream, KeyStream, WorkspaceStream
+from hansard.domain.roles.view import served
 from hansard.domain.run import AgentJoined
 from hansard.domain.view import versions
 
@@ -58,7 +58,7 @@ def events_of(record: hansard.Record, run: str) -> tuple[list[Told], dict[str, i
                 roster[event.agent] = event.role
         stream, actor = stored.stream, stored.commit.actor.agent
         author = stream.role if isinstance(stream, AgentStream) else roster.get(actor, "")
-        key = stream.key if isinstance(stream, Board) else ""
+        key = stream.key if isinstance(stream, KeyStream) else ""
         found += [
             Told(stored.position, str(stream), version, event.id, author, key, event.type)
             for version, event in enumerate(stored.commit.events, stored.commit.version)
@@ -73,7 +73,7 @@ def check(record: hansard.Record, run: str) -> dict[str, int]:
     agents = record.state(run).agents
     count: dict[str, int] = {}
     for role in SEES:
-        given = portal().run(record.workspace.log.read(Lasting("role", role)))
+        given = portal().run(record.workspace.log.read(WorkspaceStream("role", role)))
         for one in portal().run(views.on_record(states, run, role)):
             event = one.event
             if not event.agent:

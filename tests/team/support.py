@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from hansard.domain.ids import Board
-from hansard.domain.task import KEY
+from hansard.domain.ids import KeyStream
+from hansard.domain.team.task import KEY
 from tests.agents.twins import Twin, TwinRecord, TwinSession
 
 
@@ -33,6 +33,6 @@ async def task_tags(record: TwinRecord, run: str) -> list[str]:
     return [
         recorded.type
         for stored in await record.commits(run)
-        if stored.stream == Board(run, KEY)
+        if stored.stream == KeyStream(run, KEY)
         for recorded in stored.commit.events
     ]

@@ -25,7 +25,7 @@ def test_the_agents_and_tasks_of_a_run(record, call):
         record.run("w", run="r-1", agent="bob", role="analyzer") as bob,
     ):
         _add(ada)
-        task = ada.team.claim(lease=100)
+        task = ada.team.claim(lease_s=100)
         search = ada.tool(effects="pure")(_search)
         search("seeds")
         now = [json.loads(line) for line in call("team", "r-1", "--json").out.splitlines()]

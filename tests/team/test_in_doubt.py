@@ -10,7 +10,7 @@ import pytest
 
 import hansard
 from hansard.domain.errors import Refused
-from hansard.domain.task import TaskStatus
+from hansard.domain.team.task import TaskStatus
 from tests.agents.twins import Lab, twins
 from tests.team.support import task_tags, team_of
 
@@ -33,7 +33,7 @@ async def _work(session, raised, *, wrap=None, inside=None):
             raise raised
         return f"sent {what}"
 
-    async with team_of(session).claimed(lease=60) as task:
+    async with team_of(session).claimed(lease_s=60) as task:
         try:
             task.result = await (inside(send) if inside is not None else send("mail"))
         except BaseException as error:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.agents.team_store import Mailbox
-from hansard.bus import teams
-from hansard.domain.mail import MailSent, is_for
+from hansard.agents.team.store import Mailbox
+from hansard.bus.states import teams
+from hansard.domain.team.mail import MailSent, is_for
 from tests.agents.twins import Lab, twins
 from tests.team.support import team_of
 
@@ -25,7 +25,7 @@ async def test_each_message_is_looked_at_once(lab: Lab, monkeypatch: pytest.Monk
         looked[agent] += 1
         return is_for(mail, agent, role)
 
-    monkeypatch.setattr("hansard.agents.team_store.is_for", counted)
+    monkeypatch.setattr("hansard.agents.team.store.is_for", counted)
     async with (
         lab.connect() as record,
         record.run("w", run="r", agent="ada", role="writer") as ada,

@@ -13,13 +13,11 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents.importers.report import WRITER
-from hansard.agents.record import Record
-from hansard.bus import quarantine
 from hansard.bus.errors import Conflict, Fenced
-from hansard.bus.rosters import Rosters
-from hansard.domain import task
-from hansard.domain.ids import Board
+from hansard.client.record_sync import Record
+from hansard.domain.ids import KeyStream
+from hansard.domain.integrity.fold import Fold
+from hansard.domain.team import task
 from hansard.projections.rows import Rows
 from hansard.projections.store import Store
 from tests.cli.planting import raw_log
@@ -79,7 +77,7 @@ def told(record: Record) -> Record:
 
 def rows(home: Path, workspace: str, store: Store) -> Store:
     """Tables of the log as a projector makes them."""
-    made = Rows(store.progress.position, Rosters(store.members))
+    made = Rows(store.progress.position, Fold(store.past))
     for each in raw_log(home, workspace):
         made.add(each)
     write(store, made)
@@ -97,11 +95,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
     made = new_store(tmp_path / "t.duckdb")
     yield made
     made.close()
-
-
-def test_who_imports_is_known_by_its_name():
-    """The importers' name is one."""
-    assert quarantine.IMPORTER == WRITER
 
 
 def test_what_is_true_fits(told: Record, call, data_dir, workspace, store):
@@ -132,6 +125,39 @@ def test_what_is_true_fits(told: Record, call, data_dir, workspace, store):
 
 def _fails() -> None:
     raise TimeoutError
+
+
+def test_a_fork_has_the_agents_that_had_joined_at_its_cut(
+    record: Record, call, data_dir: Path, workspace: str, tmp_path: Path
+):
+    """Who joined the parent after the cut may join the fork in another role, and all count it."""
+    with record.run("w", run=RUN, agent="ada", role="writer") as ada:
+        ada.message("user", "hello")
+    cut = record.state(RUN).position
+    with record.run(run=RUN, agent="bob", role="reader") as bob:
+        bob.message("user", "read")
+    child = record.fork(RUN, at=cut)
+    with record.run(run=child, agent="bob", role="writer") as bob:
+        bob.message("user", "forked")
+        bob.board.put("plan", 1)
+
+    with hansard.connect(workspace, data_dir=data_dir) as fresh:
+        view = fresh.state(child)
+        assert len(view.agent("bob").messages) == 1
+        assert view.boards["plan"].plain == 1
+    assert call("check", "--json").code == 0
+    log = raw_log(data_dir, workspace)
+    whole, stopped = new_store(tmp_path / "a.duckdb"), new_store(tmp_path / "b.duckdb")
+    for made, step in ((whole, len(log)), (stopped, 1)):
+        for end in range(step, len(log) + 1, step):
+            taken = Rows(made.progress.position, Fold(made.past))
+            for each in log[:end]:
+                taken.add(each)
+            write(made, taken)
+        assert made.all("SELECT * FROM problems") == []
+    assert stopped.digests() == whole.digests()
+    whole.close()
+    stopped.close()
 
 
 @pytest.mark.slow
@@ -201,7 +227,7 @@ def test_what_holds_after_a_restart_of_the_projector(told: Record, data_dir, wor
     whole, stopped = new_store(tmp_path / "a.duckdb"), new_store(tmp_path / "b.duckdb")
     for made, step in ((whole, len(log)), (stopped, 3)):
         for begin in range(0, len(log), step):
-            taken = Rows(made.progress.position, Rosters(made.members))
+            taken = Rows(made.progress.position, Fold(made.past))
             for each in log:
                 if each.position <= begin + step:
                     taken.add(each)
@@ -281,11 +307,11 @@ def test_keys_are_written_on_behind_a_forgery(told: Record, data_dir, workspace)
     """Writers of shared state decide anew and never notice."""
     with told.run("w", run=RUN, agent="ada", role="writer") as ada:
         ada.board.add("n", 1)
-        made = (Board(RUN, "n"), forged(2, put("boss")))
+        made = (KeyStream(RUN, "n"), forged(2, put("boss")))
         publish(data_dir, message(workspace, 2, made))
         assert ada.board.add("n", 2) == 3
         ada.team.add("More", task="more")
-        tasks = Board(RUN, task.KEY)
+        tasks = KeyStream(RUN, task.KEY)
         late = next_version(told, tasks)
         publish(data_dir, message(workspace, late, (tasks, forged(late, claimed("bob", "boss")))))
         claim = ada.team.claim()

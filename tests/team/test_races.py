@@ -10,8 +10,8 @@ import pytest
 import hansard
 from hansard.bus.codec import revive
 from hansard.bus.portal import portal
-from hansard.bus.teams import tasks_of
-from hansard.domain.task import (
+from hansard.bus.states.teams import tasks_of
+from hansard.domain.team.task import (
     TaskClaimed,
     TaskCompleted,
     TaskExtended,
@@ -76,7 +76,7 @@ def test_twenty_agents_race_for_fifty_tasks(data_dir, workspace):
     async def agent(record, name):
         done = []
         async with record.run("w", run="r", agent=name, role="worker") as session:
-            while (task := await session.team.claim(timeout=None)) is not None:
+            while (task := await session.team.claim(timeout_s=None)) is not None:
                 await session.team.complete(task, name)
                 done.append(task.id)
         return done

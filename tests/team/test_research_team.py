@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import views
+from hansard.agents.access import views
 from hansard.bus.codec import revive
 from hansard.bus.portal import portal
-from hansard.bus.teams import tasks_of
+from hansard.bus.states.teams import tasks_of
 from hansard.domain.agent import MessageAdded
-from hansard.domain.role_events import RoleDefined, Rule
-from hansard.domain.task import TaskClaimed, TaskCompleted, TaskStatus
+from hansard.domain.roles.model import RoleDefined, RoleRule
+from hansard.domain.team.task import TaskClaimed, TaskCompleted, TaskStatus
 from tests.examples.support import ROOT, UseCase, new_desk
 from tests.team import shown
 from tests.team.test_races import holders
@@ -138,7 +138,7 @@ def test_a_killed_agent_is_replaced_and_nothing_is_lost_or_done_twice(desk, undi
         assert served.keys() == view.agents.keys()
         assert served[f"{killed}_2"] >= 1
         before = _command(place, "roles", "view", killed, RUN)
-        record.apply_role(killed, RoleDefined(sees=(Rule("all", ("**",)),)))
+        record.apply_role(killed, RoleDefined(sees=(RoleRule("all", ("**",)),)))
         after = _command(place, "roles", "view", killed, RUN)
         assert len(after) > len(before)
         assert shown.check(record, RUN) == served

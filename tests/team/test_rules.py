@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from hansard.domain import task
 from hansard.domain.board import By
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.steps import Failure
-from hansard.domain.task import (
+from hansard.domain.team import task
+from hansard.domain.team.task import (
     ClaimLost,
     TaskAdded,
     TaskClaimed,
@@ -26,7 +26,7 @@ from hansard.domain.task import (
     fold,
     initial,
 )
-from hansard.domain.task_rules import (
+from hansard.domain.team.task_rules import (
     LEASE_MS_MAX,
     LEASE_MS_MIN,
     TASKS_MAX,
@@ -36,7 +36,7 @@ from hansard.domain.task_rules import (
     shown_status,
     still_to_come,
 )
-from hansard.domain.task_waits import Waits, waits
+from hansard.domain.team.task_waits import Waits, waits
 from hansard.domain.values import dump
 
 ROLES = ("researcher", "analyzer", "writer")

@@ -6,8 +6,8 @@ import time
 import pytest
 
 import hansard
-from hansard.domain.ids import AgentStream, Board
-from hansard.domain.task import KEY, ClaimLost
+from hansard.domain.ids import AgentStream, KeyStream
+from hansard.domain.team.task import KEY, ClaimLost
 from tests.agents.twins import Lab, twins
 from tests.team.support import task_tags, team_of
 
@@ -26,10 +26,10 @@ async def test_a_task_from_its_adding_to_its_end(lab: Lab):
         assert await mine.add("Write", role="writer", waits_for=["t1"]) == "t2"
         assert await mine.add("Big", what="x" * 100_000, agent="bob", waits_for=["t2"]) == "t3"
         assert await other.claim() is None
-        task = await mine.claim(lease=30)
+        task = await mine.claim(lease_s=30)
         assert (task.id, task.title, task.number, task.what) == ("t1", "Find papers", 1, what)
         assert await mine.claim() is None
-        await mine.extend(task, lease=60)
+        await mine.extend(task, lease_s=60)
         one, two, three = await other.tasks()
         assert (one.status, one.holder, one.number, one.by) == ("claimed", "ada", 1, "ada")
         assert 50 < one.lease_left_s <= 60
@@ -58,7 +58,9 @@ async def test_a_claim_and_its_outcome_are_one_commit(lab: Lab):
         async with record.run(run="r") as session:
             await team_of(session).add("t")
             assert await team_of(session).claim()
-        told = [stored for stored in await record.commits("r") if stored.stream == Board("r", KEY)]
+        told = [
+            stored for stored in await record.commits("r") if stored.stream == KeyStream("r", KEY)
+        ]
         assert [stored.commit.actor.agent for stored in told] == ["ada", "ada"]
         for stored in told:
             assert stored.commit.tx
@@ -141,10 +143,10 @@ async def test_a_claim_whose_lease_ran_out_is_taken_over(lab: Lab):
     ):
         mine, other = team_of(ada), team_of(bob)
         await mine.add("t")
-        task = await mine.claim(lease=0.5)
-        assert await other.claim(timeout=0) is None
+        task = await mine.claim(lease_s=0.5)
+        assert await other.claim(timeout_s=0) is None
         began = time.monotonic()
-        taken = await other.claim(timeout=20)
+        taken = await other.claim(timeout_s=20)
         assert 0.2 < time.monotonic() - began < 10
         assert (taken.id, taken.number) == ("t1", 2)
         for late in (mine.extend, mine.complete, mine.release):
@@ -166,8 +168,8 @@ async def test_a_claimed_block_keeps_its_claim_and_ends_it(lab: Lab):
         mine, other = team_of(ada), team_of(bob)
         for number in range(4):
             await mine.add(f"task {number}")
-        async with mine.claimed(lease=0.6) as task:
-            await mine.wait_for(key="never", timeout=1.5)
+        async with mine.claimed(lease_s=0.6) as task:
+            await mine.wait_for(key="never", timeout_s=1.5)
             assert (await other.tasks())[0].status == "claimed"
             task.result = 7
         with pytest.raises(ZeroDivisionError):
@@ -202,18 +204,18 @@ async def test_what_is_waited_for(lab: Lab):
         team = team_of(session)
         head = await record.io(record.raw.workspace.log.head())
         assert await team.wait_for(position=head) is True
-        assert await team.wait_for(position=head + 1_000, timeout=0.2) is False
-        assert await team.wait_for(key="k", timeout=0.1) is False
-        assert await team.wait_for(task="t1", timeout=0) is False
+        assert await team.wait_for(position=head + 1_000, timeout_s=0.2) is False
+        assert await team.wait_for(key="k", timeout_s=0.1) is False
+        assert await team.wait_for(task="t1", timeout_s=0) is False
         await team.add("one", role="nobody")
         await team.add("two", waits_for=["t1"], role="nobody")
-        assert await team.wait_for(task="t1", timeout=0.1) is False
+        assert await team.wait_for(task="t1", timeout_s=0.1) is False
         task = await team.claim("nobody")
         await team.fail(task, "not possible")
         assert await team.wait_for(task="t1") is True
         assert await team.wait_for(task="t2") is False
-        assert await team.claim("nobody", timeout=None) is None
-        assert await team.claim("nobody", timeout=0.2) is None
+        assert await team.claim("nobody", timeout_s=None) is None
+        assert await team.claim("nobody", timeout_s=0.2) is None
         for wrong in ({}, {"key": "k", "task": "t"}, {"position": -1}, {"key": "budget x"}):
             with pytest.raises(hansard.HansardError):
                 await team.wait_for(**wrong)
@@ -312,10 +314,10 @@ async def test_what_cannot_be_taken_is_refused_before_anything_is_written(lab: L
                 await team.add(wrong.pop("title"), **wrong)
         for lease in (0, float("nan"), "long", True, 10**9):
             with pytest.raises(hansard.HansardError):
-                await team.claim(lease=lease)
+                await team.claim(lease_s=lease)
         for timeout in (-1, float("inf"), "soon", True):
             with pytest.raises(hansard.HansardError):
-                await team.claim(timeout=timeout)
+                await team.claim(timeout_s=timeout)
         with pytest.raises(hansard.BadName, match="budgets, tasks"):
             session.raw.board.put(
                 "team tasks", 1
@@ -365,7 +367,7 @@ def test_a_cancelled_block_gives_its_task_back(data_dir, workspace):
             held = asyncio.Event()
 
             async def work():
-                async with ada.team.claimed(lease=0.3):
+                async with ada.team.claimed(lease_s=0.3):
                     held.set()
                     await asyncio.sleep(60)
 

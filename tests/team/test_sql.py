@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given, settings
 
 import hansard
-from hansard.agents import principals
-from hansard.agents.record import Record
+from hansard.agents.access import principals
 from hansard.bus.portal import portal
-from hansard.bus.rosters import Rosters
-from hansard.bus.teams import tasks_of
-from hansard.domain import task
+from hansard.bus.states.teams import tasks_of
+from hansard.client.record_sync import Record
 from hansard.domain.access import AccessRefused
 from hansard.domain.board import By
-from hansard.domain.ids import Lasting
-from hansard.domain.role_events import May, RoleDefined, Rule
-from hansard.projections.roles.place import role_place
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.integrity.fold import Fold
+from hansard.domain.roles.model import May, RoleDefined, RoleRule
+from hansard.domain.team import task
+from hansard.projections.roles.table_files import role_place
 from hansard.projections.rows import Rows
 from hansard.projections.store import Store
 from tests.cli.planting import raw_log
@@ -45,7 +45,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def filled(store: Store, home: Path, workspace: str) -> Store:
     """Tables of a workspace's log."""
-    rows = Rows(store.progress.position, Rosters(store.members))
+    rows = Rows(store.progress.position, Fold(store.past))
     for each in raw_log(home, workspace):
         rows.add(each)
     write(store, rows)
@@ -111,8 +111,8 @@ def test_who_held_what_and_who_waited(record: Record, data_dir, workspace, store
         ada.team.add("Read", what={"x": 1}, role="reader", task="read")
         ada.team.add("Write", role="writer", waits_for=["read"], task="write")
         ada.team.add("Print", waits_for=["read"], waits_for_roles=["writer"], task="print")
-        ada.team.claim(lease=0.3)
-        taken = bob.team.claim(timeout=10)
+        ada.team.claim(lease_s=0.3)
+        taken = bob.team.claim(timeout_s=10)
         assert taken is not None
         bob.team.hand_off(taken, role="writer", with_=["paper"], because="found it")
         bob.team.send("please", role="writer")
@@ -169,8 +169,8 @@ def _send(_to: str) -> str:
 
 def test_approvals(record: Record, data_dir, workspace, store):
     """One is granted and used, one denied, one expires; who answered, why, and how long it took."""
-    asks = [hansard.ask_first(tool="_send", timeout=30, name="mail")]
-    late = [hansard.ask_first(tool="_send", timeout=0.2, name="late")]
+    asks = [hansard.ask_first(tool="_send", timeout_s=30, name="mail")]
+    late = [hansard.ask_first(tool="_send", timeout_s=0.2, name="late")]
 
     def answers() -> None:
         until = time.monotonic() + 20
@@ -209,7 +209,7 @@ def test_approvals(record: Record, data_dir, workspace, store):
 
 def test_refusals(record: Record, data_dir, workspace, store):
     """What a role did not allow: a call, a key; and what nobody was let in for."""
-    sees = Rule(name="all of it", kinds=("**",))
+    sees = RoleRule(name="all of it", kinds=("**",))
     record.apply_role("writer", RoleDefined(sees=(sees,), may=May(tools=("search",))))
     with record.run("w", run="r", agent="ada", role="writer") as ada:
         with pytest.raises(hansard.Blocked):
@@ -220,7 +220,9 @@ def test_refusals(record: Record, data_dir, workspace, store):
     refused = AccessRefused(
         principal="eve", role="boss", operation="view", because="revoked", count=4
     )
-    portal().run(work.tell_lasting(Lasting("access", "eve"), "service", lambda _: [refused]))
+    portal().run(
+        work.tell_lasting(WorkspaceStream("access", "eve"), "service", lambda _: [refused])
+    )
     filled(store, data_dir, workspace)
     columns = "kind, run, agent, principal, role, what, name, rule, count"
     rows = store.all(f"SELECT {columns} FROM refusals ORDER BY position, event")
@@ -235,7 +237,7 @@ def test_refusals(record: Record, data_dir, workspace, store):
 
 def test_principals_and_their_tokens(record: Record, data_dir, workspace, store):
     """Who there is, and which tokens are worth something; no digest stands in these tables."""
-    record.apply_role("writer", RoleDefined(sees=(Rule(name="a", kinds=("message.*",)),)))
+    record.apply_role("writer", RoleDefined(sees=(RoleRule(name="a", kinds=("message.*",)),)))
     work, run = record.workspace, portal().run
     run(principals.register(work, "ada", about="the first", by="eve"))
     kept = run(principals.issue(work, "ada", "writer", by="eve"))
@@ -267,7 +269,7 @@ def test_a_question_as_a_role_is_on_record(record: Record, call, data_dir, works
     """Who asked as which role, by which rules, up to where, and how much was told; before that
     nothing was. The question itself is not on record, but known again.
     """
-    sees = Rule(name="reports", kinds=("message.*",), roles=("writer",))
+    sees = RoleRule(name="reports", kinds=("message.*",), roles=("writer",))
     record.apply_role("reader", RoleDefined(sees=(sees,), may=May(query=True)))
     record.apply_role("blind", RoleDefined(sees=(sees,)))
     with record.run("w", run="r", agent="ada", role="writer") as ada:
@@ -305,9 +307,9 @@ def test_no_byte_of_others_team_in_a_role_s_file(record: Record, call, data_dir,
     """A role that sees one author's tasks and no more: principals, refusals, approvals, mail and
     queries of others are in none of its bytes, whatever its rule takes in.
     """
-    sees = Rule(name="reports", roles=("writer",))
+    sees = RoleRule(name="reports", roles=("writer",))
     record.apply_role("reader", RoleDefined(sees=(sees,), may=May(query=True)))
-    none = Rule(name="nothing", kinds=("checkpoint.*",))
+    none = RoleRule(name="nothing", kinds=("checkpoint.*",))
     record.apply_role("boss", RoleDefined(sees=(none,), may=May(kinds=("message.*",))))
     work, run = record.workspace, portal().run
     run(principals.register(work, f"{SECRET}-principal", about=SECRET))
@@ -315,7 +317,7 @@ def test_no_byte_of_others_team_in_a_role_s_file(record: Record, call, data_dir,
     refused = AccessRefused(
         principal=SECRET, role=SECRET, operation=SECRET, because=SECRET, count=4
     )
-    run(work.tell_lasting(Lasting("access", "stranger"), "service", lambda _: [refused]))
+    run(work.tell_lasting(WorkspaceStream("access", "stranger"), "service", lambda _: [refused]))
     with (
         record.run("w", run="r", agent="ada", role="writer") as ada,
         record.run("w", run="r", agent="bob", role="spy") as bob,

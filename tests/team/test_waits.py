@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain import task
 from hansard.domain.board import By
 from hansard.domain.errors import HansardError
 from hansard.domain.steps import Failure
-from hansard.domain.task import (
+from hansard.domain.team import task
+from hansard.domain.team.task import (
     TaskAdded,
     TaskCompleted,
     TaskFailed,
@@ -15,8 +15,8 @@ from hansard.domain.task import (
     TaskReleased,
     TeamState,
 )
-from hansard.domain.task_rules import Claim, Reopen, Wanted, decide
-from hansard.domain.task_waits import Unmet, waits
+from hansard.domain.team.task_rules import Claim, Reopen, Wanted, decide
+from hansard.domain.team.task_waits import Unmet, waits
 
 ROLES = ("", "x", "y", "z")
 PLACES = st.integers(0, 11)

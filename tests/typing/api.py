@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Iterator
 from typing import assert_type
 
 import hansard
-from hansard.agents.approvals import Listed
-from hansard.agents.effects import Tool
-from hansard.bus.states import RunView
+from hansard.agents.policy.approvals import ListedApproval
+from hansard.agents.steps.tools import Tool
+from hansard.bus.states.replay import RunView
 
 
 @hansard.tool
@@ -56,10 +56,36 @@ def sync_side() -> None:
                 assert_type(item, str)
         assert_type(record.state(session.run, at="a@3"), RunView)
         assert_type(record.register("e", hansard.plan(arms=["a"], metrics=["m"])), bool)
-        assert_type(record.score(session.run, by="judge", reward=1.0), bool)
+        assert_type(record.score(session.run, {"reward": 1.0}, by="judge"), bool)
         assert_type(record.fork(session.run), str)
         assert_type(record.approve("a", by="eva", because="read it"), None)
-        assert_type(record.approvals(), list[Listed])
+        assert_type(record.approvals(), list[ListedApproval])
+
+
+def whoever_asks(record: hansard.CommonRecord) -> None:
+    """What a trusted program's record and a restricted agent's have in common."""
+    assert_type(record.sql("SELECT ?", 1), hansard.SqlAnswer)
+    assert_type(record.view("r"), hansard.View)
+    assert_type(record.finish("r", because="it is done"), bool)
+
+
+async def whoever_awaits(record: hansard.AsyncCommonRecord) -> None:
+    """The same of the async client."""
+    assert_type(await record.sql("SELECT 1"), hansard.SqlAnswer)
+    async with record.run("w") as session:
+        assert_type(session, hansard.AsyncSession)
+
+
+async def both() -> None:
+    """Each of the two classes is one; who gives credentials gets the restricted one."""
+    with hansard.connect() as trusted, hansard.connect(credentials="ada.json") as restricted:
+        assert_type(restricted, hansard.RestrictedRecord)
+        whoever_asks(trusted)
+        whoever_asks(restricted)
+    async with hansard.connect_async() as mine, hansard.connect_async(credentials="a") as theirs:
+        assert_type(theirs, hansard.AsyncRestrictedRecord)
+        await whoever_awaits(mine)
+        await whoever_awaits(theirs)
 
 
 async def async_side() -> None:
@@ -82,3 +108,17 @@ def refused() -> None:
     pure("x", time=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- no such parameter
     tool: Tool[..., int] = once
     del tool
+
+
+def misspelt(record: hansard.Record, session: hansard.Session) -> None:
+    """An option that there is not is an error, wherever options are taken."""
+    record.open("w", modes="strict")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
+    record.runs(workflows="w")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
+    record.fork("r", label={})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
+    record.settle("r", "a#1", hansard.Verdict.REUSE, becuase="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
+    record.finish("r", becuase="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
+    record.score("r", {"m": 1.0}, by="me", m=1.0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
+    session.decide("q", selected="a", altenatives=[])  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
+    session.message("user", "x", token=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
+    session.hand_off("bob", becuase="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
+    hansard.connect(data_dirs=".")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue] -- there is no such option

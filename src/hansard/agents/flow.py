@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from contextvars import copy_context
-from typing import Any, TypeVar, assert_never
+from typing import Any, Protocol, TypeVar, assert_never
 
 import msgspec
 
 from hansard.agents.callables import awaited, calling, is_coroutine_function, name_of
-from hansard.agents.scope import Scope, enter, leave
+from hansard.agents.steps.scope import Scope, enter, leave
 from hansard.bus.portal import Portal, refuse_in_loop
 
 T = TypeVar("T")
@@ -62,6 +62,22 @@ class Pause(msgspec.Struct, frozen=True):
 
 Op = Wait | Io | Watch | Body | Pause
 Flow = Generator[Op, Any, T]
+
+
+class Drive(Protocol):
+    """Runs a flow in the calling thread."""
+
+    def __call__(self, flow: Flow[T], /) -> T:
+        """The flow's value."""
+        ...
+
+
+class AsyncDrive(Protocol):
+    """Runs a flow in the running loop."""
+
+    async def __call__(self, flow: Flow[T], /) -> T:
+        """The flow's value."""
+        ...
 
 
 def drive(flow: Flow[T], portal: Portal) -> T:

@@ -7,6 +7,7 @@ change together or not at all. Taking the next epoch fences whoever wrote the st
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -14,25 +15,28 @@ from typing import Any
 import msgspec
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
-from hansard.agents import experiments, permits, placing
-from hansard.agents.budgets import LogBudgets
-from hansard.agents.carried import CarriedLog, together
-from hansard.agents.clearances import LABEL, RULE, clearance_of, remedy
-from hansard.agents.conversations import turns
-from hansard.agents.core import Core
+from hansard.agents.access.carried import CarriedLog, together
+from hansard.agents.annotations.conversations import turns
 from hansard.agents.errors import AgentError
-from hansard.agents.experiments import Arm, Asked
-from hansard.agents.failures import failure, recordable
-from hansard.agents.gate import Budget, GateRule
-from hansard.agents.joint_sender import Ticket
-from hansard.agents.ledger import Ledger, Mode
-from hansard.agents.outcomes import Settings, Settle
+from hansard.agents.experiments import assignment
+from hansard.agents.experiments import plans as experiments
+from hansard.agents.experiments.plans import Arm, Asked
+from hansard.agents.policy import permits
+from hansard.agents.policy.budgets import LogBudgets
+from hansard.agents.policy.clearances import LABEL, RULE, clearance_of, remedy
+from hansard.agents.policy.gate import Budget, GateRule
 from hansard.agents.runs import told_labels
-from hansard.agents.secrets import Provider, check_names, scrubber
-from hansard.agents.workspace import RACES_MAX, Workspace, decided
+from hansard.agents.steps.engine import StepEngine
+from hansard.agents.steps.failures import failure
+from hansard.agents.steps.ledger import Ledger, Mode
+from hansard.agents.steps.recorder import Settings, Settle
+from hansard.agents.steps.secrets import SecretProvider, check_names, scrubber
+from hansard.agents.transact import retry
+from hansard.agents.workspace import Workspace, decided
+from hansard.bus.atomic_sender import Ticket
 from hansard.bus.errors import BusError, Conflict, NotFound
 from hansard.bus.log import Append, EventLog, NothingUnder, Stored
-from hansard.bus.states import fold_life
+from hansard.bus.states.replay import fold_life
 from hansard.bus.writer import Identity, Send, StreamWriter
 from hansard.domain import agent as agents
 from hansard.domain import ids
@@ -42,7 +46,7 @@ from hansard.domain.choices import chosen
 from hansard.domain.conversation import KIND, RunJoined
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.events import Actor, Recorded
-from hansard.domain.ids import AgentStream, Lasting, Life
+from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, parse
 from hansard.domain.refusal import AgentRefused
 from hansard.domain.run import (
@@ -55,6 +59,7 @@ from hansard.domain.run import (
     RunState,
     RunStatus,
 )
+from hansard.domain.values import recordable
 
 LEAVE_TRIES_MAX = 1_000
 """Most tries to say that an agent left; each one lost means that another of the run got through."""
@@ -91,7 +96,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     unit: str | None = None
     gate: Sequence[GateRule] = ()
     redact: Mapping[str, Any] = {}
-    secrets: Provider | None = None
+    secrets: SecretProvider | None = None
     settle: Settle | None = None
     labels: Mapping[str, str] = {}
     program: str = ""
@@ -112,7 +117,7 @@ class Opened(msgspec.Struct):
     """An open session. `writer` is None where it only reads."""
 
     run: str
-    core: Core
+    engine: StepEngine
     writer: StreamWriter | None
     arm: Arm | None = None
 
@@ -133,7 +138,7 @@ class _Found(msgspec.Struct):
 
 async def _find(workspace: Workspace, run: str, agent: str, role: str, opening: str) -> _Found:
     """What is on record. Raises Refused for another role than the agent has."""
-    commits = await workspace.states.commits(Life(run))
+    commits = await workspace.states.commits(RunStream(run))
     found = await _found(workspace, AgentStream(run, role, agent), commits)
     if opening:
         found.before = next((each for each in commits if each.commit.id == opening), None)
@@ -186,27 +191,27 @@ async def open_agent(
     begins = options.begins or workspace.clock.new_id()
     run = ids.name("run", options.run) if options.run is not None else begins
     mode = chosen(Mode, options.mode, "mode") if options.mode is not None else None
-    seen = await placing.read(workspace, role, agent) if options.restricted else None
-    found = _Found(RunState(), agents.initial())
-    for race in range(RACES_MAX):
-        if options.run is not None or race:
+    writes = mode is None or not mode.reads_only
+    seen = await assignment.read(workspace, role, agent) if options.restricted else None
+    is_new = options.run is None
+
+    async def attempt() -> _Found:
+        nonlocal is_new
+        found = _Found(RunState(), agents.initial())
+        if not is_new:
             found = await _find(workspace, run, agent, role, options.opening)
+        is_new = False  # it may stand there after a lost race
         if seen is not None:
             found = _shown(seen, run, options, found)
         _check(found, run, mode, options)
-        writes = mode is None or not mode.reads_only
         found = await _under_label(workspace, role, found, writes=writes)
         if not writes or await _stands(workspace, run, agent, role, found):
-            break
-        try:
-            found = await _take_part(workspace, run, agent, role, options, found)
-        except Conflict:
-            if race == RACES_MAX - 1:
-                raise
-            continue
-        break
+            return found
+        return await _take_part(workspace, run, agent, role, options, found)
+
+    found = await retry(attempt)
     permit = permits.FREE
-    if mode is None or not mode.reads_only:
+    if writes:
         permit = seen.permit if seen is not None else await permits.read(workspace, role)
     stream = AgentStream(run, role, agent)
     return _opened(workspace, stream, options, found, post, pending, permit)
@@ -240,12 +245,12 @@ def _check_names(agent: str, role: str, options: Options) -> None:
     check_names("record.run", names, scrubber(options.redact))
 
 
-def _shown(seen: placing.Placing, run: str, options: Options, found: _Found) -> _Found:
+def _shown(seen: assignment.Placing, run: str, options: Options, found: _Found) -> _Found:
     """What is on record, less what the role does not see of the run's place. Raises RoleRefused."""
     if found.first is None or found.first.commit.id == options.opening:  # it begins here
         seen.demand(options.asked, seen.new(run, options.labels), begins=True)
         return found
-    facts = placing.begun(run, found.life, found.first)
+    facts = assignment.begun(run, found.life, found.first)
     seen.demand(options.asked, facts, begins=False)
     return msgspec.structs.replace(found, arm=seen.arm(found.arm, facts))
 
@@ -313,7 +318,7 @@ async def _take_part(
     conversation = found.life.conversation_id
     told: list[RunEvent] = []
     extra: list[Append] = []
-    place: experiments.Place | None = None
+    place: experiments.Placement | None = None
     if found.life.status is RunStatus.UNKNOWN:
         conversation = options.conversation
         told.append(_started(options))
@@ -351,7 +356,7 @@ async def _take_part(
     commit = workspace.commit(found.life.version + 1, actor, life, label=label)
     if options.opening:
         commit = msgspec.structs.replace(commit, id=options.opening)
-    lives = Append(Life(run), commit)
+    lives = Append(RunStream(run), commit)
     if place is not None and place.condition is not None:
         lives = msgspec.structs.replace(lives, expected=place.condition)
     await workspace.log.append_all([lives, mine, *extra])
@@ -370,7 +375,7 @@ def _started(options: Options) -> RunStarted:
 async def _join_conversation(
     workspace: Workspace, conversation: str, run: str, actor: Actor
 ) -> Append:
-    stream = Lasting(KIND, ids.name("conversation", conversation))
+    stream = WorkspaceStream(KIND, ids.name("conversation", conversation))
     last = await workspace.log.last(stream)
     version = last.commit.last_version + 1 if last is not None else 1
     return Append(stream, workspace.commit(version, actor, [RunJoined(run=run)]))
@@ -419,14 +424,14 @@ def _opened(
     )
     budgets = LogBudgets(workspace.log, workspace.states, stream.run, actor, workspace.clock)
     budgets.label = lambda: ledger.label.stored
-    core = Core(ledger, settings, workspace.blobs, budgets, workspace.boards)
+    engine = StepEngine(ledger, settings, workspace.blobs, budgets, workspace.boards)
     if isinstance(workspace.log, CarriedLog):
-        core.carried = workspace.log.carried
-        core.carried.tell = ledger.shown
-        ledger.shown(core.carried.label.stored)
+        engine.carried = workspace.log.carried
+        engine.carried.tell = ledger.shown
+        ledger.shown(engine.carried.label.stored)
     if options.restricted:
-        budgets.demand = core.clearances.demand
-    return Opened(stream.run, core, writer, found.arm)
+        budgets.demand = engine.clearances.demand
+    return Opened(stream.run, engine, writer, found.arm)
 
 
 async def open_agent_here(workspace: Workspace, agent: str, role: str, options: Options) -> Opened:
@@ -443,11 +448,11 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
     That the agent leaves stands in its own stream and in the run's life, in one commit, and so does
     the run's end where it was the last one at work: a kill leaves all of it or nothing.
     """
-    writer, ledger = opened.writer, opened.core.ledger
+    writer, ledger = opened.writer, opened.engine.ledger
     if writer is None or (error is not None and writer.lost is not None):
         ledger.end()
         return
-    scrub = opened.core.settings.scrub
+    scrub = opened.engine.settings.scrub
     told = failure(error, scrub) if error is not None else None
     outcome = "completed" if error is None else "failed"
     left = RunAgentLeft(agent=ledger.stream.agent, outcome=outcome, error=told)
@@ -476,19 +481,9 @@ async def _left(
     """Write the end of an agent's session, and what that is to its run. Raises Fenced, Conflict
     after 1,000 tries.
     """
-    life = Life(ledger.stream.run)
-    last = Conflict(life, 0, None)
-    for _ in range(LEAVE_TRIES_MAX):
-        try:
-            stored = await _left_once(workspace, ledger, left, events, send)
-        except Conflict as lost:
-            if lost.stream != life:
-                raise
-            last = lost
-        else:
-            if stored is not None:
-                return stored
-    raise last
+    life = RunStream(ledger.stream.run)
+    attempt = functools.partial(_left_once, workspace, ledger, left, events, send)
+    return await retry(attempt, LEAVE_TRIES_MAX, ours=lambda lost: lost.stream == life)
 
 
 async def _left_once(
@@ -497,11 +492,11 @@ async def _left_once(
     left: RunAgentLeft,
     events: Sequence[Recorded],
     send: Send,
-) -> Stored | None:
+) -> Stored:
     """The agents of one process decide one after the other, each by what the one before has sent:
-    their ends go in one batch. None where that was not to be gone by. Raises Conflict.
+    their ends go in one batch. Raises Conflict, also where that was not to be gone by.
     """
-    life, boards = Life(ledger.stream.run), workspace.boards
+    life, boards = RunStream(ledger.stream.run), workspace.boards
     sent: list[Ticket] = []
     async with boards.turn([life]) as give_back:
         state, before = boards.leaving(life) or (await workspace.states.life(life.run), None)
@@ -514,7 +509,7 @@ async def _left_once(
         if not news and before is not None:
             # What they went by is not so: they joined since, or what was sent for them was lost.
             await asyncio.wait({before.stored})
-            return None
+            raise Conflict(life, state.version + 1, None)
         label = ledger.label.stored  # a lost race may be that it was shown more elsewhere
         commit = workspace.commit(state.version + 1, ledger.actor, news, label=label)
 

@@ -10,11 +10,11 @@ import msgspec
 
 from hansard.bus.codec import revive
 from hansard.bus.log import EventLog, Stored
-from hansard.bus.states import FORK_DEPTH_MAX, fold_life
+from hansard.bus.states.replay import fold_life
 from hansard.domain.choices import check_options, chosen, nearest
 from hansard.domain.errors import BadValue, Corrupt, HansardError, RecordError
-from hansard.domain.ids import Life
-from hansard.domain.run import RunAssigned, RunForked, RunState, RunStatus
+from hansard.domain.ids import RunStream
+from hansard.domain.run import FORK_DEPTH_MAX, RunAssigned, RunForked, RunState, RunStatus
 from hansard.domain.times import moment
 
 LIVES_AT_ONCE_MAX = 200
@@ -152,16 +152,16 @@ async def read(log: EventLog) -> list[RunLife]:
     for start in range(0, len(runs), LIVES_AT_ONCE_MAX):
         chunk = runs[start : start + LIVES_AT_ONCE_MAX]
         try:
-            commits = await log.read_streams([Life(run) for run in chunk])
+            commits = await log.read_streams([RunStream(run) for run in chunk])
         except RecordError:
             commits = []
             for run in chunk:
                 try:
-                    commits += await log.read_streams([Life(run)])
+                    commits += await log.read_streams([RunStream(run)])
                 except RecordError as error:
                     damaged.append(RunLife(run, RunState(), None, 0, error))
         for stored in commits:
-            if isinstance(stored.stream, Life):
+            if isinstance(stored.stream, RunStream):
                 own.setdefault(stored.stream.run, []).append(stored)
     found = [_life(run, own) for run in own]
     found.sort(key=lambda life: -life.position)

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
-from hansard.agents import payloads
-from hansard.agents.failures import recordable
+from hansard.agents.steps import payloads
+from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace, decided
 from hansard.bus.errors import NotFound
-from hansard.bus.log import Append
-from hansard.bus.states import RunView
-from hansard.bus.teams import evolve_team, tasks_of
+from hansard.bus.log import Append, Stored
+from hansard.bus.states.replay import RunView
+from hansard.bus.states.teams import evolve_team, tasks_of
 from hansard.domain import agent as agents
-from hansard.domain import ids, task, task_rules, values
+from hansard.domain import ids, values
 from hansard.domain.agent import Begin, Tell
 from hansard.domain.choices import chosen
 from hansard.domain.errors import BadName, BadValue
 from hansard.domain.events import Actor
 from hansard.domain.fingerprint import canonical, digest
-from hansard.domain.ids import Life
+from hansard.domain.ids import RunStream
 from hansard.domain.label import parse, raised
-from hansard.domain.run import ForkEffects, RunCancelled, RunCompleted, RunForked, RunStatus
+from hansard.domain.run import (
+    ForkEffects,
+    RunCancelled,
+    RunCompleted,
+    RunForked,
+    RunState,
+    RunStatus,
+)
 from hansard.domain.steps import NULL, Step, StepSettled, Verdict
-from hansard.domain.task_rules import Reopen
-from hansard.domain.values import Scrub
+from hansard.domain.team import task, task_rules
+from hansard.domain.team.task_rules import Reopen
+from hansard.domain.values import Scrub, recordable
 
 
 async def fork(
@@ -49,7 +58,7 @@ async def fork(
     actor = next(iter(life.roster), "hansard")
     label = parse(life.label).stored  # it names its parent
     commit = workspace.commit(vector["life"] + 1, actor, [forked], label=label)
-    await workspace.log.append(Append(Life(child), commit))
+    await workspace.log.append(Append(RunStream(child), commit))
     return child
 
 
@@ -109,8 +118,7 @@ async def settle(
     happened = said is Verdict.HAPPENED
     packed = payloads.pack(plain, "result")
 
-    async def settled() -> Append | None:
-        view = await workspace.points.view(run)
+    def settled(view: RunView) -> Append | None:
         agent, found = find_step(view, step)
         state = view.agents[agent]
         begin = Begin(agent, state.role, SERVER_VERSION, PROTOCOL_VERSION, purpose="settle")
@@ -125,8 +133,6 @@ async def settle(
         news = agents.decide(state, Tell(event))
         if not news:
             return None
-        for blob in packed.blobs:
-            await workspace.blobs.put(blob)
         events = [*agents.decide(state, begin), *news]
         declared = state.tools.get(found.tool)  # what happened is what the tool gives
         gives = parse(declared.gives) if declared is not None and happened else None
@@ -134,7 +140,12 @@ async def settle(
         commit = workspace.commit(state.version + 1, actor, events, state.epoch + 1, label)
         return Append(view.stream_of(agent), commit)
 
-    await workspace.appended(settled)
+    async def append(wanted: Append) -> Stored:
+        for blob in packed.blobs:
+            await workspace.blobs.put(blob)
+        return await workspace.log.append(wanted)
+
+    await transact(functools.partial(workspace.points.view, run), settled, append)
 
 
 async def reopen(
@@ -155,14 +166,15 @@ async def reopen(
     wanted = Reopen(task=name, because=recordable(because, scrub))
     stream = tasks_of(ids.name("run", run))
 
-    async def reopened() -> Append | None:
+    def reopened(commits: list[Stored]) -> Append | None:
         state = task.initial()
-        for stored in await workspace.states.commits(stream):
+        for stored in commits:
             evolve_team(state, stored)
         news = task_rules.decide(state, wanted, 0)
         return Append(stream, workspace.commit(state.version + 1, actor, news)) if news else None
 
-    return await workspace.appended(reopened)
+    read = functools.partial(workspace.states.commits, stream)
+    return await transact(read, reopened, workspace.log.append) is not None
 
 
 async def finish(
@@ -199,13 +211,13 @@ async def _end(
 ) -> bool:
     actor = Actor.of(by)
     ids.name("by", actor.agent)
-    life = Life(ids.name("run", run))
+    life = RunStream(ids.name("run", run))
 
-    async def ended() -> Append | None:
-        state = await workspace.states.life(run)
+    def ended(state: RunState) -> Append | None:
         if state.status is RunStatus.UNKNOWN:
             raise NotFound(f"run {run}", "see 'hansard runs'")
         news = decided(state, [event])
         return Append(life, workspace.commit(state.version + 1, actor, news)) if news else None
 
-    return await workspace.appended(ended)
+    read = functools.partial(workspace.states.life, run)
+    return await transact(read, ended, workspace.log.append) is not None

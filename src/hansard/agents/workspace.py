@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Self
 
 from hansard.agents import run_index
-from hansard.agents.board_store import Boards
 from hansard.agents.run_index import RunFilter
+from hansard.agents.transact import transact
 from hansard.bus.blobs import Blobs
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record
-from hansard.bus.errors import Conflict
 from hansard.bus.log import Append, EventLog, Stored
-from hansard.bus.points import Points
-from hansard.bus.snapshots import Snapshots
-from hansard.bus.states import States
+from hansard.bus.states.boards import Boards
+from hansard.bus.states.points import Points
+from hansard.bus.states.replay import States
+from hansard.bus.states.snapshots import Snapshots
 from hansard.domain import ids
 from hansard.domain import run as runs
 from hansard.domain.errors import Refused
 from hansard.domain.events import Actor, Commit, Event
-from hansard.domain.ids import Lasting, Life
+from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label
 from hansard.domain.run import RunEvent, RunState
-
-RACES_MAX = 50
-"""Most lost races over a stream before giving up; each means that another agent got through."""
 
 
 class Workspace:
@@ -87,26 +85,9 @@ class Workspace:
             events=tuple(record(event, self.clock.new_id()) for event in events),
         )
 
-    async def tell_life(
-        self, run: str, agent: str | Actor, *events: RunEvent, label: Label | None = None
-    ) -> None:
-        """State something of a run's life; what is so already is not stated again.
-
-        Raises Refused, NotFound, and Conflict after 50 lost races.
-        """
-
-        async def news() -> Append | None:
-            state = await self.states.life(run)
-            told = decided(state, events)
-            if not told:
-                return None
-            return Append(Life(run), self.commit(state.version + 1, agent, told, label=label))
-
-        await self.appended(news)
-
     async def tell_lasting(
         self,
-        stream: Lasting,
+        stream: WorkspaceStream,
         by: str,
         decide: Callable[[list[Stored]], Sequence[Event]],
         label: Label | None = None,
@@ -118,35 +99,18 @@ class Workspace:
         """
         ids.name("by", by)
 
-        async def news() -> Append | None:
-            stored = await self.log.read(stream)
+        def next_append(stored: list[Stored]) -> Append | None:
             told = decide(stored)
             version = stored[-1].commit.last_version if stored else 0
             commit = self.commit(version + 1, by, told, label=label) if told else None
             return Append(stream, commit) if commit is not None else None
 
         try:
-            return await self.appended(news)
+            read = functools.partial(self.log.read, stream)
+            return await transact(read, next_append, self.log.append) is not None
         except Refused as error:
             message = f"{stream.kind} {stream.id!r}: {error}"
             raise Refused(message) from error
-
-    async def appended(self, decide: Callable[[], Awaitable[Append | None]]) -> bool:
-        """Append what `decide` makes of what it reads, anew after a lost race; False for nothing.
-
-        Raises what `decide` raises, and Conflict after 50 lost races.
-        """
-        races = 0
-        while (append := await decide()) is not None:
-            try:
-                await self.log.append(append)
-            except Conflict:
-                races += 1
-                if races == RACES_MAX:
-                    raise
-            else:
-                return True
-        return False
 
     async def runs(self, wanted: RunFilter | None = None) -> list[tuple[str, RunState]]:
         """Every run, or those asked for, with its life, the newest first: in one pass for all.

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import nkeys
 
 from hansard.bus import subjects
-from hansard.bus._server_access import (
+from hansard.bus.errors import BusError
+from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.server.logins import (
     BrokerUser,
     NotReloaded,
     Permissions,
@@ -31,8 +32,6 @@ from hansard.bus._server_access import (
     entry,
     permissions,
 )
-from hansard.bus.errors import BusError
-from hansard.bus.jetstream.options import BrokerOptions
 from hansard.domain.errors import BadName
 
 __all__ = [
@@ -186,12 +185,16 @@ def load(path: str | os.PathLike[str]) -> Credentials:
 
 def new_seed() -> str:
     """A new secret key for a broker login (SU...): an Ed25519 seed in the form of NATS nkeys."""
+    import nkeys  # noqa: PLC0415 -- with its cryptography, only where there are keys
+
     seed = nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER)
     return bytes(seed).decode()
 
 
 def public_key(seed: str) -> str:
     """The public key (U...) of a seed. Raises ValueError for a text that is none."""
+    import nkeys  # noqa: PLC0415 -- with its cryptography, only where there are keys
+
     try:
         public: Any = nkeys.from_seed(bytearray(seed.encode())).public_key
     except (nkeys.NkeysError, ValueError) as error:

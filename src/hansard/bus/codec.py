@@ -6,7 +6,7 @@ asserts that body and subject agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -14,15 +14,9 @@ import msgspec
 from hansard.bus import subjects
 from hansard.domain import streams as streams  # noqa: PLC0414 -- every event type is registered there
 from hansard.domain.errors import Corrupt, UnknownEvent
-from hansard.domain.events import REGISTRY, Commit, Event, Recorded
+from hansard.domain.events import REGISTRY, UPCASTERS, Commit, Event, Recorded
 from hansard.domain.ids import StreamId
 from hansard.domain.quarantined import Quarantined
-
-Upcaster = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
-"""From an old event's data to a newer tag and its data. Chains until the tag is today's."""
-
-UPCASTERS: dict[str, Upcaster] = {}
-"""By the old tag. Old events never change in the log; this is where they are read as new ones."""
 
 UPCAST_STEPS_MAX = 32
 """Longest chain of upcasters; more is a circle."""

@@ -100,22 +100,29 @@ class Conflict(BusError):
 
     `winner` is the commit that stands there (None where only a condition failed and nothing
     under it could be read). An ordinary outcome: read what is new, decide again, append again.
+    Where that was done as often as it may be, `tries` says how often.
 
     Attributes:
         stream: The stream.
         version: The version that is taken.
         winner: The commit that stands there, or None.
+        tries: Races that were lost one after the other, this one included.
     """
 
-    def __init__(self, stream: StreamId, version: int, winner: Stored | None) -> None:
+    def __init__(
+        self, stream: StreamId, version: int, winner: Stored | None, tries: int = 1
+    ) -> None:
         by = f" by {winner.commit.actor.agent!r} at position {winner.position}" if winner else ""
-        super().__init__(
-            f"version {version} of stream {stream} is already written{by}: "
-            "read the stream and decide again"
-        )
+        fact = f"version {version} of stream {stream} is already written{by}"
+        remedy = "read the stream and decide again"
+        if tries > 1:
+            fact = f"{tries:,} tries in a row to write stream {stream} were lost to others: {fact}"
+            remedy = "nothing was written; try again, or let fewer write to it at once"
+        super().__init__(f"{fact}: {remedy}")
         self.stream = stream
         self.version = version
         self.winner = winner
+        self.tries = tries
 
 
 class Fenced(BusError):

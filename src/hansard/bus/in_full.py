@@ -12,16 +12,16 @@ from typing import Protocol
 
 import msgspec
 
-from hansard.bus.check import RawMessage
 from hansard.bus.codec import decode, revive
 from hansard.bus.log import Stored
-from hansard.bus.quarantine import StandIn
+from hansard.bus.validation.check import RawMessage
+from hansard.bus.validation.quarantine import StandIn
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
-from hansard.domain.ids import AgentStream, Life, StreamId
-from hansard.domain.parts import MARK
-from hansard.domain.parts_line import PartsLine
-from hansard.domain.run import RunForked
+from hansard.domain.ids import AgentStream, RunStream, StreamId
+from hansard.domain.payload.line import PartsLine
+from hansard.domain.payload.parts import MARK
+from hansard.domain.run import FORK_DEPTH_MAX, RunForked
 
 LINES_MAX = 256
 """Most agents whose values are kept, with up to 256 Ki characters put together of each; of others
@@ -29,9 +29,6 @@ they are read again."""
 
 LINES_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of them, as they are recorded; the newest agent's are kept whatever their size."""
-
-FORK_DEPTH_MAX = 100
-"""Longest line of forks of forks that is read through."""
 
 
 class Past(Protocol):
@@ -87,7 +84,7 @@ class InFull:
 
     async def _begin(self, stream: AgentStream) -> tuple[str, int]:
         """The run that a stream goes on from, and the version; nothing where it is no fork."""
-        for stored in await self._source.past(Life(stream.run)):
+        for stored in await self._source.past(RunStream(stream.run)):
             try:
                 event = revive(stored.commit.events[0])
             except (UnknownEvent, Corrupt):

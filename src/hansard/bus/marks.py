@@ -3,7 +3,7 @@
 A log whose end was cut off is a shorter log, and an older copy of it an older log: neither says so
 itself. So whoever reads a log in order keeps a mark: the newest position, how many commits there
 are up to it, and a rolling digest of them. The supervisor of an embedded server keeps one a
-workspace (see `hansard.bus._marker`), and the tables and each generation of them carry one.
+workspace (see `hansard.bus.server._marker`), and the tables and each generation of them carry one.
 
     <data dir>/marks/<workspace>.json           a Kept: what the supervisor has seen on the disk
     <data dir>/marks/<workspace>.json.damaged   one that could not be read

@@ -6,12 +6,16 @@ at it. Between two slices, others who have something to do go on, for up to `YIE
 `YIELDED_MAX` turns: so a request of another, which needs some ten turns, is held up by a slice or
 two each time that it waits for the broker, and not by one a turn; and the long work has a part of
 the loop that does not depend on how much others want of it.
+
+Long work that `rests` (one piece of many that somebody wants at once) leaves the loop alone after
+each slice for a millisecond besides.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Self
 from weakref import WeakKeyDictionary
@@ -27,6 +31,14 @@ YIELDED_S = 0.001
 """So many turns of the loop, and so many seconds, the next slice waits for others: it comes in any
 case.
 """
+
+REST_S = 0.001
+"""So long the loop is left alone after a slice of long work that rests, in seconds: there are few
+timers that are finer.
+"""
+
+rests: ContextVar[bool] = ContextVar("rests", default=False)
+"""Whether the long work of this context rests between its slices."""
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
@@ -62,6 +74,8 @@ class Slices:
     async def pause(self) -> None:
         """Let others go on, for as long as they have something to do, up to a bound."""
         self._give_back()
+        if rests.get():
+            await asyncio.sleep(REST_S)
         now = time.perf_counter()
         until = now + YIELDED_S
         for _ in range(YIELDED_MAX):

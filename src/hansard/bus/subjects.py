@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import assert_never
 
 from hansard.domain.errors import Corrupt
-from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 
 TOKEN_LENGTH_MAX = 128
 """Longest subject token, in characters."""
@@ -55,13 +55,13 @@ def untoken(text: str) -> str:
 def is_digested(stream: StreamId) -> bool:
     """Whether the subject carries a digest in place of one of the stream's names."""
     match stream:
-        case Life(run):
+        case RunStream(run):
             names: tuple[str, ...] = (run,)
         case AgentStream(run, role, agent):
             names = (run, role, agent)
-        case Board(run, key):
+        case KeyStream(run, key):
             names = (run, key)
-        case Lasting(kind, id_):
+        case WorkspaceStream(kind, id_):
             names = (kind, id_)
         case _:
             assert_never(stream)
@@ -82,13 +82,13 @@ def run_prefix(workspace: str, run: str) -> str:
 def prefix(workspace: str, stream: StreamId) -> str:
     """What every subject of a stream begins with: all but the version."""
     match stream:
-        case Life(run):
+        case RunStream(run):
             return f"{run_prefix(workspace, run)}.life"
         case AgentStream(run, role, agent):
             return f"{run_prefix(workspace, run)}.agent.{token(role)}.{token(agent)}"
-        case Board(run, key):
+        case KeyStream(run, key):
             return f"{run_prefix(workspace, run)}.board.{token(key)}"
-        case Lasting(kind, id_):
+        case WorkspaceStream(kind, id_):
             if kind == _RESERVED_KIND:
                 message = "'run' is not the kind of a lasting stream"
                 raise ValueError(message)
@@ -131,13 +131,13 @@ def any_role(workspace: str, run: str, agent: str) -> str:
 def _stream_of(text: str) -> StreamId:
     match text.split("."):
         case ["hansard", _, "run", run, "life"]:
-            return Life(untoken(run))
+            return RunStream(untoken(run))
         case ["hansard", _, "run", run, "agent", role, agent]:
             return AgentStream(untoken(run), untoken(role), untoken(agent))
         case ["hansard", _, "run", run, "board", key]:
-            return Board(untoken(run), untoken(key))
+            return KeyStream(untoken(run), untoken(key))
         case ["hansard", _, kind, id_] if kind != _RESERVED_KIND:
-            return Lasting(untoken(kind), untoken(id_))
+            return WorkspaceStream(untoken(kind), untoken(id_))
         case _:
             message = f"{text!r} is not the subject of a stream"
             raise ValueError(message)

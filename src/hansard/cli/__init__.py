@@ -1,4 +1,4 @@
-"""The `hansard` command: reads the arguments and hands them to `hansard.commands`.
+"""The `hansard` command: reads the arguments and hands them to `hansard.cli.commands`.
 
 Exit codes: 0 done; 1 something is wrong (a finding, a difference, no broker); 2 an error, told in
 one line on stderr; 130 interrupted; 141 the reader of a pipe left.
@@ -121,7 +121,7 @@ def up(
     Of all workspaces that are there, and of those begun meanwhile; with --workspace of that one
     alone, which is made if it is missing (projected are all).
     """
-    from hansard.commands.up import up as work
+    from hansard.cli.commands.up import up as work
 
     do(lambda: work(options(), after, json=json), json=json)
 
@@ -132,7 +132,7 @@ def status(
     json: Json = False,
 ) -> None:
     """Show the broker and what the workspace holds."""
-    from hansard.commands.status import status as work
+    from hansard.cli.commands.status import status as work
 
     do(lambda: work(options(), start=start, json=json), json=json)
 
@@ -159,7 +159,7 @@ def check(json: Json = False) -> None:
     between events, and every blob; and the whole log beside what was known of it: the broker's
     mark and the tables. Exits with 1 where anything is wrong.
     """
-    from hansard.commands.check import check as work
+    from hansard.cli.commands.check import check as work
 
     do(lambda: work(options(), json=json), json=json)
 
@@ -193,7 +193,7 @@ def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the function's 
 ) -> None:
     """List the runs, the newest first; those that are all that is asked for."""
     from hansard.agents.run_index import RunFilter
-    from hansard.commands.runs import runs as work
+    from hansard.cli.commands.runs import runs as work
 
     given = {
         "status": status,
@@ -269,8 +269,8 @@ def main() -> None:
 
 def _tell(error: HansardError) -> None:
     """An error as its fact, value and remedy; the traceback only where it is asked for."""
-    from hansard.commands._open import masked
-    from hansard.commands._show import plain_text
+    from hansard.cli.opening import masked
+    from hansard.inspect.texts import plain_text
 
     if Given.debug:
         import traceback

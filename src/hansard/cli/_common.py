@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from hansard.commands._open import Options
+    from hansard.cli.opening import Options
 
 PIPE_CLOSED = 141
 
@@ -37,7 +37,7 @@ class Given:
 
 def options() -> Options:
     """The global options as they were given."""
-    from hansard.commands._open import Options
+    from hansard.cli.opening import Options
 
     return Options(**Given.values)
 

@@ -35,7 +35,7 @@ def listing(
     """List what agents ask before a call runs, in all runs; grant or deny it."""
     if context.invoked_subcommand is not None:
         return
-    from hansard.commands.approvals import approvals as work
+    from hansard.cli.commands.approvals import approvals as work
 
     do(lambda: work(options(), every=every, json=json), json=json)
 
@@ -43,7 +43,7 @@ def listing(
 @approvals_app.command()
 def grant(approval: Approval, because: Because = "", by: By = "person", json: Json = False) -> None:
     """Let a call run, once. The agent that waits for it goes on."""
-    from hansard.commands.approvals import answer as work
+    from hansard.cli.commands.approvals import answer as work
 
     do(lambda: work(options(), approval, because, by, granted=True, json=json), json=json)
 
@@ -51,7 +51,7 @@ def grant(approval: Approval, because: Because = "", by: By = "person", json: Js
 @approvals_app.command()
 def deny(approval: Approval, because: Because = "", by: By = "person", json: Json = False) -> None:
     """Refuse a call. The agent that waits for it is told, and why."""
-    from hansard.commands.approvals import answer as work
+    from hansard.cli.commands.approvals import answer as work
 
     do(lambda: work(options(), approval, because, by, granted=False, json=json), json=json)
 

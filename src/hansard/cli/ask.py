@@ -23,7 +23,7 @@ def rebuild(
     to where the old ones stand, compared table by table, and thrown away; exits with 1 where any
     differs. Not while 'hansard up' projects the same workspace.
     """
-    from hansard.commands.rebuild import rebuild as work
+    from hansard.cli.commands.rebuild import rebuild as work
 
     do(lambda: work(options(), verify=verify, json=json), json=json)
 
@@ -75,10 +75,10 @@ def sql(  # noqa: PLR0913, PLR0917 -- each is an option of the command
     position that an answer holds for, and whether it is cut, stands on stderr, and in Arrow and
     Parquet in the metadata.
     """
-    from hansard.commands.sql import Asked, NotAsked
-    from hansard.commands.sql import question as asked
-    from hansard.commands.sql import sql as work
-    from hansard.projections.door.limits import Limits
+    from hansard.cli.commands.sql import Asked, NotAsked
+    from hansard.cli.commands.sql import question as asked
+    from hansard.cli.commands.sql import sql as work
+    from hansard.projections.sql_sandbox.limits import Limits
 
     if json and form not in {None, "ndjson"}:
         raise NotAsked(f"--json is --format ndjson, and --format is {form}: give one of them")

@@ -34,7 +34,7 @@ def why(
     could have been chosen and how near it was, what the gate said, under which versions of prompts,
     models and tools, who acted, and what came of it.
     """
-    from hansard.commands.why import why as work
+    from hansard.cli.commands.why import why as work
 
     do(lambda: work(options(), decision, html, json=json, whole=whole), json=json)
 
@@ -54,14 +54,14 @@ def audit(
     nearly went the other way, costs that do not add up, trials that do not fit their plan. Exits
     with 1 where anything is found.
     """
-    from hansard.commands.audit import audit as work
+    from hansard.cli.commands.audit import audit as work
 
     do(lambda: work(options(), run, flip, json=json), json=json)
 
 
 def trail(run: Run, json: Json = False) -> None:
     """Show what happened in a run, one line an event that matters, in words."""
-    from hansard.commands.audit import trail as work
+    from hansard.cli.commands.audit import trail as work
 
     do(lambda: work(options(), run, json=json), json=json)
 

@@ -19,7 +19,7 @@ def board(
     json: Json = False,
 ) -> None:
     """Show the state that a run's agents share, now or at any point."""
-    from hansard.commands.board import board as work
+    from hansard.cli.commands.board import board as work
 
     do(lambda: work(options(), run, key, at, json=json), json=json)
 

@@ -37,7 +37,7 @@ def compare(
     cannot tell. Trials without a value count as failures unless the plan says otherwise, and what
     leaving them out would change stands beside. Equal log and question give equal bytes.
     """
-    from hansard.commands.compare import compare as work
+    from hansard.cli.commands.compare import compare as work
     from hansard.projections.report import Question
 
     question = Question(experiment=experiment, metric=metric, baseline=baseline, by=by)

@@ -38,7 +38,7 @@ def register_plan(
 
     A plan is never changed. Registering the same one again changes nothing.
     """
-    from hansard.commands.experiment import register as work
+    from hansard.cli.commands.experiment import register as work
 
     do(lambda: work(options(), file, by, json=json), json=json)
 
@@ -46,7 +46,7 @@ def register_plan(
 @experiment_app.command("list")
 def list_(json: Json = False) -> None:
     """List experiments, registered or met in runs."""
-    from hansard.commands.experiment import list_ as work
+    from hansard.cli.commands.experiment import list_ as work
 
     do(lambda: work(options(), json=json), json=json)
 
@@ -54,7 +54,7 @@ def list_(json: Json = False) -> None:
 @experiment_app.command()
 def show(name: Name, json: Json = False) -> None:
     """Show a plan, whether it stood before the data, and the runs by arm."""
-    from hansard.commands.experiment import show as work
+    from hansard.cli.commands.experiment import show as work
 
     do(lambda: work(options(), name, json=json), json=json)
 
@@ -62,7 +62,7 @@ def show(name: Name, json: Json = False) -> None:
 @experiment_app.command()
 def stop(name: Name, because: Because = "", by: By = "person", json: Json = False) -> None:
     """Assign no run to an experiment any more."""
-    from hansard.commands.experiment import stop as work
+    from hansard.cli.commands.experiment import stop as work
 
     do(lambda: work(options(), name, because, by, json=json), json=json)
 
@@ -74,7 +74,7 @@ def assign(
     json: Json = False,
 ) -> None:
     """Print the arm that a unit has by its hash; nothing is recorded."""
-    from hansard.commands.experiment import assign as work
+    from hansard.cli.commands.experiment import assign as work
 
     do(lambda: work(options(), name, unit, json=json), json=json)
 
@@ -90,7 +90,7 @@ def score(
     json: Json = False,
 ) -> None:
     """Put on record what came of a run."""
-    from hansard.commands.figures import score as work
+    from hansard.cli.commands.figures import score as work
 
     do(lambda: work(options(), run, metrics, by, because, json=json), json=json)
 
@@ -111,8 +111,8 @@ def state_price(
     json: Json = False,
 ) -> None:
     """State what one million of each usage of a model costs."""
-    from hansard.agents.prices import Terms
-    from hansard.commands.figures import state_price as work
+    from hansard.agents.experiments.prices import Terms
+    from hansard.cli.commands.figures import state_price as work
     from hansard.domain.times import moment
 
     terms = Terms(since=moment("--since", since), currency=currency, source=source)
@@ -127,7 +127,7 @@ def list_prices(
     json: Json = False,
 ) -> None:
     """List the prices as they are stated; of several for one day the newest."""
-    from hansard.commands.figures import list_prices as work
+    from hansard.cli.commands.figures import list_prices as work
 
     do(lambda: work(options(), model, json=json), json=json)
 

@@ -40,8 +40,8 @@ def search(
     what is kept apart for its size, the reference. The index is brought up to the newest event
     before; while another process does that, the answer is as of what is indexed.
     """
-    from hansard.commands.search import Asked
-    from hansard.commands.search import search as work
+    from hansard.cli.commands.search import Asked
+    from hansard.cli.commands.search import search as work
 
     asked = Asked(
         words=" ".join(words or []),
@@ -68,7 +68,7 @@ def run_diff(
     where the runs part, other arguments and other results, what only one of them did, and what each
     cost. What was said in messages is not compared. Exits with 1 where they differ.
     """
-    from hansard.commands.run_diff import diff as work
+    from hansard.cli.commands.run_diff import diff as work
 
     do(lambda: work(options(), a, b, json=json), json=json)
 

@@ -23,7 +23,7 @@ Agent = Annotated[str | None, typer.Option(help="Only this agent.")]
 @run_app.command()
 def context(run: Run, at: At = None, agent: Agent = None, json: Json = False) -> None:
     """Show the context window of a run's agents as it stood at a point."""
-    from hansard.commands.context import context as work
+    from hansard.cli.commands.context import context as work
 
     do(lambda: work(options(), run, at, agent, json=json), json=json)
 
@@ -40,7 +40,7 @@ def state(
     json: Json = False,
 ) -> None:
     """Show the whole state of a run at a point, or what changed between two."""
-    from hansard.commands.state import state as work
+    from hansard.cli.commands.state import state as work
 
     do(lambda: work(options(), run, at, diff, agent, json=json), json=json)
 
@@ -58,7 +58,7 @@ def html(
 
     It opens at the first event: the state, board and tasks at each, messages as a chat, search.
     """
-    from hansard.commands.page import page as work
+    from hansard.cli.commands.page import page as work
 
     do(lambda: work(options(), run, output, json=json), json=json)
 
@@ -70,6 +70,6 @@ def show_conversation(
     json: Json = False,
 ) -> None:
     """Show a conversation's runs and messages."""
-    from hansard.commands.conversation import show as work
+    from hansard.cli.commands.conversation import show as work
 
     do(lambda: work(options(), conversation, at, json=json), json=json)

@@ -33,8 +33,8 @@ def import_(
     on where it stood. Bad records are told with file, line and reason, and skipped; exits with 1
     where there were any. `events` are the files of 'hansard export'.
     """
-    from hansard.commands.importing import What
-    from hansard.commands.importing import import_ as work
+    from hansard.cli.commands.importing import What
+    from hansard.cli.commands.importing import import_ as work
 
     what = What(
         format=format_, files=files, experiment=experiment, arm=arm, strict=strict, json=json
@@ -59,7 +59,7 @@ def export(
     A fork brings its parents, a run of a conversation the runs before it. 'hansard import events'
     reads the file.
     """
-    from hansard.commands.exporting import export as work
+    from hansard.cli.commands.exporting import export as work
 
     do(lambda: work(options(), runs, role, output))
 

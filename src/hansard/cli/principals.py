@@ -48,8 +48,8 @@ def credentials(  # noqa: PLR0913, PLR0917 -- the command's options are the func
     The file is private to its owner. Run again after an error or a kill, it finishes what was
     begun; what is there and valid stays.
     """
-    from hansard.commands.credentials import Wanted
-    from hansard.commands.credentials import credentials as work
+    from hansard.cli.commands.credentials import Wanted
+    from hansard.cli.commands.credentials import credentials as work
 
     wanted = Wanted(
         role=role,
@@ -71,7 +71,7 @@ def principals(context: typer.Context, json: Json = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from hansard.commands.principals import principals as work
+    from hansard.cli.commands.principals import principals as work
 
     do(lambda: work(options(), json=json), json=json)
 
@@ -90,7 +90,7 @@ def register_principal(
 
     Whoever is given credentials is registered with the first of them.
     """
-    from hansard.commands.principals import register as work
+    from hansard.cli.commands.principals import register as work
 
     do(lambda: work(options(), name, kind, about, by, json=json), json=json)
 
@@ -108,7 +108,7 @@ def revoke(
 
     Of a principal all its own end, and all that act on behalf of it.
     """
-    from hansard.commands.principals import revoke as work
+    from hansard.cli.commands.principals import revoke as work
 
     do(lambda: work(options(), which, because, by, json=json), json=json)
 

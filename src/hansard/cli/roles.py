@@ -42,7 +42,7 @@ def apply(
     Every rule is checked before the first role is changed. The same rules again change nothing; a
     role that is not in the file stays as it is.
     """
-    from hansard.commands.roles import apply as work
+    from hansard.cli.commands.roles import apply as work
 
     do(lambda: work(options(), file, by, json=json), json=json)
 
@@ -56,7 +56,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Show a role's rules as a file that can be applied again, or list the roles."""
-    from hansard.commands.roles import show as work
+    from hansard.cli.commands.roles import show as work
 
     do(lambda: work(options(), role, at, json=json), json=json)
 
@@ -71,7 +71,7 @@ def explain(
     json: Json = False,
 ) -> None:
     """Tell whether a role sees an event: which rule decides, and what each other rule lacks."""
-    from hansard.commands.roles import explain as work
+    from hansard.cli.commands.roles import explain as work
 
     do(lambda: work(options(), role, event, at, json=json), json=json)
 
@@ -84,7 +84,7 @@ def withdraw(
     json: Json = False,
 ) -> None:
     """Take a role's rules away: from here on it sees nothing and may do nothing."""
-    from hansard.commands.roles import withdraw as work
+    from hansard.cli.commands.roles import withdraw as work
 
     do(lambda: work(options(), role, because, by, json=json), json=json)
 
@@ -103,7 +103,7 @@ def view(
 
     Events have the role's own numbers. That it was looked at is put on record.
     """
-    from hansard.commands.views import view as work
+    from hansard.cli.commands.views import view as work
 
     do(lambda: work(options(), role, run, at, key, by, follow=follow, json=json), json=json)
 

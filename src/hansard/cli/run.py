@@ -30,8 +30,8 @@ def show(
     json: Json = False,
 ) -> None:
     """Show the state of a run, now or at any point."""
-    from hansard.commands.run import What
-    from hansard.commands.run import show as work
+    from hansard.cli.commands.run import What
+    from hansard.cli.commands.run import show as work
 
     what = What(run=run, at=at, agent=agent, snapshot=snapshot, snapshots=snapshots, json=json)
     do(lambda: work(options(), what), json=json)
@@ -47,7 +47,7 @@ def trace(
     json: Json = False,
 ) -> None:
     """List the steps of a run, nested as they ran."""
-    from hansard.commands.trace import trace as work
+    from hansard.cli.commands.trace import trace as work
 
     do(lambda: work(options(), run, at, full=full, json=json), json=json)
 
@@ -67,7 +67,7 @@ def replay(
     that is not on record is an error. Without a command, every call is derived again from the
     recorded arguments and results and compared; exits with 1 where one differs.
     """
-    from hansard.commands.replay import replay as work
+    from hansard.cli.commands.replay import replay as work
 
     do(lambda: work(options(), run, command or [], offline=offline, json=json), json=json)
 
@@ -78,7 +78,7 @@ def resume(run: Run, command: Command = None) -> None:
 
     Nothing recorded is ever executed: without a command it says how to go on.
     """
-    from hansard.commands.going import resume as work
+    from hansard.cli.commands.resume_fork_settle import resume as work
 
     do(lambda: work(options(), run, command or []))
 
@@ -94,7 +94,7 @@ def fork(
     json: Json = False,
 ) -> None:
     """Begin a new run where another stood; prints its id."""
-    from hansard.commands.going import fork as work
+    from hansard.cli.commands.resume_fork_settle import fork as work
     from hansard.domain.run import ForkEffects
 
     do(lambda: work(options(), run, at, ForkEffects(effects), json=json), json=json)
@@ -124,8 +124,8 @@ def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the function'
     json: Json = False,
 ) -> None:
     """Say what is true of a step in doubt or diverged."""
-    from hansard.commands.going import Said
-    from hansard.commands.going import settle as work
+    from hansard.cli.commands.resume_fork_settle import Said
+    from hansard.cli.commands.resume_fork_settle import settle as work
 
     said = Said(
         happened=happened,
@@ -151,8 +151,8 @@ def reopen(
     json: Json = False,
 ) -> None:
     """Have a task that failed be done after all: it may be claimed again."""
-    from hansard.commands.going import Word
-    from hansard.commands.going import reopen as work
+    from hansard.cli.commands.resume_fork_settle import Word
+    from hansard.cli.commands.resume_fork_settle import reopen as work
 
     do(lambda: work(options(), run, task, Word(by=by, because=because), json=json), json=json)
 
@@ -160,7 +160,7 @@ def reopen(
 @run_app.command()
 def finish(run: Run, because: Because = "", by: By = "person", json: Json = False) -> None:
     """Say that a run has ended as it should, whoever has not left it."""
-    from hansard.commands.going import Word, end
+    from hansard.cli.commands.resume_fork_settle import Word, end
 
     word = Word(by=by, because=because)
     do(lambda: end(options(), run, word, cancels=False, json=json), json=json)
@@ -169,7 +169,7 @@ def finish(run: Run, because: Because = "", by: By = "person", json: Json = Fals
 @run_app.command()
 def cancel(run: Run, because: Because = "", by: By = "person", json: Json = False) -> None:
     """Say that a run is cancelled, whoever has not left it; it stops nobody."""
-    from hansard.commands.going import Word, end
+    from hansard.cli.commands.resume_fork_settle import Word, end
 
     word = Word(by=by, because=because)
     do(lambda: end(options(), run, word, cancels=True, json=json), json=json)

@@ -18,7 +18,7 @@ def team(
     json: Json = False,
 ) -> None:
     """Show a run's agents and tasks: who does what, what waits, whose lease runs out."""
-    from hansard.commands.team import team as work
+    from hansard.cli.commands.team import team as work
 
     do(lambda: work(options(), run, at, follow=follow, json=json), json=json)
 

@@ -36,7 +36,7 @@ def knew(
 
     The events have the role's own numbers; what was served to the agent before is listed with it.
     """
-    from hansard.commands.views import knew as work
+    from hansard.cli.commands.views import knew as work
 
     do(lambda: work(options(), moment, role, rules, key, json=json), json=json)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from hansard.bus.states import RunView
+from hansard.bus.states.replay import RunView
 from hansard.demo.world import World, call_name
 from hansard.domain.agent import AgentState, CheckpointSaved, HandedOff
-from hansard.domain.steps import Status, Step
+from hansard.domain.steps import Step, StepStatus
 
 WORDS_MAX = 60
 """Characters of a name or a message that one line shows."""
@@ -31,12 +31,12 @@ def in_order(state: AgentState) -> list[Step]:
 
 def done(view: RunView) -> dict[str, Step]:
     """The calls whose results are on record."""
-    return {name: step for name, step in calls(view).items() if step.status is Status.COMPLETED}
+    return {name: step for name, step in calls(view).items() if step.status is StepStatus.COMPLETED}
 
 
 def ended(view: RunView) -> dict[str, Step]:
     """The calls that ended, be it in an error that the agent then dealt with."""
-    over = (Status.COMPLETED, Status.FAILED)
+    over = (StepStatus.COMPLETED, StepStatus.FAILED)
     return {name: step for name, step in calls(view).items() if step.status in over}
 
 
@@ -63,7 +63,7 @@ def events(view: RunView) -> int:
 def told(view: RunView) -> str:
     """How many calls each agent has on record."""
     counts = {
-        agent: sum(step.status is Status.COMPLETED for step in state.steps.values())
+        agent: sum(step.status is StepStatus.COMPLETED for step in state.steps.values())
         for agent, state in view.agents.items()
     }
     return ", ".join(f"{agent} {count}" for agent, count in counts.items())

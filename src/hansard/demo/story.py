@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import hansard
-from hansard.bus.states import RunView
+from hansard.bus.states.replay import RunView
 from hansard.demo import look, report
 from hansard.demo.process import Ended, Moment, moment, run_worker
 from hansard.demo.stage import Stage
@@ -310,7 +310,7 @@ class Story:
         stage, parent = self.stage, self._world(run)
         stage.scene("5. From there, with another strategy")
         ledger, written = parent.entries(), parent.report.read_bytes()
-        fork = self.record.fork(run, at=at, strategy="lines")
+        fork = self.record.fork(run, at=at, labels={"strategy": "lines"})
         ended = self._work(fork, "lines")
         view, ran = self.record.state(fork), self._world(fork).bodies()
         took = look.done(shared)

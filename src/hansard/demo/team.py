@@ -118,7 +118,7 @@ def research(session: hansard.Session, job: Job, world: World) -> dict[str, str]
     said = f"I read {len(sources)} of {len(sizes)} modules, {chosen[0]} to {chosen[-1]} by size."
     session.message("assistant", said, tokens=_words(said))
     session.checkpoint("read", modules=len(sources), characters=sum(map(len, sources.values())))
-    session.hand_off("analyzer", because="the modules are read", modules=chosen)
+    session.hand_off("analyzer", {"modules": chosen}, because="the modules are read")
     return sources
 
 
@@ -168,7 +168,9 @@ def analyze(
     uses = count_uses({figures.module: figures.imports for figures in measured})
     said = f"{len(hot)} functions have {strategy.threshold} {strategy.measure} or more."
     session.message("assistant", said, tokens=_words(said))
-    session.hand_off("writer", because="all is measured", modules=len(measured), hot=len(hot))
+    session.hand_off(
+        "writer", {"modules": len(measured), "hot": len(hot)}, because="all is measured"
+    )
     return Findings(measured, hot, uses)
 
 

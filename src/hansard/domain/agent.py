@@ -11,7 +11,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from hansard.domain import refusal, step_rules, steps
+from hansard.domain import refusal, steps
 from hansard.domain.brief import Brief, first
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
@@ -20,6 +20,7 @@ from hansard.domain.quarantined import Quarantined
 from hansard.domain.refusal import AgentRefused, Refuse
 from hansard.domain.steps import (
     NULL,
+    Join,
     Step,
     StepAttempted,
     StepBlocked,
@@ -51,7 +52,15 @@ class SessionBegan(Event, frozen=True, kw_only=True):
 
 @event("checkpoint.saved.v1")
 class CheckpointSaved(Event, frozen=True, kw_only=True):
-    """A named stage. `head` and `after` say where in its scope it stands."""
+    """A named stage. `head` and `after` say where in its scope it stands.
+
+    Attributes:
+        name: The stage's.
+        data: What was given with it, as JSON in the form of `hansard.domain.values`.
+        fingerprint: Which checkpoint it is, for replay.
+        scope: The scope that it stands in, by its path.
+        joins: Those that the head came of, less what was told before, as with a step.
+    """
 
     name: str
     data: msgspec.Raw
@@ -59,6 +68,7 @@ class CheckpointSaved(Event, frozen=True, kw_only=True):
     scope: str = ""
     head: str = ""
     after: tuple[int, ...] = ()
+    joins: tuple[Join, ...] = ()
 
 
 @event("message.added.v1")
@@ -66,6 +76,12 @@ class MessageAdded(Event, frozen=True, kw_only=True):
     """A message in the context window. `content` is its value or a reference to it; `fields` is
     what else the provider's form has (name, tool_calls ...). `usage` is what it used up, by name:
     `input_tokens`, `output_tokens`, `cost` (US dollars) and what else was counted.
+
+    Attributes:
+        role: The message's: `user`, `assistant`, `tool` ...
+        fingerprint: Which message it is, for replay.
+        tokens: How many it has; None where nobody counted.
+        step: The step that it came of; None for none.
     """
 
     role: str
@@ -79,7 +95,14 @@ class MessageAdded(Event, frozen=True, kw_only=True):
 
 @event("resource.accessed.v1")
 class ResourceAccessed(Event, frozen=True, kw_only=True):
-    """A resource was read, written or otherwise used."""
+    """A resource was read, written or otherwise used.
+
+    Attributes:
+        uri: Which resource.
+        operation: What was done with it: `read`, `write` ...
+        fingerprint: Which access it is, for replay.
+        step: The step that it was made in; None for none.
+    """
 
     uri: str
     operation: str
@@ -88,7 +111,14 @@ class ResourceAccessed(Event, frozen=True, kw_only=True):
 
 
 class Alternative(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that could have been chosen."""
+    """One thing that could have been chosen.
+
+    Attributes:
+        id: What it is called.
+        score: What it scored.
+        reason: What spoke for it.
+        rejected_because: Why it was not chosen.
+    """
 
     id: str
     score: float | None = None
@@ -100,6 +130,16 @@ class Alternative(msgspec.Struct, frozen=True, omit_defaults=True):
 class DecisionMade(Event, frozen=True, kw_only=True):
     """A decision, with what it was made from. `inputs` are event or commit ids, `after` the
     steps whose results its scope had seen last.
+
+    Attributes:
+        question: What was decided.
+        selected: What was chosen.
+        fingerprint: Which decision it is, for replay.
+        alternatives: What could have been chosen.
+        threshold: What a score had to reach.
+        confidence: How sure the agent was.
+        because: Why.
+        scope: The scope that it was made in, by its path.
     """
 
     question: str
@@ -116,7 +156,14 @@ class DecisionMade(Event, frozen=True, kw_only=True):
 
 @event("agent.handed_off.v1")
 class HandedOff(Event, frozen=True, kw_only=True):
-    """The work went to another agent or role, with what it needs. `after` as in a decision."""
+    """The work went to another agent or role, with what it needs. `after` as in a decision.
+
+    Attributes:
+        to: The agent or role.
+        fingerprint: Which hand-off it is, for replay.
+        payload: What the receiver needs, as JSON in the form of `hansard.domain.values`.
+        because: Why.
+    """
 
     to: str
     fingerprint: str
@@ -147,8 +194,13 @@ AgentEvent = (
 )
 
 
-class Noted(msgspec.Struct, frozen=True):
-    """A fact and the version at which it was recorded."""
+class StatedFact(msgspec.Struct, frozen=True):
+    """A fact and the version at which it was recorded.
+
+    Attributes:
+        version: Of the event in the agent's stream.
+        fact: What was stated.
+    """
 
     version: int
     fact: Fact
@@ -186,7 +238,7 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
     label: str = ""
     tools: dict[str, ToolDeclared] = msgspec.field(default_factory=dict)
     steps: dict[int, Step] = msgspec.field(default_factory=dict)
-    facts: list[Noted] = msgspec.field(default_factory=list)
+    facts: list[StatedFact] = msgspec.field(default_factory=list)
     known: set[str] = msgspec.field(default_factory=set)
     refused: refusal.Refused = msgspec.field(default_factory=dict)
 
@@ -233,7 +285,7 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
         return [noted.fact for noted in self.facts if isinstance(noted.fact, DecisionMade)]
 
     @property
-    def resources(self) -> list[Noted]:
+    def resources(self) -> list[StatedFact]:
         """The resources used, in order."""
         return [noted for noted in self.facts if isinstance(noted.fact, ResourceAccessed)]
 
@@ -273,7 +325,7 @@ def evolve(state: AgentState, event: Event) -> None:
         case StepAttempted() | StepYielded():
             state.steps[event.step] = steps.evolve(_requested(state, event), event, version)
         case MessageAdded() | CheckpointSaved() | ResourceAccessed() | DecisionMade() | HandedOff():
-            state.facts.append(Noted(version, event))
+            state.facts.append(StatedFact(version, event))
             state.known.add(event.fingerprint)
             if isinstance(event, MessageAdded):
                 state.total_tokens += event.tokens or 0
@@ -368,7 +420,7 @@ def decide(state: AgentState, command: Command) -> Sequence[AgentEvent]:
     match command:
         case Tell():
             current = state.steps.get(command.event.step)
-            return (command.event,) if step_rules.check(current, command.event) else ()
+            return (command.event,) if steps.check(current, command.event) else ()
         case Note():
             return () if command.fact.fingerprint in state.known else (command.fact,)
         case Declare():

@@ -26,7 +26,7 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label import Label
 from hansard.domain.quarantined import Quarantined
-from hansard.domain.steps import Status, Step
+from hansard.domain.steps import Step, StepStatus
 
 KEY = "team approvals"
 """The key of the run's board that approvals are kept under; no agent may write it as a key."""
@@ -46,6 +46,13 @@ class ApprovalRequested(Event, frozen=True, kw_only=True):
     """An agent asks whether a call may run. `arguments` are the call's, as JSON in the form of
     `hansard.domain.values` (large ones blob references); `call` and `fingerprint` say which call;
     `rule` is the gate's rule that wants it asked; `timeout_ms` how long it waits for an answer.
+
+    Attributes:
+        approval: The question's id.
+        agent: Who asks.
+        role: Its role.
+        step: The step's number in the agent's stream.
+        tool: What is to be called.
     """
 
     approval: str
@@ -89,7 +96,7 @@ Answer = ApprovalGranted | ApprovalDenied
 ApprovalEvent = ApprovalRequested | ApprovalGranted | ApprovalDenied | ApprovalExpired
 
 
-class Standing(StrEnum):
+class ApprovalStatus(StrEnum):
     """Where a question stands."""
 
     PENDING = "pending"
@@ -101,12 +108,16 @@ class Standing(StrEnum):
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
     """A question as folded so far. `asked_at`, `answered_at` and `expires` are log times in ns;
     `by` answered it, `because` is why, `label` that of the answer.
+
+    Attributes:
+        asked: What was asked.
+        given: The answer on record; `standing` also knows whether the time is up.
     """
 
     asked: ApprovalRequested
     asked_at: int
     answered_at: int | None = None
-    given: Standing = Standing.PENDING
+    given: ApprovalStatus = ApprovalStatus.PENDING
     by: str = ""
     because: str = ""
     label: Label | None = None
@@ -121,10 +132,10 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
         """The log time from which on no answer counts, in ns."""
         return self.asked_at + self.asked.timeout_ms * 1_000_000
 
-    def standing(self, now: int) -> Standing:
+    def standing(self, now: int) -> ApprovalStatus:
         """Where it stands at a log time in ns."""
-        if self.given is Standing.PENDING and now >= self.expires:
-            return Standing.EXPIRED
+        if self.given is ApprovalStatus.PENDING and now >= self.expires:
+            return ApprovalStatus.EXPIRED
         return self.given
 
 
@@ -161,13 +172,15 @@ def evolve(state: ApprovalsState, event: Event, by: By) -> None:
         case ApprovalRequested():
             state.requests[event.approval] = Approval(asked=event, asked_at=by.stamp)
         case ApprovalGranted():
-            _answered(state, event, Standing.GRANTED, by)
+            _answered(state, event, ApprovalStatus.GRANTED, by)
         case ApprovalDenied():
-            _answered(state, event, Standing.DENIED, by)
+            _answered(state, event, ApprovalStatus.DENIED, by)
         case ApprovalExpired():
             found = state.requests.get(event.approval)
-            if found is not None and found.standing(by.stamp) is Standing.EXPIRED:
-                over = msgspec.structs.replace(found, given=Standing.EXPIRED, answered_at=by.stamp)
+            if found is not None and found.standing(by.stamp) is ApprovalStatus.EXPIRED:
+                over = msgspec.structs.replace(
+                    found, given=ApprovalStatus.EXPIRED, answered_at=by.stamp
+                )
                 state.requests[event.approval] = over
         case Quarantined():
             return
@@ -176,14 +189,14 @@ def evolve(state: ApprovalsState, event: Event, by: By) -> None:
             raise Refused(message)
 
 
-def _answered(state: ApprovalsState, event: Answer, given: Standing, by: By) -> None:
+def _answered(state: ApprovalsState, event: Answer, given: ApprovalStatus, by: By) -> None:
     """Take an answer that came while the question stood, from somebody else than who asked; any
     other one does not count, whoever wrote it.
     """
     found = state.requests.get(event.approval)
     if found is None or found.asked.agent in (event.by, by.author):
         return
-    if found.standing(by.stamp) is Standing.PENDING:
+    if found.standing(by.stamp) is ApprovalStatus.PENDING:
         state.requests[event.approval] = msgspec.structs.replace(
             found,
             given=given,
@@ -213,7 +226,7 @@ def decide(state: ApprovalsState, wanted: ApprovalEvent, now: int) -> Sequence[A
         case ApprovalGranted() | ApprovalDenied():
             return _answer(state, wanted, now)
         case ApprovalExpired():
-            stands = find(state, wanted.approval).given is Standing.PENDING
+            stands = find(state, wanted.approval).given is ApprovalStatus.PENDING
             return (wanted,) if stands else ()
         case _:
             assert_never(wanted)
@@ -229,7 +242,7 @@ def _request(state: ApprovalsState, wanted: ApprovalRequested, now: int) -> Sequ
     if wanted.approval in state.requests:
         return ()
     same = same_call(state, wanted.agent, wanted.call, wanted.fingerprint)
-    pending = any(each.standing(now) is Standing.PENDING for each in same)
+    pending = any(each.standing(now) is ApprovalStatus.PENDING for each in same)
     return () if pending else (wanted,)
 
 
@@ -243,9 +256,9 @@ def _answer(state: ApprovalsState, wanted: Answer, now: int) -> Sequence[Approva
             "let somebody else"
         )
         raise Refused(message)
-    given = Standing.GRANTED if isinstance(wanted, ApprovalGranted) else Standing.DENIED
+    given = ApprovalStatus.GRANTED if isinstance(wanted, ApprovalGranted) else ApprovalStatus.DENIED
     stands = found.standing(now)
-    if stands is Standing.PENDING:
+    if stands is ApprovalStatus.PENDING:
         return (wanted,)
     if stands is given and (found.by, found.because) == (wanted.by, wanted.because):
         return ()
@@ -271,6 +284,6 @@ def usable(step: Step | None, approval: str) -> bool:
     """
     if step is None or approval not in step.approvals:
         return True
-    if approval != step.approvals[-1] or step.status in (Status.COMPLETED, Status.IN_DOUBT):
+    if approval != step.approvals[-1] or step.status in (StepStatus.COMPLETED, StepStatus.IN_DOUBT):
         return False
-    return step.status is not Status.FAILED or step.safe
+    return step.status is not StepStatus.FAILED or step.safe

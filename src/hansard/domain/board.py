@@ -1,10 +1,10 @@
 """Shared state: one key of a run's board, written by all of its agents. One aggregate a key.
 
-Names, events, state, evolve; `decide` is in `hansard.domain.board_rules`. The events are the
-storage format: a tag never changes its meaning, a field is only added with a default. Who wrote an
-event is its commit's actor; `role` is the role of that agent. Values are plain JSON in the form of
-`hansard.domain.values`, large ones a blob reference. `anew` says that what stood before had expired
-when the event was decided: it counts as if it had been removed.
+Names, events, state, evolve, decide. The events are the storage format: a tag never changes its
+meaning, a field is only added with a default. Who wrote an event is its commit's actor; `role` is
+the role of that agent. Values are plain JSON in the form of `hansard.domain.values`, large ones a
+blob reference. `anew` says that what stood before had expired when the event was decided: it counts
+as if it had been removed.
 
 The version of a key is that of the event of its stream that changed it last; 0 where it is absent.
 What kind of thing a key holds is fixed by its first write, until it is removed.
@@ -17,7 +17,7 @@ that its writer had seen when it decided. No process's own clock counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, assert_never
@@ -26,7 +26,7 @@ import msgspec
 
 from hansard.domain import merges
 from hansard.domain.brief import Brief
-from hansard.domain.errors import BadName, HansardError, Refused
+from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import name as checked_name
@@ -41,14 +41,26 @@ VIEWS = "view "
 
 RESERVED = ("budget ", "team ", VIEWS)
 """What no key may begin with: budgets (`hansard.domain.budget`), the team's tasks and messages
-(`hansard.domain.task`, `hansard.domain.mail`) and views (`hansard.domain.view`) are kept under such
-keys.
+(`hansard.domain.team.task`, `hansard.domain.team.mail`) and views (`hansard.domain.view`) are kept
+under such keys.
 """
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 SHORT = 120
 """Most characters of a value in an error's text."""
+
+ITEMS_MAX = 10_000
+"""Most items of a list, a set or an object: every reader takes all of them."""
+
+INLINE_BYTES_MAX = 4 * 1024 * 1024
+"""Largest state of a key, in bytes of JSON; what is a blob counts as its reference."""
+
+LABELS_MAX = 32
+LABEL_LENGTH_MAX = 200
+
+TTL_MS_MAX = 10 * 366 * 24 * 3_600_000
+"""Longest time to live: ten years."""
 
 
 def key_name(key: object) -> str:
@@ -61,7 +73,7 @@ def key_name(key: object) -> str:
     return name
 
 
-class Kind(StrEnum):
+class KeyKind(StrEnum):
     """What a key holds."""
 
     VALUE = "value"
@@ -172,10 +184,17 @@ class BoardState(Brief, msgspec.Struct, kw_only=True):
     counts: `value` (value, max, min, union), `items` (list), `members` (set, in RFC 8785 form) or
     `total`. `size` is what the fields hold in bytes. `expires` is a log time in ns. `label` is the
     join of the labels of all commits that what stands follows from; None is public and trusted.
+
+    Attributes:
+        version: Of the key's stream.
+        author: The agent that changed it last.
+        role: That agent's role.
+        event: The id of the event that did.
+        labels: Texts by name, as `put` was given them.
     """
 
     version: int = 0
-    kind: Kind | None = None
+    kind: KeyKind | None = None
     value: msgspec.Raw = NULL
     items: list[msgspec.Raw] = msgspec.field(default_factory=list)
     members: set[str] = msgspec.field(default_factory=set)
@@ -217,13 +236,13 @@ class BoardState(Brief, msgspec.Struct, kw_only=True):
         match self.kind:
             case None:
                 return None
-            case Kind.LIST:
+            case KeyKind.LIST:
                 return [msgspec.json.decode(item) for item in self.items]
-            case Kind.SET:
+            case KeyKind.SET:
                 return {"$set": [msgspec.json.decode(item) for item in sorted(self.members)]}
-            case Kind.COUNTER:
+            case KeyKind.COUNTER:
                 return self.total if abs(self.total) <= SAFE_INT else {"$int": str(self.total)}
-            case Kind.VALUE | Kind.MAX | Kind.MIN | Kind.UNION:
+            case KeyKind.VALUE | KeyKind.MAX | KeyKind.MIN | KeyKind.UNION:
                 return msgspec.json.decode(self.value)
             case _:
                 assert_never(self.kind)
@@ -286,23 +305,23 @@ def evolve(state: BoardState, event: Event, by: By) -> None:
     match event:
         case ValuePut():
             _clear(state)
-            state.kind, state.value, state.labels = Kind.VALUE, event.value, event.labels
+            state.kind, state.value, state.labels = KeyKind.VALUE, event.value, event.labels
             state.size = len(bytes(event.value))
             if event.ttl_ms is not None:
                 state.expires = by.stamp + event.ttl_ms * 1_000_000
         case ItemAppended():
-            _begin(state, Kind.LIST, anew=event.anew)
+            _begin(state, KeyKind.LIST, anew=event.anew)
             state.items.append(event.item)
             state.size += len(bytes(event.item))
         case AmountAdded():
-            _begin(state, Kind.COUNTER, anew=event.anew)
+            _begin(state, KeyKind.COUNTER, anew=event.anew)
             state.total += event.amount
         case ItemIncluded() | ItemDiscarded():
-            _begin(state, Kind.SET, anew=event.anew)
+            _begin(state, KeyKind.SET, anew=event.anew)
             _member(state, form(event.item), inside=isinstance(event, ItemIncluded))
         case ValueMerged():
             value = merged(state, event, first=event.anew or state.kind != event.merge)
-            _begin(state, Kind(event.merge), anew=event.anew)
+            _begin(state, KeyKind(event.merge), anew=event.anew)
             state.value, state.size = value, len(bytes(value))
         case KeyRemoved():
             _clear(state)
@@ -325,7 +344,7 @@ def _clear(state: BoardState) -> None:
     state.label = None
 
 
-def _begin(state: BoardState, kind: Kind, *, anew: bool) -> None:
+def _begin(state: BoardState, kind: KeyKind, *, anew: bool) -> None:
     if anew or state.kind is not kind:
         _clear(state)
     state.kind = kind
@@ -359,24 +378,140 @@ def merged(state: BoardState, event: ValueMerged, *, first: bool) -> msgspec.Raw
     return msgspec.Raw(canonical(value))
 
 
-def restored(kind: Kind, plain: Any, version: int) -> BoardState:
+def restored(kind: KeyKind, plain: Any, version: int) -> BoardState:
     """The state of a key from what it holds: `plain` of it is `plain`. For values out of the log
     that are to be written on (a transaction's own reads).
     """
     state = BoardState(version=version, kind=kind, changed=version)
     match kind:
-        case Kind.LIST:
+        case KeyKind.LIST:
             state.items = [dump(item) for item in plain]
             state.size = sum(len(bytes(item)) for item in state.items)
-        case Kind.SET:
+        case KeyKind.SET:
             state.members = {canonical(item).decode() for item in plain["$set"]}
             state.size = sum(len(item.encode()) for item in state.members)
-        case Kind.COUNTER:
+        case KeyKind.COUNTER:
             state.total = int(plain["$int"]) if isinstance(plain, dict) else plain
-        case Kind.VALUE | Kind.MAX | Kind.MIN | Kind.UNION:
-            joined = kind is not Kind.VALUE
+        case KeyKind.VALUE | KeyKind.MAX | KeyKind.MIN | KeyKind.UNION:
+            joined = kind is not KeyKind.VALUE
             state.value = msgspec.Raw(canonical(plain)) if joined else dump(plain)
             state.size = len(bytes(state.value))
         case _:
             assert_never(kind)
     return state
+
+
+# What may be written to a key after what was written, and how much
+
+
+def decide(key: str, state: BoardState, wanted: BoardEvent, now: int) -> Sequence[BoardEvent]:
+    """The events that a write leads to at a log time in ns; none where it is so already.
+
+    Raises BoardConflict, Refused (another kind of thing stands there), BadValue (too much).
+    """
+    absent = state.absent(now)
+    expired = absent and state.kind is not None
+    stands = None if absent else state.kind
+    match wanted:
+        case ValuePut():
+            _expect(key, state, wanted.expected, now, short(msgspec.json.decode(wanted.value)))
+            _fits(key, stands, KeyKind.VALUE)
+            check_terms(key, wanted)
+            _bound(key, 0, len(bytes(wanted.value)), 0)
+            return (wanted,)
+        case KeyRemoved():
+            _expect(key, state, wanted.expected, now, "nothing")
+            return () if absent else (wanted,)
+        case KeyChecked():
+            _expect(key, state, wanted.expected, now, "what was read")
+            return (wanted,)
+        case ItemAppended() | AmountAdded() | ItemIncluded() | ItemDiscarded() | ValueMerged():
+            told = _formed(msgspec.structs.replace(wanted, anew=expired))
+            now_stands = initial() if absent else state
+            return (told,) if _commuting(key, stands, now_stands, told) else ()
+        case _:
+            assert_never(wanted)
+
+
+def _formed(wanted: Write) -> Write:
+    """What is compared by its RFC 8785 form is recorded in it, so that equal values are equal texts
+    to whoever reads the record.
+    """
+    match wanted:
+        case ItemIncluded() | ItemDiscarded():
+            return msgspec.structs.replace(wanted, item=msgspec.Raw(form(wanted.item).encode()))
+        case ValueMerged():
+            return msgspec.structs.replace(wanted, value=msgspec.Raw(form(wanted.value).encode()))
+        case _:
+            return wanted
+
+
+def _commuting(key: str, stands: KeyKind | None, state: BoardState, wanted: Write) -> bool:
+    """Whether a write that needs no expectation changes anything."""
+    match wanted:
+        case AmountAdded():
+            _fits(key, stands, KeyKind.COUNTER)
+            if abs(wanted.amount) > SAFE_INT:
+                raise BadValue(f"key {key!r}", f"{wanted.amount}", "add less than 2**53 at a time")
+            return True
+        case ItemAppended():
+            _fits(key, stands, KeyKind.LIST)
+            _bound(key, state.size, len(bytes(wanted.item)), len(state.items) + 1)
+            return True
+        case ItemIncluded():
+            _fits(key, stands, KeyKind.SET)
+            item = form(wanted.item)
+            _bound(key, state.size, len(item.encode()), len(state.members) + 1)
+            return item not in state.members
+        case ItemDiscarded():
+            _fits(key, stands, KeyKind.SET)
+            return form(wanted.item) in state.members
+        case ValueMerged():
+            return _merges(key, stands, state, wanted)
+        case _:
+            return False
+
+
+def _merges(key: str, stands: KeyKind | None, state: BoardState, wanted: ValueMerged) -> bool:
+    merges.check(wanted.merge, msgspec.json.decode(wanted.value))
+    _fits(key, stands, KeyKind(wanted.merge))
+    after = merged(state, wanted, first=stands is None)
+    count = len(msgspec.json.decode(after)) if wanted.merge == "union" else 0
+    _bound(key, 0, len(bytes(after)), count)
+    return stands is None or bytes(after) != bytes(state.value)
+
+
+def _expect(key: str, state: BoardState, expected: int | None, now: int, mine: str) -> None:
+    found = state.version_at(now)
+    if expected is not None and expected != found:
+        raise BoardConflict(key, expected, found, mine, state)
+
+
+def _fits(key: str, stands: KeyKind | None, wanted: KeyKind) -> None:
+    if stands is not None and stands is not wanted:
+        message = (
+            f"key {key!r} holds a {stands}, not a {wanted}: remove it first, or use another key"
+        )
+        raise Refused(message)
+
+
+def _bound(key: str, before: int, more: int, items: int) -> None:
+    if before + more > INLINE_BYTES_MAX:
+        fact = f"{before + more:,} bytes, the limit is {INLINE_BYTES_MAX:,}"
+        raise BadValue(f"key {key!r}", fact, "use several keys, or hand values over by reference")
+    if items > ITEMS_MAX:
+        fact = f"{items:,} items, the limit is {ITEMS_MAX:,}"
+        raise BadValue(f"key {key!r}", fact, "use several keys")
+
+
+def check_terms(key: str, wanted: ValuePut) -> None:
+    """Raise BadValue where a put's labels or time to live are none."""
+    if len(wanted.labels) > LABELS_MAX or any(
+        len(text) > LABEL_LENGTH_MAX for pair in wanted.labels.items() for text in pair
+    ):
+        fact = f"{len(wanted.labels)} labels: {wanted.labels!r:.80}"
+        limit = f"give at most {LABELS_MAX}, of at most {LABEL_LENGTH_MAX} characters each"
+        raise BadValue(f"labels of key {key!r}", fact, limit)
+    if wanted.ttl_ms is not None and not 1 <= wanted.ttl_ms <= TTL_MS_MAX:
+        fact = f"a time to live of {wanted.ttl_ms} ms"
+        raise BadValue(f"ttl of key {key!r}", fact, "give 0.001 s to ten years")

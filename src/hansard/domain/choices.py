@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from hansard.domain.errors import BadOption, BadValue
 
 E = TypeVar("E", bound=Enum)
+V = TypeVar("V")
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""Data by name, where none is given."""
 
 LIKENESS_MIN = 0.6
 """How alike two words are of which one may be meant by the other (difflib's ratio)."""
@@ -42,3 +47,10 @@ def chosen(kind: type[E], value: object, where: str, besides: Iterable[str] = ()
         known = [*(str(each.value) for each in kind), *besides]
         like = nearest(value, known) if isinstance(value, str) else ""
         raise BadValue(where, f"{value!r:.80}", f"{like}give one of {', '.join(known)}") from None
+
+
+def by_name(where: str, given: Mapping[str, V]) -> dict[str, V]:
+    """Data that is given by name. Raises BadValue for what is no mapping."""
+    if not isinstance(given, Mapping):
+        raise BadValue(where, f"{given!r:.80}", "give a mapping, by name")
+    return dict(given)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -29,6 +29,13 @@ EventType = TypeVar("EventType", bound=type[Event])
 
 REGISTRY: dict[str, type[Event]] = {}
 """Every event type this version knows, by tag."""
+
+Upcaster = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
+"""From an old event's data to a newer tag and its data. Chains until the tag is today's."""
+
+UPCASTERS: dict[str, Upcaster] = {}
+"""By the old tag. Old events never change in the log; `hansard.bus.codec` reads them as new ones.
+"""
 
 
 def event(tag: str) -> Callable[[EventType], EventType]:

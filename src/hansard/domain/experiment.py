@@ -56,9 +56,15 @@ class Missing(StrEnum):
     EXCLUDED = "excluded"
 
 
-class Arm(msgspec.Struct, frozen=True, omit_defaults=True):
+class PlannedArm(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is compared: a version of a prompt, a model, parameters. `weight` is its share of units,
     beside those of the other arms.
+
+    Attributes:
+        name: What runs of it are recorded under.
+        prompt: Which version of a prompt.
+        model: Which model.
+        parameters: What else it is given, as a JSON object.
     """
 
     name: str
@@ -71,6 +77,10 @@ class Arm(msgspec.Struct, frozen=True, omit_defaults=True):
 class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
     """What arms are compared by; the first one decides. `smallest` is the least difference that
     matters, in the metric's own unit.
+
+    Attributes:
+        name: What runs are scored by.
+        better: Which direction is the good one.
     """
 
     name: str
@@ -92,7 +102,7 @@ class ExperimentRegistered(Event, frozen=True, kw_only=True):
     `exploratory` says that the data were seen before the plan.
     """
 
-    arms: tuple[Arm, ...]
+    arms: tuple[PlannedArm, ...]
     metrics: tuple[Metric, ...]
     question: str = ""
     unit: str = "task"
@@ -108,7 +118,11 @@ class ExperimentRegistered(Event, frozen=True, kw_only=True):
 
 @event("experiment.stopped.v1")
 class ExperimentStopped(Event, frozen=True, kw_only=True):
-    """No unit is assigned from here on."""
+    """No unit is assigned from here on.
+
+    Attributes:
+        because: Why.
+    """
 
     because: str = ""
 
@@ -203,7 +217,7 @@ def _word(value: Any) -> str:
     return canonical(value).decode()
 
 
-def arm_of(name: str, plan: ExperimentRegistered, unit: str) -> Arm:
+def arm_of(name: str, plan: ExperimentRegistered, unit: str) -> PlannedArm:
     """The arm that a unit has in an experiment: the same one for ever, each in its share.
 
     The first 8 bytes of SHA-256 over salt, experiment and unit (each behind its length), as a
@@ -268,7 +282,7 @@ def check(plan: ExperimentRegistered) -> None:
             raise BadValue(kind, f"{count}", "give 1 or more, or none")
 
 
-def _check_arm(arm: Arm) -> None:
+def _check_arm(arm: PlannedArm) -> None:
     if not 0 <= arm.weight <= WEIGHT_MAX:
         remedy = f"give 0 to {WEIGHT_MAX:,.0f}"
         raise BadValue(f"weight of arm {arm.name!r}", f"{arm.weight}", remedy)

@@ -98,7 +98,7 @@ def call_base(tool: str, version: str, agent: str, scope: str, arguments: bytes)
 
 
 def call_key(base: str, occurrence: int) -> str:
-    """The call key: the base and the how-manieth of its equals in the scope, from 0."""
+    """The call key: the base and the occurrence index in the scope, from 0."""
     return digest(b"call", base.encode(), b"%d" % occurrence)
 
 
@@ -117,7 +117,7 @@ def fact_base(kind: str, scope: str, content: bytes) -> str:
 
 
 def fact_fingerprint(base: str, occurrence: int, head: str) -> str:
-    """A fact's fingerprint: the how-manieth of its equals in the scope, and what it followed."""
+    """A fact's fingerprint: the occurrence index in the scope, and what it followed."""
     return digest(base.encode(), b"%d" % occurrence, head.encode())
 
 

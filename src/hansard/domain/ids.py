@@ -29,8 +29,12 @@ def _part(name: str) -> str:
     return name.replace("%", "%25").replace("/", "%2F")
 
 
-class Life(msgspec.Struct, frozen=True, tag="life"):
-    """The stream of a run itself: started, joined, resumed, forked, ended."""
+class RunStream(msgspec.Struct, frozen=True, tag="life"):
+    """The stream of a run itself: started, joined, resumed, forked, ended.
+
+    Attributes:
+        run: The run's id.
+    """
 
     run: str
 
@@ -39,7 +43,13 @@ class Life(msgspec.Struct, frozen=True, tag="life"):
 
 
 class AgentStream(msgspec.Struct, frozen=True, tag="agent"):
-    """The stream of one agent in one run; its role is fixed for that run."""
+    """The stream of one agent in one run; its role is fixed for that run.
+
+    Attributes:
+        run: The run's id.
+        role: The agent's role.
+        agent: The agent.
+    """
 
     run: str
     role: str
@@ -49,8 +59,13 @@ class AgentStream(msgspec.Struct, frozen=True, tag="agent"):
         return f"agent/{_part(self.role)}/{_part(self.agent)}"
 
 
-class Board(msgspec.Struct, frozen=True, tag="board"):
-    """The stream of one key of a run's shared state; no role, since two roles write one key."""
+class KeyStream(msgspec.Struct, frozen=True, tag="board"):
+    """The stream of one key of a run's shared state; no role, since two roles write one key.
+
+    Attributes:
+        run: The run's id.
+        key: The key.
+    """
 
     run: str
     key: str
@@ -59,8 +74,13 @@ class Board(msgspec.Struct, frozen=True, tag="board"):
         return f"board/{self.key}"
 
 
-class Lasting(msgspec.Struct, frozen=True, tag="lasting"):
-    """A stream that outlives runs: a conversation, a role, a prompt."""
+class WorkspaceStream(msgspec.Struct, frozen=True, tag="lasting"):
+    """A stream that outlives runs: a conversation, a role, a prompt.
+
+    Attributes:
+        kind: What it is a stream of: `role`, `experiment` ...
+        id: Which one.
+    """
 
     kind: str
     id: str
@@ -69,16 +89,16 @@ class Lasting(msgspec.Struct, frozen=True, tag="lasting"):
         return f"{_part(self.kind)}/{_part(self.id)}"
 
 
-StreamId = Life | AgentStream | Board | Lasting
+StreamId = RunStream | AgentStream | KeyStream | WorkspaceStream
 """`str(stream)` is its name inside its run: what version vectors use as key."""
 
 
 def run_of(stream: StreamId) -> str | None:
     """The run a stream belongs to; None for a stream that outlives runs."""
     match stream:
-        case Life() | AgentStream() | Board():
+        case RunStream() | AgentStream() | KeyStream():
             return stream.run
-        case Lasting():
+        case WorkspaceStream():
             return None
         case _:
             assert_never(stream)
@@ -87,9 +107,9 @@ def run_of(stream: StreamId) -> str | None:
 def in_run(stream: StreamId, run: str) -> StreamId:
     """The stream of the same name in another run: where a fork goes on."""
     match stream:
-        case Life() | AgentStream() | Board():
+        case RunStream() | AgentStream() | KeyStream():
             return msgspec.structs.replace(stream, run=run)
-        case Lasting():
+        case WorkspaceStream():
             return stream
         case _:
             assert_never(stream)

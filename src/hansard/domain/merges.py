@@ -10,12 +10,22 @@ over plain JSON values:
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical
 
-NAMES = ("max", "min", "union")
+
+class Merge(StrEnum):
+    """How a value is merged into what stands."""
+
+    MAX = "max"
+    MIN = "min"
+    UNION = "union"
+
+
+NAMES = tuple(each.value for each in Merge)
 
 
 def check(name: str, value: Any) -> None:

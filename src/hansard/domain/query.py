@@ -18,8 +18,9 @@ class QueryAnswered(Event, frozen=True, kw_only=True):
     """A question was answered, to whom this commit names.
 
     `at` is the id of the log's newest commit then (empty: it had none), `rules` that of the event
-    that gave the role its rules. `statement` is the SHA-256 of the SQL in UTF-8, in hex; `position`
-    is the role's own, which the answer told. `rows` were given; `cut` says that there were more.
+    that gave the role its rules. `statement` is the SHA-256 of the SQL in UTF-8, in hex, and of its
+    parameters as a JSON list after it, where it has any; `position` is the role's own, which the
+    answer told. `rows` were given; `cut` says that there were more.
     """
 
     role: str

@@ -26,7 +26,12 @@ class AgentRefused(Event, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """What the agent's role refused last of one thing, and in which epoch."""
+    """What the agent's role refused last of one thing, and in which epoch.
+
+    Attributes:
+        epoch: The agent's session, from 1.
+        event: What was refused, and why.
+    """
 
     epoch: int
     event: AgentRefused

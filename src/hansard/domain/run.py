@@ -24,6 +24,9 @@ from hansard.domain.label import Label, raised
 from hansard.domain.quarantined import Quarantined
 from hansard.domain.steps import NULL, Failure
 
+FORK_DEPTH_MAX = 100
+"""Longest line of forks of forks that is read through."""
+
 
 class ForkEffects(StrEnum):
     """What a fork does with tools that have effects."""
@@ -46,6 +49,11 @@ class RunStarted(Event, frozen=True, kw_only=True):
 class RunForked(Event, frozen=True, kw_only=True):
     """A run began as a fork: its streams go on where the parent's stood. `at` is the parent's
     version vector, by stream name; streams not in it begin empty.
+
+    Attributes:
+        parent: The run that it went on from.
+        effects: Whether tools with effects run in it.
+        labels: Texts by name, to find the run by.
     """
 
     parent: str
@@ -68,6 +76,11 @@ class RunAssigned(Event, frozen=True, kw_only=True):
 
     `trial` counts from where the source counts (most from 0). `unit` is what the arm was chosen
     for, `chosen` how: `hash` of the unit, or `caller`; empty where a source does not say.
+
+    Attributes:
+        experiment: Which one.
+        arm: Which of its arms.
+        task: What is tried.
     """
 
     experiment: str = ""
@@ -82,6 +95,11 @@ class RunAssigned(Event, frozen=True, kw_only=True):
 class RunScored(Event, frozen=True, kw_only=True):
     """Somebody or something judged what came of the run: finite numbers by metric. `details` is
     what else the judge said, as it was.
+
+    Attributes:
+        metrics: What was judged, by name.
+        by: Who judged.
+        because: Why.
     """
 
     metrics: dict[str, float]
@@ -103,6 +121,10 @@ class RunAgentLeft(Event, frozen=True, kw_only=True):
     """An agent is no longer at work: written with the end of its own stream, which says the same.
     `outcome`: completed, failed or cancelled. Records of before have no such events: there, who
     began a run ended it.
+
+    Attributes:
+        agent: Who.
+        error: What ended it; None for none.
     """
 
     agent: str
@@ -246,7 +268,7 @@ def evolve(state: RunState, event: Event) -> None:
             state.at_work = []  # nobody has taken part in the fork yet
             state.ends = {}
         case AgentJoined():
-            state.roster[event.agent] = event.role
+            state.roster.setdefault(event.agent, event.role)  # as in `hansard.domain.integrity`
             state.epochs[event.agent] = 1
             _takes_part(state, event.agent)
         case RunAssigned():

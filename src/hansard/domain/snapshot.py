@@ -15,18 +15,29 @@ from hansard.domain import value_types, values
 from hansard.domain.agent import AgentState, ResourceAccessed
 from hansard.domain.brief import Brief
 from hansard.domain.ids import AgentStream, uuid8
-from hansard.domain.steps import Status, Step
+from hansard.domain.steps import Step, StepStatus
 
 
 class ContextWindow(msgspec.Struct, frozen=True):
-    """The messages in the provider's form, and their token counts as recorded, summed."""
+    """The messages in the provider's form, and their token counts as recorded, summed.
+
+    Attributes:
+        messages: In the provider's form.
+        total_tokens: Their tokens, summed, as far as they were counted.
+    """
 
     messages: list[dict[str, Any]]
     total_tokens: int
 
 
 class SnapshotState(msgspec.Struct, frozen=True):
-    """What the agent had in mind."""
+    """What the agent had in mind.
+
+    Attributes:
+        conversation_id: The conversation that it goes on with.
+        turn_number: Turns of a user so far, those of earlier runs included.
+        context_window: What it is given next.
+    """
 
     conversation_id: str | None
     turn_number: int
@@ -34,7 +45,12 @@ class SnapshotState(msgspec.Struct, frozen=True):
 
 
 class SnapshotResult(msgspec.Struct, frozen=True):
-    """How the call ended; `data` is the result, or the error's type and message."""
+    """How the call ended; `data` is the result, or the error's type and message.
+
+    Attributes:
+        status: What has become of the step.
+        execution_time_ms: How long it took; None where nobody measured.
+    """
 
     status: str
     data: Any
@@ -42,7 +58,12 @@ class SnapshotResult(msgspec.Struct, frozen=True):
 
 
 class ToolExecution(msgspec.Struct, frozen=True):
-    """The call; `result` is None before it ended."""
+    """The call; `result` is None before it ended.
+
+    Attributes:
+        tool_name: What was called.
+        parameters: With which arguments, by name.
+    """
 
     tool_name: str
     parameters: dict[str, Any]
@@ -50,7 +71,13 @@ class ToolExecution(msgspec.Struct, frozen=True):
 
 
 class ResourceAccess(msgspec.Struct, frozen=True):
-    """A resource the agent had used by then."""
+    """A resource the agent had used by then.
+
+    Attributes:
+        uri: Which resource.
+        access_time: When, by the writer's clock.
+        operation: What was done with it.
+    """
 
     uri: str
     access_time: str | None
@@ -58,7 +85,12 @@ class ResourceAccess(msgspec.Struct, frozen=True):
 
 
 class SnapshotMetadata(msgspec.Struct, frozen=True):
-    """The versions of what wrote the events, not of what reads them."""
+    """The versions of what wrote the events, not of what reads them.
+
+    Attributes:
+        server_version: Of Hansard.
+        protocol_version: Of the record's format.
+    """
 
     server_version: str
     protocol_version: str
@@ -139,7 +171,7 @@ def _snapshot(
 
 def _execution(step: Step, version: int) -> ToolExecution:
     result: SnapshotResult | None = None
-    if step.status is not Status.REQUESTED and step.version != version:
+    if step.status is not StepStatus.REQUESTED and step.version != version:
         data: Any = values.load(step.result)
         if step.error is not None:
             data = {"error": step.error.type, "message": step.error.message}

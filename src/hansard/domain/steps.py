@@ -13,7 +13,9 @@ from typing import assert_never
 import msgspec
 
 from hansard.domain.brief import Brief
+from hansard.domain.errors import Refused
 from hansard.domain.events import Event, event
+from hansard.domain.fingerprint import joined
 
 NULL = msgspec.Raw(b"null")
 
@@ -38,7 +40,14 @@ class Verdict(StrEnum):
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An exception as it is recorded: its class's name, its text, and its plain arguments."""
+    """An exception as it is recorded: its class's name, its text, and its plain arguments.
+
+    Attributes:
+        type: The class's name.
+        message: The text.
+        arguments: As JSON, in the form of `hansard.domain.values`.
+        module: Where the class stands.
+    """
 
     type: str
     message: str
@@ -50,6 +59,12 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 class ToolDeclared(Event, frozen=True, kw_only=True):
     """A tool as it stood when this agent first called it (again after each change). `gives` is the
     label of what it tells, `takes` the highest confidentiality that it may be told of (empty: any).
+
+    Attributes:
+        tool: Its name.
+        effects: What it does to the world.
+        version: As declared.
+        source: A digest of the function's source text.
     """
 
     tool: str
@@ -60,12 +75,40 @@ class ToolDeclared(Event, frozen=True, kw_only=True):
     takes: str = ""
 
 
+class Join(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A join of child scopes: from the `head` of the scope before it and the heads at the `ends` of
+    its children, in spawn order, follows the scope's next head (`hansard.domain.fingerprint`).
+
+    `times`: so many joins one after the other, of as many children each, none of which made a call.
+    Without ends, `head` is what came of more joins than are told.
+    """
+
+    head: str
+    ends: tuple[str, ...] = ()
+    times: int = 1
+
+    def result(self) -> str:
+        """The head after it."""
+        head, ends = self.head, self.ends
+        for _ in range(self.times if ends else 0):
+            head = joined(head, list(ends))
+            ends = (head,) * len(ends)
+        return head
+
+
+JOIN_TIMES_MAX = 100_000
+"""Most joins that one `Join` tells."""
+
+
 @event("step.requested.v1")
 class StepRequested(Event, frozen=True, kw_only=True):
     """The intent. `call` and `fingerprint` as in `hansard.domain.fingerprint`; `after` are the
     steps whose results its scope had seen last; `parent` the composite step around it; `key` the
     idempotency key it is given; `call_id` what a model called it (`gen_ai.tool.call.id`);
     `approval` the one that was asked for it and granted (`hansard.domain.approval`).
+
+    `joins` are those that the head before the call came of, each after those that it needs, less
+    what earlier steps of the agent have told. Older records have none.
     """
 
     step: int
@@ -82,12 +125,20 @@ class StepRequested(Event, frozen=True, kw_only=True):
     kind: str = "tool"
     call_id: str | None = None
     approval: str | None = None
+    joins: tuple[Join, ...] = ()
 
 
 @event("step.attempted.v1")
 class StepAttempted(Event, frozen=True, kw_only=True):
     """An attempt failed and another follows: the intent of attempt `attempt + 1`. `approval` is the
     one that was granted for it, where the one before was used up.
+
+    Attributes:
+        step: The step's number.
+        attempt: Which attempt failed, from 1.
+        error: How.
+        retry_in_ms: How long the next one waits.
+        duration_ms: How long this one took.
     """
 
     step: int
@@ -181,7 +232,7 @@ StepEvent = (
 Outcome = StepCompleted | StepFailed | StepBlocked | StepInDoubt
 
 
-class Status(StrEnum):
+class StepStatus(StrEnum):
     """Where a step stands."""
 
     REQUESTED = "requested"
@@ -197,6 +248,38 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True):
     are those that its intents name, the newest last. `late`: its outcome came when its agent had
     left. `happened` says of one in doubt that its effect happened, and only its result could not be
     recorded.
+
+    Attributes:
+        number: Its number in the agent's stream, from 1.
+        tool: What was called.
+        effects: What that does to the world.
+        arguments: By name, as JSON in the form of `hansard.domain.values`.
+        call: The call key.
+        fingerprint: The call key and the result before it in its scope.
+        version: Of its first intent.
+        scope: The scope that it stands in, by its path.
+        after: The steps whose results its scope had seen last.
+        parent: The step in whose body it was called; None for none.
+        key: The idempotency key that the tool was given.
+        unordered: Whether nothing says what came before it.
+        kind: `tool`, `model`, `resource` or `memory`.
+        call_id: The provider's id of the call.
+        status: What has become of it.
+        attempts: Those that failed and were followed by another.
+        items: What a stream gave so far.
+        result: What came of it, as JSON in the form of `hansard.domain.values`.
+        error: How it failed.
+        digest: Of the result.
+        safe: Whether its error says that the effect did not happen.
+        rule: The rule of the gate that blocked it.
+        duration_ms: How long it took.
+        usage: What it used, by name.
+        streamed: Whether its result was told as items.
+        closed: Whether its stream's reader closed it before the end.
+        reused: The step whose outcome it took; None for none.
+        verdict: What was said to be true of it.
+        settled_by: Who said so.
+        outcome_version: Of the event that ended it; None while it is open.
     """
 
     number: int
@@ -213,7 +296,7 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True):
     unordered: bool = False
     kind: str = "tool"
     call_id: str | None = None
-    status: Status = Status.REQUESTED
+    status: StepStatus = StepStatus.REQUESTED
     attempts: tuple[StepAttempted, ...] = ()
     items: tuple[msgspec.Raw, ...] = ()
     result: msgspec.Raw = NULL
@@ -246,7 +329,7 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def is_open(self) -> bool:
         """An intent without a known outcome."""
-        return self.status in (Status.REQUESTED, Status.IN_DOUBT)
+        return self.status in (StepStatus.REQUESTED, StepStatus.IN_DOUBT)
 
 
 def requested(event: StepRequested, version: int) -> Step:
@@ -277,7 +360,7 @@ def evolve(step: Step, event: StepEvent, version: int) -> Step:
         case StepCompleted():
             return change(
                 step,
-                status=Status.COMPLETED,
+                status=StepStatus.COMPLETED,
                 result=event.result,
                 error=None,
                 digest=event.digest,
@@ -291,7 +374,7 @@ def evolve(step: Step, event: StepEvent, version: int) -> Step:
         case StepFailed():
             return change(
                 step,
-                status=Status.FAILED,
+                status=StepStatus.FAILED,
                 error=event.error,
                 digest=event.digest,
                 safe=event.safe,
@@ -302,7 +385,7 @@ def evolve(step: Step, event: StepEvent, version: int) -> Step:
         case StepAttempted():
             return change(
                 step,
-                status=Status.REQUESTED,
+                status=StepStatus.REQUESTED,
                 attempts=(*step.attempts, event),
                 approvals=step.approvals
                 if event.approval is None
@@ -319,7 +402,7 @@ def evolve(step: Step, event: StepEvent, version: int) -> Step:
         case StepBlocked():
             return change(
                 step,
-                status=Status.BLOCKED,
+                status=StepStatus.BLOCKED,
                 rule=event.rule,
                 error=Failure("Blocked", event.reason, module="hansard"),
                 outcome_version=version,
@@ -327,7 +410,7 @@ def evolve(step: Step, event: StepEvent, version: int) -> Step:
         case StepInDoubt():
             return change(
                 step,
-                status=Status.IN_DOUBT,
+                status=StepStatus.IN_DOUBT,
                 error=event.error,
                 duration_ms=event.duration_ms,
                 happened=event.happened,
@@ -348,15 +431,96 @@ def _settled(step: Step, event: StepSettled, version: int) -> Step:
         case Verdict.HAPPENED:
             return change(
                 settled,
-                status=Status.COMPLETED,
+                status=StepStatus.COMPLETED,
                 result=event.result,
                 digest=event.digest,
                 error=None,
                 outcome_version=version,
             )
         case Verdict.DID_NOT_HAPPEN:
-            return change(settled, status=Status.NOT_DONE, safe=True, outcome_version=version)
+            return change(settled, status=StepStatus.NOT_DONE, safe=True, outcome_version=version)
         case Verdict.REUSE | Verdict.RUN_AGAIN:
             return settled
         case _:
             assert_never(event.verdict)
+
+
+# What may be said of a step after what was said: an outcome once, an attempt in its turn
+
+
+def check(step: Step | None, event: StepEvent) -> bool:
+    """Whether an event is news to a step: False when it is already so. Raises Refused."""
+    if step is None:
+        if isinstance(event, StepRequested):
+            return True
+        message = f"step {event.step} was never requested: request it first"
+        raise Refused(message)
+    match event:
+        case StepRequested():
+            if step.fingerprint != event.fingerprint:
+                message = f"step {event.step} is already another call ({step.tool})"
+                raise Refused(message)
+            return False
+        case StepSettled():
+            return _check_settlement(step, event)
+        case StepYielded(index=at):
+            due = len(step.items)
+            return at >= due and _follows(step, f"item {at}", due=at == due)
+        case StepAttempted(attempt=at):
+            if at == step.attempt and step.closed:  # its reader had stopped early and wants more
+                return True
+            return at >= step.attempt and _follows(step, f"attempt {at}", due=at == step.attempt)
+        case StepCompleted() | StepFailed() | StepBlocked() | StepInDoubt():
+            return _check_outcome(step, event)
+        case _:
+            assert_never(event)
+
+
+def _follows(step: Step, what: str, *, due: bool) -> bool:
+    if due and step.status is not StepStatus.COMPLETED:
+        return True
+    message = f"{what} cannot follow on step {step.number} ({step.tool}, {step.status})"
+    raise Refused(message)
+
+
+def _check_outcome(step: Step, event: Outcome) -> bool:
+    if step.status in (StepStatus.REQUESTED, StepStatus.NOT_DONE):
+        return True
+    if step.status is StepStatus.IN_DOUBT and not isinstance(event, StepInDoubt):
+        return True
+    same = {
+        StepCompleted: StepStatus.COMPLETED,
+        StepFailed: StepStatus.FAILED,
+        StepBlocked: StepStatus.BLOCKED,
+        StepInDoubt: StepStatus.IN_DOUBT,
+    }[type(event)]
+    if step.status is same and getattr(event, "digest", step.digest) == step.digest:
+        return False
+    message = (
+        f"step {step.number} ({step.tool}) is already {step.status}; "
+        "an outcome is recorded once: settle it if it is wrong"
+    )
+    raise Refused(message)
+
+
+def _check_settlement(step: Step, event: StepSettled) -> bool:
+    doubtful = event.verdict in (Verdict.HAPPENED, Verdict.DID_NOT_HAPPEN)
+    if step.verdict is event.verdict and step.digest == (event.digest or step.digest):
+        return False
+    if doubtful and not (step.is_open or (step.status is StepStatus.FAILED and not step.safe)):
+        message = (
+            f"step {step.number} ({step.tool}) is {step.status}, not in doubt: "
+            "only --reuse or --run-again can be said of it"
+        )
+        raise Refused(message)
+    if (
+        not doubtful
+        and step.status is not StepStatus.COMPLETED
+        and step.status is not StepStatus.FAILED
+    ):
+        message = (
+            f"step {step.number} ({step.tool}) is {step.status} and has no outcome to reuse or "
+            "run again: settle it with --happened RESULT or --did-not-happen"
+        )
+        raise Refused(message)
+    return True

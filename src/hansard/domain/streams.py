@@ -13,22 +13,21 @@ from hansard.domain import (
     conversation,
     experiment,
     label_events,
-    mail,
     price,
     principal,
     query,
-    role_events,
     run,
-    task,
     view,
 )
 from hansard.domain.events import Event
-from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
+from hansard.domain.roles import model as role_events
+from hansard.domain.team import mail, task
 
 _BELONGS: dict[type[StreamId], frozenset[Any]] = {
-    Life: frozenset(get_args(run.RunEvent)),
+    RunStream: frozenset(get_args(run.RunEvent)),
     AgentStream: frozenset(get_args(agent.AgentEvent)),
-    Board: frozenset(
+    KeyStream: frozenset(
         {
             budget.Reserved,
             budget.Spent,
@@ -60,6 +59,6 @@ def belongs(stream: StreamId, event: Event) -> bool:
 
 def may_hold(stream: StreamId, kind: type[Event]) -> bool:
     """Whether a stream may hold events of a type."""
-    if isinstance(stream, Lasting):
+    if isinstance(stream, WorkspaceStream):
         return kind in _LASTING.get(stream.kind, ())
     return kind in _BELONGS[type(stream)]

@@ -8,7 +8,7 @@ else without a word. Here each has a tag, an object with one key that starts wit
     $value             a value of a registered type, by its tag (`hansard.domain.value_types`)
     $secret            a value that is never recorded, by its name
     $blob $parts       a large value, and one that says in part what earlier ones said
-                       (`hansard.domain.parts`)
+                       (`hansard.domain.payload.parts`)
     $append            in older records, a list told as an earlier list and what was added
                        (made by `hansard.agents`, never by `plain`)
 
@@ -47,6 +47,11 @@ DEPTH_MAX = 100
 SAFE_INT = 2**53 - 1
 """Largest integer that JSON keeps exact (RFC 8785, section 3.2.2.3)."""
 
+RECORDED_LENGTH_MAX = 8_000
+"""Most characters of a text from outside (an error's, a reason) that are recorded; the rest is cut
+and said so.
+"""
+
 Plain = Any
 """What JSON can say: None, bool, int, float, str, list, dict with str keys."""
 
@@ -60,6 +65,16 @@ class Secret(msgspec.Struct, frozen=True):
     """
 
     name: str
+
+
+def recordable(text: str, scrub: Scrub | None) -> str:
+    """A text from outside as it may be recorded: short enough, in UTF-8, secrets taken out."""
+    scrubbed = scrub(text) if scrub is not None else text  # before a cut may leave half a secret
+    text = scrubbed if isinstance(scrubbed, str) else f"(secret {scrubbed.name})"
+    text = text.encode(errors="backslashreplace").decode()
+    if len(text) > RECORDED_LENGTH_MAX:
+        text = text[:RECORDED_LENGTH_MAX] + f"... ({len(text):,} characters)"
+    return text
 
 
 def plain(value: object, where: str = "value", scrub: Scrub | None = None) -> Plain:

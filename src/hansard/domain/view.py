@@ -1,7 +1,7 @@
 """What was served to a role: one summary event a view.
 
 The event stands in a stream of its own in the run, `Board(run, key_of(role))`: it is no part of the
-run's state, nor of a view, unless a rule names its kind (see `hansard.domain.role_judge`). Events
+run's state, nor of a view, unless a rule names its kind (see `hansard.domain.roles.judge`). Events
 are named by stream and version, since positions are those of one log: a copy has others.
 """
 

@@ -19,6 +19,9 @@ log alone is the truth. Times are UTC. Rows are as recorded: no sums of floats a
 rows are the same however the log was read. A table whose rows name a `version` and a `position` has
 one row an event: join it with `events` on `run`, `agent` and `version`.
 
+A program asks by `record.sql(question, *parameters)`, a shell by `hansard sql`: both have what was
+recorded before they asked, and say up to which position of the log.
+
 What takes parameters is a macro, usable in any query: `FROM comparisons('greeting')`, or with a
 parameter by its name, `FROM comparisons('greeting', against := 'short')`. Of experiments these are:
 `only_metric` (else the plan's metrics), `against` (the arm to compare with, else the first one),

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import msgspec
 
 from hansard.projections.errors import Ahead, Unusable
-from hansard.projections.place import Hold, Place, Standing
 from hansard.projections.rows import Batch
 from hansard.projections.runner import Source, project
 from hansard.projections.store import Digest, Store
+from hansard.projections.table_files import ProjectorStatus, TableFiles, WriteLock
 
 Progress = Callable[[int, int], None]
 """Called with the position that is reached and the one to reach."""
@@ -36,17 +36,17 @@ class Rebuilt(msgspec.Struct, frozen=True):
         )
 
 
-async def rebuild(source: Source, place: Place, progress: Progress) -> Rebuilt:
+async def rebuild(source: Source, place: TableFiles, progress: Progress) -> Rebuilt:
     """Make the tables anew up to the newest position, and put them in the old ones' place.
 
     Killed before that, the old ones stand as they were. Raises Held, ProjectionError, BrokerError.
     """
-    hold = Hold(place)
+    hold = WriteLock(place)
     try:
         _, last = await source.bounds()
         made = await _make(source, place, last, progress)
         place.replace()
-        hold.tell(Standing(os.getpid(), made.position, last))
+        hold.tell(ProjectorStatus(os.getpid(), made.position, last))
         return made
     finally:
         place.remove(place.fresh)
@@ -54,14 +54,14 @@ async def rebuild(source: Source, place: Place, progress: Progress) -> Rebuilt:
         hold.close()
 
 
-async def verify(source: Source, place: Place, progress: Progress) -> Rebuilt:
+async def verify(source: Source, place: TableFiles, progress: Progress) -> Rebuilt:
     """Make the tables anew up to where the old ones are, compare, and throw them away.
 
     Raises as `rebuild`, Unusable where there are none, Ahead where the log does not reach so far.
     """
     if not place.path.exists():
         raise Unusable(place.path, "there is no such file")
-    hold = Hold(place)
+    hold = WriteLock(place)
     try:
         store = await asyncio.to_thread(Store, place.path)  # migrated, so that both have one schema
         try:
@@ -80,7 +80,7 @@ async def verify(source: Source, place: Place, progress: Progress) -> Rebuilt:
         hold.close()
 
 
-async def _make(source: Source, place: Place, until: int, progress: Progress) -> Rebuilt:
+async def _make(source: Source, place: TableFiles, until: int, progress: Progress) -> Rebuilt:
     place.remove(place.fresh)  # what a killed one left
 
     def moved(batch: Batch, _head: int) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from hansard.domain.errors import CallerError
+from hansard.projections.reader import Reader
 
 GUARDRAILS = ("success", "cost", "tokens", "latency_ms", "tool_error_rate")
 """Metrics of every experiment, shown beside those it is judged by."""
@@ -22,24 +23,6 @@ SEQUENCES_MAX = 3
 
 KNOWN_MAX = 20
 """Names that an error lists."""
-
-
-class Reader(Protocol):
-    """Tables that do not change while they are asked."""
-
-    @property
-    def position(self) -> int:
-        """Every answer holds as of this position."""
-        ...
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the message there."""
-        ...
-
-    def rows(self, sql: str, given: Any = ()) -> list[dict[str, Any]]:
-        """Every row of an answer, by the names of its columns."""
-        ...
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
 """From messages of the log to rows: one an event, in the order of the log.
 
-What is no commit, or does not fit where it stands (`hansard.bus.quarantine`), becomes a problem; an
-event whose data is not what its type says becomes a row and a problem; an event of a type that this
-version does not know becomes a row. Nothing stops.
+What is no commit, or does not fit where it stands (`hansard.bus.validation.quarantine`), becomes a
+problem; an event whose data is not what its type says becomes a row and a problem; an event of a
+type that this version does not know becomes a row. Nothing stops.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 
 import msgspec
 
-from hansard.bus._commits import TRANSACTION_COMMITS_MAX
-from hansard.bus.check import RawMessage
 from hansard.bus.codec import decode, record, revive
+from hansard.bus.commits import TRANSACTION_COMMITS_MAX
 from hansard.bus.in_full import Fault, InFull
 from hansard.bus.log import Origin
 from hansard.bus.marks import link
-from hansard.bus.rosters import Rosters
+from hansard.bus.validation.check import RawMessage
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
-from hansard.domain.ids import AgentStream, Lasting, StreamId, run_of
+from hansard.domain.ids import AgentStream, StreamId, WorkspaceStream, run_of
+from hansard.domain.integrity.fold import Fold
 from hansard.domain.streams import belongs
 from hansard.projections._arrow import chunk, schema
 
@@ -132,13 +132,13 @@ class Rows:
     def __init__(
         self,
         after: int = 0,
-        rosters: Rosters | None = None,
+        integrity: Fold | None = None,
         messages: int = 0,
         chain: str | None = None,
         *,
         in_full: InFull | None = None,
     ) -> None:
-        """`rosters` says which commits do not fit; without it, all do that can be decoded.
+        """`integrity` says which commits do not fit; without it, all do that can be decoded.
 
         `messages` and `chain` are those up to `after`; without a chain none is made. `in_full` puts
         values that refer to earlier ones in full, and was made ready for each message.
@@ -146,7 +146,7 @@ class Rows:
         self._after = after
         self._messages = messages
         self._linked = chain
-        self._rosters = rosters
+        self._integrity = integrity
         self._in_full = in_full
         self._grown = 0
         self._held: list[tuple[RawMessage, StreamId, Commit]] = []
@@ -234,7 +234,7 @@ class Rows:
 
     def _place(self, message: RawMessage, stream: StreamId, commit: Commit) -> None:
         """Put a commit into the rows, unless it does not fit where it stands."""
-        why = self._rosters.misfit(stream, commit) if self._rosters is not None else ""
+        why = self._integrity.misfit(stream, commit) if self._integrity is not None else ""
         if why:
             self._refuse(message, why)
             return
@@ -277,7 +277,7 @@ class Rows:
         self._end(message)
         position, actor, logged_at = message.position, commit.actor, message.stamp // 1_000
         name, run = str(stream), run_of(stream)
-        lasting = stream.id if type(stream) is Lasting else None
+        lasting = stream.id if type(stream) is WorkspaceStream else None
         label = str(commit.label) if commit.label is not None else None
         agent_, role = (stream.agent, stream.role) if type(stream) is AgentStream else (None, None)
         written_at = _micros(commit.at)

@@ -16,13 +16,13 @@ from typing import Protocol
 from hansard.bus.in_full import InFull
 from hansard.bus.jetstream.raw import Chunk
 from hansard.bus.log import Stored
-from hansard.bus.rosters import Rosters
 from hansard.domain.ids import StreamId
+from hansard.domain.integrity.fold import Fold
 from hansard.projections.errors import Ahead, Behind, OtherLog
-from hansard.projections.place import Hold, Place
-from hansard.projections.publishing import LiveStore, publish_late, to_its_end
+from hansard.projections.publish.publisher import LiveStore, publish_late, to_its_end
 from hansard.projections.rows import Batch, Rows, digest
 from hansard.projections.store import Store
+from hansard.projections.table_files import TableFiles, WriteLock
 
 BATCH_EVENTS_MAX = 65_536
 """Events that are written at once: about 120 MB of memory and half a second of work. Twice as many
@@ -126,10 +126,10 @@ class _Flow:
         self._store = store
         self._moved = moved
         known = store.progress
-        rosters = Rosters(store.members)
+        integrity = Fold(store.past)
         self._in_full = InFull(source)
         self._rows = Rows(
-            known.position, rosters, known.messages, known.chain, in_full=self._in_full
+            known.position, integrity, known.messages, known.chain, in_full=self._in_full
         )
         self._bytes = 0
         self._head = 0
@@ -202,15 +202,15 @@ async def _to_its_end(store: Store, batch: Batch, head: int) -> None:
 class Projector:
     """The one projector of a workspace's tables. Made by `open`; close it with `close()`."""
 
-    def __init__(self, source: Source, hold: Hold, store: LiveStore) -> None:
+    def __init__(self, source: Source, hold: WriteLock, store: LiveStore) -> None:
         self.store = store
         self._source = source
         self._hold = hold
 
     @classmethod
-    async def open(cls, source: Source, place: Place) -> Projector:
+    async def open(cls, source: Source, place: TableFiles) -> Projector:
         """Take the tables, made or migrated. Raises Held, Newer, Unusable."""
-        hold = Hold(place)
+        hold = WriteLock(place)
         try:
             return cls(source, hold, await asyncio.to_thread(LiveStore, hold))
         except BaseException:
@@ -240,7 +240,7 @@ class Projector:
         self._hold.close()
 
 
-async def wait_for(place: Place, position: int, timeout_s: float) -> int:
+async def wait_for(place: TableFiles, position: int, timeout_s: float) -> int:
     """Wait until a position is projected, by whichever process; returns what is. Raises Behind."""
     until_s = time.monotonic() + timeout_s
     while True:

@@ -20,14 +20,12 @@ from typing import Any
 import duckdb
 import msgspec
 
-from hansard.bus.check import RawMessage
-from hansard.bus.quarantine import Members
+from hansard.bus.validation.check import RawMessage
+from hansard.domain.integrity.membership import TELLING, Told
 from hansard.projections._arrow import chunk, schema, table
-from hansard.projections._fillers import LABELLED, fillers
+from hansard.projections._loaders import LABELLED, fillers
 from hansard.projections.errors import Newer, Older, Unusable, unusable, unwritten
 from hansard.projections.migrations import Migration, migrations
-from hansard.projections.place import new_file, private, wal
-from hansard.projections.rosters import members
 from hansard.projections.rows import (
     KNOWN_AS,
     LABEL,
@@ -40,6 +38,7 @@ from hansard.projections.rows import (
     Row,
     digest,
 )
+from hansard.projections.table_files import new_file, private, wal
 
 MEMORY_MAX = "1GiB"
 """What DuckDB may hold; beyond it, it writes to a temporary folder beside the file."""
@@ -345,9 +344,9 @@ class Store:
         with self._looking, self._con.cursor() as con:
             return con.execute(sql, list(given)).fetchall()
 
-    def members(self, run: str) -> Members | None:
-        """Who is in a run, by what is committed; None where nothing is known of it."""
-        return members(run, self.apart)
+    def past(self, run: str) -> Iterable[Told]:
+        """What tells of who is in a run, by what is committed."""
+        return [Told(*row) for row in self.apart(_TELLING, [run, sorted(TELLING)])]
 
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
         """As `all`, each row by the names of its columns."""
@@ -477,6 +476,10 @@ def _blank(_steps: tuple[Migration, ...], *, partial: bool) -> bytes:
         return path.read_bytes()
 
 
+_TELLING = (
+    "SELECT version, known_as, coalesce(lifted, data) FROM events "
+    "WHERE run = $1 AND known_as = ANY($2) ORDER BY position, event_index"
+)
 _DEMANDED = (
     "SELECT c.table_name, c.column_name FROM duckdb_columns() AS c JOIN duckdb_tables() AS t "
     "ON t.table_oid = c.table_oid AND t.database_oid = c.database_oid "

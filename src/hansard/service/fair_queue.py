@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from hansard.service.errors import ServiceBusy
+from hansard.client.protocol.errors import ServiceBusy
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):

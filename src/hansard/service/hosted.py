@@ -12,27 +12,42 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from hansard.agents import opening
-from hansard.agents.carried import Carried
+from hansard.agents.access.carried import Carried
 from hansard.agents.opening import Opened
-from hansard.agents.scope import Scope, current, enter
-from hansard.agents.session import AsyncSession
+from hansard.agents.steps.scope import Scope, current, enter
+from hansard.agents.team.tasks import Task
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import AppendUnknown, BusError
+from hansard.client.operations import Operation, Takes, read
+from hansard.client.protocol import faults, shapes, wire
+from hansard.client.protocol.errors import ServiceBusy, ServiceGone
+from hansard.client.protocol.faults import ClientGone
+from hansard.client.protocol.program import Program
+from hansard.client.protocol.remote_call import Turn, value
+from hansard.client.protocol.wire import (
+    Answer,
+    Began,
+    Call,
+    Came,
+    Do,
+    Failed,
+    Joined,
+    Left,
+    Next,
+    Request,
+)
+from hansard.client.session import AsyncSession
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.value_types import reading_context
-from hansard.service import faults, operations, proxies, shapes, wire
-from hansard.service.errors import ServiceBusy, ServiceGone
-from hansard.service.faults import ClientGone
+from hansard.service import operations, proxies
 from hansard.service.loops import Loop
-from hansard.service.program import Program
 from hansard.service.proxies import Proxy
-from hansard.service.turns import Turn, value
-from hansard.service.wire import Answer, Began, Call, Came, Do, Failed, Joined, Left, Next, Request
 
 SCOPES_MAX = 100_000
 """Most scopes of one session that are open at a time."""
@@ -45,6 +60,9 @@ TURNS_MAX = 1_000
 """
 
 OVER = "this session has ended"
+
+BLOCKS = frozenset(("board.transaction", "team.claimed"))
+"""The operations that begin a `with` block."""
 
 OPEN_MAX = 10_000
 """Most blocks, streams and loops of one session that are open at a time."""
@@ -78,7 +96,7 @@ class Hosted:
     ) -> None:
         """reading: a place among those who read whole runs."""
         self.opened = opened
-        self.session = AsyncSession(opened.core, opened.run, opened.arm)
+        self.session = AsyncSession(opened.engine, opened.run, opened.arm)
         self.heard = time.monotonic()
         """When the client was last heard of."""
         self.rules_version = 0
@@ -88,7 +106,7 @@ class Hosted:
         self._program = program
         self._carried = carried
         self._reading = reading
-        self._ledger = opened.core.ledger
+        self._ledger = opened.engine.ledger
         self._scopes: dict[str, Scope] = {"": self._ledger.root}
         self.turns: dict[int, Turn] = {}
         self._open: dict[int, Loop | Stream | Block] = {}
@@ -235,7 +253,7 @@ class Hosted:
     def _call(self, call: Call) -> Callable[[Turn], Awaitable[Answer]]:
         async def work(turn: Turn) -> Answer:
             spec = self._proxy(turn, call).spec()
-            turn.warning = self.session.core.source_changed(spec)
+            turn.warning = self.session.engine.source_changed(spec)
             found = await self.session.call(spec, (), wire.load(call.arguments))
             return value(turn, found)
 
@@ -245,7 +263,7 @@ class Hosted:
         async def work(turn: Turn) -> Answer:
             proxy = self._proxy(turn, call)
             spec = proxy.spec(streams=True)
-            turn.warning = self.session.core.source_changed(spec)
+            turn.warning = self.session.engine.source_changed(spec)
             items = self.session.call(spec, (), wire.load(call.arguments))
             stream = Stream(call, items, proxy)
             self._keep(turn.number, stream)
@@ -289,32 +307,56 @@ class Hosted:
     # ------------------------------------------------------------ operations and blocks
 
     def _do(self, asked: Do) -> Callable[[Turn], Awaitable[Answer]]:
-        if asked.name.startswith("loop."):
-            return self._loop(asked)
-
         async def work(turn: Turn) -> Answer:
-            args, kwargs = operations.given(asked)
-            target: Any = self.session
-            if asked.context:
-                target = self._opened(asked.context, Block).inside
-            for index, name in asked.functions.items():
-                args[index] = proxies.resolving(turn, name)
-            reads = asked.name in operations.READ_RUNS
+            operation, fields = self._asked(turn, asked)
+            if operation.name == "loop.begin":
+                target: Any = Loop(self.session, self._scopes)
+                await operations.run(target, operation, fields, self._claims)
+                self._keep(turn.number, target)
+                return wire.Value(context=turn.number)
+            target = self._target(operation, asked.context)
+            reads = operation.takes is Takes.RUN
             async with self._reading() if reads else contextlib.nullcontext():
-                found = await operations.run(target, asked.name, args, kwargs, self._claims)
-                return wire.Value(await shapes.told(asked.name, found))
+                found = await operations.run(target, operation, fields, self._claims)
+                return wire.Value(await shapes.told(found))
 
         return work
 
+    def _asked(self, turn: Turn, asked: Do) -> tuple[Operation, dict[str, Any]]:
+        """An operation of the session, and what it is given. Raises BadValue, Refused."""
+        operation, request = read(asked.operation)
+        if operation.group not in operations.ANSWERS:
+            raise BadValue("request", f"{operation.name!r} is of no session", "ask for it outside")
+        resolving = partial(proxies.resolving, turn)
+        return operation, operations.given(operation, request, self._claims, resolving)
+
+    def _target(self, operation: Operation, context: int) -> Any:
+        """What answers an operation: the session, or the block that it stands in."""
+        kind = operations.IN_BLOCKS.get(operation.group)
+        if kind is Loop:
+            loop: Loop = self._opened(context, Loop)
+            if operation.name == "loop.leave":
+                self._open.pop(context, None)
+            return loop
+        block: Block | None = self._opened(context, Block) if context else None
+        inside: Any = self.session if block is None else block.inside
+        if operation.name in BLOCKS or (kind is None) != isinstance(inside, AsyncSession):
+            fact = f"{operation.name!r} stands outside of its block"
+            raise BadValue("request", fact, "use the client")
+        return inside
+
     def _enter(self, asked: Do) -> Callable[[Turn], Awaitable[Answer]]:
         async def work(turn: Turn) -> Answer:
-            args, kwargs = operations.given(asked)
-            manager = operations.block(self.session, asked.name, args, kwargs)
+            operation, fields = self._asked(turn, asked)
+            if operation.name not in BLOCKS:
+                raise BadValue("request", f"{operation.name!r} is no block", "use the client")
+            part = getattr(self.session, operation.group)
+            manager = getattr(part, operation.method)(**fields)
             inside = await manager.__aenter__()
             operations.note(self._claims, inside)
             self._keep(turn.number, Block(manager, inside))
-            told = inside if asked.name == "team.claimed" else None
-            return wire.Value(shapes.shape(asked.name)[0](told), context=turn.number)
+            told = inside if isinstance(inside, Task) else None
+            return wire.Value(await shapes.told(told), context=turn.number)
 
         return work
 
@@ -346,19 +388,6 @@ class Hosted:
         known = self._known.get(left.fault.known)
         return known if known is not None else faults.rebuilt(left.fault)
 
-    def _loop(self, asked: Do) -> Callable[[Turn], Awaitable[Answer]]:
-        async def work(turn: Turn) -> Answer:
-            args, _ = operations.given(asked)
-            if asked.name != "loop.begin":
-                loop: Loop = self._opened(asked.context, Loop)
-                if asked.name == "loop.leave":
-                    self._open.pop(asked.context, None)
-                return await loop.step(asked.name, args, self._scopes)
-            self._keep(turn.number, await Loop.begin(self.session, args))
-            return wire.Value(context=turn.number)
-
-        return work
-
     def _keep(self, number: int, what: Loop | Stream | Block) -> None:
         if len(self._open) >= OPEN_MAX:
             raise BadValue("session", f"{OPEN_MAX:,} blocks and streams are open", "end some")
@@ -388,7 +417,7 @@ class Hosted:
         self.over = True
         await self._cut()
         self._lose()
-        gone = AppendUnknown(self.opened.core.stream, 0, "", 0.0)
+        gone = AppendUnknown(self.opened.engine.stream, 0, "", 0.0)
         for block in [each for each in self._open.values() if isinstance(each, Block)]:
             with contextlib.suppress(HansardError, ClientGone):  # it only stops its heartbeat
                 await block.manager.__aexit__(type(gone), gone, None)

@@ -4,58 +4,54 @@ from __future__ import annotations
 
 from typing import Any
 
-from hansard.agents.facts import Progress
-from hansard.agents.flow import drive_async
-from hansard.agents.scope import Scope, current
-from hansard.agents.session import AsyncSession
-from hansard.domain.errors import BadValue
-from hansard.service import wire
+from hansard.agents.annotations.statements import Progress
+from hansard.agents.flow import Flow, drive_async
+from hansard.agents.steps.scope import Scope, current
+from hansard.client.session import AsyncSession
 
 
 class Loop:
-    """One loop, and the scope of the item that it is at."""
+    """One loop, and the scope of the item that it is at. `scopes` are those that the client knows.
 
-    def __init__(self, session: AsyncSession, progress: Progress) -> None:
-        self._ledger = session.core.ledger
-        self._progress = progress
+    Its methods answer the operations of their names.
+    """
+
+    def __init__(self, session: AsyncSession, scopes: dict[str, Scope]) -> None:
+        self._session = session
+        self._scopes = scopes
+        self._progress: Any = None
         self._child: Scope | None = None
 
-    @classmethod
-    async def begin(cls, session: AsyncSession, args: list[Any]) -> Loop:
+    async def begin(self, name: str, every: int) -> None:
         """Find what was done before. Raises BadValue."""
-        match args:
-            case [str(name), int(every)]:
-                loop = cls(session, Progress(session.facts, name, every))
-            case _:
-                raise BadValue("resumable", f"{args!r:.80}", "give a name and a whole number")
-        await drive_async(loop._progress.begin())
-        return loop
+        self._progress = Progress(self._session.facts, name, every)
+        await drive_async(self._progress.begin())
 
-    async def step(self, name: str, args: list[Any], scopes: dict[str, Scope]) -> wire.Value:
-        """The next word of the client's loop; the path of an item's scope where it is to be done.
-        `scopes` are those that the client knows. Raises BadValue.
-        """
-        match name, args:
-            case "loop.skips", [item]:
-                child = None if self._progress.skips(item) else current(self._ledger)
-                if child is None:
-                    return wire.Value()
-                scopes[child.path] = self._child = child
-                return wire.Value(wire.dump(child.path))
-            case "loop.done", []:
-                await drive_async(self._progress.done())
-                self._ended(scopes)
-            case "loop.leave", []:
-                self._progress.leave()
-                self._ended(scopes)
-            case "loop.end", []:
-                await drive_async(self._progress.end())
-            case _:
-                raise BadValue("request", f"{name!r:.40} is no word of a loop", "use the client")
-        return wire.Value()
+    def skips(self, item: object) -> str | None:
+        """The next item: the path of its scope; None where it was done before."""
+        child = None if self._progress.skips(item) else current(self._session.engine.ledger)
+        if child is None:
+            return None
+        self._scopes[child.path] = self._child = child
+        return child.path
 
-    def _ended(self, scopes: dict[str, Scope]) -> None:
+    async def done(self) -> None:
+        """The item is done."""
+        await drive_async(self._progress.done())
+        self._ended()
+
+    def leave(self) -> None:
+        """The loop is over, in whatever way."""
+        self._progress.leave()
+        self._ended()
+
+    def end(self) -> Flow[None]:
+        """All items are done."""
+        flow: Flow[None] = self._progress.end()
+        return flow
+
+    def _ended(self) -> None:
         """An item's scope is no one's any more."""
         if self._child is not None:
-            scopes.pop(self._child.path, None)
+            self._scopes.pop(self._child.path, None)
             self._child = None

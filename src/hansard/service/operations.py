@@ -1,97 +1,152 @@
-"""What a client may have its session do, by name; and what is not offered to a restricted agent."""
+"""The operations of a session (`hansard.client.operations`), each answered by what has its name."""
 
 from __future__ import annotations
 
 import inspect
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
 from typing import Any
 
+from hansard.agents.access.views import View, derive
+from hansard.agents.annotations.statements import Annotations
+from hansard.agents.board.twins import AsyncBoard, AsyncTransaction
 from hansard.agents.flow import drive_async
-from hansard.agents.session import AsyncSession
-from hansard.agents.team import Task
-from hansard.agents.views import derive
-from hansard.bus._logging import logger
+from hansard.agents.team.tasks import Task
+from hansard.agents.team.twins import AsyncTeam
 from hansard.bus.errors import NotFound
+from hansard.bus.loggers import logger
+from hansard.client import operations
+from hansard.client.operations import Ask, Claim, Function, Kind, Operation, Raised, SecretName
+from hansard.client.protocol import faults, wire
+from hansard.client.protocol.wire import Fault
+from hansard.client.session import AsyncSession
 from hansard.domain.errors import BadValue, Refused
-from hansard.service import faults, wire
-from hansard.service.errors import NotOffered
-from hansard.service.wire import Do, Fault
+from hansard.domain.values import Secret
+from hansard.service.loops import Loop
 
 GRACE_S = 5.0
 """How long what was under way may take to be put on record when its client is gone, in seconds."""
 
 _log = logger(__name__)
 
-_FACTS = frozenset(
-    ("checkpoint", "checkpoint_data", "decide", "message", "resource", "hand_off", "context")
-)
-_BOARD = frozenset(("entry", "keys", "put", "change", "remove"))
-_TEAM = frozenset(
-    (
-        *("add", "claim", "extend", "complete", "fail", "release", "hand_off", "reopen", "tasks"),
-        "wait_for",
-    )
-)
-_OF_TASK = frozenset(("extend", "complete", "fail", "release", "hand_off"))
-OFFERED = {
-    "facts": _FACTS,
-    "board": _BOARD,
-    "team": _TEAM,
-    "mail": frozenset(("send", "inbox")),
-    "views": frozenset(("view",)),
-    "transaction": frozenset(("get", "put", "change", "remove", "roll_back")),
-}
-"""The flows of a session by what they belong to: those that its clients drive, and no others."""
-READ_RUNS = frozenset(("views.view",))
-"""Those that read a whole run: they wait for a place as the same does outside of a session."""
-
-
-def given(asked: Do) -> tuple[list[Any], dict[str, Any]]:
-    """An operation's arguments. Raises BadValue."""
-    args, kwargs = wire.load(asked.args), wire.load(asked.kwargs)
-    args, kwargs = [] if args is None else args, {} if kwargs is None else kwargs
-    if type(args) is not list or type(kwargs) is not dict:
-        raise BadValue("request", f"a {type(args).__name__} as arguments", "use the client")
-    if not all(0 <= index < len(args) for index in (*asked.functions, *asked.faults)):
-        raise BadValue("request", "an argument that is not there", "use the client")
-    for index, fault in asked.faults.items():
-        args[index] = faults.rebuilt(fault)
-    return args, kwargs
-
-
 Claims = set[tuple[str, int]]
 """The claims, by task and number, that a session was told of as its own."""
 
 
-async def run(
-    target: Any, name: str, args: list[Any], kwargs: dict[str, Any], claims: Claims
-) -> Any:
-    """Run an operation of a session, or of the transaction that it belongs to. Raises what it
-    raises, BadValue for one that there is not, NotOffered, and Refused for another's claim.
+class Views:
+    """The views of a session's role."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def view(self, at: str | None, key: bytes | None) -> View:
+        """The run as the role sees it: now, or at an event that it sees. There is no other, as far
+        as it knows. Raises NotFound.
+        """
+        engine = self._session.engine
+        if at is not None:
+            made = await derive(engine.boards.states, engine.stream.role, engine.stream.run)
+            if all(shown.id != at for _, shown in made.view.events):
+                raise not_shown(at)
+        return await self._session.view(at, key=key)
+
+
+IN_BLOCKS: dict[str, type[Any]] = {"transaction": AsyncTransaction, "loop": Loop}
+"""What answers the operations that stand in a block, by their group."""
+
+ANSWERS: dict[str, type[Any]] = {
+    "facts": Annotations,
+    "board": AsyncBoard,
+    "team": AsyncTeam,
+    "session": Views,
+    **IN_BLOCKS,
+}
+"""What answers the operations of a session, by their group."""
+
+
+def demand_handlers(answers: dict[str, type[Any]], *, by_field: bool) -> None:
+    """Raise TypeError where a declared operation has no method that answers it. by_field: the
+    method takes the fields of its request by their names.
     """
-    group, _, method = name.partition(".")
-    if method not in OFFERED.get(group, ()):
-        raise BadValue("request", f"there is no operation {name!r:.80}", "use the client")
-    if isinstance(target, AsyncSession) == (group == "transaction"):
-        raise BadValue("request", f"{name!r:.80} stands outside of its block", "use the client")
-    if group == "team" and method in _OF_TASK and args:
-        args = [_claimed(_task(args[0]), claims), *args[1:]]
-    if name == "team.wait_for":
-        _no_position(args, kwargs)
-    if name == "views.view":
-        await _visible(target, *args[:1])
-    function = getattr(_holder(target, group), method)
-    try:
-        inspect.signature(function).bind(*args, **kwargs)
-    except TypeError as error:
-        raise BadValue("request", f"{name}: {error}", "use the client of this version") from error
-    found: Any = function(*args, **kwargs)
+    for each in operations.OPERATIONS.values():
+        if each.group not in answers:
+            continue
+        method = getattr(answers[each.group], each.method, None)
+        if method is None:
+            message = f"{answers[each.group].__name__} has no {each.method} for {each.name}"
+            raise TypeError(message)
+        if by_field:
+            try:
+                inspect.signature(method).bind(None, **dict.fromkeys(each.fields))
+            except TypeError as error:
+                message = f"{each.name} is declared with other fields than it takes: {error}"
+                raise TypeError(message) from error
+
+
+demand_handlers(ANSWERS, by_field=True)
+
+
+def given(
+    operation: Operation,
+    asked: Ask,
+    claims: Claims,
+    resolving: Callable[[str], Callable[..., Any]],
+) -> dict[str, Any]:
+    """What a request gives, by field. `resolving` makes a function of one of the client's.
+
+    Raises BadValue, and Refused for a claim that is not the session's.
+    """
+
+    def one(value: Any) -> Any:
+        match value:
+            case SecretName():
+                return Secret(value.name)
+            case Function():
+                return resolving(value.name)
+            case Raised():
+                return faults.rebuilt(value.fault)
+            case Claim():
+                return _claimed(value, claims)
+            case dict():
+                return {key: one(each) for key, each in value.items()}
+            case _:
+                return value
+
+    found: dict[str, Any] = {}
+    for field, kind in operation.fields.items():
+        value = getattr(asked, field)
+        match kind:
+            case Kind.VALUE | Kind.DATA:
+                found[field] = wire.load(value)
+            case Kind.VALUES:
+                found[field] = [wire.load(each) for each in value]
+            case _:
+                found[field] = one(value)
+        if kind is Kind.DATA and type(found[field]) is not dict:
+            where = f"{operation.called}({field})"
+            raise BadValue(where, f"{found[field]!r:.80}", "give values by their names")
+    return found
+
+
+async def run(target: Any, operation: Operation, fields: dict[str, Any], claims: Claims) -> Any:
+    """Have a session, or what is open in it, do something. Raises what that raises."""
+    found: Any = getattr(_answering(target, operation), operation.method)(**fields)
     if inspect.isgenerator(found):
         flow: Any = found
         found = await drive_async(flow)
-    if name == "team.claim":
-        note(claims, found[0])
+    elif inspect.isawaitable(found):
+        found = await found
+    note(claims, found)
     return found
+
+
+def _answering(target: Any, operation: Operation) -> Any:
+    match operation.group:
+        case "facts" | "board" | "team":
+            return getattr(target, operation.group)
+        case "session":
+            return Views(target)
+        case _:
+            return target
 
 
 def note(claims: Claims, task: object) -> None:
@@ -100,75 +155,12 @@ def note(claims: Claims, task: object) -> None:
         claims.add((task.id, task.number))
 
 
-def _claimed(task: Task, claims: Claims) -> Task:
+def _claimed(claim: Claim, claims: Claims) -> Task:
     """A task that the session has claimed. A claim's number is no secret: whose it is counts."""
-    if (task.id, task.number) not in claims:
-        message = f"claim {task.number} of task {task.id!r:.80} is not of this session: claim it"
+    if (claim.id, claim.number) not in claims:
+        message = f"claim {claim.number} of task {claim.id!r:.80} is not of this session: claim it"
         raise Refused(message)
-    return task
-
-
-def _holder(target: Any, group: str) -> Any:
-    match group:  # the service drives what a session's twins drive
-        case "facts":
-            return target.facts
-        case "board":
-            return target.board._flows  # noqa: SLF001 -- see above
-        case "team":
-            return target.team._flows  # noqa: SLF001 -- see above
-        case "mail":
-            return target.team._mail  # noqa: SLF001 -- see above
-        case "views":
-            return target._views  # noqa: SLF001 -- see above
-        case _:
-            return target._flows  # noqa: SLF001 -- see above
-
-
-def block(
-    session: AsyncSession, name: str, args: list[Any], kwargs: dict[str, Any]
-) -> AbstractAsyncContextManager[Any]:
-    """A `with` block of a session. Raises BadValue."""
-    try:
-        match name:
-            case "board.transaction":
-                return session.board.transaction(*args, **kwargs)
-            case "team.claimed":
-                return session.team.claimed(*args, **kwargs)
-            case _:
-                pass
-    except TypeError as error:
-        raise BadValue("request", f"{name}: {error}", "use the client of this version") from error
-    raise BadValue("request", f"there is no block {name!r:.80}", "use the client")
-
-
-def _task(told: Any) -> Task:
-    try:
-        return Task(**told)
-    except TypeError as error:
-        raise BadValue("task", f"{told!r:.80}", "give one that was claimed") from error
-
-
-def _no_position(args: list[Any], kwargs: dict[str, Any]) -> None:
-    position = kwargs.get("position", args[2] if len(args) > 2 else None)  # noqa: PLR2004 -- key, task, position
-    if position is not None:
-        raise NotOffered(
-            "wait_for(position=)", "positions count what it may not see; wait for a key"
-        )
-
-
-async def _visible(session: AsyncSession, at: object = None) -> None:
-    """Refuse a point that is no event which the role sees: there is no other, as far as it knows.
-    Raises NotOffered, NotFound.
-    """
-    if at is None:
-        return
-    if type(at) is not str:
-        remedy = "give the id of an event that it was shown"
-        raise NotOffered(f"view(at={at!r:.40})", remedy)
-    core = session.core
-    made = await derive(core.boards.states, core.stream.role, core.stream.run)
-    if all(shown.id != at for _, shown in made.view.events):
-        raise not_shown(at)
+    return Task(claim.id, "", claim.number)
 
 
 def not_shown(at: str) -> NotFound:

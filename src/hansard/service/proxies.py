@@ -11,18 +11,18 @@ from typing import Any
 
 from tenacity import wait_chain, wait_fixed
 
-from hansard.agents.board import SPECS as BOARD
-from hansard.agents.effects import RETRY_WAIT, ToolSpec
+from hansard.agents.board.operations import SPECS as BOARD
 from hansard.agents.errors import ToolError
-from hansard.agents.scope import Scope
+from hansard.agents.steps.scope import Scope
+from hansard.agents.steps.tools import RETRY_WAIT, ToolSpec
+from hansard.client.protocol import wire
+from hansard.client.protocol.faults import Doubtful
+from hansard.client.protocol.program import settlement
+from hansard.client.protocol.remote_call import Turn
+from hansard.client.protocol.wire import Call, Came, Declared
 from hansard.domain import ids, label
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects
-from hansard.service import wire
-from hansard.service.faults import Doubtful
-from hansard.service.program import settlement
-from hansard.service.turns import Turn
-from hansard.service.wire import Call, Came, Declared
 
 ATTEMPTS_MAX = 1_000
 WAIT_S_MAX = 3_600.0

@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from hansard.service import wire
-from hansard.service.errors import ServiceGone
-from hansard.service.wire import Pending
+from hansard.client.protocol import wire
+from hansard.client.protocol.errors import ServiceGone
+from hansard.client.protocol.wire import Pending
 
 
 class _Question(msgspec.Struct):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator
 
-from hansard.agents.denials import Denials
-from hansard.agents.gatekeeper import Gatekeeper
+from hansard.agents.access.authenticator import Authenticator
+from hansard.agents.access.denials import Denials
 from hansard.agents.workspace import Workspace
 from hansard.bus.jetstream.options import BrokerOptions
-from hansard.service import wire
-from hansard.service.door import Service
-from hansard.service.lobby import Sql
+from hansard.client.protocol import wire
+from hansard.service.server import Service
+from hansard.service.workspace_requests import Sql
 
 
 @contextlib.asynccontextmanager
@@ -26,8 +26,8 @@ async def serving(
 
     Raises Unreachable, Corrupt (who may enter cannot be read).
     """
-    async with Denials(workspace) as denials, await Gatekeeper.open(workspace) as gatekeeper:
-        service = await Service.open(workspace, options, gatekeeper, denials, sql, quiet_s)
+    async with Denials(workspace) as denials, await Authenticator.open(workspace) as authenticator:
+        service = await Service.open(workspace, options, authenticator, denials, sql, quiet_s)
         try:
             yield service
         finally:

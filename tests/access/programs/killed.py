@@ -11,26 +11,26 @@ import signal
 import sys
 from typing import Any
 
-import hansard.agents.principals
-import hansard.bus._server_access
-import hansard.bus._server_place
-import hansard.commands._credentials_file
-import hansard.commands.credentials
+import hansard.agents.access.principals
+import hansard.bus.server.files
+import hansard.bus.server.logins
+import hansard.cli.commands._credentials_file
+import hansard.cli.commands.credentials
 from hansard.cli import main
 
 POINTS: dict[str, tuple[Any, str]] = {
-    "draft": (hansard.commands._credentials_file.Draft, "write"),
-    "register": (hansard.agents.principals, "register"),
-    "issue": (hansard.agents.principals, "issue"),
-    "access": (hansard.bus._server_place.Place, "write_access"),
-    "config": (hansard.bus._server_place.Place, "write_access_config"),
-    "reload": (hansard.bus._server_access, "_have_reloaded"),
-    "finish": (hansard.commands._credentials_file.Draft, "finish"),
-    "tell": (hansard.commands.credentials, "_tell"),
+    "draft": (hansard.cli.commands._credentials_file.Draft, "write"),
+    "register": (hansard.agents.access.principals, "register"),
+    "issue": (hansard.agents.access.principals, "issue"),
+    "access": (hansard.bus.server.files.ServerFiles, "write_access"),
+    "config": (hansard.bus.server.files.ServerFiles, "write_access_config"),
+    "reload": (hansard.bus.server.logins, "_have_reloaded"),
+    "finish": (hansard.cli.commands._credentials_file.Draft, "finish"),
+    "tell": (hansard.cli.commands.credentials, "_tell"),
 }
 """Of `hansard credentials`, in their order."""
 
-ENDING: dict[str, tuple[Any, str]] = {"revoke": (hansard.agents.principals, "revoke")}
+ENDING: dict[str, tuple[Any, str]] = {"revoke": (hansard.agents.access.principals, "revoke")}
 """Of `hansard principals revoke`: each token is one call of it."""
 
 

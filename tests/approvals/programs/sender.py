@@ -8,7 +8,7 @@ from tests.faults._inside import Inside, run_program
 def main(inside: Inside) -> list[str]:
     """What was sent."""
     settings = inside.job.settings
-    rules = [hansard.ask_first("send_*", timeout=60)]
+    rules = [hansard.ask_first("send_*", timeout_s=60)]
     with hansard.connect(workspace=inside.job.workspace, gate=rules) as record:
         log = record.workspace.log = EndlessLog(record.workspace.log, inside)
         record.workspace.states.log = log

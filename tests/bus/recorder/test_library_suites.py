@@ -20,7 +20,7 @@ from hansard.bus.recorder import (
     JetStreamProcessRecorder,
     JetStreamTrackingRecorder,
 )
-from hansard.bus.server import Lease, join
+from hansard.bus.server.lease import Lease, join
 
 MODULE = "hansard.bus.recorder"
 

@@ -32,7 +32,7 @@ from eventsourcing.utils import Environment
 
 import hansard
 from hansard.bus import subjects
-from hansard.bus.jetstream._calls import api, publish
+from hansard.bus.jetstream.calls import api, publish
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.portal import portal
 from hansard.bus.recorder import (
@@ -44,7 +44,7 @@ from hansard.bus.recorder import (
 )
 from hansard.bus.recorder._access import Access
 from hansard.bus.recorder._datastore import Datastore
-from hansard.bus.server import peek
+from hansard.bus.server.lease import peek
 from tests.bus.brokers import Nats
 
 SOURCES = str(Path(hansard.__file__).parents[1])
@@ -69,7 +69,7 @@ def script(text: str, *arguments: str, **variables: str) -> str:
         check=True,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=170,
     ).stdout
 
 

@@ -13,11 +13,11 @@ def main(inside: Inside) -> list[Any]:
         record.workspace.log = EndlessLog(record.workspace.log, inside)
         with record.run("w", run=inside.job.run, agent="w0", role="worker") as session:
             session.team.add("one")
-            first = session.team.claim(lease=600)
+            first = session.team.claim(lease_s=600)
             assert first is not None
             session.team.fail(first, "not possible")
             reopened = session.team.reopen("t1", "it is")
-            task = session.team.claim(lease=600)
+            task = session.team.claim(lease_s=600)
             assert task is not None
             session.team.complete(task)
             return [reopened, task.number]

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import hansard
-from hansard.agents.session import Session
 from hansard.bus.errors import BusError
+from hansard.client.session_sync import Session
 
 ENDED: list[Any] = [
     *("sent 1", "marked True", 1, [1, 1], "t1", "done", "sent 2", 2),
@@ -52,7 +52,7 @@ def play(session: Session, file: Path, told: list[Any]) -> None:
     told.append(board.add("n"))
     session.checkpoint("c", half=2)
     told.append(session.checkpoint_data("c"))
-    told.append(session.wait_for(key="x", timeout=5) is not None)
+    told.append(session.wait_for(key="x", timeout_s=5) is not None)
     team.send("hi", role="writer")
     told.append([each.content for each in team.inbox()])
     told.append(list(count(2)))

@@ -16,7 +16,7 @@ def main(inside: Inside) -> list[str]:
         place = {"run": inside.job.run, "agent": settings["agent"], "role": "worker"}
         with record.run("w", **place) as session:
             while True:
-                with session.team.claimed(lease=settings["lease_s"], timeout=None) as task:
+                with session.team.claimed(lease_s=settings["lease_s"], timeout_s=None) as task:
                     if task is None:
                         return done
                     inside.world.note("began", task=task.id, number=task.number)

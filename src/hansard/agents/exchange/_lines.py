@@ -34,7 +34,7 @@ def seekable(path: Path | None) -> Generator[BinaryIO]:
         yield file
 
 
-Place = tuple[int, int, bool]
+LinePosition = tuple[int, int, bool]
 """Bytes and lines before the next line, and whether the newest of them was ended."""
 
 
@@ -51,7 +51,7 @@ class Lines:
         self._file = file
         self._ended = True
         self._glued = False
-        self._newest: Place = (0, 0, True)
+        self._newest: LinePosition = (0, 0, True)
 
     @property
     def offset(self) -> int:
@@ -108,11 +108,11 @@ class Lines:
             else ""
         )
 
-    def tell(self) -> Place:
+    def tell(self) -> LinePosition:
         """A place to come back to."""
         return self.offset, self.number, self._ended
 
-    def seek(self, place: Place) -> None:
+    def seek(self, place: LinePosition) -> None:
         """Go back to a place."""
         offset, self.number, self._ended = place
         self._file.seek(offset)

@@ -10,8 +10,8 @@ from typing import assert_never
 
 import msgspec
 
+from hansard.agents.exchange._section_comparison import SectionComparison
 from hansard.agents.exchange._sense import Sense
-from hansard.agents.exchange._standing import Standing
 from hansard.agents.exchange.format import (
     FORMAT,
     PART_BYTES,
@@ -26,7 +26,7 @@ from hansard.agents.exchange.format import (
 )
 from hansard.agents.exchange.writer import CONVERSATION, EXPERIMENT
 from hansard.agents.importers.report import Tally
-from hansard.agents.payloads import VALUE_BYTES_MAX
+from hansard.agents.steps.payloads import VALUE_BYTES_MAX
 from hansard.agents.workspace import Workspace
 from hansard.bus import subjects
 from hansard.bus.codec import decode, revive
@@ -35,7 +35,7 @@ from hansard.domain import ids
 from hansard.domain.agent import MessageAdded
 from hansard.domain.errors import BadName, Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Event
-from hansard.domain.ids import AgentStream, Board, Lasting, Life, StreamId, run_of
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.run import RunForked, RunStarted
 from hansard.domain.steps import StepRequested
 
@@ -82,7 +82,7 @@ class Section:
         self.new = 0
         self.wanted: set[str] = set()
         self.absent: dict[str, int] = {}
-        self.standing = Standing(workspace)
+        self.standing = SectionComparison(workspace)
         self._sense = Sense()
         self._workspace = workspace.log.workspace
         self._hash = hashlib.sha256()
@@ -226,7 +226,7 @@ class Section:
 
     async def _begin(self, run: str, stream: StreamId, commit: Commit) -> None:
         """Where a run's streams go on from. Raises Damaged for what begins no run."""
-        if not isinstance(stream, Life):
+        if not isinstance(stream, RunStream):
             raise Damaged(f"stream {stream} of run {run} stands before the run's begin")
         try:
             first = revive(commit.events[0])
@@ -324,15 +324,15 @@ def _events(commit: Commit) -> Iterator[Event | None]:
 def _check_names(stream: StreamId) -> None:
     """Raise BadName where a stream is none that an export may bring."""
     match stream:
-        case Life(run):
+        case RunStream(run):
             ids.name("run", run)
         case AgentStream(run, role, agent):
             for kind, name in (("run", run), ("role", role), ("agent", agent)):
                 ids.name(kind, name)
-        case Board(run, key):
+        case KeyStream(run, key):
             ids.name("run", run)
             ids.name("key", key)
-        case Lasting(kind, name):
+        case WorkspaceStream(kind, name):
             if kind not in (CONVERSATION, EXPERIMENT):
                 known = f"only {CONVERSATION!r} and {EXPERIMENT!r} go along with runs"
                 raise BadName("kind", kind, known)

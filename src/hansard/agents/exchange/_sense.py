@@ -8,7 +8,7 @@ import msgspec
 
 from hansard.agents.exchange.format import Damaged
 from hansard.domain.events import Event
-from hansard.domain.ids import AgentStream, Life, StreamId, in_run
+from hansard.domain.ids import AgentStream, RunStream, StreamId, in_run
 from hansard.domain.run import RunForked, RunStarted
 from hansard.domain.steps import StepEvent, StepRequested
 from hansard.domain.streams import belongs
@@ -48,7 +48,7 @@ class Sense:
             self._trusted.add(stream)
         elif not belongs(stream, event):
             raise Damaged(f"a {event.tag} does not belong into stream {stream}")
-        elif isinstance(stream, Life):
+        elif isinstance(stream, RunStream):
             if isinstance(event, RunStarted | RunForked):
                 parent = event.parent if isinstance(event, RunForked) else None
                 self._parents.setdefault(stream.run, parent)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
 
 import msgspec
 
@@ -18,6 +17,7 @@ from hansard.bus.log import COMMIT_BYTES_MAX, Origin
 from hansard.domain.errors import CallerError
 from hansard.domain.events import Commit
 from hansard.domain.ids import StreamId
+from hansard.domain.payload.references import blobs_named
 
 FORMAT = 1
 """Raised when a reader of before could not read what is written now."""
@@ -37,14 +37,6 @@ HEADER_MARK = b'{"kind":"hansard-events",'
 _TAIL = b',"digest":"%b"}\n'
 _TAIL_BYTES = len(_TAIL % (b"0" * DIGEST_CHARACTERS))
 _TAIL_FORM = re.compile(rb',"digest":"[0-9a-f]{32}"}\n')
-
-_BLOB = re.compile(
-    rb'\{\s*"\$blob"\s*:\s*'
-    rb'\{\s*"sha256"\s*:\s*"([0-9a-f]{64})"\s*,\s*"size"\s*:\s*([0-9]{1,12})\s*\}\s*\}'
-)
-"""A reference to a blob. It is one wherever it stands in JSON: inside a text its quotes would be
-escaped.
-"""
 
 
 class Damaged(CallerError):
@@ -185,11 +177,4 @@ def _digest(head: bytes) -> bytes:
 
 def blobs_of(commit: Commit) -> dict[str, int]:
     """The blobs that a commit's events name: size by hash."""
-    return dict(found for recorded in commit.events for found in blobs_in(bytes(recorded.data)))
-
-
-def blobs_in(data: bytes) -> Iterator[tuple[str, int]]:
-    """The hash and size of each blob that an event's data names."""
-    if b'"$blob"' in data:
-        for sha256, size in _BLOB.findall(data):
-            yield sha256.decode(), int(size)
+    return dict(found for recorded in commit.events for found in blobs_named(bytes(recorded.data)))

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from hansard.agents.exchange._lines import Lines, Place, seekable
+from hansard.agents.exchange._lines import LinePosition, Lines, seekable
 from hansard.agents.exchange._section import Section, appended
 from hansard.agents.exchange.format import BlobLine, CommitLine, Damaged
 from hansard.agents.importers.report import Bad, BadRecord, Tally, Watcher
@@ -105,7 +105,7 @@ class _Import:
                 await asyncio.sleep(0)
         return True
 
-    async def _take(self, section: Section, lines: Lines, place: Place) -> None:
+    async def _take(self, section: Section, lines: Lines, place: LinePosition) -> None:
         """Store a section that was checked, unless all of it stands here."""
         end = lines.tell()
         if section.new:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from hansard.agents.exchange._writing import Section
-from hansard.agents.exchange.format import FORMAT, Header, Missing, SeenLine, View, blobs_in
+from hansard.agents.exchange.format import FORMAT, Header, Missing, SeenLine, View
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
@@ -22,7 +22,9 @@ from hansard.bus.log import Stored
 from hansard.domain.agent import HandedOff
 from hansard.domain.errors import UnknownEvent
 from hansard.domain.events import Event, Recorded
-from hansard.domain.ids import AgentStream, Life
+from hansard.domain.ids import AgentStream, RunStream
+from hansard.domain.integrity.fold import Fold
+from hansard.domain.payload.references import blobs_named
 from hansard.domain.run import (
     AgentJoined,
     RunAgentLeft,
@@ -62,7 +64,7 @@ async def export_view(
     for run in asked:
         history = await workspace.states.history(run)
         for line in seen(run, [each for each in history if each.position <= up_to], role):
-            await section.named(blobs_in(bytes(line.data)))
+            await section.named(blobs_named(bytes(line.data)))
             section.line(msgspec.structs.replace(line, n=section.number))
             events += 1
         await asyncio.sleep(0)
@@ -81,7 +83,7 @@ async def _check_role(workspace: Workspace, runs: list[str], role: str) -> None:
 
 def seen(run: str, history: list[Stored], role: str) -> Iterator[SeenLine]:
     """What a role sees of a run's history, not numbered yet; nothing where no agent has it."""
-    mine = _agents(history, role)
+    mine = _agents(run, history, role)
     if not mine:
         return
     for stored in history:
@@ -89,7 +91,7 @@ def seen(run: str, history: list[Stored], role: str) -> Iterator[SeenLine]:
             match stored.stream:
                 case AgentStream(_, its, agent) if its == role or _is_for(recorded, {role, *mine}):
                     yield _line(run, agent, its, stored, recorded)
-                case Life():
+                case RunStream():
                     shown = _of_life(stored, recorded, mine)
                     if shown is not None:
                         yield _line(run, "", "", stored, shown)
@@ -97,16 +99,12 @@ def seen(run: str, history: list[Stored], role: str) -> Iterator[SeenLine]:
                     pass
 
 
-def _agents(history: list[Stored], role: str) -> set[str]:
-    events = (
-        _known(recorded)
-        for stored in history
-        if isinstance(stored.stream, Life)
-        for recorded in stored.commit.events
-    )
-    return {
-        event.agent for event in events if isinstance(event, AgentJoined) and event.role == role
-    }
+def _agents(run: str, history: list[Stored], role: str) -> set[str]:
+    integrity = Fold()
+    for stored in history:
+        if isinstance(stored.stream, RunStream):
+            integrity.learn(stored.stream.run, stored.stream, stored.commit)
+    return {agent for agent, its in integrity.members(run).roles.items() if its == role}
 
 
 def _line(run: str, agent: str, role: str, stored: Stored, recorded: Recorded) -> SeenLine:

@@ -19,12 +19,12 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Origin, Stored
-from hansard.bus.quarantine import as_it_stands
+from hansard.bus.validation.quarantine import as_it_stands
 from hansard.domain import conversation, experiment
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Corrupt, RecordError
 from hansard.domain.events import Event, Recorded, Tx
-from hansard.domain.ids import Lasting, Life
+from hansard.domain.ids import RunStream, WorkspaceStream
 from hansard.domain.run import RunAssigned, RunForked, RunStarted
 
 CONVERSATION, EXPERIMENT = conversation.KIND, experiment.KIND
@@ -127,7 +127,7 @@ async def _needed(workspace: Workspace, asked: list[str], up_to: AtPosition) -> 
         run, why = waiting.pop()
         if run in needed.firsts or run in needed.missing:
             continue
-        life = await workspace.log.read_streams([Life(run)], up_to)
+        life = await workspace.log.read_streams([RunStream(run)], up_to)
         if not life and not why:
             raise NotFound(f"run {run}", "see 'hansard runs'")
         if not life:
@@ -162,7 +162,7 @@ async def _conversation(
     """The runs of a conversation before a run; its commits up to that run are needed."""
     taken: list[Stored] = []
     earlier: list[str] = []
-    for stored in await workspace.log.read(Lasting(CONVERSATION, name), up_to=up_to):
+    for stored in await workspace.log.read(WorkspaceStream(CONVERSATION, name), up_to=up_to):
         taken.append(stored)
         joined = [
             event.run for event in map(_known, stored.commit.events) if isinstance(event, RunJoined)
@@ -182,7 +182,7 @@ async def _experiments(
     for event in (_known(recorded) for stored in life for recorded in stored.commit.events):
         match event:
             case RunAssigned(experiment=name) if name and name not in needed.experiments:
-                stream = Lasting(EXPERIMENT, name)
+                stream = WorkspaceStream(EXPERIMENT, name)
                 needed.experiments[name] = await workspace.log.read(stream, up_to=up_to)
             case _:
                 pass

@@ -6,13 +6,12 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents import payloads
-from hansard.agents.failures import failure_digest, recordable
 from hansard.agents.importers import calls, usage
 from hansard.agents.importers._streams import Stream
 from hansard.agents.importers.chat import Message, ToolCall, text_of
-from hansard.agents.importers.report import WRITER
-from hansard.agents.scope import Scope
+from hansard.agents.steps import payloads
+from hansard.agents.steps.failures import failure_digest
+from hansard.agents.steps.scope import Scope
 from hansard.domain import ids, values
 from hansard.domain.agent import MessageAdded
 from hansard.domain.fingerprint import (
@@ -25,6 +24,7 @@ from hansard.domain.fingerprint import (
     fact_fingerprint,
     fingerprint,
 )
+from hansard.domain.integrity.authorship import IMPORTER
 from hansard.domain.steps import (
     NULL,
     Effects,
@@ -34,6 +34,7 @@ from hansard.domain.steps import (
     StepRequested,
     ToolDeclared,
 )
+from hansard.domain.values import recordable
 
 _MAPPED = {"role", "content", "timestamp", "cost"}
 """What of a message never stays in its fields."""
@@ -87,7 +88,7 @@ class Agent:
         plain = _plain(message, said, used, routed=False)
         content = plain[1]
         if message.error is True:
-            error = Failure("ToolError", recordable(text_of(content), None), module=WRITER)
+            error = Failure("ToolError", recordable(text_of(content), None), module=IMPORTER)
             result = failure_digest(error)
             failed = StepFailed(step=step.number, error=error, digest=result)
             self.stream.add(failed, message.occurred_at)
@@ -98,7 +99,7 @@ class Agent:
             self.stream.add(done, message.occurred_at)
         self._scope.open -= 1
         if not step.unordered:
-            self._scope.head, self._scope.after = result, (step.number,)
+            self._scope.go_on(result, (step.number,))
         self._message(message, plain, used, step.number)
 
     # ------------------------------------------------------------ events

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from hansard.agents.payloads import EVENT_BYTES_MAX
+from hansard.agents.steps.payloads import EVENT_BYTES_MAX
 from hansard.bus.log import Append
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Actor, Commit, Event, Recorded

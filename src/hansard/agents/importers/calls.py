@@ -11,7 +11,7 @@ from hansard.agents.importers.chat import Message, ToolCall
 from hansard.domain import values
 from hansard.domain.errors import BadValue
 
-Place = tuple[int, int]
+CallIndex = tuple[int, int]
 """Where a call stands: the number of its message, and its own in there; both from 0."""
 
 USER = "user"
@@ -28,8 +28,8 @@ class Answers(msgspec.Struct):
     messages of a tool that nobody asked.
     """
 
-    of: dict[int, Place] = {}
-    answered: set[Place] = set()
+    of: dict[int, CallIndex] = {}
+    answered: set[CallIndex] = set()
     unasked: set[int] = set()
 
 
@@ -40,10 +40,10 @@ def answers(messages: list[Message]) -> Answers:
     own in tau2-bench, are no steps; what answers them answers none.
     """
     found = Answers()
-    waiting: dict[str, list[deque[Place | None]]] = {}
+    waiting: dict[str, list[deque[CallIndex | None]]] = {}
     for number, message in enumerate(messages):
         if message.tool_calls:
-            fresh: dict[str, deque[Place | None]] = {}
+            fresh: dict[str, deque[CallIndex | None]] = {}
             for index, call in enumerate(message.tool_calls):
                 if call.id is not None:
                     place = None if message.role == USER else (number, index)

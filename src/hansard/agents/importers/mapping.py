@@ -14,20 +14,19 @@ from typing import Any
 import msgspec
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
-from hansard.agents import payloads
-from hansard.agents.failures import recordable
 from hansard.agents.importers import calls
 from hansard.agents.importers._agent import Agent, Asked
 from hansard.agents.importers._streams import Stream
 from hansard.agents.importers.chat import AGENT, ChatRun, Ending, Message
-from hansard.agents.importers.report import WRITER
+from hansard.agents.steps import payloads
 from hansard.bus.log import Append
 from hansard.domain import ids, values
 from hansard.domain.agent import AgentLeft, SessionBegan
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.events import Actor
 from hansard.domain.fingerprint import canonical
-from hansard.domain.ids import AgentStream, Life, StreamId
+from hansard.domain.ids import AgentStream, RunStream, StreamId
+from hansard.domain.integrity.authorship import IMPORTER
 from hansard.domain.run import (
     AgentJoined,
     RunAssigned,
@@ -37,6 +36,7 @@ from hansard.domain.run import (
     RunStarted,
 )
 from hansard.domain.steps import NULL, Failure
+from hansard.domain.values import recordable
 
 MAPPING = "1"
 """Part of every id: another mapping of the same content makes other runs."""
@@ -90,7 +90,7 @@ class _Mapping:
         self._out = Mapped(run, messages=len(chat.messages))
         self._main = chat.agent or AGENT
         self._answers = calls.answers(chat.messages)
-        self._steps: dict[calls.Place, Asked] = {}
+        self._steps: dict[calls.CallIndex, Asked] = {}
         self._agents: dict[str, Agent] = {}
         self._streams: list[Stream] = []
 
@@ -100,7 +100,7 @@ class _Mapping:
         for number, message in enumerate(chat.messages):
             routes.append(self._route(number, message, routes))
         roster = self._roster(routes)
-        life = self._stream(Life(out.run), self._main, 0)
+        life = self._stream(RunStream(out.run), self._main, 0)
         self._begin(life, roster, source)
         for number, agent in enumerate(routes):
             try:
@@ -140,7 +140,7 @@ class _Mapping:
         return roster
 
     def _stream(self, stream: StreamId, agent: str, epoch: int) -> Stream:
-        actor = Actor(WRITER, (agent,))
+        actor = Actor(IMPORTER, (agent,))
         made = Stream(self._out.run, stream, actor, epoch, self._at, self._out.appends)
         self._streams.append(made)
         return made
@@ -179,7 +179,7 @@ class _Mapping:
     def _end(self, life: Stream, ending: Ending) -> None:
         error: Failure | None = None
         if ending.error is not None:
-            error = Failure("Error", recordable(ending.error, None), module=WRITER)
+            error = Failure("Error", recordable(ending.error, None), module=IMPORTER)
         outcome = "completed" if error is None else "failed"
         for agent in self._agents.values():
             agent.stream.add(AgentLeft(outcome=outcome, error=error), ending.at)

@@ -8,11 +8,8 @@ import msgspec
 
 from hansard.domain.errors import CallerError
 
-WRITER = "import"
-"""The agent that writes imported commits, on behalf of those whose words they are."""
 
-
-class Bad(msgspec.Struct, frozen=True):
+class Bad(msgspec.Struct, frozen=True, tag_field="kind", tag="bad"):
     """A record that was not imported. `line` counts from 1; in a file that is one JSON document it
     counts that document's records.
     """

@@ -1,4 +1,8 @@
-"""NATS JetStream as the log, the store of blobs and of snapshots."""
+"""NATS JetStream as the log, the store of blobs and of snapshots.
+
+Touches the broker: `client` alone imports nats.
+Gives `JetStreamLog`, `Options`, blobs, snapshots, and a workspace's streams undecoded (`raw`).
+"""
 
 from hansard.bus.jetstream.blobs import JetStreamBlobs
 from hansard.bus.jetstream.log import JetStreamLog, open_log

@@ -16,7 +16,7 @@ from typing import assert_never
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus._commits import enveloped, transactions, wholes
+from hansard.bus.commits import enveloped, transactions, wholes
 from hansard.bus.errors import (
     AppendUnknown,
     BrokerError,
@@ -27,12 +27,12 @@ from hansard.bus.errors import (
     TooLarge,
     Unreachable,
 )
-from hansard.bus.jetstream._calls import BATCH_MESSAGES_MAX, publish_all
-from hansard.bus.jetstream._client import Broker
 from hansard.bus.jetstream._commit import Committer
-from hansard.bus.jetstream._direct import Direct
-from hansard.bus.jetstream._patience import Patience
-from hansard.bus.jetstream._wire import (
+from hansard.bus.jetstream.calls import BATCH_MESSAGES_MAX, publish_all
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import Direct
+from hansard.bus.jetstream.patience import Patience
+from hansard.bus.jetstream.wire import (
     EXPECTED_SEQUENCE,
     EXPECTED_SUBJECT,
     FIRST,

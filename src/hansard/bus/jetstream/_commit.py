@@ -13,9 +13,9 @@ from functools import partial
 
 import msgspec
 
-from hansard.bus.jetstream._calls import publish, publish_all
-from hansard.bus.jetstream._client import Broker
-from hansard.bus.jetstream._wire import FIRST, NoAnswer, Rejected
+from hansard.bus.jetstream.calls import publish, publish_all
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.wire import FIRST, NoAnswer, Rejected
 
 SINGLES_MAX = 8
 """Single publishes in flight in strict mode: the server syncs them one after the other anyway."""

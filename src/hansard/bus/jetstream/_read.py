@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from hansard.bus import subjects
-from hansard.bus._commits import check_each, check_versions, position_of, until
-from hansard.bus.jetstream._direct import Direct
-from hansard.bus.jetstream._wire import Message, TooMany
+from hansard.bus.commits import check_each, check_versions, position_of, until
+from hansard.bus.jetstream.direct import Direct
+from hansard.bus.jetstream.wire import Message, TooMany
 from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
-from hansard.bus.screen import is_stream
 from hansard.bus.slices import Slices
-from hansard.domain.ids import Board, Life, StreamId
+from hansard.bus.validation.reads import is_stream
+from hansard.domain.ids import KeyStream, RunStream, StreamId
 
 TAIL_VERSIONS_MAX = 4_000
 """Up to this many versions are asked for by guessed names, one a version; more are listed first."""
@@ -133,7 +133,7 @@ class Reader:
 
     async def runs(self, key: str | None = None) -> list[str]:
         """As the port says: 1 request for each 100,000 commits of the streams that tell."""
-        told = Life if key is None else Board
+        told = RunStream if key is None else KeyStream
         pattern = subjects.all_lives(self._workspace)
         if key is not None:
             pattern = subjects.all_of_key(self._workspace, key)

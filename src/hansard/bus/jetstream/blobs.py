@@ -9,11 +9,11 @@ import time
 from hansard.bus import subjects
 from hansard.bus.blobs import verified
 from hansard.bus.errors import BrokerError, NotFound
-from hansard.bus.jetstream._calls import publish
-from hansard.bus.jetstream._client import Broker
-from hansard.bus.jetstream._direct import Direct
-from hansard.bus.jetstream._patience import Patience
-from hansard.bus.jetstream._wire import FIRST, NoAnswer, Rejected
+from hansard.bus.jetstream.calls import publish
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import Direct
+from hansard.bus.jetstream.patience import Patience
+from hansard.bus.jetstream.wire import FIRST, NoAnswer, Rejected
 
 CHUNK_BYTES = 512 * 1024
 """Part of the stored format: a chunk's number times this is its place in the blob."""

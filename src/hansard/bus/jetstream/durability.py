@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from hansard.bus.errors import BusError
-from hansard.bus.jetstream._client import Broker
-from hansard.bus.jetstream._wire import NoAnswer
+from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.wire import NoAnswer
 
 RELAXED_INTERVAL_NS_MAX = 1_000_000_000
 """A sync interval over one second is not `relaxed` but `unknown`: too much could be lost."""

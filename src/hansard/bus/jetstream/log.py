@@ -7,25 +7,25 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus._logging import logger
 from hansard.bus.errors import BusError, NotFound
-from hansard.bus.jetstream import _streams
+from hansard.bus.jetstream import streams as jetstream_streams
 from hansard.bus.jetstream._append import Appender
-from hansard.bus.jetstream._client import Broker
 from hansard.bus.jetstream._commit import Committer
-from hansard.bus.jetstream._direct import Direct
-from hansard.bus.jetstream._push import Push
 from hansard.bus.jetstream._read import Reader
-from hansard.bus.jetstream._wire import Message
 from hansard.bus.jetstream.blobs import JetStreamBlobs
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.losses import refuse_loss
 from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.push import Push
 from hansard.bus.jetstream.snapshots import JetStreamSnapshots
+from hansard.bus.jetstream.wire import Message
 from hansard.bus.log import Append, Kind, Stored, UpTo
+from hansard.bus.loggers import logger
 from hansard.bus.marks import Witness
-from hansard.bus.screen import Screen, is_stream
+from hansard.bus.validation.reads import ReadValidator, is_stream
 from hansard.domain.errors import Corrupt
-from hansard.domain.ids import Life, StreamId, workspace_name
+from hansard.domain.ids import RunStream, StreamId, workspace_name
 
 _log = logger(__name__)
 
@@ -46,8 +46,9 @@ class JetStreamLog:
         screened: bool = False,
         made: bool = False,
     ) -> None:
-        """`screened`: what does not fit is replaced when it is read (`hansard.bus.quarantine`);
-        else what cannot be decoded is Corrupt, and the rest is as it stands.
+        """`screened`: what does not fit is replaced when it is read
+        (`hansard.bus.validation.quarantine`); else what cannot be decoded is Corrupt, and the rest
+        is as it stands.
         """
         self.made = made
         """Whether the opener made the workspace's streams."""
@@ -63,7 +64,7 @@ class JetStreamLog:
                 writes.options.host.hold(name)
         self._appender = Appender(workspace, writes, direct, self._committer, decode)
         self._reader = Reader(workspace, direct, screened=screened)
-        self._screen = Screen(workspace, self._lives) if screened else None
+        self._screen = ReadValidator(workspace, self._lives) if screened else None
         self.blobs = JetStreamBlobs(workspace, writes, direct)
         self.snapshots = JetStreamSnapshots(workspace, writes, direct)
 
@@ -179,7 +180,7 @@ class JetStreamLog:
 
     async def _lives(self, runs: Sequence[str]) -> list[Stored]:
         """Runs' own lives, compared with their subjects alone."""
-        return await self._reader.read_streams([Life(run) for run in runs])
+        return await self._reader.read_streams([RunStream(run) for run in runs])
 
     async def close(self) -> None:
         """Close both connections; what is on its way is then unknown to its sender."""
@@ -214,10 +215,10 @@ async def open_log(
         if witness is not None:
             await refuse_loss(writes, workspace, witness)
         made = False
-        if not await _streams.present(writes, workspace, replicas):
+        if not await jetstream_streams.present(writes, workspace, replicas):
             administrator = await Broker.open(named(admin or runtime, "setup"))
             try:
-                await _streams.ensure(administrator, workspace, replicas)
+                await jetstream_streams.ensure(administrator, workspace, replicas)
             finally:
                 await administrator.close()
             made = True

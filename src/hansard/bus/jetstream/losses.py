@@ -8,9 +8,9 @@ from typing import Any
 
 from hansard.bus import subjects
 from hansard.bus.errors import BrokerError
-from hansard.bus.jetstream._calls import api
-from hansard.bus.jetstream._client import Broker
-from hansard.bus.jetstream._streams import STREAM_NOT_FOUND
+from hansard.bus.jetstream.calls import api
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.streams import STREAM_NOT_FOUND
 from hansard.bus.marks import Witness
 
 MADE_S_MAX = 2.0

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from hansard.bus.errors import NotWritable, StoreGone
-from hansard.bus.server import ServerInfo
+from hansard.bus.server.lease import ServerInfo
 
 REQUEST_TIMEOUT_S = 5.0
 """How long one request waits for its answer: a busy disk may take a second, a lost answer none."""
@@ -26,7 +26,9 @@ has to be told, and make room."""
 
 
 class Host(Protocol):
-    """What one may ask of an embedded server that does not answer: `hansard.bus.hosting.Host`."""
+    """What one may ask of an embedded server that does not answer:
+    `hansard.bus.server.hosting.Host`.
+    """
 
     def hold(self, stream: str) -> None:
         """Have `check` see whether that stream's files are still there. Raises as that."""

@@ -13,20 +13,20 @@ from typing import Any
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.check import RawMessage
 from hansard.bus.errors import BrokerError, Contradiction
-from hansard.bus.jetstream import _streams
-from hansard.bus.jetstream._calls import api
-from hansard.bus.jetstream._client import Broker
-from hansard.bus.jetstream._direct import Direct
+from hansard.bus.jetstream import streams as jetstream_streams
 from hansard.bus.jetstream._known import late_of, leader_of, replicas_of
-from hansard.bus.jetstream._push import Push
 from hansard.bus.jetstream._read import Reader
 from hansard.bus.jetstream.blobs import JetStreamBlobs
+from hansard.bus.jetstream.calls import api
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.losses import refuse_loss
 from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.push import Push
 from hansard.bus.log import Stored
 from hansard.bus.marks import Witness
+from hansard.bus.validation.check import RawMessage
 from hansard.domain.ids import StreamId, workspace_name
 
 PAGES_MAX = 1_000
@@ -53,7 +53,11 @@ class Figures(msgspec.Struct, frozen=True):
 
     def lacks(self, asked: int) -> str | None:
         """What is told where it has fewer replicas than are asked for."""
-        return _streams.fewer(self.name, self.replicas, asked) if self.replicas < asked else None
+        return (
+            jetstream_streams.fewer(self.name, self.replicas, asked)
+            if self.replicas < asked
+            else None
+        )
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -205,16 +209,16 @@ class RawWorkspace:
         """What differs between the streams' settings and those that Hansard asks for."""
         told: list[str] = []
         for wanted in (
-            _streams.log_config(self.workspace),
-            _streams.blob_config(self.workspace),
-            _streams.snapshot_config(self.workspace),
+            jetstream_streams.log_config(self.workspace),
+            jetstream_streams.blob_config(self.workspace),
+            jetstream_streams.snapshot_config(self.workspace),
         ):
-            existing = await _streams.config_of(self._broker, wanted["name"])
+            existing = await jetstream_streams.config_of(self._broker, wanted["name"])
             if existing is None:
                 told.append(f"stream {wanted['name']!r} does not exist")
                 continue
             try:
-                _streams.compare(wanted, existing)
+                jetstream_streams.compare(wanted, existing)
             except Contradiction as error:
                 told.append(str(error))
         return told
@@ -232,6 +236,6 @@ class RawWorkspace:
         try:
             return await self._direct.info(name)
         except BrokerError as error:
-            if error.code == _streams.STREAM_NOT_FOUND:
+            if error.code == jetstream_streams.STREAM_NOT_FOUND:
                 return None
             raise

@@ -12,9 +12,9 @@ from typing import Any
 from uuid import uuid4
 
 from hansard.bus.errors import BusError
-from hansard.bus.jetstream._client import Broker
-from hansard.bus.jetstream._wire import NoAnswer, NoResponders, NotSent
+from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.wire import NoAnswer, NoResponders, NotSent
 
 __all__ = ["Handle", "NoAnswer", "NoResponders", "NotSent", "Requests"]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hansard.bus import subjects
-from hansard.bus._logging import logger
 from hansard.bus.errors import BusError
-from hansard.bus.jetstream._client import Broker
-from hansard.bus.jetstream._direct import Direct
-from hansard.bus.jetstream._wire import NoAnswer, Rejected, acknowledged
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import Direct
+from hansard.bus.jetstream.wire import NoAnswer, Rejected, acknowledged
+from hansard.bus.loggers import logger
 
 HEADROOM_BYTES = 4 * 1024
 """What a message's subject and headers may take of the server's limit."""

@@ -8,7 +8,7 @@ import msgspec
 from eventsourcing.utils import Environment
 
 from hansard.bus.jetstream.options import BrokerOptions
-from hansard.bus.server import Durability
+from hansard.bus.server.lease import Durability
 
 DATA_DIR_DEFAULT = ".hansard"
 

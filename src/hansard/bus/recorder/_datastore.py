@@ -17,16 +17,16 @@ from typing import Any, TypeVar
 from eventsourcing.persistence import InterfaceError, ProgrammingError
 
 from hansard.bus.errors import BusError
-from hansard.bus.hosting import Host
-from hansard.bus.jetstream._client import Broker
-from hansard.bus.jetstream._direct import Direct
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.log import named
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.portal import portal
 from hansard.bus.recorder._access import Access
 from hansard.bus.recorder._errors import translated
-from hansard.bus.recorder._place import Place
-from hansard.bus.server import Login
+from hansard.bus.recorder._stream import RecorderStream
+from hansard.bus.server.hosting import Host
+from hansard.bus.server.lease import Login
 
 FINISH_S = 1.0
 """How long `close` lets calls of other threads finish; they mostly take milliseconds."""
@@ -82,7 +82,7 @@ class Connections:
             raise
         return cls(writes, reads, admin, host, access.replicas)
 
-    async def create(self, place: Place) -> None:
+    async def create(self, place: RecorderStream) -> None:
         """Make a stream where it is missing, as the administrator where there is one."""
         if self._admin is None:
             await place.create(self.writes, self._replicas)
@@ -94,7 +94,7 @@ class Connections:
                 await administrator.close()
         await self.check(place)
 
-    async def check(self, place: Place) -> None:
+    async def check(self, place: RecorderStream) -> None:
         """Look once whether a stream is there and as it must be."""
         if place.stream not in self.checked:
             await place.check(self.writes)

@@ -12,9 +12,9 @@ import msgspec
 from eventsourcing.persistence import Notification, StoredEvent
 
 from hansard.bus import subjects
-from hansard.bus.jetstream._direct import PAGE_BYTES_MAX, Direct
-from hansard.bus.jetstream._wire import Message, TooMany
-from hansard.bus.recorder._place import Place
+from hansard.bus.jetstream.direct import PAGE_BYTES_MAX, Direct
+from hansard.bus.jetstream.wire import Message, TooMany
+from hansard.bus.recorder._stream import RecorderStream
 from hansard.bus.recorder._wire import is_event, notification, stored_event
 
 PAGE_MESSAGES_MAX = 1_000
@@ -56,7 +56,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 async def select_events(
-    direct: Direct, place: Place, originator_id: UUID | str, wanted: Range
+    direct: Direct, place: RecorderStream, originator_id: UUID | str, wanted: Range
 ) -> list[StoredEvent]:
     """An aggregate's events. One request for all of up to 1,023; else their names first, then
     only what is wanted, a thousand a request.
@@ -75,7 +75,9 @@ async def select_events(
     return _in_order(place, await direct.named(place.stream, names, head), wanted)
 
 
-async def select_notifications(direct: Direct, place: Place, wanted: Page) -> list[Notification]:
+async def select_notifications(
+    direct: Direct, place: RecorderStream, wanted: Page
+) -> list[Notification]:
     """Notifications by position, read in pages of messages."""
     found: list[Notification] = []
     position = max(1, wanted.first)
@@ -101,7 +103,9 @@ async def select_notifications(direct: Direct, place: Place, wanted: Page) -> li
     return found
 
 
-def notified(place: Place, message: Message, topics: Collection[str]) -> Notification | None:
+def notified(
+    place: RecorderStream, message: Message, topics: Collection[str]
+) -> Notification | None:
     """The notification in a message; None for a tracking record or another topic."""
     if not is_event(place.prefix, message.subject):
         return None
@@ -109,12 +113,12 @@ def notified(place: Place, message: Message, topics: Collection[str]) -> Notific
     return told if not topics or told.topic in topics else None
 
 
-async def head(direct: Direct, place: Place) -> int:
+async def head(direct: Direct, place: RecorderStream) -> int:
     """The newest position of the stream, whatever stands there; 0 if it is empty."""
     return int((await direct.info(place.stream))["state"]["last_seq"])
 
 
-async def max_notification_id(direct: Direct, place: Place) -> int | None:
+async def max_notification_id(direct: Direct, place: RecorderStream) -> int | None:
     """The newest event's position.
 
     Mostly that is the end of the stream (0.5 ms). Where a tracking record stands there, the server
@@ -133,7 +137,7 @@ def _is_end(messages: Sequence[Message], asked: int) -> bool:
     return not messages or (len(messages) < asked and size < PAGE_BYTES_MAX // 2)
 
 
-def _in_order(place: Place, messages: list[Message], wanted: Range) -> list[StoredEvent]:
+def _in_order(place: RecorderStream, messages: list[Message], wanted: Range) -> list[StoredEvent]:
     events = [stored_event(place.prefix, each.subject, each.data) for each in messages]
     events.sort(key=lambda event: event.originator_version, reverse=wanted.desc)
     return events

@@ -25,7 +25,7 @@ from eventsourcing.persistence import (
 
 from hansard.bus.recorder import _read
 from hansard.bus.recorder._datastore import Connections, Datastore
-from hansard.bus.recorder._place import Place
+from hansard.bus.recorder._stream import RecorderStream
 from hansard.bus.recorder._subscription import JetStreamSubscription
 from hansard.bus.recorder._write import Writer
 
@@ -41,7 +41,7 @@ class JetStreamRecorder(Recorder):
 
     def __init__(self, datastore: Datastore, name: str = "", purpose: str = EVENTS) -> None:
         self.datastore = datastore
-        self.place = Place(name, purpose)
+        self.place = RecorderStream(name, purpose)
         self._writer = Writer(self.place)
 
     def create_table(self) -> None:
@@ -124,7 +124,7 @@ class JetStreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecord
         self, gt: int | None = None, topics: Sequence[str] = ()
     ) -> Subscription[ApplicationRecorder]:
         """Notifications after `gt`, waiting for new ones; the server pushes them."""
-        return JetStreamSubscription(self, gt, topics)
+        return JetStreamSubscription(self, self.datastore, self.place, gt, topics)
 
 
 class JetStreamTrackingRecorder(JetStreamRecorder, TrackingRecorder):

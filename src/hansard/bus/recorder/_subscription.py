@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 from eventsourcing.persistence import (
     ApplicationRecorder,
@@ -14,14 +13,12 @@ from eventsourcing.persistence import (
     Subscription,
 )
 
-from hansard.bus.jetstream._push import Push
+from hansard.bus.jetstream.push import Push
 from hansard.bus.portal import portal
-from hansard.bus.recorder._datastore import Connections
+from hansard.bus.recorder._datastore import Connections, Datastore
 from hansard.bus.recorder._errors import translated
 from hansard.bus.recorder._read import head, notified
-
-if TYPE_CHECKING:
-    from hansard.bus.recorder._recorders import JetStreamApplicationRecorder
+from hansard.bus.recorder._stream import RecorderStream
 
 CHUNKS_WAITING_MAX = 4
 """Chunks of up to 256 notifications that wait for the iterating thread; then the server waits."""
@@ -36,18 +33,20 @@ class JetStreamSubscription(Subscription[ApplicationRecorder]):
 
     def __init__(
         self,
-        recorder: JetStreamApplicationRecorder,
+        recorder: ApplicationRecorder,
+        datastore: Datastore,
+        place: RecorderStream,
         gt: int | None = None,
         topics: Sequence[str] = (),
     ) -> None:
         super().__init__(recorder=recorder, gt=gt, topics=topics)
-        self._place = recorder.place
+        self._place = place
         self._chosen = frozenset(topics)
         self._arrived: SimpleQueue[list[Notification] | None] = SimpleQueue()
         self._chunk: Iterator[Notification] = iter(())
         self._room = asyncio.Semaphore(CHUNKS_WAITING_MAX)
         self._loop = portal().loop
-        self._following = recorder.datastore.start(self._follow)
+        self._following = datastore.start(self._follow)
         self._following.add_done_callback(lambda _: self._arrived.put(None))
 
     def stop(self) -> None:

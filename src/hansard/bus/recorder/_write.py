@@ -21,10 +21,10 @@ from eventsourcing.persistence import (
 
 from hansard.bus import subjects
 from hansard.bus.errors import NotWritable, Unreachable
-from hansard.bus.jetstream._calls import BATCH_MESSAGES_MAX, Outgoing, publish, publish_all
-from hansard.bus.jetstream._direct import Direct
-from hansard.bus.jetstream._patience import Patience
-from hansard.bus.jetstream._wire import (
+from hansard.bus.jetstream.calls import BATCH_MESSAGES_MAX, Outgoing, publish, publish_all
+from hansard.bus.jetstream.direct import Direct
+from hansard.bus.jetstream.patience import Patience
+from hansard.bus.jetstream.wire import (
     EXPECTED_SEQUENCE,
     EXPECTED_SUBJECT,
     FIRST,
@@ -35,7 +35,7 @@ from hansard.bus.jetstream._wire import (
 )
 from hansard.bus.recorder._datastore import Connections
 from hansard.bus.recorder._errors import OutcomeUnknown
-from hansard.bus.recorder._place import Place
+from hansard.bus.recorder._stream import RecorderStream
 from hansard.bus.recorder._wire import (
     event_body,
     event_subject,
@@ -69,7 +69,7 @@ class Writer:
     a wrong memory is refused by the server and read again.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RecorderStream) -> None:
         self._place = place
         self._newest: dict[str, Newest] = {}
 
@@ -137,7 +137,7 @@ class Writer:
         self._newest[tracking.application_name] = Newest(tracking.notification_id, position)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RecorderStream:
         """Where this writes."""
         return self._place
 

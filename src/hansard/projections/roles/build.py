@@ -15,20 +15,20 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
-from hansard.bus.check import RawMessage
 from hansard.bus.in_full import InFull
-from hansard.domain.role_events import RoleDefined
-from hansard.domain.role_judge import sees_all
+from hansard.bus.validation.check import RawMessage
+from hansard.domain.roles.judge import sees_all
+from hansard.domain.roles.model import RoleDefined
 from hansard.projections.errors import Held, Newer, Unusable, unusable
-from hansard.projections.generations import Publisher, newest
-from hansard.projections.place import Hold, Place
-from hansard.projections.publishing import to_its_end
+from hansard.projections.publish.publisher import to_its_end
+from hansard.projections.publish.snapshots import Publisher, newest
 from hansard.projections.roles.feed import Feed, Ids, Seen
-from hansard.projections.roles.place import Kept, forget, keep, key_of, load, under
 from hansard.projections.roles.rows import RoleRows
+from hansard.projections.roles.table_files import Kept, forget, keep, key_of, load, under
 from hansard.projections.rows import Batch, digest
 from hansard.projections.runner import BATCH_EVENTS_MAX, SWITCH_S, Source
 from hansard.projections.store import Store
+from hansard.projections.table_files import TableFiles, WriteLock
 
 HELD_S = 60.0
 """How long another process may bring up the same role's tables before this one gives up."""
@@ -50,7 +50,7 @@ class _Standing(msgspec.Struct):
 
 
 async def bring_up(
-    source: Source, place: Place, rules_at: RulesAt, *, batch_max: int = BATCH_EVENTS_MAX
+    source: Source, place: TableFiles, rules_at: RulesAt, *, batch_max: int = BATCH_EVENTS_MAX
 ) -> bool:
     """Have a role's tables published as it sees the log now, by its rules of now; False where it
     has none, and then nothing is left of them.
@@ -73,11 +73,11 @@ async def bring_up(
     return True
 
 
-async def _taken(place: Place) -> Hold:
+async def _taken(place: TableFiles) -> WriteLock:
     until_s = time.monotonic() + HELD_S
     while True:
         try:
-            return Hold(place)
+            return WriteLock(place)
         except Held:
             if time.monotonic() >= until_s:
                 raise
@@ -88,7 +88,7 @@ class _Work:
     """One bringing up, by one set of rules, to one position."""
 
     def __init__(
-        self, source: Source, place: Place, rules: RoleDefined, head: int, batch_max: int
+        self, source: Source, place: TableFiles, rules: RoleDefined, head: int, batch_max: int
     ) -> None:
         self._source = source
         self._place = place
@@ -140,7 +140,7 @@ class _Work:
             kept.local_digest,
         )
 
-    def _open(self, place: Place) -> Store:
+    def _open(self, place: TableFiles) -> Store:
         return Store(place.path, partial=self._partial)
 
     def _opened(self, kept: Kept) -> Store | None:
@@ -158,7 +158,7 @@ class _Work:
 
     async def _anew(self) -> None:
         """Make the tables beside the old ones, and put them in their place."""
-        fresh = Place(self._place.fresh)
+        fresh = TableFiles(self._place.fresh)
         self._place.remove(fresh.path)
         try:
             store = await asyncio.to_thread(self._open, fresh)

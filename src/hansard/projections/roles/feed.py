@@ -1,9 +1,9 @@
 """What a role is shown of the log, commit by commit: filtered and rewritten before it is projected.
 
-A commit becomes the events of it that the role sees, with their data as `role_view` shows it, and
-versions and steps by the role's own numbers. Its id and the writer's clock stay; whoever wrote it
-is named where the role sees whose event it is. Left out are the epoch, the transaction, the
-caller's ids, and a causation that the role has not seen.
+A commit becomes the events of it that the role sees, with their data as `hansard.domain.roles.view`
+shows it, and versions and steps by the role's own numbers. Its id and the writer's clock stay;
+whoever wrote it is named where the role sees whose event it is. Left out are the epoch, the
+transaction, the caller's ids, and a causation that the role has not seen.
 
 What an event is judged by is what held in the log when it was written: the run's roster and labels,
 those that a fork took over included.
@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from hansard.bus.codec import revive
-from hansard.bus.quarantine import Members
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Actor, Commit, Recorded
-from hansard.domain.ids import AgentStream, Life, StreamId, run_of
+from hansard.domain.ids import AgentStream, RunStream, StreamId, run_of
+from hansard.domain.integrity.membership import Members
 from hansard.domain.label import join, parse, raised
-from hansard.domain.role_events import Mask, RoleDefined, Rule
-from hansard.domain.role_judge import Facts, facts, judge, sees_all
-from hansard.domain.role_numbers import renumber
-from hansard.domain.role_view import Ways, check_key, shown_so, told_fields, ways
-from hansard.domain.run import AgentJoined, RunForked, RunStarted
+from hansard.domain.roles.judge import Facts, facts, judge, sees_all
+from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
+from hansard.domain.roles.numbers import renumber
+from hansard.domain.roles.view import FieldPlan, check_key, shown_so, told_fields, ways
+from hansard.domain.run import RunForked, RunStarted
 
 VERDICTS_MAX = 65_536
 """Verdicts that are kept: one for each kind, author, key and set of labels."""
@@ -69,9 +69,7 @@ class Told(msgspec.Struct, frozen=True):
     """What an event of a run's life says that others are judged by."""
 
     version: int
-    labels: dict[str, str] | None = None
-    agent: str = ""
-    role: str = ""
+    labels: dict[str, str]
 
 
 class RunSeen(msgspec.Struct):
@@ -82,22 +80,19 @@ class RunSeen(msgspec.Struct):
     label: str = ""
     life: list[Told] = []
     labels: dict[str, str] = {}
-    roster: dict[str, str] = {}
     versions: dict[str, Versions] = {}
     steps: dict[str, Steps] = {}
 
     def tell(self, told: Told) -> None:
         """Take in what its life says."""
         self.life.append(told)
-        if told.labels is not None:
-            self.labels = told.labels
-        if told.agent:
-            self.roster[told.agent] = told.role
+        self.labels = told.labels
 
 
 class Seen(msgspec.Struct):
     """All that a feed goes on from. It names what the role may not see: it is not for the role.
 
+    `members` are kept up to date by the fold that says what counts: `hansard.domain.integrity`.
     `label` is the join of those of all that was seen, as states keep it.
     """
 
@@ -141,9 +136,9 @@ class Feed:
         self._key = key
         self.seen = seen
         self._ids = ids
-        rules_and_masks: tuple[Rule | Mask, ...] = (*rules.sees, *rules.masks)
+        rules_and_masks: tuple[RoleRule | Mask, ...] = (*rules.sees, *rules.masks)
         self._by_labels = any(each.labels is not None for each in rules_and_masks)
-        self._ways: dict[tuple[object, ...], Ways | None] = {}
+        self._ways: dict[tuple[object, ...], FieldPlan | None] = {}
 
     def shown(self, stream: StreamId, commit: Commit) -> Commit | None:
         """A commit as the role is shown it, None where it sees nothing of it. Commits are given in
@@ -151,10 +146,12 @@ class Feed:
         """
         name, run = str(stream), run_of(stream)
         found = RunSeen() if run is None else self._run(run)
-        if run is not None and type(stream) is Life:
+        if run is not None and type(stream) is RunStream:
             self._live(found, run, commit)
         label = join(commit.label, parse(found.label)).stored if found.label else commit.label
-        told = facts("", stream, commit.actor.agent, found.roster, found.labels, label=label)
+        members = self.seen.members.get(run or "")
+        roles = members.roles if members is not None else {}
+        told = facts("", stream, commit.actor.agent, roles, found.labels, label=label)
         versions = found.versions if run is not None else self.seen.lasting
         labels = tuple(sorted(told.labels.items())) if self._by_labels else ()
         if self.whole:
@@ -202,7 +199,7 @@ class Feed:
         events = tuple(recorded for _, recorded in kept)
         return msgspec.structs.replace(commit, version=kept[0][0], events=events)
 
-    def _seen_so(self, told: Facts, labels: tuple[object, ...], tag: str) -> Ways | None:
+    def _seen_so(self, told: Facts, labels: tuple[object, ...], tag: str) -> FieldPlan | None:
         """How an event is shown; None where it is not seen."""
         known_by = (tag, told.role, told.agent, told.key, told.label, labels)
         if known_by not in self._ways:
@@ -218,7 +215,7 @@ class Feed:
         stream: StreamId,
         name: str,
         version: int,
-        found_ways: Ways,
+        found_ways: FieldPlan,
         recorded: Recorded,
     ) -> msgspec.Raw:
         told = told_fields(bytes(recorded.data))
@@ -258,8 +255,6 @@ class Feed:
                         found = self._take_over(run, event)
                     found.label = raised(found.label, commit.label)
                     found.tell(Told(version, labels={**found.labels, **event.labels}))
-                case AgentJoined():
-                    found.tell(Told(version, agent=event.agent, role=event.role))
                 case _:
                     continue
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
-from hansard.bus.check import RawMessage
-from hansard.bus.codec import UPCASTERS
 from hansard.bus.in_full import Fault, InFull
 from hansard.bus.log import Origin
-from hansard.bus.rosters import Rosters
-from hansard.domain.events import REGISTRY, Commit, Recorded
+from hansard.bus.validation.check import RawMessage
+from hansard.domain.events import REGISTRY, UPCASTERS, Commit, Recorded
 from hansard.domain.ids import StreamId
+from hansard.domain.integrity.fold import Fold
 from hansard.domain.streams import may_hold
 from hansard.projections.roles.feed import Feed
 from hansard.projections.rows import KNOWN_AS, Batch, Rows
@@ -30,7 +29,7 @@ class RoleRows(Rows):
         """`after` is the position of the log that was taken before, `local` the role's own there;
         `batch_max` the events of a batch.
         """
-        super().__init__(after, Rosters(known=feed.seen.members), in_full=in_full)
+        super().__init__(after, Fold(known=feed.seen.members), in_full=in_full)
         self.local = local
         self.passed: RawMessage | None = None
         """The newest message that is whole: what was held of a transaction is asked for again."""

@@ -1,0 +1,245 @@
+"""The gatekeeper: says who shows a token, by what stands on record at that moment.
+
+It follows the principals and the roles. Where it cannot (a record that a newer version wrote, or a
+damaged one), it lets nobody in: what it does not know, it does not allow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from hansard.agents.access import tokens
+from hansard.agents.access.carried import Carried
+from hansard.agents.workspace import Workspace
+from hansard.bus import subjects
+from hansard.bus.codec import revive_all
+from hansard.bus.log import AtPosition, EventLog, Kind, Stored
+from hansard.domain import principal
+from hansard.domain.errors import HansardError
+from hansard.domain.events import Actor
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.principal import PrincipalKind, PrincipalState, Token, expiry
+from hansard.domain.roles import model as role_events
+from hansard.domain.roles import role
+from hansard.domain.roles.role import RoleState
+
+
+class AccessDenied(HansardError):
+    """A token that gives no access. The text is one and the same whatever was wrong.
+
+    `reason` is for the record; `known` is the principal's name if there is one of it, so that what
+    a stranger says names no stream.
+    """
+
+    TEXT = "access denied: ask whoever gave you these credentials for new ones"
+
+    def __init__(self, reason: str, principal: str, role: str, *, known: bool = False) -> None:
+        super().__init__(self.TEXT)
+        self.reason = reason
+        self.principal = principal
+        self.role = role
+        self.known = known
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """Who showed a valid token, in which role, and until when (UTC; None: without an end).
+
+    `on_behalf_of` are the principals that it acts for, the nearest first.
+    """
+
+    name: str
+    kind: PrincipalKind
+    role: str
+    token_id: str
+    expires: datetime | None = None
+    on_behalf_of: tuple[str, ...] = ()
+
+    @property
+    def inbox(self) -> str:
+        """What the subjects begin with where it may be answered; see `bus.access.may_answer`."""
+        return subjects.restricted_inbox(self.token_id)
+
+    @property
+    def actor_chain(self) -> tuple[str, ...]:
+        """For whom an agent of its acts: `Actor.on_behalf_of`, the nearest first."""
+        return (self.name, *self.on_behalf_of)
+
+    @property
+    def actor(self) -> Actor:
+        """Who writes what it does outside of a session."""
+        return Actor(self.name, self.actor_chain)
+
+
+class Authenticator:
+    """Open it with `open`, close it with `close`, or use it in an `async with`."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._principals: dict[str, PrincipalState | None] = {}
+        self._roles: dict[str, RoleState | None] = {}
+        self._lost: str | None = None
+        self._following: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def open(cls, workspace: Workspace) -> Self:
+        """Read who may enter, and follow what changes. Raises Unreachable, Corrupt."""
+        made = cls(workspace)
+        head = await workspace.log.head()
+        for kind in (principal.KIND, role_events.KIND):
+            for stored in await workspace.log.read_kind(kind, AtPosition(head)):
+                made._take(stored)
+            task = asyncio.create_task(made._follow(kind, head))
+            made._following.append(task)
+        return made
+
+    async def close(self) -> None:
+        """Stop following; nobody is let in any more."""
+        self._lost = "it is closed"
+        for task in self._following:
+            task.cancel()
+        await asyncio.gather(*self._following, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def check(self, token: str, name: str, role: str) -> Principal:
+        """Who shows a token as principal `name` in `role`. Raises AccessDenied.
+
+        Costs no request. A revocation counts as soon as it is read here, milliseconds after it is
+        on record; an expiry at its moment by this process's clock.
+        """
+        state = self._principals.get(name)
+        given = tokens.parsed(token)
+        token_id, secret = given if given is not None else ("", "")
+        found = state.tokens.get(token_id) if state is not None else None
+        proven = tokens.matches(secret, found.issued.digest if found is not None else None)
+        reason = self._why_not(name, role, found, proven=proven)
+        if reason is not None or state is None or state.kind is None or found is None:
+            raise AccessDenied(
+                reason or "it is not registered", name, role, known=name in self._principals
+            )
+        return Principal(
+            name=name,
+            kind=state.kind,
+            role=role,
+            token_id=token_id,
+            expires=expiry(found.issued),
+            on_behalf_of=found.issued.on_behalf_of,
+        )
+
+    def admits(self, who: Principal) -> bool:
+        """Whether the token by which somebody was let in would let them in now, too."""
+        state = self._principals.get(who.name)
+        found = state.tokens.get(who.token_id) if state is not None else None
+        return self._why_not(who.name, who.role, found, proven=True) is None
+
+    def carried(self, who: Principal, log: EventLog) -> Carried:
+        """What somebody who was let in carries, and a log to write to for it."""
+        known = self._principals.get(who.name) or principal.initial()
+        return Carried(log, known, who.actor, who.role)
+
+    def lowered(self, name: str) -> int:
+        """The version of the event that lowered what a principal carries last; 0 for none."""
+        state = self._principals.get(name)
+        return state.lowered if state is not None else 0
+
+    def rules_version(self, role: str) -> int:
+        """The version of a role's rules: another one means that they may say something else."""
+        state = self._roles.get(role)
+        return state.version if state is not None else 0
+
+    def is_inbox_of(self, name: str, inbox: str) -> bool:
+        """Whether a principal was ever issued the token of an inbox: there it may be told no."""
+        state = self._principals.get(name)
+        issued = state.tokens if state is not None else {}
+        return any(subjects.restricted_inbox(token_id) == inbox for token_id in issued)
+
+    def _why_not(self, name: str, role: str, found: Token | None, *, proven: bool) -> str | None:
+        """Why a token gives no access; None where it does."""
+        if self._lost is not None:
+            return f"who may enter is not known: {self._lost}"
+        if name not in self._principals:
+            return "there is no such principal"
+        if self._principals[name] is None:
+            return "its record cannot be read"
+        if found is None:
+            return "it has no such token"
+        if not proven:
+            return "the token's secret is another one"
+        if found.revoked:
+            return "the token is revoked"
+        if not self._in_time(found):
+            return "the token has expired"
+        if found.issued.role != role:
+            return "the token is of another role"
+        broken = self._why_not_for(name, found.issued.on_behalf_of)
+        if broken is not None:
+            return broken
+        rules = self._roles.get(role)
+        if rules is None or rules.rules is None:
+            return "the role has no rules"
+        return None
+
+    def _why_not_for(self, name: str, on_behalf_of: tuple[str, ...]) -> str | None:
+        """Why a principal may not act for others; None where it may. Each must be registered."""
+        try:
+            chain = principal.chain(on_behalf_of, name)
+        except HansardError:  # written past us
+            return "whom it acts for is not as it may be"
+        for each in chain:
+            state = self._principals.get(each, principal.initial())
+            if state is None:
+                return f"it acts for {each!r:.80}, whose record cannot be read"
+            if state.kind is None:
+                return f"it acts for {each!r:.80}, who is not registered"
+        return None
+
+    def _in_time(self, found: Token) -> bool:
+        try:
+            return found.is_valid(self._workspace.clock.now())
+        except HansardError:  # written past us: what cannot be read is over
+            return False
+
+    async def _follow(self, kind: str, after: int) -> None:
+        commits = self._workspace.log.follow(after, of=Kind(kind))
+        try:
+            async with contextlib.aclosing(commits) as news:  # type: ignore[type-var]  # the port says AsyncIterator, its adapters give generators
+                async for stored in news:
+                    self._take(stored)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, nobody may be let in after it
+            self._lost = str(error) or repr(error)
+        else:
+            self._lost = "the log is not followed any more"
+
+    def _take(self, stored: Stored) -> None:
+        """Fold a commit in; what cannot be read makes its principal or role one without access."""
+        if not isinstance(stored.stream, WorkspaceStream):
+            return
+        name = stored.stream.id
+        try:
+            events = revive_all([stored.commit])
+            if stored.stream.kind == principal.KIND:
+                before = self._principals.get(name, principal.initial())
+                self._principals[name] = principal.fold(before, events) if before else None
+            else:
+                known = self._roles.get(name, role.initial())
+                self._roles[name] = role.fold(known, events) if known else None
+        except HansardError:
+            if stored.stream.kind == principal.KIND:
+                self._principals[name] = None
+            else:
+                self._roles[name] = None

@@ -1,0 +1,287 @@
+"""What a principal carries: the label of all that its holder was shown, over runs and processes.
+
+It stands in the principal's own stream (`hansard.domain.principal`), which says of each moment of
+the log what the label was. So nothing here rests on what a process remembers:
+
+* before a principal is shown what is labelled higher than what it carries, that it is shown stands
+  on record (`Carried.shown`);
+* whatever is written for it has at least the label that it carries at the position where it is
+  stored: each commit is conditional on nobody having gone on in the principal's stream, which the
+  broker sees to (`CarriedLog`). Who lost that race reads what is new, and writes under that.
+
+A commit with a higher label than the principal carries says that it was shown so much; that is put
+on record before. Somebody who lowers the label ends the sessions that were open: what those were
+shown they may not have said yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+
+import msgspec
+
+from hansard.agents.transact import retry, transact
+from hansard.bus.clock import Clock
+from hansard.bus.codec import record, revive_all
+from hansard.bus.errors import BusError, Conflict
+from hansard.bus.log import Append, EventLog, Kind, NotYet, Stored, UpTo, VersionFree
+from hansard.domain import principal
+from hansard.domain.events import Actor, Commit
+from hansard.domain.ids import StreamId, WorkspaceStream
+from hansard.domain.label import LOWEST, Label, join, text
+from hansard.domain.principal import PrincipalShown, PrincipalState
+
+Send = Callable[[EventLog, Sequence[Append]], Awaitable[list[Stored]]]
+"""Appends commits to several streams of a log, all or none."""
+
+
+class Lowered(BusError):
+    """What a principal carries was lowered since its session was opened; nothing was written, and
+    the session is over.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the label that principal {name!r} carries was lowered since this session was opened, "
+            "and what the session was shown it may not have said yet: open the run again"
+        )
+        self.name = name
+
+
+class Carried:
+    """What one principal carries, as a session or a request of it goes by. On the bus's loop."""
+
+    def __init__(self, log: EventLog, known: PrincipalState, actor: Actor, role: str) -> None:
+        """known: the principal as it was read last; what has come since is read when it counts."""
+        self.log = CarriedLog(log, self)
+        self.stream = WorkspaceStream(principal.KIND, actor.agent)
+        self.role = role
+        self.run = ""
+        """Where it is shown what it is shown; empty outside of runs."""
+        self.tell: Callable[[Label], None] = lambda _: None
+        """Told when it carries more than it did."""
+        self._base = log
+        self._state = known
+        self._lowered = known.lowered
+        self._actor = actor
+        self._clock = Clock()
+
+    @property
+    def label(self) -> Label:
+        """What it carries, as read last."""
+        return self._state.carries
+
+    @property
+    def lowered(self) -> int:
+        """The version of the declassification that it goes by; 0 for none."""
+        return self._lowered
+
+    async def begin(self) -> None:
+        """Go by what stands on record now: what was lowered before is no news to who begins."""
+        stored = await self._base.read(self.stream, after=self._state.version)
+        self._state = self._folded(stored)
+        self._lowered = self._state.lowered
+
+    async def refresh(self) -> PrincipalState:
+        """The principal with what is new. Raises Lowered."""
+        self._take(await self._base.read(self.stream, after=self._state.version))
+        return self._state
+
+    def _take(self, stored: Iterable[Stored]) -> None:
+        state = self._folded(stored)
+        if state.lowered != self._lowered:
+            raise Lowered(self.stream.id)
+        grew = state.label != self._state.label
+        self._state = state
+        if grew:
+            self.tell(state.carries)
+
+    def _folded(self, stored: Iterable[Stored]) -> PrincipalState:
+        """The principal with what was read, less what another operation has taken in meanwhile."""
+        news = (each.commit for each in stored if each.commit.version > self._state.version)
+        return principal.fold(self._state, revive_all(news))
+
+    async def shown(self, label: Label | None) -> None:
+        """Have it on record that it is shown what is labelled so, if it is not yet: return, and it
+        may be shown. Costs a read for what is labelled at all. Raises Lowered, Conflict after 50
+        lost races.
+        """
+        if label is None or label == LOWEST:
+            return
+        said = PrincipalShown(label=text(label), role=self.role, run=self.run)
+
+        def next_append(state: PrincipalState) -> Append | None:
+            events = principal.decide(state, said)
+            if not events:
+                return None
+            commit = Commit(
+                id=self._clock.new_id(),
+                version=state.version + 1,
+                at=self._clock.now(),
+                actor=self._actor,
+                label=join(state.carries, label).stored,
+                events=tuple(record(event, self._clock.new_id()) for event in events),
+            )
+            return Append(self.stream, commit)
+
+        stored = await transact(self.refresh, next_append, self._base.append)
+        if stored is not None:
+            self._take([stored])
+
+    async def ready(self, appends: Sequence[Append]) -> list[Append]:
+        """Commits as they may be written for it: with what it carries, if that is still so when
+        they are stored. What they say that it was shown is on record before.
+        """
+        wanted = join(*(each.commit.label for each in appends))
+        if join(self.label, wanted) != self.label:
+            await self.shown(wanted)
+        made = [_labelled(each, self.label) for each in appends]
+        free = [index for index, each in enumerate(made) if isinstance(each.expected, VersionFree)]
+        if not free:
+            message = "each of these commits has a condition of its own, and none is left for ours"
+            raise TypeError(message)
+        expected = NotYet(self.stream, self._state.version + 1)
+        made[free[-1]] = msgspec.structs.replace(made[free[-1]], expected=expected)
+        return made
+
+    def is_news(self, conflict: Conflict) -> bool:
+        """Whether a race was lost because something new stands in the principal's stream."""
+        return conflict.winner is not None and conflict.winner.stream == self.stream
+
+
+def _labelled(append: Append, label: Label) -> Append:
+    higher = join(append.commit.label, label).stored
+    if higher == append.commit.label:
+        return append
+    commit = msgspec.structs.replace(append.commit, label=higher)
+    return msgspec.structs.replace(append, commit=commit)
+
+
+async def together(log: EventLog, appends: Sequence[Append], send: Send) -> list[Stored]:
+    """Have commits to several streams sent at once, by a process's own way to do that. Raises
+    Conflict where they were decided under a lower label than they have to be written with.
+    """
+    if isinstance(log, CarriedLog):
+        return await log.sent_by(send, appends)
+    return await send(log, appends)
+
+
+class CarriedLog:
+    """A log as one principal writes to it; read as any. See the module."""
+
+    def __init__(self, base: EventLog, carried: Carried) -> None:
+        self.carried = carried
+        self._base = base
+
+    async def append(self, append: Append) -> Stored:
+        """As the port says; under the label that the principal carries there. Only races over what
+        it carries are made good, up to 50: each lost one means that it was shown more, or was
+        issued a token or lost one.
+        """
+
+        async def attempt() -> Stored:
+            [ready] = await self.carried.ready([append])
+            [stored] = await self._sent(_one, [ready])
+            return stored
+
+        return await retry(attempt, ours=self.carried.is_news)
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
+        """As the port says; a Conflict where the principal has come to carry more, too, since what
+        is written together was decided under what it carried.
+        """
+        return await self.sent_by(_all, appends)
+
+    async def sent_by(self, send: Send, appends: Sequence[Append]) -> list[Stored]:
+        """As `append_all`, sent by another's way."""
+        ready = await self.carried.ready(appends)
+        for mine, given in zip(ready, appends, strict=True):
+            if mine.commit is not given.commit:  # whoever decided keeps what it decided in mind
+                raise Conflict(appends[-1].stream, appends[-1].commit.version, None)
+        return await self._sent(send, ready)
+
+    async def _sent(self, send: Send, ready: Sequence[Append]) -> list[Stored]:
+        """Send; who loses by what is new of the principal has it read."""
+        try:
+            return await send(self._base, ready)
+        except Conflict as conflict:
+            if self.carried.is_news(conflict):
+                await self.carried.refresh()
+            raise
+
+    async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
+        """As the port says, one transaction after the other."""
+        return [await self.append_all(group) for group in groups]
+
+    async def append_bulk(self, appends: Iterable[Append]) -> int:
+        """As the port says, one after the other: a principal imports nothing."""
+        stored = [await self.append(each) for each in appends]
+        return len(stored)
+
+    # ------------------------------------------------------------ read as any
+
+    @property
+    def workspace(self) -> str:
+        """The workspace's name."""
+        return self._base.workspace
+
+    @property
+    def durability(self) -> str:
+        """As the port says."""
+        return self._base.durability
+
+    async def read(
+        self, stream: StreamId, *, after: int = 0, to: int | None = None, up_to: UpTo = None
+    ) -> list[Stored]:
+        """As the port says."""
+        return await self._base.read(stream, after=after, to=to, up_to=up_to)
+
+    async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
+        """As the port says."""
+        return await self._base.read_streams(streams, up_to)
+
+    async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
+        """As the port says."""
+        return await self._base.read_run(run, up_to)
+
+    async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
+        """As the port says."""
+        return await self._base.read_boards(run, up_to)
+
+    async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
+        """As the port says."""
+        return await self._base.read_kind(kind, up_to)
+
+    async def end(self, up_to: UpTo) -> int:
+        """As the port says."""
+        return await self._base.end(up_to)
+
+    async def last(self, stream: StreamId) -> Stored | None:
+        """As the port says."""
+        return await self._base.last(stream)
+
+    async def at(self, position: int) -> Stored:
+        """As the port says."""
+        return await self._base.at(position)
+
+    async def runs(self, key: str | None = None) -> list[str]:
+        """As the port says."""
+        return await self._base.runs(key)
+
+    async def head(self) -> int:
+        """As the port says."""
+        return await self._base.head()
+
+    def follow(
+        self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
+    ) -> AsyncIterator[Stored]:
+        """As the port says."""
+        return self._base.follow(after, until=until, of=of)
+
+
+async def _all(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
+    return await log.append_all(appends)
+
+
+async def _one(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
+    return [await log.append(append) for append in appends]

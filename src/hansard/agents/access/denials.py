@@ -1,0 +1,163 @@
+"""Refused access on record, at most one event a minute for each principal and operation.
+
+The first refusal is written at once; what follows within the minute is counted, and written as one
+event when it is over. So whoever is refused again and again costs a bounded number of events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from hansard.agents.access import principals
+from hansard.agents.access.authenticator import AccessDenied
+from hansard.agents.transact import transact
+from hansard.agents.workspace import Workspace
+from hansard.bus.errors import BusError
+from hansard.bus.log import Append, Expected, NotYet, VersionFree
+from hansard.domain.access import KIND, STRANGER, AccessRefused
+from hansard.domain.errors import HansardError
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.label import HIGHEST, Label
+from hansard.domain.principal import KIND as PRINCIPAL
+
+WINDOW_S = 60.0
+"""Within this time, what is refused again is only counted."""
+
+OPERATIONS_MAX = 64
+"""Operations that are told apart for one principal; more are counted as `OTHER`."""
+
+OTHER = "other"
+TEXT_LENGTH_MAX = 200
+"""Of each claimed text, in characters: it is a stranger's."""
+
+BY = "service"
+
+
+class _Counted(msgspec.Struct):
+    """What was refused since the last event: how often, and the newest claim."""
+
+    ends_s: float
+    count: int = 0
+    last: AccessRefused | None = None
+
+
+class Denials:
+    """Puts refusals on record. Use it in an `async with`, or close it: then it writes what is left.
+
+    window_s: how long refusals are counted before they are written.
+    """
+
+    def __init__(self, workspace: Workspace, *, window_s: float = WINDOW_S) -> None:
+        self._workspace = workspace
+        self._window_s = window_s
+        self._counted: dict[tuple[str, str], _Counted] = {}
+        self._writing = asyncio.Lock()
+        self._flushing: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def note(self, denied: AccessDenied, operation: str) -> None:
+        """Put a refusal on record, now or with the others of its minute. Raises BusError."""
+        who = denied.principal if denied.known else STRANGER
+        what = _clean(operation)
+        known = sum(principal == who for principal, _ in self._counted)
+        if (who, what) not in self._counted and known >= OPERATIONS_MAX:
+            what = OTHER
+        said = AccessRefused(
+            principal=_clean(denied.principal),
+            role=_clean(denied.role),
+            operation=what,
+            because=denied.reason,
+        )
+        found = self._counted.get((who, what))
+        if found is None:
+            self._counted[who, what] = _Counted(self._now() + self._window_s)
+            if self._flushing is None or self._flushing.done():
+                self._flushing = asyncio.create_task(self._flush())
+            await self._write(who, said)
+        else:
+            found.count += 1
+            found.last = said
+
+    async def close(self) -> None:
+        """Write what was only counted so far."""
+        self._closing.set()  # and not cancelled: a write that is cut off might be made twice
+        if self._flushing is not None:
+            await self._flushing
+        for (who, _), found in self._counted.items():
+            await self._write_counted(who, found)
+        self._counted.clear()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _flush(self) -> None:
+        """Write each minute when it is over; ends when there is none."""
+        while self._counted and not self._closing.is_set():
+            ends_s = min(found.ends_s for found in self._counted.values())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, ends_s - self._now())):
+                    await self._closing.wait()
+            for (who, what), found in list(self._counted.items()):
+                if found.ends_s > self._now():
+                    continue
+                if found.count == 0:
+                    del self._counted[who, what]
+                    continue
+                found.ends_s = self._now() + self._window_s
+                with contextlib.suppress(BusError):  # what is still counted goes with the next one
+                    await self._write_counted(who, found)
+
+    async def _write_counted(self, who: str, found: _Counted) -> None:
+        if found.last is None or not found.count:
+            return
+        count = found.count
+        await self._write(who, msgspec.structs.replace(found.last, count=count))
+        found.count -= count
+
+    async def _write(self, who: str, said: AccessRefused) -> None:
+        stream = WorkspaceStream(KIND, who)
+
+        async def read() -> tuple[int, tuple[Label | None, Expected]]:
+            last = await self._workspace.log.last(stream)
+            return (last.commit.last_version if last is not None else 0), await self._under(who)
+
+        def next_append(found: tuple[int, tuple[Label | None, Expected]]) -> Append:
+            version, (label, expected) = found
+            commit = self._workspace.commit(version + 1, BY, [said], label=label)
+            return Append(stream, commit, expected)
+
+        async with self._writing:
+            await transact(read, next_append, self._workspace.log.append)
+
+    async def _under(self, who: str) -> tuple[Label | None, Expected]:
+        """The label of what is written of somebody: what it asked for is its own words, so that of
+        what it carries, and that this is still so then. Of a stranger nothing is known.
+        """
+        if who == STRANGER:
+            return None, VersionFree()
+        try:
+            state = await principals.read(self._workspace, who)
+        except HansardError:  # what cannot be read may be as high as any
+            return HIGHEST, VersionFree()
+        return state.carries.stored, NotYet(WorkspaceStream(PRINCIPAL, who), state.version + 1)
+
+
+def _clean(text: str) -> str:
+    """A claimed text as it may be recorded: short, and with nothing that UTF-8 cannot carry."""
+    return text[:TEXT_LENGTH_MAX].encode(errors="backslashreplace").decode()

@@ -1,0 +1,263 @@
+"""Principals on record: registered, issued tokens, revoked. See
+`hansard.agents.access.authenticator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from hansard.agents.access import roles, tokens
+from hansard.agents.access.tokens import Issued
+from hansard.agents.workspace import Workspace
+from hansard.bus import subjects
+from hansard.bus.access import BrokerUser
+from hansard.bus.codec import revive_all
+from hansard.bus.errors import NotFound
+from hansard.bus.log import Stored
+from hansard.domain import access, ids, principal
+from hansard.domain.errors import BadName, BadValue, Refused
+from hansard.domain.events import Event
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.label import LOWEST, Label, text
+from hansard.domain.label_events import LabelDeclassified
+from hansard.domain.principal import (
+    KIND,
+    PrincipalEvent,
+    PrincipalKind,
+    PrincipalRegistered,
+    PrincipalShown,
+    PrincipalState,
+    TokenIssued,
+    TokenRevoked,
+)
+from hansard.domain.values import Scrub, recordable
+
+EXPIRES_S_MAX = 10 * 366 * 24 * 3_600.0
+"""Longest life of a token that has an end, in seconds: ten years."""
+
+
+async def read(workspace: Workspace, name: str) -> PrincipalState:
+    """A principal as it is now; one that is not registered has no kind. Raises BadName."""
+    return _folded(await workspace.log.read(WorkspaceStream(KIND, ids.name("principal", name))))
+
+
+async def known(workspace: Workspace) -> dict[str, PrincipalState]:
+    """Every principal by name, in the order in which they came."""
+    return {
+        name: _folded(stored)
+        for name, stored in _by_name(await workspace.log.read_kind(KIND)).items()
+    }
+
+
+def _by_name(commits: Iterable[Stored]) -> dict[str, list[Stored]]:
+    found: dict[str, list[Stored]] = {}
+    for stored in commits:
+        if isinstance(stored.stream, WorkspaceStream):
+            found.setdefault(stored.stream.id, []).append(stored)
+    return found
+
+
+def _folded(stored: Iterable[Stored]) -> PrincipalState:
+    return principal.fold(principal.initial(), revive_all(item.commit for item in stored))
+
+
+async def register(
+    workspace: Workspace,
+    name: str,
+    kind: PrincipalKind = PrincipalKind.AGENT,
+    *,
+    about: str = "",
+    by: str = "person",
+    scrub: Scrub | None = None,
+) -> bool:
+    """Make a principal known; False where it is so already. Raises Refused, BadName."""
+    addressable("principal", name)
+    if name == access.STRANGER or tokens.is_id(name):
+        raise BadName("principal", name, "take another, this one stands for something else")
+    return await _tell(workspace, name, PrincipalRegistered(kind=kind, about=about), by, scrub)
+
+
+def addressable(kind: str, name: str) -> str:
+    """A name that a subject carries as it is: who asks is known by the subject. Raises BadName."""
+    if subjects.token(ids.name(kind, name)).startswith("=="):
+        raise BadName(kind, name[:40] + "...", "it is too long for a subject, take a shorter one")
+    return name
+
+
+async def issue(
+    workspace: Workspace,
+    name: str,
+    role: str,
+    *,
+    expires_s: float | None = None,
+    nkey: str = "",
+    on_behalf_of: tuple[str, ...] = (),
+    by: str = "person",
+    token: Issued | None = None,
+) -> Issued:
+    """Issue a principal a token of a role; its text is returned, and is on record nowhere.
+
+    expires_s: its life from now, in seconds; None: it ends when it is revoked. nkey: the public key
+    of its holder's broker login. on_behalf_of: the principals that its holder acts for, the nearest
+    first; each must be registered. token: one of `tokens.new_token`, issued at most once; where it
+    is so already, in the same terms, this changes nothing. Raises Refused, BadName, BadValue.
+    """
+    addressable("role", role)
+    given = token if token is not None else tokens.new_token()
+    state = await read(workspace, name)
+    issued = state.tokens[given.id].issued if given.id in state.tokens else None
+    terms = (given.digest, role, on_behalf_of)
+    if issued is not None and (issued.digest, issued.role, issued.on_behalf_of) == terms:
+        return given
+    await usable_role(workspace, role)
+    await usable_chain(workspace, name, on_behalf_of)
+    event = TokenIssued(
+        token=given.id,
+        digest=given.digest,
+        role=role,
+        expires=_ends(workspace.clock.now(), expires_s),
+        nkey=nkey,
+        on_behalf_of=on_behalf_of,
+    )
+    await _tell(workspace, name, event, by)
+    return given
+
+
+async def usable_chain(workspace: Workspace, name: str, on_behalf_of: tuple[str, ...]) -> None:
+    """Raises Refused where one of those that a principal is to act for is not registered; BadName,
+    BadValue where they cannot be a chain.
+    """
+    for each in principal.chain(on_behalf_of, name):
+        if (await read(workspace, each)).kind is None:
+            message = (
+                f"{each!r:.80} is no principal, so nobody acts on behalf of it: register it first "
+                "('hansard principals register NAME --kind person', or 'hansard credentials')"
+            )
+            raise Refused(message)
+
+
+async def usable_role(workspace: Workspace, role: str) -> None:
+    """Raises Refused for a role without rules: whoever had it could do nothing; and BadName."""
+    if (await roles.read(workspace, role)).rules is None:
+        message = (
+            f"role {role!r} has no rules: apply some first ('hansard roles apply FILE.toml'), "
+            "without them it sees nothing and may do nothing"
+        )
+        raise Refused(message)
+
+
+def _ends(now: datetime, expires_s: float | None) -> str | None:
+    if expires_s is None:
+        return None
+    if type(expires_s) not in (int, float) or not 0 < expires_s <= EXPIRES_S_MAX:
+        remedy = f"give seconds, more than 0 and at most {EXPIRES_S_MAX:,.0f}, or None"
+        raise BadValue("expires_s", f"{expires_s!r:.40}", remedy)
+    ends = now.astimezone(UTC) + timedelta(seconds=expires_s)
+    return ends.isoformat().replace("+00:00", "Z")
+
+
+async def revoke(
+    workspace: Workspace,
+    name: str,
+    token_id: str,
+    *,
+    because: str = "",
+    by: str = "person",
+    scrub: Scrub | None = None,
+) -> bool:
+    """Make a token worth nothing; False where it is so already. Raises Refused, BadName."""
+    return await _tell(workspace, name, TokenRevoked(token=token_id, because=because), by, scrub)
+
+
+async def lower(workspace: Workspace, name: str, to: Label, approver: str, because: str) -> Label:
+    """Lower the label that a principal carries, from here on; what it was. Its open sessions end:
+    what they were shown they may not have said yet. Raises Refused where that would not lower it,
+    and for who is not registered; Conflict after 50 lost races.
+    """
+    before = LOWEST
+
+    def next_append(stored: list[Stored]) -> Sequence[Event]:
+        nonlocal before
+        state = _folded(stored)
+        before = state.carries
+        wanted = LabelDeclassified(
+            to=text(to), approver=approver, because=because, before=str(before)
+        )
+        return principal.decide(state, wanted)
+
+    stream = WorkspaceStream(KIND, ids.name("principal", name))
+    await workspace.tell_lasting(stream, approver, next_append, label=to.stored)
+    return before
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A token that is revoked: whose it is, and whether it was not until now."""
+
+    principal: str
+    token: str
+    is_new: bool
+
+
+async def revoke_all(
+    workspace: Workspace, which: str, *, because: str = "", by: str = "person"
+) -> list[Ended]:
+    """Revoke a token by its id, or by a principal's name all of its own and all of those who act on
+    behalf of it. Each is an event of its own: cut off halfway, the same again ends the others.
+
+    Raises NotFound.
+    """
+    found = await known(workspace)
+    ending: list[tuple[str, str, str]] = []
+    for name, state in found.items():
+        for token_id, token in state.tokens.items():
+            if which in (name, token_id):
+                ending.append((name, token_id, because))
+            elif principal.acts_for(token, which):
+                why = f"it acts on behalf of {which}" + (f": {because}" if because else "")
+                ending.append((name, token_id, why))
+    if not ending:
+        fact = "who has no tokens, and nobody acts for it" if which in found else "or token"
+        raise NotFound(f"principal {which!r}, {fact},", "see 'hansard principals'")
+    return [
+        Ended(name, token, await revoke(workspace, name, token, because=why, by=by))
+        for name, token, why in ending
+    ]
+
+
+async def _tell(
+    workspace: Workspace, name: str, event: PrincipalEvent, by: str, scrub: Scrub | None = None
+) -> bool:
+    match event:
+        case PrincipalRegistered():
+            event = msgspec.structs.replace(event, about=recordable(event.about, scrub))
+        case TokenRevoked():
+            event = msgspec.structs.replace(event, because=recordable(event.because, scrub))
+        case TokenIssued() | PrincipalShown() | LabelDeclassified():
+            pass  # the one has no texts, what is shown is told by `carried`, because is cleaned
+
+    def next_append(stored: list[Stored]) -> Sequence[Event]:
+        return principal.decide(_folded(stored), event)
+
+    return await workspace.tell_lasting(
+        WorkspaceStream(KIND, ids.name("principal", name)), by, next_append
+    )
+
+
+async def broker_users(workspace: Workspace) -> list[BrokerUser]:
+    """Whom the broker is to let in: the holders of tokens that are valid now."""
+    now = workspace.clock.now()
+    return [
+        BrokerUser(
+            nkey=token.issued.nkey,
+            workspace=workspace.log.workspace,
+            role=token.issued.role,
+            principal=name,
+            inbox=subjects.restricted_inbox(token.issued.token),
+        )
+        for name, state in (await known(workspace)).items()
+        for token in state.tokens.values()
+        if token.issued.nkey and token.is_valid(now)
+    ]

@@ -1,0 +1,62 @@
+"""Puts on record what was answered in SQL to whoever asked as a role."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from hansard.agents.access.views import rules_at
+from hansard.agents.transact import transact
+from hansard.agents.workspace import Workspace
+from hansard.bus.log import Append, AtPosition, Stored
+from hansard.domain import ids
+from hansard.domain.events import Actor
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.query import KIND, QueryAnswered
+
+
+async def answered(
+    workspace: Workspace,
+    role: str,
+    asked: str,
+    *,
+    head: int,
+    position: int,
+    rows: int,
+    cut: bool,
+    by: str | Actor = "person",
+) -> None:
+    """State that a question was answered from a role's tables, before the answer is given.
+
+    asked: its digest (`digest_of`); head: the log's position that the tables were made up to;
+    position: the role's own there.
+    Raises BadName, Unreachable, and Conflict after 50 lost races.
+    """
+    ids.name("by", Actor.of(by).agent)
+    stream = WorkspaceStream(KIND, ids.name("role", role))
+    _, rules = await rules_at(workspace.states, role, AtPosition(head))
+    at = (await workspace.log.at(head)).commit.id if head else ""
+    told = QueryAnswered(
+        role=role,
+        at=at,
+        rules=rules,
+        statement=asked,
+        position=position,
+        rows=rows,
+        cut=cut,
+    )
+
+    def next_append(last: Stored | None) -> Append:
+        version = last.commit.last_version + 1 if last is not None else 1
+        return Append(stream, workspace.commit(version, by, [told]))
+
+    await transact(functools.partial(workspace.log.last, stream), next_append, workspace.log.append)
+
+
+def digest_of(statement: str, parameters: Sequence[object]) -> str:
+    """Of what was asked: of the SQL alone where it has no parameters."""
+    told = msgspec.json.encode(list(parameters)) if parameters else b""
+    return hashlib.sha256(statement.encode() + told).hexdigest()

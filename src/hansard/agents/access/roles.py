@@ -1,0 +1,188 @@
+"""Roles on record: applied, withdrawn, read at any point; and what a role is shown of a run.
+
+Who sees what at a point is decided by the rules as they stood at that point.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from hansard.agents.workspace import Workspace
+from hansard.bus.codec import revive, revive_all
+from hansard.bus.in_full import RunInFull
+from hansard.bus.log import AtPosition, Stored, UpTo
+from hansard.domain import ids
+from hansard.domain import run as runs
+from hansard.domain.errors import BadValue, Refused, UnknownEvent
+from hansard.domain.events import Commit, Recorded
+from hansard.domain.ids import RunStream, WorkspaceStream
+from hansard.domain.label import join, parse
+from hansard.domain.payload.parts import MARK
+from hansard.domain.roles import file as role_file
+from hansard.domain.roles import role
+from hansard.domain.roles.judge import Facts, facts
+from hansard.domain.roles.model import KIND, RoleDefined, RoleEvent, RoleWithdrawn
+from hansard.domain.roles.role import RoleState
+from hansard.domain.roles.view import Happened, ShownEvent, view
+from hansard.domain.run import RunState
+from hansard.domain.values import Scrub, recordable
+
+FILE_BYTES_MAX = 1024 * 1024
+"""Of a file of roles: far more than the largest takes."""
+
+
+async def read(workspace: Workspace, name: str, up_to: UpTo = None) -> RoleState:
+    """A role at a point; one that is not defined by then has no rules.
+
+    Raises BadName, and UnknownEvent where a newer version wrote of it: nothing is then allowed.
+    """
+    stored = await workspace.log.read(WorkspaceStream(KIND, ids.name("role", name)), up_to=up_to)
+    return _folded(stored)
+
+
+def _folded(stored: Iterable[Stored]) -> RoleState:
+    return role.fold(role.initial(), revive_all(item.commit for item in stored))
+
+
+async def apply(
+    workspace: Workspace,
+    name: str,
+    rules: RoleDefined,
+    *,
+    by: str = "person",
+    scrub: Scrub | None = None,
+) -> bool:
+    """Give a role these rules; False where it has just them already.
+
+    Raises BadValue and BadName for broken rules, and Conflict after 50 lost races.
+    """
+    about = recordable(rules.about, scrub)
+    return await _tell(workspace, name, msgspec.structs.replace(rules, about=about), by)
+
+
+def read_file(path: str | os.PathLike[str]) -> dict[str, RoleDefined]:
+    """The roles of a file (`hansard.domain.roles.file`), checked. Raises BadValue, BadName."""
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(FILE_BYTES_MAX + 1)
+        text = raw.decode()
+    except OSError as error:
+        raise BadValue("file", str(error), "give a TOML file of roles") from error
+    except UnicodeDecodeError as error:
+        raise BadValue(f"{path}", f"it is no UTF-8: {error}", "see docs/roles.md") from error
+    if len(raw) > FILE_BYTES_MAX:
+        raise BadValue("file", f"{path} has more than {FILE_BYTES_MAX:,} bytes", "cut it")
+    return role_file.parse(text, str(path))
+
+
+async def apply_all(
+    workspace: Workspace,
+    found: Mapping[str, RoleDefined],
+    *,
+    by: str = "person",
+    scrub: Scrub | None = None,
+) -> dict[str, bool]:
+    """Give roles their rules, one after another; of each False where it had just them already.
+
+    Raises as `apply`.
+    """
+    return {
+        name: await apply(workspace, name, rules, by=by, scrub=scrub)
+        for name, rules in found.items()
+    }
+
+
+async def withdraw(
+    workspace: Workspace,
+    name: str,
+    *,
+    because: str = "",
+    by: str = "person",
+    scrub: Scrub | None = None,
+) -> bool:
+    """Take a role's rules away; False where it is withdrawn already. Raises Refused, BadName."""
+    return await _tell(workspace, name, RoleWithdrawn(because=recordable(because, scrub)), by)
+
+
+async def _tell(workspace: Workspace, name: str, event: RoleEvent, by: str) -> bool:
+    def next_append(stored: list[Stored]) -> Sequence[RoleEvent]:
+        return role.decide(_folded(stored), event)
+
+    return await workspace.tell_lasting(
+        WorkspaceStream(KIND, ids.name("role", name)), by, next_append
+    )
+
+
+async def seen(
+    workspace: Workspace, name: str, run: str, at: object = None, key: bytes | None = None
+) -> list[tuple[int, ShownEvent]]:
+    """What a role is shown of a run at a point, by its rules at that point, with its own numbers.
+
+    key: of hashed values (`hansard.domain.roles.view`). Reads the whole run; that it was served is
+    not recorded. Raises NotFound, BadName, UnknownEvent, and BadValue where a mask needs the key.
+    """
+    position = await workspace.log.end(await workspace.points.up_to(run, at))
+    found = await read(workspace, name, AtPosition(position))
+    history = await workspace.states.history(run, AtPosition(position))
+    return list(view(found.rules, happened(run, history), key))
+
+
+def refers(stored: Stored) -> bool:
+    """Whether a commit may have values that refer to earlier ones."""
+    return any(MARK in bytes(each.data) for each in stored.commit.events)
+
+
+def happened(
+    run: str, history: Sequence[Stored], *, shares: bool | None = None
+) -> Iterator[Happened]:
+    """A run's events, from its first, and what each is judged by: roster and labels as of then.
+
+    Values that refer to earlier ones are in full: what is judged is what the agent gave. shares:
+    whether any commit `refers`, where that is known.
+    """
+    life = runs.initial()
+    if shares is None:
+        shares = any(map(refers, history))
+    in_full = RunInFull() if shares else None
+    for stored in history:
+        if isinstance(stored.stream, RunStream):
+            _live(life, stored.commit)
+        commit = stored.commit
+        if in_full is not None:
+            commit = in_full.commit(stored.stream, commit)
+        for recorded in commit.events:
+            yield Happened(
+                facts=facts_of(stored, recorded, life),
+                id=recorded.id,
+                commit=stored.commit.id,
+                at=stored.commit.at,
+                data=recorded.data,
+                run=run,
+                occurred_at=recorded.occurred_at,
+                sealed=recorded.enc is not None,
+            )
+
+
+def _live(life: RunState, commit: Commit) -> None:
+    """Fold what is known of a run's life: what a newer version wrote names no author for us."""
+    for recorded in commit.events:
+        try:
+            event = revive(recorded)
+            runs.begun_under(life, [event], commit.label)
+            runs.evolve(life, event)
+        except (UnknownEvent, Refused):
+            continue
+
+
+def facts_of(
+    stored: Stored, recorded: Recorded, life: RunState, fields: tuple[str, ...] = ()
+) -> Facts:
+    """What an event is judged by. `life` is that of the run it is in, as of its commit."""
+    actor, label = stored.commit.actor.agent, stored.commit.label
+    if life.label:
+        label = join(label, parse(life.label)).stored
+    return facts(recorded.type, stored.stream, actor, life.roster, life.labels, fields, label)

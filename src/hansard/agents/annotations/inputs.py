@@ -1,0 +1,529 @@
+"""What a decision was made from, as a program states it, and the events that it came from.
+
+An input is what the program has at hand: a value that a call returned, or a part of one; a step;
+an entry of the run's shared state; a view; or the id of an event or commit. What is recorded are
+ids of events. An input that is none of these is refused before anything is recorded.
+
+Values are found by what they are: the digest of a result is on record. So the same program states
+the same inputs in every mode. Looked through is what the agent had been given where it decides (see
+`Ledger.given`), then whatever else this session was given.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+import msgspec
+
+from hansard.agents.access import views
+from hansard.agents.access.views import View
+from hansard.agents.board.operations import BoardEntry
+from hansard.agents.flow import Flow, Io
+from hansard.agents.policy.permits import reads
+from hansard.agents.steps import payloads
+from hansard.agents.steps.engine import StepEngine
+from hansard.agents.steps.scope import Scope
+from hansard.bus.codec import revive
+from hansard.bus.errors import NotFound
+from hansard.bus.log import AtTime, EventLog, Stored
+from hansard.domain import values
+from hansard.domain.board import key_name
+from hansard.domain.errors import BadName, BadValue
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.ids import AgentStream, KeyStream
+from hansard.domain.payload import references
+from hansard.domain.payload.parts import WholeSteps, as_blob
+from hansard.domain.steps import (
+    Step,
+    StepBlocked,
+    StepCompleted,
+    StepFailed,
+    StepSettled,
+    StepStatus,
+    Verdict,
+)
+from hansard.domain.values import Plain
+
+PARTS_MAX = 20
+"""A part of results that stands in more of them than this does not say where it came from."""
+
+SHOWN_MAX = 3
+"""How many candidates an error names."""
+
+WORDS_MAX = 60
+"""Longest text of a value in an error, in characters."""
+
+LOOKED_MAX, LOOKED_BYTES_MAX = 200, 4_096
+"""How many of the newest steps an error looks for candidates in, and how large a result may be."""
+
+BEFORE_MS, AFTER_MS = 2_000, 10_000
+"""How far around the time in an event's id its commit is looked for, in milliseconds: ids are made
+just before a commit is sent, by a clock that may be off the log's."""
+
+AROUND_MAX = 20_000
+"""Most commits that are looked through around that time."""
+
+NEWEST_MAX = 50_000
+"""Most commits of the log that are looked through for an id of another run; some two seconds."""
+
+UNUSED_KEY = bytes(32)
+"""For hashed values where nothing but the ids of what a role sees is looked at."""
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_STEP = re.compile(r"(?P<agent>.+)#(?P<step>\d{1,9})", re.DOTALL)
+_KEY = re.compile(r"(?P<key>.+)@(?P<version>\d{1,15})", re.DOTALL)
+_REMEDY = (
+    "give a value that a call returned, a step ('{agent}#1'), an entry of the board or "
+    "'key@version', a view, or the id of an event or commit"
+)
+_encoder = msgspec.json.Encoder()
+
+
+def stated(given: Iterable[Any]) -> list[Any]:
+    """A decision's inputs in a form that goes anywhere: texts as they are, all else as its kind and
+    what is needed of it. Raises BadValue.
+    """
+    if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
+        fact = f"inputs={given!r:.80} is no list of inputs"
+        raise BadValue("decision", fact, "give a list, such as [profile, scores]")
+    return [_stated(each, n) for n, each in enumerate(given, 1)]
+
+
+def _where(number: int) -> str:
+    return f"decision: input {number}"
+
+
+def _stated(given: object, number: int) -> Any:
+    match given:
+        case str():
+            return given
+        case BoardEntry():
+            return ["entry", given.key, given.version]
+        case View():
+            return ["view", given.run, given.role, len(given.events), given.digest]
+        case Step():
+            return ["step", given.number, given.fingerprint]
+        case _:
+            values.plain(given, _where(number))  # what cannot be recorded is refused here already
+            return ["value", given]
+
+
+class _Given:
+    """What an agent has been given where it decides: `near` in its scope, `handed` anywhere."""
+
+    def __init__(
+        self, agent: str, steps: Mapping[int, Step], near: list[int], handed: list[int]
+    ) -> None:
+        self._agent = agent
+        self._steps = steps
+        self._near = near
+        scoped = set(near)
+        self._all = (near, [number for number in handed if number not in scoped])
+        self._whole: tuple[dict[str, list[int]], ...] = tuple(map(self._by_digest, self._all))
+
+    def _by_digest(self, numbers: Iterable[int]) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number in numbers:
+            step = self._steps[number]
+            if step.status is StepStatus.COMPLETED:
+                found.setdefault(step.digest, []).append(number)
+        return found
+
+    def name(self, number: int) -> str:
+        """A step as errors name it."""
+        return f"{self._agent}#{number} {self._steps[number].tool}"
+
+    def returned(self, plain: Plain, where: str) -> list[int]:
+        """The steps that returned a value: those whose result it is, else those that it is a part
+        of; of the scope, else of the session. Raises BadValue for a part of too many.
+        """
+        marks = [digest(canonical(plain))]
+        if type(plain) is list:  # the items of a stream
+            marks.append(references.rolling([digest(canonical(item)) for item in plain]))
+        for whole in self._whole:
+            found = sorted({number for mark in marks for number in whole.get(mark, ())})
+            if found:
+                return found
+        for numbers in self._all:
+            found = [number for number in numbers if self._holds(self._steps[number], plain)]
+            if len(found) > PARTS_MAX:
+                fact = f"{_words(plain)} stands in the results of {len(found)} steps"
+                remedy = f"name the one that it comes from, as {self._agent}#{found[-1]}"
+                raise BadValue(where, fact, remedy)
+            if found:
+                return found
+        return []
+
+    @staticmethod
+    def _holds(step: Step, plain: Plain) -> bool:
+        """Whether a result has a value as a part. One that is kept by reference is not looked into,
+        but may be a part itself.
+        """
+        if step.status is not StepStatus.COMPLETED:
+            return False
+        packed = bytes(payloads.pack(plain).raw)
+        wanted = [plain] if len(packed) <= payloads.INLINE_BYTES_MAX else []
+        if references.BLOB in packed:
+            wanted = [msgspec.json.decode(packed)]
+        for raw in map(bytes, (step.result, *step.items)):
+            if type(plain) in _SIMPLE and packed not in raw:
+                continue
+            for part in _parts(as_blob(msgspec.json.decode(raw))):
+                if any(_same(part, each) for each in wanted):
+                    return True
+        return False
+
+    def versions(self, key: str) -> list[int]:
+        """The versions at which the agent came to know of a key, by what it read and wrote."""
+        steps = [self._steps[number] for number in self._near]
+        told = [each for step in steps for each in _of_keys(step) if each.get("key") == key]
+        return [each["version"] for each in told if each.get("version")]
+
+    def served(self, mark: tuple[int, str]) -> list[str]:
+        """The events that say that a view was served, by what it showed."""
+        found: list[str] = []
+        for number in (*self._all[0], *self._all[1]):
+            step = self._steps[number]
+            if step.kind == "view" and step.status is StepStatus.COMPLETED:
+                told = msgspec.json.decode(step.result)
+                if (told["events"], told["digest"]) == mark:
+                    found.append(told["served"])
+        return found
+
+    def refuse(self, plain: Plain, where: str) -> NoReturn:
+        """Raise BadValue for a value that no call returned, naming those that are nearest to it."""
+        fact = f"{_words(plain)} is nothing that a call returned here"
+        nearest = [
+            f"{_words(part)} of {self.name(number)}" for number, part in self._nearest(plain)
+        ]
+        shown = f"the nearest: {', '.join(nearest)}; " if nearest else ""
+        raise BadValue(where, fact, shown + _REMEDY.format(agent=self._agent))
+
+    def _nearest(self, plain: Plain) -> list[tuple[int, Plain]]:
+        leaves: list[tuple[int, Plain]] = []
+        for number in reversed(self._near[-LOOKED_MAX:]):
+            step = self._steps[number]
+            if step.status is StepStatus.COMPLETED and len(bytes(step.result)) <= LOOKED_BYTES_MAX:
+                leaves += [(number, part) for part in _parts(msgspec.json.decode(step.result))]
+        if type(plain) in (int, float):
+            numbers = [each for each in leaves if type(each[1]) in (int, float)]
+            return sorted(numbers, key=lambda each: abs(each[1] - plain))[:SHOWN_MAX]
+        if type(plain) is str:
+            texts = {part: number for number, part in leaves if type(part) is str}
+            close = difflib.get_close_matches(plain[:WORDS_MAX], texts, SHOWN_MAX)
+            return [(texts[text], text) for text in close]
+        return [each for each in leaves if type(each[1]) is type(plain)][:SHOWN_MAX]
+
+
+_SIMPLE = (str, int, float, bool, type(None))
+
+
+def _parts(plain: Plain) -> Iterator[Plain]:
+    """A value and all that is in it."""
+    yield plain
+    inside: Iterable[Plain] = ()
+    if type(plain) is dict:
+        inside = plain.values()
+    elif type(plain) is list:
+        inside = plain
+    for each in inside:
+        yield from _parts(each)
+
+
+def _same(one: Plain, other: Plain) -> bool:
+    if type(one) in (int, float) and type(other) in (int, float):
+        return bool(one == other)
+    if type(one) is not type(other):
+        return False
+    if type(one) in (dict, list):
+        return len(one) == len(other) and canonical(one) == canonical(other)
+    return bool(one == other)
+
+
+def _of_keys(step: Step) -> list[dict[str, Any]]:
+    """What an operation of the board told of each key; nothing for another step."""
+    result = msgspec.json.decode(step.result) if step.kind == "board" else None
+    if type(result) is not dict or "$blob" in result:
+        return []
+    told: list[dict[str, Any]] = result.get("keys", [result])
+    return [{"key": msgspec.json.decode(step.arguments).get("key"), **each} for each in told]
+
+
+def _words(plain: Plain) -> str:
+    text = _encoder.encode(plain).decode()
+    return text if len(text) <= WORDS_MAX else f"{text[: WORDS_MAX - 3]}..."
+
+
+class _One(msgspec.Struct, frozen=True):
+    """An input to be found: among what, and what errors call it."""
+
+    known: _Given
+    where: str
+
+    def refuse(self, fact: str, remedy: str) -> NoReturn:
+        """Raise BadValue."""
+        raise BadValue(self.where, fact, remedy)
+
+
+class Inputs:
+    """Finds the events that a session's inputs came from."""
+
+    def __init__(self, engine: StepEngine) -> None:
+        self._engine = engine
+        self._ledger = engine.ledger
+        self._outcomes: dict[str, dict[int, str]] = {}
+        """By agent, ids of its steps' outcomes, as they were read."""
+        self._there: set[str] = set()
+        """Ids that were seen to be on record."""
+
+    def found(self, given: Sequence[Any], scope: Scope) -> Flow[list[str]]:
+        """The ids of the events that inputs came from, in their order. An id is taken as it is: see
+        `demand`. Raises BadValue.
+        """
+        with self._ledger.lock:  # what is given while this waits is none of it
+            near = self._ledger.given(scope)
+            handed = sorted(self._ledger.handed)
+            known = _Given(self._agent, WholeSteps(dict(self._steps)), near, handed)
+        found: list[str] = []
+        for number, each in enumerate(given, 1):
+            one = _One(known, _where(number))
+            for event in (yield from self._of(one, each)):
+                if event not in found:
+                    found.append(event)
+        return found
+
+    def _of(self, one: _One, given: Any) -> Flow[list[str]]:
+        match given:
+            case str():
+                return (yield from self._text(one, given))
+            case ["value", value]:
+                plain = self._plain(value, one.where)
+                steps = one.known.returned(plain, one.where)
+                if not steps:
+                    one.known.refuse(plain, one.where)
+                return (yield from self._ended(one, steps))
+            case ["step", int(number), str(mark)]:
+                step = self._steps.get(number)
+                if step is None or step.fingerprint != mark:
+                    fact = f"step {number} is none of {self._agent} in this run"
+                    one.refuse(fact, "name the agent, too, as 'agent#number'")
+                return (yield from self._ended(one, [number]))
+            case ["entry", str(key), int(version)]:
+                return (yield from self._entry(one, key, version))
+            case ["view", str(run), str(role), int(events), str(mark)]:
+                return self._view(one, run, role, (events, mark))
+            case _:
+                return one.refuse(f"{given!r:.80} is none", _REMEDY.format(agent=self._agent))
+
+    # ------------------------------------------------------------ texts
+
+    def _text(self, one: _One, text: str) -> Flow[list[str]]:
+        plain = self._plain(text, one.where)
+        steps = one.known.returned(plain, one.where)
+        if steps:
+            return (yield from self._ended(one, steps))
+        if type(plain) is not str:
+            one.known.refuse(plain, one.where)
+        if _UUID.fullmatch(plain.lower()):
+            return [plain.lower()]
+        named = _STEP.fullmatch(plain)
+        if named is not None and (yield from self._is_agent(named["agent"])):
+            return (yield from self._step(one, named["agent"], int(named["step"])))
+        named = _KEY.fullmatch(plain)
+        if named is not None:
+            return (yield from self._entry(one, named["key"], int(named["version"])))
+        versions = one.known.versions(plain)
+        if versions:
+            return (yield from self._entry(one, plain, versions[-1]))
+        return one.known.refuse(plain, one.where)
+
+    def _is_agent(self, name: str) -> Flow[bool]:
+        if name == self._agent or self._engine.settings.permit.is_limited:
+            return True  # for such a role, whoever it is: who is there is not for it to know
+        life = yield Io(functools.partial(self._states.life, self._engine.stream.run))
+        return name in life.roster
+
+    def _step(self, one: _One, agent: str, number: int) -> Flow[list[str]]:
+        if agent == self._agent:
+            return (yield from self._ended(one, [number]))
+        name = f"{agent}#{number}"
+        if self._engine.settings.permit.is_limited:
+            remedy = "give the id of an event that session.view() shows"
+            one.refuse(f"{name} is another agent's, whose numbers this role is not shown", remedy)
+        read = functools.partial(self._read_outcomes, agent)
+        outcomes = self._outcomes.get(agent, {})
+        if number not in outcomes:
+            outcomes = yield Io(read)
+        if number not in outcomes:
+            known = ", ".join(f"{agent}#{n}" for n in sorted(outcomes)[-SHOWN_MAX:]) or "none"
+            fact = f"{name} has no outcome on record"
+            one.refuse(fact, f"its newest steps with one: {known}")
+        return [outcomes[number]]
+
+    # ------------------------------------------------------------ steps
+
+    def _ended(self, one: _One, numbers: Sequence[int]) -> Flow[list[str]]:
+        """The ids of the outcomes of this agent's own steps."""
+        for number in numbers:
+            step = self._steps.get(number)
+            if step is None or step.outcome_version is None or step.is_open:
+                name = f"{self._agent}#{number}"
+                ended = [n for n, step in self._steps.items() if not step.is_open][-SHOWN_MAX:]
+                known = ", ".join(map(one.known.name, ended)) or "none"
+                fact = f"{name} is no step" if step is None else f"{name} has no outcome"
+                one.refuse(f"{fact} on record", f"its newest steps with one: {known}")
+        with self._ledger.lock:
+            found = [self._ledger.ids.get(number) for number in numbers]
+        if None in found:
+            mine = self._outcomes.get(self._agent, {})
+            if any(number not in mine for number in numbers):
+                mine = yield Io(functools.partial(self._read_outcomes, self._agent))
+            found = [known or mine[n] for known, n in zip(found, numbers, strict=True)]
+        ids = [event for event in found if event is not None]
+        self._there.update(ids)
+        return ids
+
+    async def _read_outcomes(self, agent: str) -> dict[int, str]:
+        """Ids of an agent's outcomes by step, the newest of each. Costs a read of its stream."""
+        run = self._engine.stream.run
+        life = await self._states.life(run)
+        stream = AgentStream(run, life.roster[agent], agent)
+        found: dict[int, str] = {}
+        for stored in await self._states.commits(stream):
+            for recorded in stored.commit.events:
+                if not recorded.type.startswith("step."):
+                    continue
+                event = revive(recorded)
+                if isinstance(event, StepCompleted | StepFailed | StepBlocked) or (
+                    isinstance(event, StepSettled) and event.verdict is Verdict.HAPPENED
+                ):
+                    found[event.step] = recorded.id
+        self._outcomes[agent] = found
+        self._there.update(found.values())
+        return found
+
+    # ------------------------------------------------------------ entries and views
+
+    def _entry(self, one: _One, key: str, version: int) -> Flow[list[str]]:
+        """The event that wrote a version of a key."""
+        engine = self._engine
+        try:
+            key_name(key)
+        except BadName as error:
+            one.refuse(f"{key!r:.80} is no key ({error})", _REMEDY.format(agent=self._agent))
+        if not engine.settings.permit.ask(reads(key)).allowed:
+            one.refuse(f"key {key!r:.80} is not one that this role reads", "read what it may first")
+        read = functools.partial(
+            self._states.commits, KeyStream(engine.stream.run, key), to=version
+        )
+        commits: list[Stored] = yield Io(read)
+        for stored in reversed(commits):
+            if stored.commit.version <= version <= stored.commit.last_version:
+                event = stored.commit.events[version - stored.commit.version].id
+                self._there.add(event)
+                return [event]
+        newest = commits[-1].commit.last_version if commits else 0
+        told = f"it is at version {newest}" if newest else "nobody has written it"
+        remedy = _REMEDY.format(agent=self._agent)
+        return one.refuse(f"key {key!r:.80} has no version {version}: {told}", remedy)
+
+    def _view(self, one: _One, run: str, role: str, mark: tuple[int, str]) -> list[str]:
+        """The events that say that a view was served."""
+        if (run, role) == (self._engine.stream.run, self._engine.stream.role):
+            served = one.known.served(mark)
+            if served:
+                self._there.update(served)
+                return served
+        fact = f"a view of run {run} as {role} that this agent was not shown"
+        return one.refuse(fact, "give what session.view() returned in this session")
+
+    # ------------------------------------------------------------ ids
+
+    def demand(self, given: Sequence[str]) -> Flow[None]:
+        """Raise BadValue where an id is of nothing on record, or of what the role does not see.
+
+        Costs two short reads of the log, mostly; for an id that an import brought along, of another
+        run, a look through the newest 50,000 commits.
+        """
+        with self._ledger.lock:
+            self._there.update(self._ledger.ids.values())
+        for number, event in enumerate(given, 1):
+            if event in self._there:
+                continue
+            seen = yield Io(functools.partial(self._is_there, event))
+            if not seen:
+                limited = self._engine.settings.permit.is_limited
+                fact = f"no event or commit {event} is " + (
+                    "shown to this role" if limited else "on record"
+                )
+                where, remedy = _where(number), _REMEDY.format(agent=self._agent)
+                raise BadValue(where, fact, remedy)
+            self._there.add(event)
+
+    async def _is_there(self, wanted: str) -> bool:
+        run, log = self._engine.stream.run, self._states.log
+        if self._engine.settings.permit.is_limited:
+            role = self._engine.stream.role
+            made = await views.derive(self._states, role, run, key=UNUSED_KEY)
+            return any(shown.id == wanted for _, shown in made.view.events)
+        if await _around(log, wanted):
+            return True
+        try:
+            history = await self._states.history(run)
+        except NotFound:
+            history = []
+        if any(_holds(stored, wanted) for stored in history):
+            return True
+        head = await log.head()
+        return await _among(log, wanted, max(0, head - NEWEST_MAX), head)
+
+    # ------------------------------------------------------------ what is known
+
+    @property
+    def _agent(self) -> str:
+        return self._engine.stream.agent
+
+    @property
+    def _states(self) -> Any:
+        return self._engine.boards.states
+
+    @property
+    def _steps(self) -> dict[int, Step]:
+        return self._ledger.state.steps
+
+    def _plain(self, value: Any, where: str) -> Plain:
+        return values.plain(value, where, self._engine.settings.scrub)
+
+
+def _holds(stored: Stored, wanted: str) -> bool:
+    """Whether a commit has this id, or one of its events."""
+    if wanted.encode() not in stored.body:
+        return False
+    return wanted in (stored.commit.id, *(event.id for event in stored.commit.events))
+
+
+async def _around(log: EventLog, wanted: str) -> bool:
+    """Whether an id is found around the time that it says it was made at."""
+    if wanted[14] != "7":
+        return False
+    made_ms = int(wanted[:8] + wanted[9:13], 16)
+    begin = await log.end(AtTime((made_ms - BEFORE_MS) * 1_000_000))
+    end = await log.end(AtTime((made_ms + AFTER_MS) * 1_000_000))
+    return await _among(log, wanted, begin, min(end, begin + AROUND_MAX))
+
+
+async def _among(log: EventLog, wanted: str, after: int, until: int) -> bool:
+    if until <= after:
+        return False
+    commits: Any = log.follow(after, until=until)
+    try:
+        async for stored in commits:
+            if _holds(stored, wanted):
+                return True
+    finally:
+        await commits.aclose()
+    return False

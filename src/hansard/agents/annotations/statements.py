@@ -1,0 +1,378 @@
+"""What an agent states once: checkpoints, messages, decisions, resources, hand-offs.
+
+A fact is on record when one with the same fingerprint is: the same words at the same place in its
+scope's chain. Stating it again on resume records nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import msgspec
+
+from hansard.agents.annotations.inputs import Inputs
+from hansard.agents.errors import Miss
+from hansard.agents.flow import Flow
+from hansard.agents.policy.permits import states
+from hansard.agents.steps import payloads
+from hansard.agents.steps.engine import StepEngine
+from hansard.agents.steps.gating import demand_hand_off
+from hansard.agents.steps.scope import Scope, around, back, current, enter, untold
+from hansard.agents.steps.secrets import check_names
+from hansard.bus.codec import record
+from hansard.domain import ids, values
+from hansard.domain.agent import (
+    CheckpointSaved,
+    DecisionMade,
+    Fact,
+    HandedOff,
+    MessageAdded,
+    Note,
+    ResourceAccessed,
+    alternatives,
+)
+from hansard.domain.errors import BadValue
+from hansard.domain.fingerprint import UNORDERED, canonical, digest, fact_base, fact_fingerprint
+from hansard.domain.label import parse
+from hansard.domain.payload import references
+
+PROGRESS = "progress:"
+"""What the names of checkpoints that `resumable` makes begin with."""
+
+
+class Annotations:
+    """States a session's facts."""
+
+    def __init__(self, engine: StepEngine) -> None:
+        self.engine = engine
+        self._inputs = Inputs(engine)
+        self._stated: set[str] = set()
+        """Fingerprints of what this session has stated, or skipped as done: what it has come to."""
+
+    def _plain(self, value: Any, where: str) -> Any:
+        return values.plain(value, where, self.engine.settings.scrub)
+
+    def _fields(self, what: str, **given: Any) -> list[Any]:
+        """What a statement is given, each field by itself. Raises BadValue, which names it."""
+        return [self._plain(value, f"{what}({name})") for name, value in given.items()]
+
+    def _mark(self, scope: Scope, kind: str, content: Any) -> tuple[str, bool]:
+        """A fact's fingerprint, and whether it is on record."""
+        ledger = self.engine.ledger
+        with ledger.lock:
+            base = fact_base(kind, scope.path, canonical(content))
+            number = scope.occurrence(base)
+            marks = [fact_fingerprint(base, number, head) for head in (scope.head, UNORDERED)]
+            known = next((mark for mark in marks if mark in ledger.state.known), None)
+            mark = known or marks[1 if scope.overlaps else 0]
+            self._stated.add(mark)
+            return mark, known is not None
+
+    def _is_known(self, scope: Scope, kind: str, content: Any) -> bool:
+        """Whether a fact is on record, without stating it."""
+        ledger = self.engine.ledger
+        with ledger.lock:
+            base = fact_base(kind, scope.path, canonical(content))
+            number = scope.occurrences.get(base, 0)
+            marks = (fact_fingerprint(base, number, head) for head in (scope.head, UNORDERED))
+            return any(mark in ledger.state.known for mark in marks)
+
+    def skip_to(self, fact: Fact) -> None:
+        """Count what is on record up to a fact as stated: its statements are skipped."""
+        with self.engine.ledger.lock:
+            for noted in self.engine.ledger.state.facts:
+                self._stated.add(noted.fact.fingerprint)
+                if noted.fact is fact:
+                    return
+
+    def _note(self, scope: Scope, fact: Fact, blobs: list[bytes]) -> Flow[None]:
+        with self.engine.ledger.noting(scope):
+            size = len(bytes(record(fact, "").data))
+            if size > payloads.EVENT_BYTES_MAX:
+                limit = f"{payloads.EVENT_BYTES_MAX:,}"
+                raise BadValue(
+                    fact.tag, f"{size:,} bytes of texts", f"keep them under {limit} in all"
+                )
+            yield from self.engine.outcomes.demand(states(fact.tag))
+            if self.engine.settings.mode.reads_only:
+                mode = self.engine.settings.mode.value
+                what = f"{type(fact).tag} {fact.fingerprint}"
+                raise Miss(mode, what, "no such fact at this place")
+            yield from self.engine.outcomes.put(blobs)
+            yield from self.engine.outcomes.record(Note(fact))
+
+    def checkpoint(self, name: str, data: dict[str, Any]) -> Flow[None]:
+        """State a checkpoint."""
+        ids.name("checkpoint", name)
+        name = self._checkpoint_name(name)
+        plain = self._plain(data, f"checkpoint {name!r}")
+        scope = self.engine.scope("checkpoint")
+        mark, known = self._mark(scope, "checkpoint", [name, plain])
+        if not known:
+            packed = payloads.pack(plain, f"checkpoint {name!r}")
+            joins = untold(scope.junction)
+            fact = CheckpointSaved(
+                name=name,
+                data=packed.raw,
+                fingerprint=mark,
+                scope=scope.path,
+                head=scope.head,
+                after=scope.after,
+                joins=tuple(join for _, join in joins),
+            )
+            yield from self._note(scope, fact, packed.blobs)
+            for junction, _ in joins:
+                junction.tell()
+
+    def _checkpoint_name(self, name: str) -> str:
+        return _text(self._plain(name, "checkpoint name"), "checkpoint name")
+
+    def checkpoint_data(self, name: str) -> Flow[dict[str, Any] | None]:
+        """The data of the newest checkpoint of a name."""
+        self.engine.ledger.demand_open()
+        saved = self.engine.ledger.state.checkpoints.get(self._checkpoint_name(name))
+        if saved is None:
+            return None
+        plain = yield from self.engine.outcomes.fetch(references.unpack(saved.data))
+        data: dict[str, Any] = values.revive(plain)
+        return data
+
+    def decide(
+        self,
+        question: str,
+        selected: str,
+        *,
+        alternatives: Iterable[object] = (),
+        inputs: Iterable[Any] = (),
+        threshold: float | None = None,
+        confidence: float | None = None,
+        because: str = "",
+    ) -> Flow[None]:
+        """State a decision.
+
+        alternatives: dicts or texts: id, score, reason, rejected_because. inputs: as
+        `hansard.agents.annotations.inputs.stated` gives them. threshold, confidence: finite
+        numbers. because: why.
+        """
+        given = list(inputs)
+        fields = {
+            "question": question,
+            "selected": selected,
+            "alternatives": [msgspec.to_builtins(a) for a in _alternatives(alternatives)],
+            "inputs": [each for each in given if type(each) is str],
+            "threshold": threshold,
+            "confidence": confidence,
+            "because": because,
+        }
+        plain = _said(self._plain(fields, "decision"))
+        scope = self.engine.scope("decide")
+        # Texts that are on record as they are: a decision of a version that took any text, too.
+        is_old = len(plain["inputs"]) == len(given) and self._is_known(scope, "decision", plain)
+        if given and not is_old:
+            plain["inputs"] = yield from self._inputs.found(given, scope)
+            is_said = self._is_known(scope, "decision", plain)
+            if not is_said and not self.engine.settings.mode.reads_only:
+                yield from self._inputs.demand(plain["inputs"])
+        mark, known = self._mark(scope, "decision", plain)
+        if known:
+            return
+        where = {"fingerprint": mark, "scope": scope.path, "after": scope.after}
+        try:
+            fact = msgspec.convert({**plain, **where}, DecisionMade)
+        except msgspec.ValidationError as error:
+            raise BadValue("decision", str(error), "see the fields of Facts.decide") from error
+        yield from self._note(scope, fact, [])
+
+    def message(
+        self, role: str, content: Any, tokens: int | None, fields: dict[str, Any]
+    ) -> Flow[None]:
+        """State a message; `label` among its fields is the message's own. Raises BadValue."""
+        told = parse(fields.pop("label", ""), "message label")
+        if tokens is not None and (type(tokens) is not int or abs(tokens) > values.SAFE_INT):
+            raise BadValue("message tokens", f"{tokens!r:.80}", "give a whole number or None")
+        plain = self._fields("message", role=role, content=content, tokens=tokens, fields=fields)
+        scope = self.engine.scope("message")
+        mark, known = self._mark(scope, "message", plain)
+        if known:
+            return
+        self.engine.ledger.shown(told.stored)
+        packed = payloads.pack(plain[1], "message content")
+        extra = payloads.pack(plain[3], "message fields")
+        fact = MessageAdded(
+            role=_text(plain[0], "message role"),
+            content=packed.raw,
+            fingerprint=mark,
+            tokens=tokens,
+            fields=extra.raw if fields else values.dump(None),
+            step=scope.after[-1] if scope.after else None,
+        )
+        yield from self._note(scope, fact, packed.blobs + (extra.blobs if fields else []))
+
+    def resource(self, uri: str, operation: str) -> Flow[None]:
+        """State that a resource was used."""
+        plain = self._fields("resource", uri=uri, operation=operation)
+        scope = self._inside("resource")
+        mark, known = self._mark(scope, "resource", plain)
+        if not known:
+            fact = ResourceAccessed(
+                uri=_text(plain[0], "resource uri"),
+                operation=_text(plain[1], "resource operation"),
+                fingerprint=mark,
+                step=scope.step,
+            )
+            yield from self._note(scope, fact, [])
+
+    def _inside(self, what: str) -> Scope:
+        """The scope here, a tool's body included: facts about a call may be stated in it."""
+        self.engine.ledger.demand_open()
+        return current(self.engine.ledger) or self.engine.scope(what)
+
+    def hand_off(self, to: str, because: str, payload: dict[str, Any]) -> Flow[None]:
+        """State a hand-off."""
+        ids.name("agent or role", to)
+        check_names("hand_off", {"to": to}, self.engine.settings.scrub)
+        plain = self._fields("hand_off", to=to, because=because, payload=payload)
+        scope = self.engine.scope("hand_off")
+        mark, known = self._mark(scope, "hand_off", plain)
+        if not known:
+            with self.engine.ledger.noting(scope):
+                yield from demand_hand_off(self.engine, to)
+            packed = payloads.pack(plain[2], "hand-off payload")
+            fact = HandedOff(
+                to=_text(plain[0], "hand-off to"),
+                fingerprint=mark,
+                payload=packed.raw,
+                because=_text(plain[1], "hand-off because"),
+                after=scope.after,
+            )
+            yield from self._note(scope, fact, packed.blobs)
+
+    def context(self) -> Flow[list[dict[str, Any]]]:
+        """The context window in the provider's message form, as this session has stated it.
+
+        On resume the record holds later messages, too; they come when they are stated again.
+        """
+        self.engine.ledger.demand_open()
+        with self.engine.ledger.lock:
+            messages = self.engine.ledger.state.messages
+            stated = [message for message in messages if message.fingerprint in self._stated]
+        return (yield from messages_of(stated, self.engine))
+
+
+def _said(plain: Any) -> Any:
+    """Plain values of texts, a text that is wholly a secret by the secret's name."""
+    match plain:
+        case {"$secret": str(name)} if len(plain) == 1:
+            return f"<secret:{name}>"
+        case dict():
+            return {key: _said(item) for key, item in plain.items()}
+        case list():
+            return [_said(item) for item in plain]
+        case _:
+            return plain
+
+
+def _text(plain: Any, where: str) -> str:
+    said = _said(plain)
+    if type(said) is not str:
+        raise BadValue(where, f"{plain!r:.80}", "give a text")
+    return said
+
+
+def _alternatives(given: Iterable[object]) -> Any:
+    return alternatives(given)
+
+
+def messages_of(messages: Iterable[MessageAdded], engine: StepEngine) -> Flow[list[dict[str, Any]]]:
+    """Recorded messages in the provider's form: role, content, and what else was given."""
+    out = []
+    for message in messages:
+        content = yield from engine.outcomes.fetch(references.unpack(message.content))
+        fields = yield from engine.outcomes.fetch(references.unpack(message.fields))
+        out.append(
+            {"role": message.role, "content": values.revive(content), **values.revive(fields or {})}
+        )
+    return out
+
+
+class Progress:
+    """How far a loop has come, recorded as checkpoints of its own.
+
+    Each item is a scope; skipping items puts the chain around them where it stood then, so that
+    the calls after the skipped ones find their records.
+    """
+
+    def __init__(self, facts: Annotations, name: str, every: int) -> None:
+        if every < 1:
+            raise BadValue("resumable", f"every={every}", "give 1 or more")
+        check_names("resumable", {"name": name}, facts.engine.settings.scrub)
+        self._facts = facts
+        self._name = PROGRESS + name
+        self._every = every
+        self._scope = facts.engine.scope("resumable")
+        self._child = self._scope
+        self._around = around()
+        self._done = 0
+        self._skip = 0
+        self._running = ""
+        self._skipped = ""
+
+    def begin(self) -> Flow[None]:
+        """Find what was done before."""
+        engine = self._facts.engine
+        saved = engine.ledger.state.checkpoints.get(self._name)
+        if saved is None or saved.scope != self._scope.path:
+            return
+        if engine.settings.mode.reads_only:  # a replay goes through all of it
+            return
+        data = yield from engine.outcomes.fetch(references.unpack(saved.data))
+        self._skip, self._skipped = data["done"], data["digest"]
+        self._scope.go_on(saved.head, saved.after)
+        self._facts.skip_to(saved)
+
+    def skips(self, item: object) -> bool:
+        """Whether an item was done before; if not, what follows stands in its own scope.
+
+        Raises BadValue where the items are other ones than before.
+        """
+        self._facts.engine.ledger.demand_open()
+        content = canonical(values.plain(item, "item", self._facts.engine.settings.scrub))
+        self._running = digest(self._running.encode(), content)
+        self._done += 1
+        if self._done == self._skip and self._running != self._skipped:
+            self._other_items()
+        if self._done <= self._skip:
+            return True
+        self._child = self._scope.item(f"{self._name}.{self._done}")
+        enter(self._child)
+        return False
+
+    def _other_items(self) -> NoReturn:
+        raise BadValue(
+            self._name,
+            f"the first {self._skip} items are not those that were done before",
+            "give the same items in the same order, or another name=",
+        )
+
+    def done(self) -> Flow[None]:
+        """An item is done."""
+        self._scope.join([self._child])
+        back(self._around)
+        if self._done % self._every == 0:
+            yield from self._save()
+
+    def leave(self) -> None:
+        """The loop is over, in whatever way."""
+        back(self._around)
+
+    def end(self) -> Flow[None]:
+        """All items are done. Raises BadValue where there were fewer than before."""
+        if self._done < self._skip:
+            self._other_items()
+        if self._done % self._every and self._done > self._skip:
+            yield from self._save()
+
+    def _save(self) -> Flow[None]:
+        data = {"done": self._done, "digest": self._running}
+        yield from self._facts.checkpoint(self._name, data)

@@ -1,0 +1,331 @@
+"""Experiments: plans that are registered before the data, and the arm that a run has in one.
+
+A run's assignment is in the same commit as its begin, on the condition that the experiment stands
+as it was read: so it is on record before anything is done under the arm, and no run gets an arm of
+an experiment that was stopped or registered meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+
+from hansard.agents.workspace import Workspace
+from hansard.bus.codec import revive_all
+from hansard.bus.log import AtPosition, Stored, StreamAt, UpTo
+from hansard.domain import experiment as experiments
+from hansard.domain import ids, values
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.experiment import (
+    CONVERSATION,
+    KIND,
+    TASK,
+    Better,
+    ExperimentEvent,
+    ExperimentRegistered,
+    ExperimentState,
+    ExperimentStopped,
+    Metric,
+    Missing,
+    StopRule,
+)
+from hansard.domain.fingerprint import canonical
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.run import RunAssigned, RunState
+from hansard.domain.values import SAFE_INT, Scrub, recordable
+
+
+class NotPlaced(Refused):
+    """A run cannot have the place in an experiment that is asked; nothing was written."""
+
+
+HASH, CALLER = "hash", "caller"
+"""How an arm was chosen."""
+
+
+class Arm(msgspec.Struct, frozen=True):
+    """The arm that a run has. Of an experiment that was not registered when the run began, only
+    its name is known.
+
+    Attributes:
+        name: Its name.
+        prompt: Of the plan; empty where it has none.
+        model: Of the plan; empty where it has none.
+        parameters: Of the plan, by name.
+    """
+
+    name: str
+    prompt: str = ""
+    model: str = ""
+    parameters: dict[str, Any] = {}
+
+
+# ---------------------------------------------------------------- plans
+
+_CHOICES = {"stop": StopRule, "missing": Missing, "better": Better}
+
+
+class PlanOptions(TypedDict, total=False):
+    """The fields of a plan: see `ExperimentRegistered`. Arms and metrics are needed."""
+
+    arms: Sequence[Any]
+    metrics: Sequence[Any]
+    question: str
+    unit: str
+    cluster: str
+    alpha: float
+    stop: StopRule | str
+    planned: int | None
+    trials: int | None
+    missing: Missing | str
+    exploratory: bool
+    salt: str
+
+
+def plan(**fields: Unpack[PlanOptions]) -> ExperimentRegistered:
+    """A plan: `plan(arms=["plain", "bold"], metrics=["reward"], planned=60)`.
+
+    An arm is a name or `{"name", "weight", "prompt", "model", "parameters"}`, a metric a name or
+    `{"name", "better", "smallest"}`. The other fields are those of `ExperimentRegistered`.
+    Raises BadValue, which names the field, and BadName.
+    """
+    told = _known(fields, ExperimentRegistered, "the plan")
+    told["arms"] = [_arm(arm) for arm in _parts(told, "arms")]
+    told["metrics"] = [
+        _known(_named(metric), Metric, "a metric") for metric in _parts(told, "metrics")
+    ]
+    try:
+        made = msgspec.convert(told, ExperimentRegistered)
+    except msgspec.ValidationError as error:
+        remedy = "; ".join(f"{name} is {' or '.join(kind)}" for name, kind in _CHOICES.items())
+        raise BadValue("the plan", str(error), remedy) from error
+    experiments.check(made)
+    return made
+
+
+def _parts(fields: dict[str, Any], kind: str) -> Sequence[Any]:
+    parts = fields.get(kind)
+    if isinstance(parts, list | tuple):
+        return parts
+    raise BadValue(kind, f"{parts!r:.80}", "give a list of names or tables")
+
+
+def _named(part: Any) -> Any:
+    return {"name": part} if isinstance(part, str) else part
+
+
+def _known(fields: Any, cls: type[msgspec.Struct], what: str) -> dict[str, Any]:
+    """The given fields, if all are of the type. Raises BadValue."""
+    known = ", ".join(cls.__struct_fields__)
+    if not isinstance(fields, Mapping):
+        raise BadValue(what, f"{fields!r:.80}", f"give its name, or some of: {known}")
+    for name in fields:
+        if name not in cls.__struct_fields__:
+            raise BadValue(what, f"it has no field {name!r:.80}", f"its fields are: {known}")
+    return dict(fields)
+
+
+def _arm(given: Any) -> dict[str, Any]:
+    told = _known(_named(given), experiments.PlannedArm, "an arm")
+    parameters = told.pop("parameters", None)
+    return {**told, "parameters": _raw(parameters, None)} if parameters else told
+
+
+def _raw(parameters: Any, scrub: Scrub | None) -> msgspec.Raw:
+    return msgspec.Raw(canonical(values.plain(parameters, "parameters", scrub)))
+
+
+def _scrubbed(made: ExperimentRegistered, scrub: Scrub | None) -> ExperimentRegistered:
+    """A plan without secrets."""
+    arms = tuple(
+        msgspec.structs.replace(
+            arm,
+            prompt=recordable(arm.prompt, scrub),
+            model=recordable(arm.model, scrub),
+            parameters=_raw(parameters_of(arm), scrub) if parameters_of(arm) else arm.parameters,
+        )
+        for arm in made.arms
+    )
+    return msgspec.structs.replace(made, arms=arms, question=recordable(made.question, scrub))
+
+
+def parameters_of(arm: experiments.PlannedArm) -> dict[str, Any]:
+    """An arm's parameters as they were given."""
+    plain = msgspec.json.decode(bytes(arm.parameters))
+    found: dict[str, Any] = values.revive(plain) or {}
+    return found
+
+
+# ---------------------------------------------------------------- the experiment
+
+
+async def read(
+    workspace: Workspace, name: str, up_to: UpTo = None
+) -> tuple[ExperimentState, list[Stored]]:
+    """An experiment at a point, and its commits. Raises BadName, UnknownEvent."""
+    stored = await workspace.log.read(WorkspaceStream(KIND, ids.name(KIND, name)), up_to=up_to)
+    return _folded(stored), stored
+
+
+def _folded(stored: list[Stored]) -> ExperimentState:
+    events = revive_all(item.commit for item in stored)
+    return experiments.fold(experiments.initial(), events)
+
+
+async def state(workspace: Workspace, name: str) -> ExperimentState:
+    """An experiment as it stands; one that is not registered has no plan."""
+    found, _ = await read(workspace, name)
+    return found
+
+
+async def register(
+    workspace: Workspace,
+    name: str,
+    made: ExperimentRegistered,
+    *,
+    by: str = "person",
+    scrub: Scrub | None = None,
+) -> bool:
+    """Register an experiment; False where it is registered with the same plan already.
+
+    Raises Refused where it has another plan, with the difference; BadName, BadValue.
+    """
+    experiments.check(made)
+    return await _tell(workspace, name, _scrubbed(made, scrub), by)
+
+
+async def stop(
+    workspace: Workspace,
+    name: str,
+    *,
+    because: str = "",
+    by: str = "person",
+    scrub: Scrub | None = None,
+) -> bool:
+    """Assign no run any more; False where it is stopped already. Raises Refused, BadName."""
+    return await _tell(workspace, name, ExperimentStopped(because=recordable(because, scrub)), by)
+
+
+async def _tell(workspace: Workspace, name: str, event: ExperimentEvent, by: str) -> bool:
+    def next_append(stored: list[Stored]) -> Sequence[ExperimentEvent]:
+        return experiments.decide(_folded(stored), event)
+
+    return await workspace.tell_lasting(
+        WorkspaceStream(KIND, ids.name(KIND, name)), by, next_append
+    )
+
+
+# ---------------------------------------------------------------- a run's part in it
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What the caller says of a run's place in an experiment."""
+
+    experiment: str | None = None
+    arm: str | None = None
+    task: str | None = None
+    trial: int | None = None
+    unit: str | None = None
+
+    def check(self) -> None:
+        """Raise BadName or BadValue for what cannot be recorded."""
+        for kind in ("experiment", "arm", TASK, "unit"):
+            if getattr(self, kind) is not None:
+                ids.name(kind, getattr(self, kind))
+        if self.trial is not None and not (
+            type(self.trial) is int and -SAFE_INT <= self.trial <= SAFE_INT
+        ):
+            raise BadValue("trial", f"{self.trial!r:.80}", "give an integer")
+
+    def agree(self, run: str, life: RunState) -> None:
+        """Raise NotPlaced where a run that has begun has another place."""
+        stands = life.assigned or RunAssigned()
+        for kind in self.__struct_fields__:
+            wanted, has = getattr(self, kind), getattr(stands, kind)
+            if wanted is not None and wanted != has:
+                known = repr(has) if has not in ("", None) else "none"
+                message = (
+                    f"run {run} has {known} as its {kind}, not {wanted!r}: a run's place in an "
+                    "experiment stands from its begin; leave it out, or begin another run"
+                )
+                raise NotPlaced(message)
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """A new run's place: the event, what must still be so when it is appended, and its arm."""
+
+    event: RunAssigned
+    condition: StreamAt | None = None
+    arm: Arm | None = None
+
+
+async def place(
+    workspace: Workspace, run: str, asked: Asked, conversation: str | None
+) -> Placement | None:
+    """Where a new run is put; None where nothing is asked. Raises NotPlaced, BadValue."""
+    if asked == Asked():
+        return None
+    told = RunAssigned(
+        experiment=asked.experiment or "",
+        arm=asked.arm or "",
+        task=asked.task or "",
+        trial=asked.trial,
+        unit=asked.unit or "",
+        chosen=CALLER if asked.arm else "",
+    )
+    if asked.experiment is None:
+        for kind in ("arm", "unit"):
+            if getattr(asked, kind) is not None:
+                fact = f"it is {getattr(asked, kind)!r:.80}, but of no experiment"
+                raise BadValue(kind, fact, "give experiment=, too")
+        return Placement(told)
+    found, stored = await read(workspace, asked.experiment)
+    if found.stopped is not None:
+        why = f" ({found.stopped.because})" if found.stopped.because else ""
+        message = f"experiment {asked.experiment!r} is stopped{why}: no run is assigned any more"
+        raise NotPlaced(message)
+    if found.plan is None and asked.arm is None:
+        message = (
+            f"experiment {asked.experiment!r} is not registered, so nothing says which arm a run "
+            "has: register it (record.register, or 'hansard experiment register'), or choose the "
+            "arm yourself with arm="
+        )
+        raise NotPlaced(message)
+    if found.plan is not None and asked.arm is None:
+        has = {TASK: asked.task or "", CONVERSATION: conversation or ""}
+        unit = experiments.unit_of(found.plan, run, has, asked.unit)
+        arm = experiments.arm_of(asked.experiment, found.plan, unit)
+        told = msgspec.structs.replace(told, arm=arm.name, unit=unit, chosen=HASH)
+    elif found.plan is not None:
+        names = [arm.name for arm in found.plan.arms]
+        if asked.arm not in names:
+            message = f"experiment {asked.experiment!r} has no arm {asked.arm!r}: it has {names}"
+            raise NotPlaced(message)
+    stream = WorkspaceStream(KIND, asked.experiment)
+    condition = StreamAt(stream, stored[-1].position if stored else 0)
+    return Placement(told, condition, _arm_named(told.arm, found.plan))
+
+
+async def arm_of_run(workspace: Workspace, life: RunState, commits: Iterable[Stored]) -> Arm | None:
+    """The arm of a run that has begun, by the plan that stood when it was assigned."""
+    told = life.assigned
+    if told is None or not told.arm:
+        return None
+    if not told.experiment:
+        return Arm(told.arm)
+    assigned = [
+        stored.position
+        for stored in commits
+        if any(recorded.type == RunAssigned.tag for recorded in stored.commit.events)
+    ]
+    found, _ = await read(workspace, told.experiment, AtPosition(assigned[-1]))
+    return _arm_named(told.arm, found.plan)
+
+
+def _arm_named(name: str, made: ExperimentRegistered | None) -> Arm:
+    for arm in made.arms if made is not None else ():
+        if arm.name == name:
+            return Arm(name, arm.prompt, arm.model, parameters_of(arm))
+    return Arm(name)

@@ -1,0 +1,182 @@
+"""What came of a run, as an evaluator, a person or code judges it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from hansard.agents.callables import is_coroutine_function
+from hansard.agents.steps.secrets import check_names
+from hansard.agents.transact import transact
+from hansard.agents.workspace import Workspace
+from hansard.bus.log import Append
+from hansard.bus.states.replay import RunView
+from hansard.domain import ids
+from hansard.domain.brief import Brief
+from hansard.domain.errors import BadValue, CallerError, RecordError
+from hansard.domain.ids import RunStream
+from hansard.domain.run import RunScored, RunState
+from hansard.domain.values import Scrub, recordable
+
+METRICS_MAX = 1_000
+"""Most metrics of one judgement: they stand in one event."""
+
+BECAUSE = "because"
+"""What an evaluator may return beside metrics: its reason, as a text."""
+
+
+class Evaluated(Brief, msgspec.Struct):
+    """What an evaluation came to: runs that were scored, runs that were judged before, and the
+    error of each run of which nothing was recorded.
+
+    Attributes:
+        scored: Runs that were judged now.
+        skipped: Runs that were judged before.
+        failed: The error of each run of which nothing was recorded.
+    """
+
+    scored: list[str] = []
+    skipped: list[str] = []
+    failed: dict[str, Exception] = {}
+
+
+async def score(
+    workspace: Workspace,
+    run: str,
+    metrics: Mapping[str, Any],
+    *,
+    by: str,
+    because: str = "",
+    scrub: Scrub | None = None,
+) -> bool:
+    """Put on record what came of a run; False where the same judge said just that last.
+
+    Raises BadName, BadValue for what is no finite number, NotFound, and Conflict after 50 lost
+    races.
+    """
+    ids.name("by", by)
+    check_names("score", {"by": by, "metrics": metrics}, scrub)
+    if not isinstance(because, str):
+        raise BadValue(BECAUSE, f"{because!r:.80}", "give a text")
+    event = RunScored(metrics=_finite(metrics), by=by, because=recordable(because, scrub))
+
+    def next_append(life: RunState) -> Append | None:
+        if [each for each in life.judged if each.by == by][-1:] == [event]:
+            return None
+        return Append(RunStream(run), workspace.commit(life.version + 1, by, [event]))
+
+    read = functools.partial(workspace.states.life, run)
+    return await transact(read, next_append, workspace.log.append) is not None
+
+
+def _finite(metrics: Any) -> dict[str, float]:
+    if not isinstance(metrics, Mapping) or not 0 < len(metrics) <= METRICS_MAX:
+        raise BadValue("metrics", f"{metrics!r:.80}", f"give 1 to {METRICS_MAX:,} by name")
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        amount = _number(value)
+        if not math.isfinite(amount):
+            remedy = "give a finite number, True or False"
+            raise BadValue(f"metric {ids.name('metric', name)!r:.80}", f"{value!r:.80}", remedy)
+        found[ids.name("metric", name)] = amount
+    return found
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+# ---------------------------------------------------------------- evaluators
+
+
+class Evaluation:
+    """One evaluator's way over runs, but for calling it: that is the client's."""
+
+    def __init__(
+        self, workspace: Workspace, by: str, *, again: bool = False, scrub: Scrub | None = None
+    ) -> None:
+        self.made = Evaluated()
+        self._workspace = workspace
+        self._by = ids.name("by", by)
+        self._again = again
+        self._scrub = scrub
+
+    async def view(self, run: str) -> RunView | None:
+        """A run to be judged; None for one that was, or that cannot be read. Raises NotFound."""
+        try:
+            found = await self._workspace.states.run(run)
+        except RecordError as error:
+            self.made.failed[run] = error
+            return None
+        if not self._again and any(each.by == self._by for each in found.life.judged):
+            self.made.skipped.append(run)
+            return None
+        return found
+
+    async def tell(self, run: str, told: Any) -> None:
+        """Put on record what the evaluator returned; what cannot be recorded is its failure."""
+        try:
+            metrics, because = _said(told)
+            await score(
+                self._workspace, run, metrics, by=self._by, because=because, scrub=self._scrub
+            )
+        except CallerError as error:
+            self.made.failed[run] = error
+        else:
+            self.made.scored.append(run)
+
+
+def _said(told: Any) -> tuple[dict[str, Any], Any]:
+    if not isinstance(told, Mapping):
+        remedy = "return a dict of numbers by metric"
+        raise BadValue("what the evaluator returned", f"{told!r:.80}", remedy)
+    return {key: told[key] for key in told if key != BECAUSE}, told.get(BECAUSE, "")
+
+
+def evaluate(
+    work: Evaluation,
+    runs: Iterable[str],
+    evaluator: Callable[[RunView], Any],
+    wait: Callable[[Coroutine[Any, Any, Any]], Any],
+) -> Evaluated:
+    """Judge runs one after another, the evaluator in the calling thread. Raises NotFound."""
+    if is_coroutine_function(evaluator):
+        remedy = "give a plain one, or use the async client"
+        raise BadValue("evaluator", "it is a coroutine function", remedy)
+    for run in dict.fromkeys(runs):
+        view = wait(work.view(run))
+        if view is None:
+            continue
+        try:
+            told = evaluator(view)
+        except Exception as error:  # noqa: BLE001 -- whatever it raises, the others are judged
+            work.made.failed[run] = error
+        else:
+            wait(work.tell(run, told))
+    return work.made
+
+
+async def evaluate_async(
+    work: Evaluation, runs: Iterable[str], evaluator: Callable[[RunView], Any]
+) -> Evaluated:
+    """The async twin; the evaluator may be a coroutine function. Raises NotFound."""
+    for run in dict.fromkeys(runs):
+        view = await work.view(run)
+        if view is None:
+            continue
+        try:
+            told = evaluator(view)
+            told = await told if inspect.isawaitable(told) else told
+        except Exception as error:  # noqa: BLE001 -- whatever it raises, the others are judged
+            work.made.failed[run] = error
+        else:
+            await work.tell(run, told)
+    return work.made

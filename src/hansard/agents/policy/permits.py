@@ -1,0 +1,150 @@
+"""What a session may do, by the rules of its role as they stood when it was opened.
+
+A role that was never defined in the workspace is a name and nothing else: its agents may do all.
+One that is defined may do what its rules say, one that was withdrawn nothing: see
+`hansard.domain.roles.authorize`. What is refused is on record before the error is raised.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from hansard.agents.access import roles
+from hansard.agents.errors import RoleRefused
+from hansard.agents.workspace import Workspace
+from hansard.domain.budget import key_of as budget_key
+from hansard.domain.refusal import AgentRefused
+from hansard.domain.roles import authorize
+from hansard.domain.roles.authorize import Permission, Trust
+from hansard.domain.roles.judge import sees_all
+from hansard.domain.roles.model import RoleDefined
+
+KIND, KEY, READ, TASK, TOOL = "kind", "key", "read", "task", "tool"
+BUDGET = "budget"
+"""What may be refused; besides, what a role is trusted with: see `Trust`."""
+
+
+class Need(msgspec.Struct, frozen=True):
+    """What an operation needs: to put an event of a kind on record, to read a key of shared state
+    or to write it, to claim tasks of a role, to count on a budget, or to be trusted with something.
+    """
+
+    what: str
+    name: str
+
+
+def states(tag: str) -> Need:
+    """To put an event of a kind on record."""
+    return Need(KIND, tag)
+
+
+def reads(key: str) -> Need:
+    """To read a key."""
+    return Need(READ, key)
+
+
+def writes(key: str) -> Need:
+    """To write a key."""
+    return Need(KEY, key)
+
+
+def claims(role: str) -> Need:
+    """To claim tasks that are meant for a role."""
+    return Need(TASK, role)
+
+
+def counts(budget: str) -> Need:
+    """To have calls counted on a budget of the run."""
+    return Need(BUDGET, budget)
+
+
+def trusts(trust: Trust, name: str) -> Need:
+    """To be trusted with something, of which thing."""
+    return Need(trust.value, name)
+
+
+class Permit(msgspec.Struct, frozen=True):
+    """What a role may do. `enforced` is False for one that was never defined: it may do all."""
+
+    role: str = ""
+    rules: RoleDefined | None = None
+    enforced: bool = False
+
+    @property
+    def rule(self) -> str:
+        """What its refusals are known by."""
+        return f"role {self.role}"
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there may be something that the role is not to know of."""
+        return self.enforced and (self.rules is None or not sees_all(self.rules))
+
+    def ask(self, need: Need) -> Permission:
+        """Whether something is allowed."""
+        if not self.enforced:
+            return Permission(allowed=True)
+        match need.what:
+            case "tool":
+                return authorize.may_call(self.rules, need.name)
+            case "kind":
+                return authorize.may_state(self.rules, need.name)
+            case "key":
+                return authorize.may_write(self.rules, need.name)
+            case "read":
+                return authorize.sees_whole_key(self.rules, need.name)
+            case "budget":
+                return authorize.may_count(self.rules, budget_key(need.name))
+            case "task":
+                return authorize.may_claim(self.rules, self.role, need.name)
+            case _:
+                return authorize.may_be_trusted(self.rules, Trust(need.what))
+
+    def because(self, permission: Permission) -> str:
+        """Why something is refused, and what to ask for."""
+        ask_for, name = permission.ask_for, _bare(self.role)
+        match permission.where:
+            case "may":
+                ask_for = f"{ask_for} in [roles.{name}.may]"
+            case "sees":
+                ask_for = f"[[roles.{name}.sees]] with nothing but {ask_for}"
+            case _:
+                pass  # a word on what to do
+        return f"{permission.because}; ask for: {ask_for}"
+
+    def refusal(self, need: Need) -> AgentRefused | None:
+        """What is put on record of something that is not allowed; None where it is."""
+        permission = self.ask(need)
+        if permission.allowed:
+            return None
+        because = self.because(permission)
+        return AgentRefused(what=need.what, name=need.name, rule=self.rule, because=because)
+
+    def demand(self, need: Need) -> None:
+        """Raise RoleRefused for what is not allowed, where no agent's stream is there for it."""
+        told = self.refusal(need)
+        if told is not None:
+            raise refused(told)
+
+
+FREE = Permit()
+
+
+def refused(told: AgentRefused) -> RoleRefused:
+    """What is on record of a refusal as the error."""
+    return RoleRefused(told.what, told.name, told.rule, told.because)
+
+
+def _bare(role: str) -> str:
+    """A role's name as a key of TOML."""
+    bare = role.isascii() and role.replace("-", "").replace("_", "").isalnum()
+    return role if bare else msgspec.json.encode(role).decode()
+
+
+async def read(workspace: Workspace, role: str, *, restricted: bool = False) -> Permit:
+    """A role's permit as of now; `restricted` enforces one that was never defined, too.
+
+    Raises BadName, and UnknownEvent where a newer version wrote of it: nothing is then allowed.
+    """
+    found = await roles.read(workspace, role)
+    return Permit(role, found.rules, enforced=restricted or found.version > 0)

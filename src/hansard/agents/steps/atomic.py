@@ -1,0 +1,308 @@
+"""Steps that write what agents share: the step's outcome and what it writes, in one commit of all.
+
+So whoever is killed leaves both or none, and a session that was fenced can write nothing any more.
+What is shared is streams of the run's board; `hansard.agents.board.write` and
+`hansard.agents.team.write` say what is written.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from hansard.agents.access.carried import together
+from hansard.agents.errors import Blocked
+from hansard.agents.flow import Flow, Io, Wait
+from hansard.agents.steps import payloads
+from hansard.agents.steps.engine import StepEngine
+from hansard.agents.steps.failures import failure, failure_digest
+from hansard.agents.steps.ledger import Joined
+from hansard.agents.steps.recorder import Call
+from hansard.agents.steps.scope import Scope
+from hansard.bus.atomic_sender import Ticket
+from hansard.bus.clock import Clock
+from hansard.bus.errors import Conflict
+from hansard.bus.log import Append, EventLog, Stored
+from hansard.bus.writer import Send
+from hansard.domain import values
+from hansard.domain.events import Commit, Recorded
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.ids import KeyStream
+from hansard.domain.label import Label, join
+from hansard.domain.payload import references
+from hansard.domain.steps import Step, StepBlocked, StepCompleted, StepFailed, StepStatus
+from hansard.domain.values import Plain
+
+RACES_MAX = 1_000
+"""Most lost races of one write before it fails; each means that another one got through."""
+
+Outcome = StepCompleted | StepFailed | StepBlocked
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """What is to be appended to a shared stream after its version `after`."""
+
+    stream: KeyStream
+    after: int
+    events: Sequence[Recorded]
+
+
+class JointWrite(ABC):
+    """Decides and sends until it is through. `error` is what the write failed with, if it did;
+    `result` what it came to; `now` the newest time of the log's that is known, in ns. `shown` is
+    the label of what the outcome tells, `used` of what the written comes from, besides the agent's.
+    """
+
+    def __init__(self, engine: StepEngine, call: Call) -> None:
+        self.error: Exception | None = None
+        self.result: Plain = None
+        self.now = 0
+        self.shown: Label | None = None
+        self.used: Label | None = None
+        self._own = engine.ledger.label
+        self._ledger = engine.ledger
+        self._clearances = engine.clearances
+        self._lost = 0
+        self._boards = engine.boards
+        self._blobs = engine.outcomes.blobs
+        self._agent = engine.stream
+        self._scrub = engine.settings.scrub
+        self._call = call
+        self._clock = Clock()
+        self._began = time.perf_counter()
+
+    @abstractmethod
+    def _streams(self) -> list[KeyStream]:
+        """The shared streams that are written."""
+
+    @abstractmethod
+    async def _outcome(self) -> tuple[Outcome, list[Draft]]:
+        """What the write comes to now, and what it writes. A stream over which a race was lost is
+        outdated by then: who goes by what is known of it reads it again, once for all who wait.
+        """
+
+    def _follows(self) -> Sequence[Ticket]:
+        """What is on its way and what was decided last goes by."""
+        return ()
+
+    def _expect(self, ticket: Ticket) -> bool:  # noqa: ARG002 -- most writes go by what is stored alone
+        """Whether others may decide before what is sent with this ticket is acknowledged."""
+        return False
+
+    def _sent(self) -> None:  # noqa: B027 -- most writes keep nothing of what they sent
+        """What was decided last is stored."""
+
+    async def __call__(self, joined: Joined, send: Send) -> Stored:
+        """The joint decision; see `Ledger.tell_jointly`."""
+        lost: Exception = TimeoutError()
+        while self._lost < RACES_MAX:
+            try:
+                return await self._sent_once(joined, send)
+            except Conflict as conflict:
+                if not isinstance(conflict.stream, KeyStream):
+                    raise
+                lost = conflict
+                self._lost += 1
+        outcome = self._failed(lost)
+        [mine] = await send(joined.events(outcome), label=joined.shown(self.used))
+        joined.outcome(outcome)
+        return mine
+
+    async def _sent_once(self, joined: Joined, send: Send) -> Stored:
+        """Decide, send, and let the next one decide as soon as it can. Raises Conflict."""
+        boards, streams = self._boards, self._streams()
+        async with boards.turn(streams) as give_back:
+            self.shown, self._own = None, self._ledger.label
+            outcome, drafts = await self._outcome()
+            label = joined.shown(join(self.used, self.shown))
+            others = [
+                Append(each.stream, self._commit(each, joined)) for each in drafts if each.events
+            ]
+            sent: list[Ticket] = []
+
+            async def put(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
+                ticket = boards.sender.put(log, appends, self._follows())
+                sent.append(ticket)
+                if self._expect(ticket):
+                    give_back()
+                return await ticket.stored
+
+            async def through(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
+                return await together(log, appends, put)
+
+            try:
+                stored = await send(joined.events(outcome), others, label, through=through)
+            except Conflict as conflict:
+                if isinstance(conflict.stream, KeyStream):
+                    boards.outdate(conflict.stream)
+                    if sent and sent[0].took_s:
+                        boards.lost(conflict.stream, sent[0].took_s)
+                raise
+            for stream in streams:
+                boards.won(stream)
+            self._sent()
+            joined.outcome(outcome)
+            return stored[0]
+
+    async def _completed(self, result: Plain) -> StepCompleted:
+        """The step's outcome; what is large in it is stored as a blob first."""
+        self.result = result
+        packed = payloads.pack(result, "result")
+        for blob in packed.blobs:
+            await self._blobs.put(blob)
+        return StepCompleted(
+            step=self._call.number,
+            result=packed.raw,
+            digest=digest(canonical(result)),
+            duration_ms=round((time.perf_counter() - self._began) * 1_000, 3),
+        )
+
+    def _failed(self, error: Exception) -> StepFailed | StepBlocked:
+        self.error = error
+        if isinstance(error, Blocked):
+            return StepBlocked(step=self._call.number, rule=error.rule, reason=error.reason)
+        told = failure(error, self._scrub)
+        return StepFailed(
+            step=self._call.number, error=told, digest=failure_digest(told), safe=True
+        )
+
+    @property
+    def label(self) -> Label | None:
+        """The label of what is written."""
+        return join(self._own, self.used).stored
+
+    def _commit(self, draft: Draft, joined: Joined) -> Commit:
+        identity = joined.identity
+        return Commit(
+            id=self._clock.new_id(),
+            version=draft.after + 1,
+            at=self._clock.now(),
+            actor=identity.actor,
+            correlation=identity.correlation,
+            traceparent=identity.traceparent,
+            label=self.label,
+            events=tuple(draft.events),
+        )
+
+
+class JointSteps:
+    """The steps of a session that read or write what agents share."""
+
+    def __init__(self, engine: StepEngine) -> None:
+        self.engine = engine
+
+    def _recorded(self, call: Call, read: Callable[[], Flow[Any]]) -> Flow[Any]:
+        """Read something and put what it said on record."""
+        engine = self.engine
+        held = yield from engine.gate(call)
+        scope = engine.body_scope(call)
+        name = engine.budget_call(call)
+        begin = time.perf_counter()
+        try:
+            if call.told:
+                yield from engine.outcomes.again(call)
+            told = yield from read()
+            plain = told
+            scrub = engine.settings.scrub
+            if scrub is not None:  # somebody else's value may hold a secret of this session
+                plain = yield from engine.outcomes.fetch(references.resolve(told))
+                plain = values.plain(values.revive(plain), call.spec.name, scrub)
+            packed = yield from engine.outcomes.packed_result(call, plain)
+            took = (time.perf_counter() - begin) * 1_000
+            yield from engine.outcomes.completed_as(call, plain, packed, took, scope.usage)
+        finally:
+            yield from engine.spend(held, name, scope)
+        whole = yield from engine.outcomes.fetch(references.resolve(told))
+        return values.revive(whole)
+
+    def _log_time(self, call: Call) -> Flow[int]:
+        """The log's time, now: no earlier than a commit of this session's own."""
+        if not call.told:
+            yield from self.engine.outcomes.intend(call)
+        now: int = yield Io(self.engine.boards.log_time)
+        return now
+
+    def _jointly(
+        self,
+        call: Call,
+        blobs: list[bytes],
+        make: Callable[[Scope], JointWrite],
+        timed: Callable[[], Flow[bool]],
+    ) -> Flow[Any]:
+        """Make a write together with the step's outcome. `timed` says whether it needs to know the
+        log's time, which costs a commit of the intent alone.
+        """
+        engine = self.engine
+        held = yield from engine.gate(call)
+        scope = engine.body_scope(call)
+        name = engine.budget_call(call)
+        work = make(scope)
+        try:
+            yield from engine.outcomes.put(blobs)
+            if call.told:
+                yield from engine.outcomes.again(call)
+            if (yield from timed()):
+                work.now = yield from self._log_time(call)
+            commands: list[Any] = []
+            if not call.told:
+                more, commands = yield from engine.outcomes.opening(call)
+                yield from engine.outcomes.put(more)
+                call.told = True
+            done = engine.ledger.tell_jointly(commands, call.number, work)
+            engine.outcomes.learn(call)
+            yield Wait(done)
+        finally:
+            yield from engine.spend(held, name, scope)
+        if work.error is not None:
+            raise work.error
+        whole = yield from engine.outcomes.fetch(references.resolve(work.result))
+        return values.revive(whole)
+
+    def plan(self, call: Call) -> Flow[Step | None]:
+        """What is to be done about a call: the step that answers it, or None: run it.
+
+        An intent without an outcome wrote nothing, for the two are one commit: it simply runs. What
+        a fork's agents share is its own, so nothing of it is shadowed.
+        """
+        engine, step = self.engine, call.step
+        if step is None:
+            engine.demand_writes(call)
+            old = engine.ledger.recorded_call(call.place.call)
+            if call.has_effects and old is not None and old.status is StepStatus.COMPLETED:
+                yield from engine.doubts.adopt(call, old)
+                return engine.ledger.state.steps[call.number]
+            return None
+        stands = step.status is StepStatus.COMPLETED or engine.raises_again(step)
+        if stands or engine.settings.mode.reads_only:
+            return (yield from engine.plan(call))
+        call.take_up(step)
+        return None
+
+    def ask(self, call: Call, run: Callable[[Call], Flow[Any]]) -> Flow[Any]:
+        """What the record answers, or else what running it gives."""
+        answered, told = self.engine.answer(call)
+        if not answered:
+            told = yield from self.engine.execute(call, self.plan, run)
+        return told
+
+
+def never() -> Flow[bool]:
+    """For a write that goes by no time."""
+    yield from ()
+    return False
+
+
+def always() -> Flow[bool]:
+    """For a write that goes by the log's time."""
+    yield from ()
+    return True
+
+
+def io(work: Callable[..., Any], *given: Any) -> Flow[Any]:
+    """A flow of one coroutine function on the bus's loop."""
+    return (yield Io(functools.partial(work, *given)))

@@ -1,0 +1,310 @@
+"""What annotations say of values: whether they can be recorded, and how records come back.
+
+Plain values come back by themselves, and those of a registered type by their tag. A record (a
+dataclass, Struct, named tuple, enum or pydantic model) is recorded as its fields, so the annotation
+of the tool says what is made of them.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import functools
+import inspect
+import io
+import operator
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+from uuid import UUID
+
+import msgspec
+
+from hansard.agents.errors import ToolError
+from hansard.agents.steps import packages
+from hansard.domain import value_types
+from hansard.domain.errors import BadValue
+from hansard.domain.values import Secret, fields_of_record, plain
+
+REMEDY = (
+    "give plain values, or a record of them; or register the class with "
+    "hansard.value_type(cls, tag=..., encode=..., decode=...) before the tool is declared"
+)
+
+_PLAIN = (
+    NoneType, str, int, float, list, dict, tuple, set, frozenset, bytes, bytearray, Decimal,
+    datetime, date, time, timedelta, UUID, PurePath, Enum, Secret,
+)  # fmt: skip
+_ITERATORS = (
+    collections.abc.Iterator, collections.abc.AsyncIterator, collections.abc.AsyncIterable,
+)  # fmt: skip
+_SPECIAL = {
+    typing.Required, typing.NotRequired, typing.Final, typing.ClassVar, typing.Annotated,
+}  # fmt: skip
+
+
+def is_record(cls: Any) -> bool:
+    """Whether a class is recorded as its fields, and made again from them."""
+    return isinstance(cls, type) and (
+        is_dataclass(cls)
+        or issubclass(cls, (msgspec.Struct, Enum))
+        or hasattr(cls, "_fields")
+        or packages.is_model(cls)
+    )
+
+
+def is_rich(annotation: Any) -> bool:
+    """Whether an annotation names records that JSON values must be converted to: a registered one
+    comes back by its tag.
+    """
+    if isinstance(annotation, type) and annotation in value_types.BY_CLASS:
+        return False
+    if typing.is_typeddict(annotation):
+        return any(is_rich(simplified(inner)) for inner in _annotated(annotation).values())
+    return is_record(annotation) or any(is_rich(inner) for inner in get_args(annotation))
+
+
+def simplified(annotation: Any) -> Any:
+    """An annotation as values are converted by: of literals, their types; of new types, what they
+    are made of.
+    """
+    while hasattr(annotation, "__supertype__"):
+        annotation = annotation.__supertype__
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in _SPECIAL:
+        return simplified(inner[0])
+    if origin is Literal:
+        kinds = {type(each) for each in inner}
+        return _union(kinds) if any(issubclass(kind, Enum) for kind in kinds) else annotation
+    if origin in (Union, UnionType):
+        return _union(simplified(each) for each in inner)
+    if not inner or origin is collections.abc.Callable:
+        return annotation
+    simple = tuple(simplified(each) if each is not ... else each for each in inner)
+    return origin[simple] if simple != inner and origin is not None else annotation
+
+
+def _union(kinds: Iterable[Any]) -> Any:
+    return functools.reduce(operator.or_, kinds)
+
+
+def result_of(annotation: Any) -> Any:
+    """What an annotated function gives in the end: of something to await, what it comes to."""
+    if get_origin(annotation) in (collections.abc.Awaitable, collections.abc.Coroutine):
+        return get_args(annotation)[-1]
+    return annotation
+
+
+def item_of(annotation: Any) -> Any:
+    """What an annotated generator gives, one by one."""
+    inner = get_args(annotation)
+    return inner[0] if inner else Any
+
+
+def of_returns(annotation: Any, tool: str) -> Any:
+    """What a tool's results are converted to; None where nothing is to be converted. Raises
+    ToolError for what no record can be told from.
+    """
+    simple = simplified(annotation)
+    if not is_rich(simple):
+        return None
+    try:
+        msgspec.json.Decoder(simple, dec_hook=_made)
+    except (TypeError, ValueError) as error:
+        message = (
+            f"{tool}: what its result {_shown(annotation)} is made again as cannot be told "
+            f"({error}); register those classes with hansard.value_type(cls, tag=...): the tag "
+            "then says which it is"
+        )
+        raise ToolError(message) from None
+    except NameError:
+        return simple  # a record names what is not there yet
+    return simple
+
+
+def check(tool: str, where: str, annotation: Any) -> None:
+    """Raise ToolError for an annotation of what can never be recorded."""
+    why = _cannot(annotation, result=where == "result", seen=())
+    if why:
+        message = f"{tool}({where}): {_shown(annotation)} can never be recorded: {why}; {REMEDY}"
+        raise ToolError(message)
+
+
+def check_parameters(tool: str, signature: inspect.Signature, hints: Mapping[str, Any]) -> None:
+    """Raise ToolError for a parameter whose values can never be recorded; what has a default that
+    can be need not be given.
+    """
+    for name, parameter in signature.parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if parameter.default is not parameter.empty and _is_recordable(parameter.default):
+            continue
+        if name in hints:
+            check(tool, name, hints[name])
+
+
+def _is_recordable(value: object) -> bool:
+    try:
+        plain(value)
+    except BadValue:
+        return False
+    return True
+
+
+def _shown(annotation: Any) -> str:
+    name = getattr(annotation, "__name__", None) if not get_args(annotation) else None
+    return f"{name or annotation!s:.200}"
+
+
+def _cannot(annotation: Any, *, result: bool, seen: tuple[Any, ...]) -> str:
+    """Why no value of an annotation can be recorded; empty where one can, or it cannot be told."""
+    if hasattr(annotation, "__supertype__"):
+        return _cannot(annotation.__supertype__, result=result, seen=seen)
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in _SPECIAL:
+        return _cannot(inner[0], result=result, seen=seen)
+    if origin in (Union, UnionType):
+        whys = [_cannot(each, result=result, seen=seen) for each in inner]
+        return "; ".join(dict.fromkeys(whys)) if all(whys) else ""
+    if origin is not None:
+        return _cannot_generic(origin, inner, result=result, seen=seen)
+    if not isinstance(annotation, type) or annotation in (Any, object) or annotation in seen:
+        return ""
+    return _cannot_class(annotation, result=result, seen=(*seen, annotation))
+
+
+def _cannot_generic(
+    origin: Any, inner: tuple[Any, ...], *, result: bool, seen: tuple[Any, ...]
+) -> str:
+    if origin in (collections.abc.Callable, type) or origin is Literal:
+        return "" if origin is Literal else f"a {origin.__name__.lower()} is code"
+    if not isinstance(origin, type):
+        return ""
+    why = _cannot_class(origin, result=result, seen=seen)
+    whys = (_cannot(each, result=result, seen=seen) for each in inner)
+    return why or next(filter(None, whys), "")
+
+
+def _cannot_class(cls: type, *, result: bool, seen: tuple[Any, ...]) -> str:
+    if cls.__name__ == "Callable":
+        return "a callable is code"
+    if value_types.of_class(cls) is not None:
+        return ""
+    if issubclass(cls, (io.IOBase, typing.IO)):
+        return "an open file is no value: give its path or what it holds"
+    if issubclass(cls, _ITERATORS) and not is_record(cls):
+        return "an iterator is used up by being read: make the tool a generator function (yield)"
+    if not typing.is_typeddict(cls) and _is_open(cls):
+        return ""
+    if is_record(cls) or typing.is_typeddict(cls):
+        fields = _annotated(cls)
+        whys = ((name, _cannot(each, result=result, seen=seen)) for name, each in fields.items())
+        return next((f"its field {name!r}: {why}" for name, why in whys if why), "")
+    if cls in _PLAIN or issubclass(cls, _PLAIN if not result else PurePath | Enum | bool):
+        return ""
+    return f"{cls.__module__}.{cls.__qualname__} is no type that can be recorded"
+
+
+def _is_open(cls: type) -> bool:
+    """Whether some value of a class is, or may be, of a type that can be recorded."""
+    if cls.__module__.partition(".")[0] == "numpy":  # np.floating: of some of its subclasses
+        return True
+    if getattr(cls, "_is_protocol", False) or inspect.isabstract(cls):
+        return True
+    return any(issubclass(each, cls) for each in value_types.BY_CLASS)
+
+
+def _annotated(cls: Any) -> dict[str, Any]:
+    """The annotations of a record's fields, where they can be told."""
+    if packages.is_model(cls):
+        return packages.model_fields(cls)
+    if not typing.is_typeddict(cls) and issubclass(cls, Enum):
+        return {}
+    try:
+        found = typing.get_type_hints(cls)
+    except Exception:  # noqa: BLE001 -- an annotation is an expression: it may raise anything
+        return {}
+    if is_dataclass(cls):
+        names = {field.name for field in dataclass_fields(cls)}
+        return {name: each for name, each in found.items() if name in names}
+    return found
+
+
+# ---------------------------------------------------------------- records from their fields
+
+
+def converted(value: Any, annotation: Any) -> Any:
+    """A value as its annotation says, None for as it is. Raises msgspec.ValidationError.
+
+    A secret that was taken out of a field that must be a text is its `<secret:name>` there.
+    """
+    if annotation is None:
+        return value
+    try:
+        return msgspec.convert(value, annotation, dec_hook=_made)
+    except msgspec.ValidationError:
+        told = _told(value)
+        if told is value:
+            raise
+        return msgspec.convert(told, annotation, dec_hook=_made)
+
+
+def _told(value: Any) -> Any:
+    """A value with each secret in it as a text; the same one where none is."""
+    if isinstance(value, Secret):
+        return f"<secret:{value.name}>"
+    if type(value) is dict:
+        told = {key: _told(item) for key, item in value.items()}
+        return told if any(told[key] is not value[key] for key in value) else value
+    if type(value) in (list, tuple):
+        items = [_told(item) for item in value]
+        return type(value)(items) if any(a is not b for a, b in zip(items, value)) else value  # noqa: B905 -- of one length
+    return value
+
+
+def _made(cls: Any, value: Any) -> Any:
+    """A value of a class that msgspec does not know. Raises ValidationError."""
+    origin = get_origin(cls) or cls
+    if isinstance(origin, type) and isinstance(value, origin):
+        return value
+    if packages.is_model(cls) and isinstance(value, dict):
+        hints = packages.model_fields(cls)
+        given = {
+            name: converted(item, simplified(hints[name]) if name in hints else None)
+            for name, item in value.items()
+        }
+        return cls.model_construct(**given)
+    message = f"a {type(value).__name__} is no {_shown(cls)}"
+    raise msgspec.ValidationError(message)
+
+
+def same(back: Any, value: Any) -> bool:
+    """Equal, and of equal types all the way down; NaN equals itself."""
+    if type(back) is not type(value):
+        return isinstance(back, PurePath) and isinstance(value, PurePath) and back == value
+    found = value_types.of_class(type(value))
+    if found is not None:
+        return found.compares(back, value)
+    if type(value) is dict:
+        return len(back) == len(value) and all(
+            key in back and same(back[key], item) for key, item in value.items()
+        )
+    if type(value) in (list, tuple):
+        return len(back) == len(value) and all(map(same, back, value))
+    return _equal(back, value)
+
+
+def _equal(back: Any, value: Any) -> bool:
+    try:
+        if bool(back == value) or bool(value != value and back != back):  # noqa: PLR0124 -- only NaN is unequal to itself
+            return True
+    except (TypeError, ValueError):  # a field that compares item by item, as an array does
+        pass
+    fields = fields_of_record(value)
+    return fields is not None and same(fields_of_record(back), fields)

@@ -1,0 +1,214 @@
+"""Doubt and divergence: what is to be done about a call whose effect may have happened already.
+
+Each function returns the step that is the answer, or None where the call is to run; where only a
+person can say, it raises.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import msgspec
+
+from hansard.agents.callables import awaited, is_coroutine_function, name_of
+from hansard.agents.errors import Diverged, NeedsSettling, ShadowedEffect, doubt
+from hansard.agents.flow import Body, Flow
+from hansard.agents.policy.permits import refused, trusts
+from hansard.agents.steps import payloads
+from hansard.agents.steps.recorder import Call, StepRecorder
+from hansard.agents.steps.scope import Scope
+from hansard.agents.steps.secrets import reveal
+from hansard.agents.steps.tools import DidNotHappen, Happened
+from hansard.bus.errors import NotFound
+from hansard.domain import values
+from hansard.domain.agent import Tell, initial
+from hansard.domain.errors import Corrupt
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.payload.parts import MARK
+from hansard.domain.refusal import Refuse
+from hansard.domain.roles.authorize import Trust
+from hansard.domain.steps import (
+    Failure,
+    Step,
+    StepCompleted,
+    StepFailed,
+    StepSettled,
+    StepStatus,
+    StepYielded,
+    Verdict,
+)
+
+
+class DoubtSettler:
+    """Settles a session's doubts."""
+
+    def __init__(self, outcomes: StepRecorder) -> None:
+        self.outcomes = outcomes
+        self.ledger = outcomes.ledger
+        self.settings = outcomes.settings
+        self.stream = outcomes.stream
+        self._parent = payloads.Reader(lambda: self.settings.parent or initial())
+
+    def diverged(self, call: Call, old: Step) -> Flow[Step | None]:
+        """A call on record with an effect, after something else than before."""
+        verdict, why = old.verdict, ""
+        whole = yield from self._whole(old)
+        if verdict not in (Verdict.REUSE, Verdict.RUN_AGAIN):
+            said, why = yield from self._policy(whole)
+            if isinstance(said, Verdict) and said in (Verdict.REUSE, Verdict.RUN_AGAIN):
+                verdict = said
+                yield from self._settled(old, verdict, _named("policy", self.settings.settle))
+        if verdict is Verdict.REUSE:
+            yield from self.adopt(call, old)
+            return self.ledger.state.steps[call.number]
+        if verdict is Verdict.RUN_AGAIN:
+            call.key = None
+            return None
+        now = f"{call.spec.name} {call.canonical.decode()[:200]} after {list(call.place.after)}"
+        raise _because(Diverged(self.outcomes.address, whole, now), why)
+
+    def _whole(self, step: Step) -> Flow[Step]:
+        """A step for people and policies to look at: with its values in full, but for blobs."""
+        try:
+            whole: Step = yield from self.outcomes.fetch(self.outcomes.reader.step(step))
+        except (NotFound, Corrupt):
+            return step
+        return whole
+
+    def _settled(self, step: Step, verdict: Verdict, by: str, result: Any = None) -> Flow[None]:
+        """Put a verdict on record, the blob of a large result before it."""
+        plain = values.plain(result, "settled result", self.settings.scrub)
+        packed = payloads.pack(plain, "settled result")
+        yield from self.outcomes.put(packed.blobs)
+        event = StepSettled(
+            step=step.number,
+            verdict=verdict,
+            by=by,
+            result=packed.raw,
+            digest=digest(canonical(plain)) if verdict is Verdict.HAPPENED else "",
+        )
+        yield from self.outcomes.record(Tell(event))
+
+    def settle(self, step: Step) -> Flow[Step | None]:
+        """A policy's word on a doubt, or the error that asks a person."""
+        step = yield from self._whole(step)
+        said, why = yield from self._policy(step)
+        return (yield from self._believe(step, said, _named("policy", self.settings.settle), why))
+
+    def _policy(self, step: Step) -> Flow[tuple[Any, str]]:
+        """What the session's policy says of a step, if it has one; it is not asked where the role
+        may not settle, and the refusal's text is given.
+        """
+        if self.settings.settle is None:
+            return None, ""
+        told = self.settings.permit.refusal(
+            trusts(Trust.SETTLE, f"{self.stream.agent}#{step.number}")
+        )
+        if told is not None:
+            yield from self.outcomes.record(Refuse(told))
+            return None, str(refused(told))
+        body: tuple[Any, tuple[Any, ...]] = self.settings.settle, (step,)
+        if not is_coroutine_function(self.settings.settle):
+            said = self.settings.settle(step)
+            if not inspect.isawaitable(said):
+                return said, ""
+            body = awaited, (said,)
+        scope = Scope(self.ledger, step.call, step.fingerprint, (), step.number)
+        scope.nests = False
+        said, _ = yield Body(*body, {}, scope)
+        return said, ""
+
+    def _believe(self, step: Step, said: Any, by: str, why: str = "") -> Flow[Step | None]:
+        match said:
+            case Happened(result):
+                yield from self._settled(step, Verdict.HAPPENED, by, result)
+                return self.ledger.state.steps[step.number]
+            case DidNotHappen():
+                yield from self._settled(step, Verdict.DID_NOT_HAPPEN, by)
+                return None
+            case _:
+                raise _because(doubt(self.outcomes.address, step), why)
+
+    def ask_world(self, call: Call, step: Step) -> Flow[Step | None]:
+        """Let a reconciling tool look; an error of its own leaves the step in doubt."""
+        ask = call.spec.reconcile
+        if ask is None:
+            return (yield from self.settle(step))
+        scope = Scope(self.ledger, call.place.call, call.place.fingerprint, (), step.number)
+        scope.nests = False
+        arguments = reveal(dict(call.arguments), self.settings.secrets, call.spec.name)
+        try:
+            said, _ = yield Body(ask, (), arguments, scope, call.spec.timeout_s)
+        except Exception as error:
+            unknown = doubt(self.outcomes.address, step)
+            unknown.add_note(f"asking the world raised {type(error).__name__}: {error}")
+            raise unknown from error
+        return (yield from self._believe(step, said, _named("reconcile", ask)))
+
+    def adopt(self, call: Call, old: Step) -> Flow[None]:
+        """Put an outcome that is on record elsewhere on record here."""
+        commands: list[Any] = [] if call.told else [(yield from self.outcomes.requested(call))]
+        result = old.result
+        if MARK in bytes(result) and self._is_parents(old):
+            # It may refer to what the parent recorded after the cut, which is not of this stream.
+            plain = yield from self.outcomes.fetch(self._parent.result(old))
+            packed = yield from self.outcomes.packed_result(call, plain)
+            yield from self.outcomes.put(packed.blobs)
+            result = packed.raw
+        # A stream settled as `happened` is what was said of it, not its items before the cut.
+        streamed = old.streamed and old.verdict is not Verdict.HAPPENED
+        if streamed:
+            commands += [
+                StepYielded(step=call.number, index=index, items=(item,))
+                for index, item in enumerate(old.items)
+            ]
+        if old.status is StepStatus.COMPLETED:
+            commands.append(
+                StepCompleted(
+                    step=call.number,
+                    result=result,
+                    digest=old.digest,
+                    items=len(old.items) if streamed else None,
+                    closed=old.closed,
+                    reused=old.number,
+                )
+            )
+        else:
+            error = old.error or Failure("Unknown", "")
+            commands.append(
+                StepFailed(step=call.number, error=error, digest=old.digest, safe=old.safe)
+            )
+        yield from self.outcomes.record(*map(Tell, commands))
+
+    def _is_parents(self, step: Step) -> bool:
+        parent = self.settings.parent
+        return parent is not None and parent.steps.get(step.number) is step
+
+    def shadow(self, call: Call, *candidates: Step | None) -> Flow[None]:
+        """A fork's effect: an outcome that is on record, the declared shadow, or an error."""
+        for step in candidates:
+            if step is not None and step.status in (StepStatus.COMPLETED, StepStatus.FAILED):
+                yield from self.adopt(call, step)
+                return
+        if call.spec.shadow is None:
+            raise ShadowedEffect(call.spec.name)
+        scope = Scope(self.ledger, call.place.call, call.place.fingerprint, (), None)
+        scope.nests = False
+        if call.told:
+            yield from self.outcomes.again(call)
+        result, took = yield Body(call.spec.shadow, (), dict(call.arguments), scope)
+        call.spec = msgspec.structs.replace(call.spec, kind="shadow")
+        yield from self.outcomes.completed(call, result, took, {})
+
+
+def _because(error: NeedsSettling, why: str) -> NeedsSettling:
+    """A doubt, with why the session's own policy does not settle it."""
+    if why:
+        error.args = (f"{error}\n{why}",)
+    return error
+
+
+def _named(kind: str, function: object) -> str:
+    """Who settled a step: a kind of judge and its function's name."""
+    return f"{kind}:{name_of(function)}"

@@ -1,0 +1,372 @@
+"""A step: resolve, gate, run, record. The one place that knows what doubt means.
+
+Everything here is written once for both clients: quick answers are plain functions, everything
+that waits is a flow (see `hansard.agents.flow`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hansard.agents.errors import (
+    Miss,
+    NeedsSettling,
+    NoScope,
+    SecretUnavailable,
+    SessionEnded,
+    ToolChanged,
+    ToolError,
+    doubt,
+)
+from hansard.agents.flow import Body, Flow, Pause
+from hansard.agents.policy import gate as gates
+from hansard.agents.steps import payloads
+from hansard.agents.steps.conversions import converted
+from hansard.agents.steps.doubt import DoubtSettler
+from hansard.agents.steps.failures import raised
+from hansard.agents.steps.gating import Gated
+from hansard.agents.steps.ledger import Ledger, Mode, is_final
+from hansard.agents.steps.recorder import INTERRUPTIONS, Call, Settings, StepRecorder, passed
+from hansard.agents.steps.scope import Scope, current
+from hansard.agents.steps.secrets import reveal
+from hansard.agents.steps.tools import ToolSpec
+from hansard.bus.blobs import Blobs
+from hansard.bus.states.boards import Boards
+from hansard.domain import values
+from hansard.domain.errors import BadValue
+from hansard.domain.fingerprint import call_base, canonical
+from hansard.domain.label import parse
+from hansard.domain.payload import references
+from hansard.domain.payload.parts import MARK, Away, at_hand
+from hansard.domain.steps import Effects, Step, StepStatus
+
+
+class StepEngine(Gated):
+    """The steps of one session."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        settings: Settings,
+        blobs: Blobs,
+        budgets: gates.Budgets,
+        boards: Boards,
+    ) -> None:
+        super().__init__(StepRecorder(ledger, settings, blobs), budgets, boards)
+        self.doubts = DoubtSettler(self.outcomes)
+        self._checked: set[str] = set()
+        self.parent_calls: dict[str, Step] = {}
+        if settings.parent is not None:
+            self.parent_calls = {step.call: step for step in settings.parent.steps.values()}
+
+    # Resolve
+
+    def scope(self, tool: str) -> Scope:
+        """The scope a call made here stands in. Raises SessionEnded, NoScope, ToolError."""
+        self.ledger.demand_open()
+        scope = current(self.ledger)
+        if scope is None:
+            if self.ledger.busy:
+                raise NoScope(tool)
+            scope = self.ledger.root
+        if not scope.nests:
+            message = (
+                f"{tool} was called inside a tool that is not composite: "
+                "declare the outer tool with effects='composite'"
+            )
+            raise ToolError(message)
+        return scope
+
+    def begin(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+        """A call with its place in the record. Raises TypeError, BadValue, NoScope."""
+        arguments = spec.arguments(args, kwargs)
+        plain: dict[str, Any] = {
+            name: values.plain(value, f"{spec.name}({name})", self.settings.scrub)
+            for name, value in arguments.items()
+            if name != spec.key_argument
+        }
+        form = canonical(plain)
+        if len(form) > payloads.VALUE_BYTES_MAX:
+            raise payloads.too_large(f"the arguments of {spec.name}", len(form))
+        scope = self.scope(spec.name)
+        base = call_base(spec.name, spec.version, self.stream.agent, scope.path, form)
+        warning = self.source_changed(spec)
+        if warning:
+            warnings.warn(warning, ToolChanged, stacklevel=4)
+        place, step = self.ledger.place(scope, base)
+        return Call(spec, arguments, plain, form, place, step, spec.effects)
+
+    def source_changed(self, spec: ToolSpec) -> str:
+        """What its caller is to be warned of, once a tool: that its source is another one.
+
+        Raises BadValue, and Miss in a strict replay.
+        """
+        if spec.name in self._checked:
+            return ""
+        said = [spec.name, spec.version, spec.kind]
+        where = "name, version or kind of a tool"
+        if values.plain(said, where, self.settings.scrub) != said:
+            raise BadValue(where, "it holds a secret", "leave the secret out of it")
+        self._checked.add(spec.name)
+        before = self.ledger.state.tools.get(spec.name)
+        if before is None or self.settings.mode is Mode.OFFLINE:
+            return ""
+        if not (before.source and spec.source and before.source != spec.source):
+            return ""
+        if self.settings.mode is Mode.STRICT:
+            raise Miss("strict", f"{spec.name} with other source", f"{spec.name} as recorded")
+        return (
+            f"the source of {spec.name} is not what it was when its recorded calls ran; "
+            "their results are returned as recorded: change version= to run it anew"
+        )
+
+    def answer(self, call: Call) -> tuple[bool, Any]:
+        """(True, result) where the record answers at once; raises a recorded error that stands.
+
+        No write, no wait, no other thread: this is what replay costs.
+        """
+        step = call.step
+        if step is None or step.status is not StepStatus.COMPLETED:
+            if step is not None and self.raises_again(step):
+                self.ledger.advance(call.place.scope, step)
+                raise raised(step, call.spec)
+            return False, None
+        if step.version <= self.ledger.inherited and self.asks_anything:
+            return False, None
+        raw = bytes(step.result)
+        if MARK in raw:
+            try:
+                value = values.revive(at_hand(self.outcomes.reader.result(step)))
+            except Away:
+                return False, None
+        elif references.BLOB in raw:
+            return False, None
+        else:
+            value = values.load(raw)
+        self.ledger.advance(call.place.scope, step)
+        return True, self._converted(call.spec, value)
+
+    def raises_again(self, step: Step) -> bool:
+        """Whether a recorded refusal or failure stands: it is raised, and nothing runs."""
+        if step.status is StepStatus.BLOCKED:
+            return self.settings.mode.reads_only
+        return step.status is StepStatus.FAILED and (
+            self.settings.mode.reads_only or self.ledger.went_on(step)
+        )
+
+    def _converted(self, spec: ToolSpec, value: Any) -> Any:
+        if spec.gives:
+            declared = self.ledger.state.tools.get(spec.name)
+            if declared is None or declared.gives != spec.gives:  # not as when this was recorded
+                self.ledger.shown(parse(spec.gives))
+        return converted(value, spec.returns)
+
+    def execute(
+        self,
+        call: Call,
+        plan: Callable[[Call], Flow[Step | None]] | None = None,
+        run: Callable[[Call], Flow[Any]] | None = None,
+    ) -> Flow[Any]:
+        """What `answer` could not answer: run, ask, or stop; as a tool's call, if not said."""
+        self.ledger.enter_call(call.place.scope)
+        try:
+            step = yield from (plan or self.plan)(call)
+            if step is not None:
+                result = yield from self.returned(call, step)
+            else:
+                result = yield from (run or self._run)(call)
+            if call.number:
+                self.ledger.advance(call.place.scope, self.ledger.state.steps[call.number])
+        except BaseException as error:
+            done = self.ledger.state.steps.get(call.number)
+            if done is not None and is_final(done):
+                self.ledger.advance(call.place.scope, done)
+            elif done is not None or isinstance(error, (*INTERRUPTIONS, NeedsSettling)):
+                self._take_back(call)
+            raise
+        else:
+            return result
+        finally:
+            self.ledger.stop(call.number)
+            self.ledger.leave_call(call.place.scope)
+
+    def _take_back(self, call: Call) -> None:
+        """What it comes to is not on record, so an equal call that follows is this one again: one
+        in doubt stops it, and one of which nothing is known runs in its place.
+        """
+        spec, scope = call.spec, call.place.scope
+        base = call_base(spec.name, spec.version, self.stream.agent, scope.path, call.canonical)
+        with self.ledger.lock:
+            scope.take_back(base, call.place.call)
+
+    def reraise(self, call: Call, step: Step) -> None:
+        """Raise a recorded failure again; nothing for a success."""
+        if step.status is not StepStatus.COMPLETED:
+            raise raised(step, call.spec)
+
+    def returned(self, call: Call, step: Step) -> Flow[Any]:
+        """A recorded outcome, large values fetched."""
+        self.ledger.advance(call.place.scope, step)
+        self.reraise(call, step)
+        plain = yield from self.outcomes.fetch(self.outcomes.reader.result(step))
+        return self._converted(call.spec, values.revive(plain))
+
+    # Plan: what is to be done about a call. A returned step is the answer; None means run.
+
+    def plan(self, call: Call) -> Flow[Step | None]:
+        """What is to be done about a call: the step that answers it, or None: run it."""
+        step = call.step
+        if step is None:
+            return (yield from self._plan_new(call))
+        if step.status is StepStatus.COMPLETED:
+            if step.version <= self.ledger.inherited:
+                yield from self.ask_rules(call)
+            return step
+        if self.raises_again(step):
+            return step
+        if self.settings.mode.reads_only:
+            if step.is_open:
+                raise doubt(self.outcomes.address, step)
+            return step
+        later = self._in_parent(step) if step.is_open else None
+        if later is not None:
+            yield from self.ask_rules(call)
+            call.take_up(step)
+            yield from self.doubts.adopt(call, later)
+            return self.ledger.state.steps[call.number]
+        call.take_up(step)
+        settled: Step | None = None
+        if step.is_open or (step.status is StepStatus.FAILED and not step.safe):
+            if call.effects is Effects.RECONCILE:
+                settled = yield from self.doubts.ask_world(call, step)
+            elif call.effects is Effects.ONCE:
+                settled = yield from self.doubts.settle(step)
+        if settled is None and self.settings.shadows and call.has_effects:
+            yield from self.ask_rules(call)
+            yield from self.doubts.shadow(call)
+            return self.ledger.state.steps[call.number]
+        return settled
+
+    def _plan_new(self, call: Call) -> Flow[Step | None]:
+        self.demand_writes(call)
+        old = self.ledger.recorded_call(call.place.call)
+        if not call.has_effects:
+            return None
+        if self.settings.shadows:
+            yield from self.ask_rules(call)
+            yield from self.doubts.shadow(call, old, self.parent_calls.get(call.place.call))
+            return self.ledger.state.steps[call.number]
+        if old is None or old.status in (StepStatus.BLOCKED, StepStatus.NOT_DONE):
+            return None
+        call.key = old.key
+        if call.effects is Effects.IDEMPOTENT or (old.status is StepStatus.FAILED and old.safe):
+            return None
+        if old.is_open:
+            # Its outcome is put where the call stands now, so that the next replay finds it there.
+            ask = self.doubts.ask_world if call.effects is Effects.RECONCILE else self._settle
+            settled = yield from ask(call, old)
+            if settled is None:
+                return None
+            yield from self.doubts.adopt(call, settled)
+            return self.ledger.state.steps[call.number]
+        return (yield from self.doubts.diverged(call, old))
+
+    def demand_writes(self, call: Call) -> None:
+        """Raise Miss for a call that is not on record where the mode only reads."""
+        if self.settings.mode.reads_only:
+            self.outcomes.refused_before(*(call.needs or ()))
+            now = f"{call.spec.name} {call.canonical.decode()[:200]}"
+            raise Miss(self.settings.mode.value, now, self.ledger.expected(call.place.scope))
+
+    def _settle(self, _: Call, step: Step) -> Flow[Step | None]:
+        return (yield from self.doubts.settle(step))
+
+    def _in_parent(self, step: Step) -> Step | None:
+        """What an intent that is open in a fork came to in its parent: the same step or call."""
+        inherited = step.version <= self.ledger.inherited
+        if self.settings.parent is None or not (inherited or self.settings.shadows):
+            return None
+        same = self.settings.parent.steps.get(step.number) if inherited else None
+        for found in (same, self.parent_calls.get(step.call)):
+            if found is not None and found.status in (StepStatus.COMPLETED, StepStatus.FAILED):
+                return found
+        return None
+
+    # Run and record
+
+    def _run(self, call: Call) -> Flow[Any]:
+        spec = call.spec
+        again = call.told
+        held = yield from self.gate(call)
+        arguments = yield from self.revealed(call, held)
+        if not call.number:
+            call.number = self.ledger.next_step()
+        if again:
+            yield from self.outcomes.again(call)
+        elif call.effects is not Effects.PURE or call.approval is not None:
+            yield from self.outcomes.intend(call)
+        if spec.key_argument:
+            arguments = {**arguments, spec.key_argument: call.key}
+        args, kwargs = passed(spec, arguments)
+        while True:
+            yield from self.start(call, held)
+            scope = self.body_scope(call)
+            try:
+                result, took = yield Body(spec.function, args, kwargs, scope, spec.timeout_s)
+            except BaseException as error:  # noqa: BLE001 -- `raised` records it and raises it
+                name = self.budget_call(call) if held else ""
+                try:
+                    wait_s = yield from self.outcomes.raised(call, error, scope)
+                finally:
+                    yield from self.spend(held, name, scope)
+                yield from self._pause(call, error, wait_s)
+                held = yield from self.gate(call)
+                continue
+            name = self.budget_call(call) if held else ""
+            # The outcome first: a cancellation while a budget is corrected must not lose it.
+            try:
+                yield from self.outcomes.completed(call, result, took, scope.usage)
+            finally:
+                yield from self.spend(held, name, scope)
+            return result
+
+    def start(self, call: Call, held: list[gates.Budget]) -> Flow[None]:
+        """A body begins; where the session has ended meanwhile, its attempt never began."""
+        try:
+            self.ledger.start(call.number)
+        except SessionEnded as error:
+            if call.told and call.has_effects:
+                yield from self.outcomes.never_began(call, error)
+            yield from self.release(call, held)
+            raise
+
+    def revealed(self, call: Call, held: list[gates.Budget]) -> Flow[dict[str, Any]]:
+        """The arguments that the tool gets, secrets given back. Raises SecretUnavailable."""
+        arguments: dict[str, Any] = dict(call.arguments)
+        if b'"$secret"' not in call.canonical:
+            return arguments
+        try:
+            arguments = reveal(arguments, self.settings.secrets, call.spec.name)
+        except SecretUnavailable:
+            yield from self.release(call, held)
+            raise
+        return arguments
+
+    def _pause(self, call: Call, last: BaseException, wait_s: float) -> Flow[None]:
+        """Wait for the next attempt; interrupted after a safe error, nothing is in doubt."""
+        try:
+            yield Pause(wait_s)
+        except INTERRUPTIONS as error:
+            if call.spec.is_safe(last):
+                yield from self.outcomes.never_began(call, error)
+            raise
+
+    def body_scope(self, call: Call) -> Scope:
+        """The scope a call's body runs in; calls may stand in it where the tool is composite."""
+        place = call.place
+        scope = Scope(self.ledger, place.call, place.fingerprint, place.after, call.number)
+        scope.nests = call.effects is Effects.COMPOSITE
+        scope.inherit(place.scope.beside)
+        return scope

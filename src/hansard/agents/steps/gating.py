@@ -1,0 +1,233 @@
+"""What a call must pass before it runs: the role's permit, the gate's rules, a person, the budgets.
+
+A refusal is on record before it is raised; nothing of what was refused is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import NoReturn, TypeVar
+
+import msgspec
+
+from hansard.agents.access.carried import Carried
+from hansard.agents.errors import Blocked
+from hansard.agents.flow import Flow, Io
+from hansard.agents.policy import gate as gates
+from hansard.agents.policy.clearances import RULE, Clearances, is_public
+from hansard.agents.policy.permits import TOOL, Need, refused
+from hansard.agents.steps.asking import Asking, refusal
+from hansard.agents.steps.ledger import is_final
+from hansard.agents.steps.recorder import Call, StepRecorder
+from hansard.agents.steps.scope import Scope
+from hansard.bus.states.boards import Boards
+from hansard.domain.agent import Tell
+from hansard.domain.approval import Approval
+from hansard.domain.label import LOWEST, Confidentiality, Label, join, level
+from hansard.domain.refusal import AgentRefused, Refuse, refusal_key
+from hansard.domain.steps import StepBlocked
+from hansard.domain.values import recordable
+
+K = TypeVar("K")
+
+RECEIVER = "receiver"
+"""What is refused where a hand-off is."""
+
+
+class Gated:
+    """The part of a session's steps that lets calls through, or not."""
+
+    def __init__(self, outcomes: StepRecorder, budgets: gates.Budgets, boards: Boards) -> None:
+        self.outcomes = outcomes
+        self.ledger = outcomes.ledger
+        self.settings = outcomes.settings
+        self.stream = outcomes.stream
+        self.boards = boards
+        self.clearances = Clearances(boards.states, outcomes.stream)
+        self.carried: Carried | None = None
+        """What the principal carries whose session this is; None of a trusted program."""
+        self._budgets = budgets
+        self._asking = Asking(outcomes, boards.states)
+
+    @property
+    def asks_anything(self) -> bool:
+        """Whether a call must be asked about at all."""
+        return bool(self.settings.rules) or self.settings.permit.enforced
+
+    def gate(self, call: Call) -> Flow[list[gates.Budget]]:
+        """Pass the gate, or record the refusal and raise Blocked. Returns the budgets held."""
+        asked, verdict = yield from self.ask_rules(call)
+        yield from demand_taken(self, call)
+        if verdict.asks is not None and call.approval is None:
+            yield from self._ask_first(call, verdict.asks)
+        held: list[gates.Budget] = []
+        for rule in self.settings.rules:
+            if isinstance(rule, gates.Budget) and rule.matches(asked):
+                name, granted = self.budget_call(call), False
+                try:
+                    granted = yield Io(functools.partial(self._budgets.reserve, rule, name))
+                except Blocked as error:
+                    yield from self.release(call, held)
+                    yield from self.blocked(call, error.rule, error.reason)
+                if not granted:
+                    yield from self.release(call, held)
+                    reason = f"its limit of {rule.limit:g} {rule.unit} is used up"
+                    yield from self.blocked(call, rule.name, reason)
+                held.append(rule)
+        return held
+
+    def ask_rules(self, call: Call) -> Flow[tuple[gates.GateCall, gates.Verdict]]:
+        """Pass the permit and the rules; nobody is asked, and budgets are not counted."""
+        yield from self.permitted(call)
+        asked = gates.GateCall(
+            call.spec.name,
+            call.arguments,
+            self.stream.run,
+            self.stream.agent,
+            self.stream.role,
+            call.effects.value,
+        )
+        verdict = gates.ask(self.settings.rules, asked)
+        if not verdict.allowed:
+            yield from self.blocked(call, verdict.rule, verdict.reason)
+        return asked, verdict
+
+    def _ask_first(self, call: Call, rule: gates.AskFirst) -> Flow[None]:
+        """Wait until somebody has granted a call."""
+        found = yield from told_answer(self, (yield from self._asking.obtain(call, rule)))
+        if call.approval is None:
+            yield from self.blocked(call, rule.title(), refusal(found))
+
+    def permitted(self, call: Call) -> Flow[None]:
+        """Pass the role's permit: a refused call is a step, what else is refused is not."""
+        permit = self.settings.permit
+        if call.needs is not None:
+            yield from self.outcomes.demand(*call.needs)
+        elif permit.enforced and not self.settings.mode.reads_only:
+            told = permit.refusal(Need(TOOL, call.spec.name))
+            if told is not None:
+                yield from self.blocked(call, told.rule, told.because, refused(told))
+
+    def release(self, call: Call, held: list[gates.Budget]) -> Flow[None]:
+        """Give back what was reserved for a call that does not run after all."""
+        for budget in held:
+            name = self.budget_call(call)
+            yield Io(functools.partial(self._budgets.spend, budget, name, 0.0))
+
+    def budget_call(self, call: Call) -> str:
+        """What a budget knows this attempt of a call by: an earlier session's is another."""
+        if not call.number:
+            call.number = self.ledger.next_step()
+        return f"{self.stream.agent}#{call.number}.{call.attempt}@{self.ledger.state.epoch}"
+
+    def blocked(
+        self, call: Call, rule: str, reason: str, error: Blocked | None = None
+    ) -> Flow[NoReturn]:
+        """Put on record that a call is refused, and raise it."""
+        step = self.ledger.state.steps.get(call.number)
+        untouched = call.step is not None and not call.told
+        if not untouched and (step is None or not is_final(step)):
+            told = [] if call.told else [Tell((yield from self.outcomes.requested(call)))]
+            reason = recordable(reason, self.settings.scrub)
+            named = recordable(rule, self.settings.scrub)
+            event = StepBlocked(step=call.number, rule=named, reason=reason)
+            yield from self.outcomes.record(*told, Tell(event))
+        raise error if error is not None else Blocked(rule, reason, call.spec.name)
+
+    def spend(self, held: list[gates.Budget], name: str, scope: Scope) -> Flow[None]:
+        """Replace what was reserved by what was used."""
+        for budget in held:
+            amount = budget.used(scope.usage)
+            yield Io(functools.partial(self._budgets.spend, budget, name, amount))
+
+
+# ---------------------------------------------------------------- labels
+
+
+def _label_now(gated: Gated) -> Flow[Label]:
+    """The agent's label; of a principal with what it has been shown elsewhere up to now."""
+    if gated.carried is not None:
+        yield Io(gated.carried.refresh)
+    return gated.ledger.label
+
+
+def demand_cleared(gated: Gated, call: Call, label: Label | None, what: str) -> Flow[None]:
+    """Go on if the agent may be shown what is labelled so; else record the refusal and raise
+    Blocked. What it may be shown, it counts as shown.
+    """
+    try:
+        if not is_public(label):
+            yield Io(functools.partial(gated.clearances.demand, label, what, call.spec.name))
+    except Blocked as error:
+        yield from gated.blocked(call, error.rule, error.reason)
+    gated.ledger.shown(label)
+
+
+def demand_receiver(gated: Gated, call: Call, role: str | None, agent: str | None) -> Flow[None]:
+    """Go on if a role or agent may be told what this agent was shown; else record the refusal and
+    raise Blocked.
+    """
+    label = yield from _label_now(gated)
+    if is_public(label):
+        return
+    reason: str = yield Io(functools.partial(gated.clearances.receives, label, role, agent))
+    if reason:
+        yield from gated.blocked(call, RULE, reason)
+
+
+def demand_taken(gated: Gated, call: Call) -> Flow[None]:
+    """Go on if a call's tool takes what this agent was shown; else record the refusal and raise
+    Blocked.
+    """
+    takes = call.spec.takes
+    label = (yield from _label_now(gated)) if takes else LOWEST
+    if takes and not label.flows_to(level(takes)):
+        yield from gated.blocked(
+            call,
+            RULE,
+            f"this agent was shown what is labelled {str(label)!r}, and {call.spec.name} takes "
+            f"{takes!r} at most; ask for a declassification by somebody who may approve",
+        )
+
+
+def told_answer(gated: Gated, found: Approval) -> Flow[Approval]:
+    """An answer to a question of the agent's as it may be told: with its words where the agent is
+    cleared for them, which it then counts as shown; else whether it was granted, and nothing more.
+    """
+    if not is_public(found.label):
+        cleared = yield Io(gated.clearances.mine)
+        if found.label is not None and not found.label.flows_to(cleared):
+            return msgspec.structs.replace(found, because="")
+    gated.ledger.shown(found.label)
+    return found
+
+
+def cleared_of(gated: Gated, labels: Mapping[K, Label | None]) -> Flow[list[K]]:
+    """Those of some labelled things that the agent may be shown, which it then counts as shown."""
+    cleared = Confidentiality.SECRET
+    if not all(map(is_public, labels.values())):
+        cleared = yield Io(gated.clearances.mine)
+    may = [each for each, label in labels.items() if label is None or label.flows_to(cleared)]
+    gated.ledger.shown(join(*(labels[each] for each in may)).stored)
+    return may
+
+
+def demand_hand_off(gated: Gated, to: str) -> Flow[None]:
+    """Go on if an agent or role may be told what this agent was shown; else put the refusal on
+    record and raise Blocked.
+    """
+    what = f"hand_off to {to!r:.200}"
+    if gated.settings.mode.reads_only:
+        known = gated.ledger.state.refused.get(refusal_key(RECEIVER, to))
+        if known is not None and known.event.rule == RULE:
+            raise Blocked(RULE, known.event.because, what)
+        return
+    label = yield from _label_now(gated)
+    if is_public(label):
+        return
+    reason: str = yield Io(functools.partial(gated.clearances.receives, label, to, to))
+    if reason:
+        told = AgentRefused(what=RECEIVER, name=to, rule=RULE, because=reason)
+        yield from gated.outcomes.record(Refuse(told))
+        raise Blocked(RULE, reason, what)

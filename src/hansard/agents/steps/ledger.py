@@ -1,0 +1,500 @@
+"""A session's knowledge of its agent's stream: the state, what each call was answered, what is new.
+
+Shared by the sync and the async session and by their threads; every method is quick and takes one
+lock. What is told goes to the stream's writer in the order it was told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from hansard.agents.errors import SessionEnded
+from hansard.agents.steps.scope import Junction, Scope, untold
+from hansard.bus.log import Stored
+from hansard.bus.writer import Pending, Send, StreamWriter
+from hansard.domain import agent, fingerprint, steps
+from hansard.domain.agent import AgentEvent, AgentState, Command, Leave, MessageAdded, Tell
+from hansard.domain.errors import Refused
+from hansard.domain.events import Actor, Event, Recorded
+from hansard.domain.ids import AgentStream
+from hansard.domain.label import Label, parse, raised
+from hansard.domain.payload.parts import WholeSteps
+from hansard.domain.steps import (
+    NULL,
+    Failure,
+    Join,
+    Step,
+    StepAttempted,
+    StepBlocked,
+    StepCompleted,
+    StepFailed,
+    StepInDoubt,
+    StepRequested,
+    StepSettled,
+    StepStatus,
+    StepYielded,
+)
+
+TELLING = (StepAttempted, StepYielded, StepCompleted, StepFailed, StepInDoubt, StepSettled)
+"""Events that hold something of what a tool told: they get the label that it gives."""
+
+
+ENDING = (StepCompleted, StepFailed, StepBlocked, StepSettled)
+"""Events that may say what a step came to."""
+
+OUTCOMES = (StepCompleted, StepFailed, StepInDoubt)
+"""What may come of a call after its session has ended."""
+
+
+class Mode(StrEnum):
+    """How a session treats what is on record and what is not. `record.run(mode=...)` takes `strict`
+    and `offline`; the others follow from the run.
+    """
+
+    LIVE = "live"
+    """A run that begins: all runs, and is recorded."""
+    RESUME = "resume"
+    """What is on record is answered; the rest runs, and is recorded."""
+    FORK = "fork"
+    """As `resume`; of the parent's effects none is made again."""
+    STRICT = "strict"
+    """What is on record is answered; the rest is a `Miss`, and nothing is written."""
+    OFFLINE = "offline"
+    """As `strict`, on a machine that has neither the tools nor their secrets."""
+
+    @property
+    def reads_only(self) -> bool:
+        """Whether nothing may run and nothing is written."""
+        return self in (Mode.STRICT, Mode.OFFLINE)
+
+
+class CallPosition(msgspec.Struct, frozen=True):
+    """Where a call stands: its keys, and the chain it is part of."""
+
+    call: str
+    fingerprint: str
+    head: str
+    scope: Scope
+    after: tuple[int, ...]
+    unordered: bool
+    junction: Junction | None
+
+
+class Ledger:
+    """One agent's stream in one session.
+
+    `writer` is None where the mode only reads. `post` has something called on the loop's thread,
+    `pending` makes a future that whoever asked can wait for.
+    """
+
+    def __init__(
+        self,
+        stream: AgentStream,
+        state: AgentState,
+        writer: StreamWriter | None,
+        post: Callable[[Callable[[], None]], None],
+        pending: Callable[[], Any],
+    ) -> None:
+        self.stream = stream
+        self.state = state
+        self.lock = threading.RLock()
+        self.root = Scope(self, "", "", (), None)
+        self.home: int | None = None
+        """The thread that opened the session without a block: in it, its root is current."""
+        self.client: Any = None
+        """The session that module-level tools find through the current scope."""
+        self.inherited = 0
+        """Versions up to this one belong to the parent of a fork."""
+        self._writer = writer
+        self._post = post
+        self._pending = pending
+        self._by_fingerprint: dict[str, int] = {}
+        self._by_call: dict[str, int] = {}
+        self._followed: set[int] = set()
+        self._next = state.last_step
+        self.handed: dict[int, None] = {}
+        """The steps whose outcomes this session was given, in that order."""
+        self.ids: dict[int, str] = {}
+        """Ids of the events that say what steps came to, of those that this session has told."""
+        self.busy = 0
+        """Calls and child scopes that are open in any scope."""
+        self.ended = False
+        """Whether the session's block was left: from then on it does nothing but say what came late
+        of what had begun before."""
+        self._telling: dict[int, list[Junction]] = {}
+        """Joins that are told once a step is on record, by its number."""
+        self._running: set[int] = set()
+        """Steps whose bodies run."""
+        self._watching: set[asyncio.Task[Any]] = set()
+        for step in state.steps.values():
+            self._index(step)
+        for noted in state.facts:
+            self._follow(noted.fact)
+            # A step that a fact names was begun, though it never got on record.
+            self._next = max(self._next, getattr(noted.fact, "step", None) or 0)
+
+    @property
+    def actor(self) -> Actor:
+        """Who its commits say wrote them, and for whom."""
+        return self._writer.identity.actor if self._writer is not None else Actor(self.stream.agent)
+
+    def _index(self, step: Step) -> None:
+        self._by_fingerprint[step.fingerprint] = step.number
+        self._by_call[step.call] = step.number
+        self._followed.update(step.after)
+
+    def _follow(self, event: Event) -> None:
+        """Take note of the steps that an event follows: the agent went on after them."""
+        self._followed.update(getattr(event, "after", ()))
+        if isinstance(event, MessageAdded) and event.step is not None:
+            self._followed.add(event.step)
+
+    # ------------------------------------------------------------ the session's end
+
+    def demand_open(self) -> None:
+        """Raise SessionEnded where the session has ended: whatever begins comes by here."""
+        if self.ended:
+            raise SessionEnded(self.stream.run, self.stream.agent)
+
+    def start(self, step: int) -> None:
+        """A call's body begins. Raises SessionEnded."""
+        with self.lock:
+            self.demand_open()
+            self._running.add(step)
+
+    def stop(self, step: int) -> None:
+        """A call's body is over, whatever came of it."""
+        with self.lock:
+            self._running.discard(step)
+
+    async def watch(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """What something that only looks comes to. On the bus's loop. Raises SessionEnded as soon
+        as the session ends.
+        """
+        self.demand_open()
+        looking = asyncio.ensure_future(work())
+        self._watching.add(looking)
+        try:
+            return await looking
+        except asyncio.CancelledError:
+            self.demand_open()
+            raise
+        finally:
+            self._watching.discard(looking)
+            looking.cancel()
+
+    def end(self) -> None:
+        """The session has ended, though nothing says so on record."""
+        with self.lock:
+            if self.ended:
+                return
+            self.ended = True
+
+        def cut() -> None:
+            for looking in self._watching:
+                looking.cancel()
+
+        self._post(cut)
+
+    def leave(
+        self, command: Leave, work: Callable[[Sequence[Recorded], Send], Awaitable[Stored]]
+    ) -> Any:
+        """Like `record`, of the session's end; `work` sends it with what it is to the run.
+
+        A call with effects whose body still runs is in doubt from here on: what comes of it may
+        never be on record. What is told of it later is recorded as late.
+        """
+        with self.lock:
+            writer = self._open_writer()
+            events: list[Recorded] = []
+            commands: list[Command] = [Tell(doubt) for doubt in self._unfinished()]
+            for each in (*commands, command):
+                for event in agent.decide(self.state, each):
+                    events.append(writer.recorded(event))
+                    self._evolve(event)
+            done = self._pending()
+
+            async def joint(send: Send) -> Stored:
+                return await work(events, send)
+
+            self._post(lambda: writer.put_jointly(joint, done))
+            self.end()
+            return done
+
+    def _unfinished(self) -> list[StepInDoubt]:
+        why = Failure("SessionEnded", "the session ended while the call ran", module="hansard")
+        steps = [self.state.steps.get(number) for number in sorted(self._running)]
+        return [
+            StepInDoubt(step=step.number, error=why)
+            for step in steps
+            if step is not None and step.status is StepStatus.REQUESTED and step.is_of_world
+        ]
+
+    def next_step(self) -> int:
+        """The number of a new step."""
+        with self.lock:
+            self._next += 1
+            return self._next
+
+    def place(self, scope: Scope, base: str) -> tuple[CallPosition, Step | None]:
+        """Where a call stands now, and the recorded step it is, if any."""
+        with self.lock:
+            call = fingerprint.call_key(base, scope.occurrence(base))
+            unordered = scope.overlaps
+            chained = fingerprint.fingerprint(call, scope.head)
+            number = self._by_fingerprint.get(chained)
+            apart = chained
+            if number is None or unordered:
+                apart = fingerprint.fingerprint(call, fingerprint.UNORDERED)
+                number = self._by_fingerprint.get(apart, number)
+            mark = apart if unordered else chained
+            head = fingerprint.UNORDERED if unordered else scope.head
+            junction = None if unordered else scope.junction
+            place = CallPosition(call, mark, head, scope, scope.after, unordered, junction)
+            return place, self.state.steps[number] if number is not None else None
+
+    def joins(self, place: CallPosition, step: int) -> tuple[Join, ...]:
+        """The joins that a new step tells of; they are told once it is on record."""
+        with self.lock:
+            found = untold(place.junction)
+            if found:
+                self._telling[step] = [junction for junction, _ in found]
+            return tuple(join for _, join in found)
+
+    def recorded_call(self, call: str) -> Step | None:
+        """The newest step with a call key, whatever came before it."""
+        with self.lock:
+            number = self._by_call.get(call)
+            return self.state.steps[number] if number is not None else None
+
+    def in_doubt(self, scope: Scope, since: int) -> bool:
+        """Whether a call that does something to the world was begun in a scope, or in what that
+        began, after a step, and what came of it is not known.
+        """
+        with self.lock:
+            return any(
+                step.number > since
+                and step.is_open
+                and step.is_of_world
+                and self._stands_in(step, scope.path)
+                for step in self.state.steps.values()
+            )
+
+    def _stands_in(self, step: Step | None, path: str) -> bool:
+        while step is not None:
+            if step.scope == path or step.scope.startswith(f"{path}/"):
+                return True
+            step = self.state.steps.get(step.parent) if step.parent is not None else None
+        return False
+
+    def went_on(self, step: Step) -> bool:
+        """Whether the agent did something after a step, in its scope or after joining it."""
+        with self.lock:
+            return step.number in self._followed
+
+    def advance(self, scope: Scope, step: Step) -> None:
+        """Let a scope go on after a step's outcome."""
+        with self.lock:
+            self.handed[step.number] = None
+            if step.unordered:
+                scope.beside.append(step.number)
+            else:
+                scope.go_on(step.digest, (step.number,))
+
+    def given(self, scope: Scope) -> list[int]:
+        """The steps whose results the agent has been given in a scope: those that its chain leads
+        back to, into scopes that were joined and out of those that it is in, and what overlapped
+        others there.
+        """
+        with self.lock:
+            found: set[int] = set()
+            ahead = [*scope.after, *scope.beside]
+            while ahead:
+                number = ahead.pop()
+                step = self.state.steps.get(number)
+                if step is not None and number not in found:
+                    found.add(number)
+                    ahead += step.after
+            return sorted(found)
+
+    def enter_call(self, scope: Scope) -> None:
+        """A call of this scope is open from here on."""
+        with self.lock:
+            scope.open += 1
+            self.busy += 1
+
+    def leave_call(self, scope: Scope) -> None:
+        """A call of this scope is over."""
+        with self.lock:
+            scope.open -= 1
+            self.busy -= 1
+
+    @contextlib.contextmanager
+    def noting(self, scope: Scope) -> Generator[None]:
+        """A fact of this scope is being written."""
+        with self.lock:
+            scope.noting += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                scope.noting -= 1
+
+    def record(self, commands: Sequence[Command], *, wait: bool = True) -> Any:
+        """Decide, fold, and hand the events to the writer as one commit's worth.
+
+        Returns a future to wait for, or None where nothing was new or `wait` is False. Raises
+        Refused, BadValue, TooLarge, what the writer was lost to, and SessionEnded for all but what
+        came of a call.
+        """
+        with self.lock:
+            if not _is_outcome(commands):
+                self.demand_open()
+            writer = self._open_writer()
+            done: Pending | None = None
+            events: list[Recorded] = []
+            try:
+                for command in commands:
+                    for event in agent.decide(self.state, command):
+                        events.append(writer.recorded(event))
+                        self._evolve(event)
+                        if isinstance(event, ENDING):
+                            self.ids[event.step] = events[-1].id
+                done = self._pending() if events and wait else None
+            finally:  # what is folded is written, whatever the next event's error
+                if events:
+                    label = self.label.stored
+                    self._post(lambda: writer.put(events, done, label=label))
+            return done
+
+    def _open_writer(self) -> StreamWriter:
+        if self._writer is None:
+            message = "this replay only reads: nothing can be recorded"
+            raise Refused(message)
+        if self._writer.lost is not None:
+            raise self._writer.lost
+        return self._writer
+
+    def tell_jointly(
+        self, commands: Sequence[Command], step: int, work: Callable[[Joined, Send], Any]
+    ) -> Any:
+        """Like `record`, but a step's outcome is found while it is written: by `work`, together
+        with what it writes to other streams.
+
+        The outcome's version is taken now, so that whatever is told meanwhile comes after it; the
+        step stays open until `work` has called `Joined.outcome`, which it must, once.
+        """
+        with self.lock:
+            self.demand_open()
+            writer = self._open_writer()
+            events: list[Recorded] = []
+            for command in commands:
+                for event in agent.decide(self.state, command):
+                    events.append(writer.recorded(event))
+                    self._evolve(event)
+            begun = self.state.steps[step]
+            agent.evolve(self.state, StepCompleted(step=step, result=NULL, digest=""))
+            self.state.steps[step] = begun
+            joined = Joined(self, writer, step, self.state.version, events)
+            done = self._pending()
+
+            async def joint(send: Send) -> Any:
+                return await work(joined, send)
+
+            self._post(lambda: writer.put_jointly(joint, done))
+            return done
+
+    def _evolve(self, event: AgentEvent) -> None:
+        agent.evolve(self.state, event)
+        if isinstance(event, StepRequested):
+            self._index(self.state.steps[event.step])
+            for junction in self._telling.pop(event.step, ()):
+                junction.tell()
+        elif isinstance(event, TELLING):
+            declared = self.state.tools.get(self.state.steps[event.step].tool)
+            if declared is not None and declared.gives:
+                self.shown(parse(declared.gives))
+        self._follow(event)
+
+    @property
+    def label(self) -> Label:
+        """The agent's label: the join of all that it was shown."""
+        return parse(self.state.label)
+
+    def shown(self, label: Label | None) -> None:
+        """The agent is shown something with this label: what it says from here on has it, too."""
+        if label is not None:
+            with self.lock:
+                self.state.label = raised(self.state.label, label)
+
+    def expected(self, scope: Scope) -> str:
+        """What the record has next in a scope, for the error that shows both sides."""
+        with self.lock:
+            for step in self.state.steps.values():
+                if step.scope == scope.path and step.after == scope.after:
+                    return describe(WholeSteps(self.state.steps)[step.number])
+        return f"nothing more in scope {scope.path or 'run'!r}"
+
+
+Ended = StepCompleted | StepFailed | StepBlocked
+"""How a step ends whose outcome is found while it is written."""
+
+
+class Joined:
+    """A step whose outcome is being found: the events to write before it, and what it came to."""
+
+    def __init__(
+        self, ledger: Ledger, writer: StreamWriter, step: int, version: int, events: list[Recorded]
+    ) -> None:
+        self.identity = writer.identity
+        self._ledger = ledger
+        self._writer = writer
+        self._step = step
+        self._version = version
+        self._events = events
+        self._id = ""
+
+    def events(self, outcome: Ended) -> list[Recorded]:
+        """What is to be sent to the agent's stream. Raises BadValue, TooLarge."""
+        recorded = self._writer.recorded(outcome)
+        self._id = recorded.id
+        return [*self._events, recorded]
+
+    def shown(self, label: Label | None) -> Label | None:
+        """The agent's label, raised by that of what the outcome tells it."""
+        with self._ledger.lock:
+            self._ledger.shown(label)
+            return self._ledger.label.stored
+
+    def outcome(self, outcome: Ended) -> None:
+        """Fold the outcome, now that it is stored."""
+        with self._ledger.lock:
+            found = self._ledger.state.steps
+            found[self._step] = steps.evolve(found[self._step], outcome, self._version)
+            self._ledger.ids[self._step] = self._id
+
+
+def describe(step: Step) -> str:
+    """A step in one line."""
+    arguments = bytes(step.arguments).decode()
+    if len(arguments) > 200:  # noqa: PLR2004 -- one line of an error
+        arguments = arguments[:200] + "..."
+    return f"step {step.number}: {step.tool} {arguments} -> {step.status.value}"
+
+
+def _is_outcome(commands: Sequence[Command]) -> bool:
+    """Whether commands say what a call came to, and nothing after it."""
+    last = commands[-1] if commands else None
+    return isinstance(last, Tell) and isinstance(last.event, OUTCOMES)
+
+
+def is_final(step: Step) -> bool:
+    """Whether a step has an outcome that replay can return or raise."""
+    return step.status in (StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.BLOCKED)

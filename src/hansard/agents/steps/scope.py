@@ -1,0 +1,303 @@
+"""Scopes: the linear chains that calls stand in, and how a call finds the one it belongs to.
+
+A run, a tool's body, a spawned task or thread is a scope. Each call's fingerprint holds the digest
+of the result before it in its scope, so an edit is noticed exactly where its results differ.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+from contextvars import ContextVar, Token
+from typing import Any
+
+from hansard.agents.errors import ToolError
+from hansard.bus.loggers import logger
+from hansard.domain import fingerprint
+from hansard.domain.steps import JOIN_TIMES_MAX, Join
+
+_log = logger(__name__)
+
+
+JOINED_MAX = 2_000
+"""Most ends of child scopes that one step tells of, some 54 KB; of more, only the head."""
+
+
+class Junction:
+    """A join and the `head` that it gave, until a step on record has `told` of it. `parts` are the
+    joins that its own heads came of, as far as those are not told.
+    """
+
+    __slots__ = ("head", "join", "parts", "told")
+
+    def __init__(self, head: str, join: Join, parts: tuple[Junction, ...]) -> None:
+        self.head = head
+        self.join = join
+        self.parts = parts
+        self.told = False
+
+    def tell(self) -> None:
+        """A step on record tells of it."""
+        self.told, self.parts = True, ()
+
+
+def untold(junction: Junction | None) -> list[tuple[Junction, Join]]:
+    """The joins that a head came of and no step has told, each after those that it needs."""
+    found: dict[str, tuple[Junction, Join]] = {}
+    waiting = [] if junction is None else [(junction, False)]
+    ends = 0
+    while waiting:
+        each, ready = waiting.pop()
+        if each.told or each.head in found:
+            continue
+        if ready:
+            found[each.head] = each, each.join
+            continue
+        ends += len(each.join.ends)
+        if ends > JOINED_MAX and junction is not None:
+            return [(junction, Join(junction.head))]
+        waiting.append((each, True))
+        waiting += [(part, False) for part in each.parts]
+    return list(found.values())
+
+
+class Scope:
+    """One chain.
+
+    `head` is the digest of its last result, or what `junction` gave; `after` the steps it stands
+    for, `step` the call whose
+    body it is (`usage` is what that call has reported), `open` how many calls of it run, `noting`
+    how many of its facts are being written, `nests` whether calls may stand in it, `beside` the
+    steps of it that overlapped others and so are in no chain, with those that were so around it
+    when it began (`begun` of them),
+    `apart` whether it began while a call of its parent was open: then the parent's chain does not
+    lead into it, nor on from it, since when that call ends is left to chance.
+    """
+
+    __slots__ = (
+        "after",
+        "apart",
+        "begun",
+        "beside",
+        "children",
+        "head",
+        "junction",
+        "nests",
+        "noting",
+        "occurrences",
+        "open",
+        "path",
+        "session",
+        "step",
+        "usage",
+    )
+
+    def __init__(
+        self, session: Any, path: str, head: str, after: tuple[int, ...], step: int | None
+    ) -> None:
+        self.session = session
+        self.path = path
+        self.head = head
+        self.junction: Junction | None = None
+        self.after = after
+        self.step = step
+        self.nests = True
+        self.apart = False
+        self.usage: dict[str, float] = {}
+        self.open = 0
+        self.noting = 0
+        self.children = 0
+        self.beside: list[int] = []
+        self.begun = 0
+        self.occurrences: dict[str, int] = {}
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether what is called or stated now has no predecessor: something else of it goes on, of
+        which a replay will not wait for the end.
+        """
+        return self.open > 0 or self.noting > 0
+
+    def spawn(self, count: int) -> list[Scope]:
+        """Child scopes for tasks or threads that begin now, in spawn order."""
+        number = self.children
+        self.children += 1
+        return [self.item(f"{number}.{i}") for i in range(count)]
+
+    def item(self, name: str) -> Scope:
+        """A child scope of a given name that begins now."""
+        child = Scope(self.session, f"{self.path}/{name}", self.head, self.after, self.step)
+        child.nests = self.nests
+        if self.open:
+            child.apart, child.head = True, fingerprint.UNORDERED
+        else:
+            child.junction = self.junction
+        child.usage = self.usage
+        child.inherit(self.beside)
+        return child
+
+    def inherit(self, beside: list[int]) -> None:
+        """Begin after what overlapped others in the scope around this one."""
+        self.beside, self.begun = list(beside), len(beside)
+
+    def join(self, children: list[Scope]) -> None:
+        """Go on after child scopes: their heads count, in their spawn order."""
+        for child in children:
+            self.beside += child.beside[child.begun :]
+            if child.apart:  # its chain does not lead on, and yet its results are there
+                self.beside += [step for step in child.after if step not in self.after]
+        chained = [child for child in children if not child.apart]
+        if children and not chained:
+            return
+        heads = tuple(child.head for child in chained)
+        head = fingerprint.joined(self.head, list(heads))
+        self.junction = self._joined(head, heads, chained)
+        self.head = head
+        ends = [step for child in chained for step in child.after]
+        self.after = tuple(dict.fromkeys(ends)) or self.after
+
+    def _joined(self, head: str, heads: tuple[str, ...], children: list[Scope]) -> Junction:
+        """The join of children that gives a head; idle ones, one after the other, are one."""
+        last = self.junction
+        if last is not None and not last.told and last.join.times < JOIN_TIMES_MAX:
+            before = last.join
+            idle = before.ends == (before.head,) * len(heads)
+            if idle and heads == (self.head,) * len(heads):
+                join = Join(before.head, before.ends, before.times + 1)
+                return Junction(head, join, last.parts)
+        parts = [last, *(child.junction for child in children)]
+        kept = tuple(part for part in parts if part is not None and not part.told)
+        return Junction(head, Join(self.head, heads), kept)
+
+    def go_on(self, head: str, after: tuple[int, ...]) -> None:
+        """Go on after a result, by its digest, or where a checkpoint was."""
+        self.head, self.after, self.junction = head, after, None
+
+    def take_back(self, base: str, call: str) -> None:
+        """Count a call no more, if it is the last of its equals."""
+        last = self.occurrences.get(base, 0) - 1
+        if last >= 0 and fingerprint.call_key(base, last) == call:
+            self.occurrences[base] = last
+
+    def occurrence(self, base: str) -> int:
+        """The occurrence index of a call: how many equal calls its scope made before it."""
+        number = self.occurrences.get(base, 0)
+        self.occurrences[base] = number + 1
+        return number
+
+
+_current: ContextVar[tuple[Scope, ...]] = ContextVar("hansard_scopes", default=())
+
+
+def enter(scope: Scope) -> Token[tuple[Scope, ...]]:
+    """Make a scope current in this context; `leave` with the token."""
+    rest = tuple(other for other in _current.get() if other.session is not scope.session)
+    return _current.set((scope, *rest))
+
+
+def leave(token: Token[tuple[Scope, ...]]) -> None:
+    """Make what was current before current again. In another context (that of the next cell of a
+    notebook, or of a fixture's end) it never was, and there is nothing to leave.
+    """
+    with contextlib.suppress(ValueError):
+        _current.reset(token)
+
+
+def around() -> tuple[Scope, ...]:
+    """What is current in this context, for `back`."""
+    return _current.get()
+
+
+def back(scopes: tuple[Scope, ...]) -> None:
+    """Make current what was so when `around` gave it, but for sessions that have ended since."""
+    _current.set(tuple(scope for scope in scopes if not scope.session.ended))
+
+
+def current(session: Any) -> Scope | None:
+    """The scope of a session that is current in this context; in the thread that opened it without
+    a block, its root is current wherever none is.
+    """
+    for scope in _current.get():
+        if scope.session is session:
+            return scope
+    if session.home is not None and session.home == threading.get_ident():
+        root: Scope = session.root
+        return root
+    return None
+
+
+# Sessions that are open without a block
+
+_opened: list[tuple[Any, str, Any]] = []
+"""Record, where that is, and session, the oldest first."""
+_lock = threading.Lock()
+
+
+def keep(session: Any, record: Any, where: str) -> list[Any]:
+    """Have calls find a session that is open without a block, until `drop`. Those that it takes
+    the place of, to be closed: the same agent's in the same run, opened in this thread.
+    """
+    thread = threading.get_ident()
+    same = (type(session), where, session.run, session.agent, thread)
+    with _lock:
+        old = [
+            each
+            for _, place, each in _opened
+            if (type(each), place, each.run, each.agent, each.engine.ledger.home) == same
+            and each.is_within_reach
+            and (each.mode.reads_only or not session.mode.reads_only)
+        ]
+        session.engine.ledger.home = thread
+        _opened.append((record, where, session))
+    return old
+
+
+def drop(session: Any) -> None:
+    """Find it no more."""
+    with _lock:
+        _opened[:] = [each for each in _opened if each[2] is not session]
+
+
+def kept(record: Any = None) -> list[Any]:
+    """The sessions that are open without a block, of one record or of all."""
+    with _lock:
+        _opened[:] = [each for each in _opened if each[2].is_within_reach]
+        return [session for owner, _, session in _opened if record in (None, owner)]
+
+
+def ambient(tool: str) -> Any:
+    """The session that a call goes to: the innermost that is current in this context, else the only
+    one that is open without a block. Raises ToolError.
+    """
+    scopes = _current.get()
+    if scopes:
+        return scopes[0].session.client
+    found = kept()
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        message = (
+            f"{tool} was called where no session is current: call it inside 'with record.run(...)' "
+            "(in a thread of your own: start it with session.thread), or open a session that stays "
+            "current without a block: record.open(...)"
+        )
+        raise ToolError(message)
+    names = "; ".join(f"agent {each.agent!r} in run {each.run}" for each in found)
+    message = (
+        f"{tool} was called where {len(found)} sessions are open and none is current ({names}): "
+        "say which with 'with session.use():', or close those that are done "
+        "(session.close(); hansard.sessions() has them all)"
+    )
+    raise ToolError(message)
+
+
+@atexit.register
+def _left_open() -> None:
+    for session in kept():
+        _log.warning(
+            "a session was never closed: its run stays open on record until it is resumed, or "
+            "finished with 'hansard run finish'",
+            run=session.run,
+            agent=session.agent,
+        )

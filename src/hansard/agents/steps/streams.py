@@ -1,0 +1,303 @@
+"""Tools that give their result item by item: each item is on record before it is handed on."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any, NoReturn
+
+import msgspec
+
+from hansard.agents.errors import Diverged, Miss, SessionEnded
+from hansard.agents.flow import Flow
+from hansard.agents.policy.gate import Budget
+from hansard.agents.steps import payloads
+from hansard.agents.steps.conversions import converted
+from hansard.agents.steps.engine import StepEngine
+from hansard.agents.steps.recorder import INTERRUPTIONS, Call
+from hansard.agents.steps.scope import Scope, enter, leave
+from hansard.domain import values
+from hansard.domain.agent import Tell
+from hansard.domain.counted import counted
+from hansard.domain.errors import BadValue
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.payload import references
+from hansard.domain.steps import Effects, Step, StepCompleted, StepStatus, StepYielded, Verdict
+
+
+class StreamCall:
+    """One streamed call: its items so far, and what to record of them."""
+
+    def __init__(self, engine: StepEngine, call: Call) -> None:
+        self.engine = engine
+        self.call = call
+        self.count = 0
+        self._had: tuple[msgspec.Raw, ...] = ()
+        self.digests: list[str] = []
+        self.scope: Scope | None = None
+        self._arguments: dict[str, Any] = {}
+        self._entered = False
+        self._held: list[Budget] = []
+        self._budget_call = ""
+
+    def open(self) -> Flow[Step | None]:
+        """The recorded step where the record answers, else None: the tool is to be run."""
+        self.engine.ledger.enter_call(self.call.place.scope)
+        self._entered = True
+        step = yield from self.engine.plan(self.call)
+        if step is None:
+            yield from self._begin()
+        return step
+
+    def _begin(self) -> Flow[None]:
+        """Pass the gate and record that the tool begins, anew or again."""
+        call = self.call
+        self._held = yield from self.engine.gate(call)
+        self._budget_call = self.engine.budget_call(call) if self._held else ""
+        self._arguments = yield from self.engine.revealed(call, self._held)
+        if call.told:
+            yield from self.engine.outcomes.again(call)
+        else:
+            yield from self.engine.outcomes.intend(call)
+        yield from self.engine.start(call, self._held)
+        self.scope = self.engine.body_scope(call)
+
+    def leave(self) -> None:
+        """The call is over, if it was ever open."""
+        if self._entered:
+            self.engine.ledger.stop(self.call.number)
+            self.engine.ledger.leave_call(self.call.place.scope)
+
+    def start(self) -> Any:
+        """The tool's own iterator, not begun."""
+        call = self.call
+        bound = call.spec.signature.bind_partial()
+        bound.arguments.update(self._arguments)
+        if call.spec.key_argument:
+            bound.arguments[call.spec.key_argument] = call.key
+        return call.spec.function(*bound.args, **bound.kwargs)
+
+    def item(self, value: Any) -> Flow[None]:
+        """Record an item; it is handed on after that."""
+        plain = payloads.plain_result(value, self.call.spec.returns, self.engine.settings.scrub)
+        packed = payloads.pack(plain, "item")
+        yield from self.engine.outcomes.put(packed.blobs)
+        event = StepYielded(step=self.call.number, index=self.count, items=(packed.raw,))
+        self.count += 1
+        self.digests.append(digest(canonical(plain)))
+        try:
+            yield from self.engine.outcomes.record(Tell(event))
+        except SessionEnded:  # it is not on record, nor handed on
+            self.count -= 1
+            self.digests.pop()
+            raise
+        if self.is_old and bytes(packed.raw) != bytes(self._had[self.count - 1]):
+            raise self._diverged(f"item {self.count} is another one than before")
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the reader was given the last item from the record already."""
+        return self.count <= len(self._had)
+
+    def _diverged(self, now: str) -> Diverged:
+        step = self.engine.ledger.state.steps[self.call.number]
+        why = "what its reader was given then is not what it is to be given now"
+        return Diverged(self.engine.outcomes.address, step, now, why)
+
+    def end(self, *, closed: bool) -> Flow[None]:
+        """Record that the items are all there are, or that their reader stopped."""
+        event = StepCompleted(
+            step=self.call.number,
+            result=values.dump(None),
+            digest=references.rolling(self.digests),
+            usage=self.scope.usage if self.scope is not None else {},
+            items=self.count,
+            closed=closed,
+        )
+        yield from self.engine.outcomes.record(Tell(event))
+        self._advance()
+        yield from self._spend()
+
+    def refused(self, error: BaseException) -> Flow[NoReturn]:
+        """An item could not be put on record, or that was interrupted; it is not handed on."""
+        if isinstance(error, BadValue):
+            try:
+                yield from self.engine.outcomes.not_recordable(self.call, error, 0.0)
+            finally:
+                yield from self._spend()
+            raise error
+        yield from self.failed(error)
+        raise error
+
+    def _spend(self) -> Flow[None]:
+        if self._held and self.scope is not None:
+            yield from self.engine.spend(self._held, self._budget_call, self.scope)
+
+    def failed(self, error: BaseException) -> Flow[NoReturn]:
+        """Record an error and raise it."""
+        if isinstance(error, SessionEnded) and self.engine.ledger.ended:  # for its reader, the end
+            yield from self.end(closed=True)
+            raise error
+        self.call.attempt = self.call.spec.attempts
+        try:
+            yield from self.engine.outcomes.raised(
+                self.call, error, self.scope or self.call.place.scope
+            )
+        finally:
+            self._advance()
+            yield from self._spend()
+        raise error
+
+    def _advance(self) -> None:
+        step = self.engine.ledger.state.steps[self.call.number]
+        if step.status in (StepStatus.COMPLETED, StepStatus.FAILED):
+            self.engine.ledger.advance(self.call.place.scope, step)
+
+    def replayed(self, step: Step) -> Flow[list[Any]]:
+        """The recorded items: as they came, or the list that a person or a shadow gave."""
+        items: list[Any] = []
+        whole = step.status is StepStatus.COMPLETED and not step.streamed
+        if whole or step.verdict is Verdict.HAPPENED:
+            settled = yield from self.engine.outcomes.fetch(
+                self.engine.outcomes.reader.result(step)
+            )
+            found = values.revive(settled)
+            items = list(found) if isinstance(found, list | tuple) else [found]
+            items = [converted(item, self.call.spec.returns) for item in items]
+        else:
+            for raw in step.items:
+                plain = yield from self.engine.outcomes.fetch(references.unpack(raw))
+                items.append(converted(values.revive(plain), self.call.spec.returns))
+        self.engine.ledger.advance(self.call.place.scope, step)
+        return items
+
+    def beyond(self, step: Step) -> Flow[bool]:
+        """Whether the tool runs again, for a reader that wants more than one that had stopped.
+
+        It does where that does no harm, or where somebody said so; the items that the reader was
+        given from the record are then not given again.
+        """
+        if not step.closed or step.verdict is Verdict.REUSE:
+            return False
+        now = f"its reader, who stopped after {counted(len(step.items), 'item')}, wants more"
+        if self.engine.settings.mode.reads_only:
+            mode = self.engine.settings.mode.value
+            raise Miss(mode, now, f"{counted(len(step.items), 'item')} of {step.tool}")
+        call = self.call
+        call.number, call.key, call.attempt, call.told = step.number, step.key, step.attempt, True
+        may = call.effects in (Effects.PURE, Effects.IDEMPOTENT)
+        if not may and step.verdict is not Verdict.RUN_AGAIN:
+            raise self._diverged(now)
+        self._had = step.items
+        yield from self._begin()
+        return True
+
+
+Drive = Callable[[Flow[Any]], Any]
+
+
+def iterate(engine: StepEngine, call: Call, drive: Drive) -> Iterator[Any]:
+    """A streamed call for the sync client."""
+    stream = StreamCall(engine, call)
+    try:
+        step = drive(stream.open())
+        if step is not None:
+            yield from drive(stream.replayed(step))
+            engine.reraise(call, step)
+            if not drive(stream.beyond(step)):
+                return
+        inner = stream.start()
+        while True:
+            token = enter(stream.scope or call.place.scope)
+            try:
+                engine.ledger.demand_open()
+                value = next(inner)
+            except StopIteration:
+                break
+            except BaseException as error:
+                inner.close()
+                drive(stream.failed(error))
+                raise
+            finally:
+                leave(token)
+            try:
+                drive(stream.item(value))
+            except (BadValue, SessionEnded, *INTERRUPTIONS) as error:
+                try:
+                    drive(stream.refused(error))
+                finally:
+                    inner.close()
+            if stream.is_old:
+                continue
+            try:
+                yield value
+            except GeneratorExit:
+                inner.close()
+                drive(stream.end(closed=True))
+                raise
+        drive(stream.end(closed=False))
+    finally:
+        stream.leave()
+
+
+async def iterate_async(engine: StepEngine, call: Call, drive: Drive) -> AsyncGenerator[Any, None]:
+    """A streamed call for the async client."""
+    stream = StreamCall(engine, call)
+    try:
+        step = await drive(stream.open())
+        if step is not None:
+            for item in await drive(stream.replayed(step)):
+                yield item
+            engine.reraise(call, step)
+            if not await drive(stream.beyond(step)):
+                return
+        inner = stream.start()
+        following = inner.__anext__ if inspect.isasyncgen(inner) else _following(inner)
+        while True:
+            token = enter(stream.scope or call.place.scope)
+            try:
+                engine.ledger.demand_open()
+                value = await following()
+            except StopAsyncIteration:
+                break
+            except BaseException as error:
+                await _close(inner)
+                await drive(stream.failed(error))
+                raise
+            finally:
+                leave(token)
+            try:
+                await drive(stream.item(value))
+            except (BadValue, SessionEnded, *INTERRUPTIONS) as error:
+                try:
+                    await drive(stream.refused(error))
+                finally:
+                    await _close(inner)
+            if stream.is_old:
+                continue
+            try:
+                yield value
+            except GeneratorExit:
+                await _close(inner)
+                await drive(stream.end(closed=True))
+                raise
+        await drive(stream.end(closed=False))
+    finally:
+        stream.leave()
+
+
+def _following(inner: Iterator[Any]) -> Callable[[], Any]:
+    async def following() -> Any:
+        try:
+            return next(inner)
+        except StopIteration as stop:
+            raise StopAsyncIteration from stop
+
+    return following
+
+
+async def _close(inner: Any) -> None:
+    if inspect.isasyncgen(inner):
+        await inner.aclose()
+    else:
+        inner.close()

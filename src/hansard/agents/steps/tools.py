@@ -1,0 +1,392 @@
+"""Tools: what an agent may call, what each does to the world, and how doubt is settled."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import typing
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+import msgspec
+from tenacity import RetryCallState, wait_exponential_jitter
+from tenacity.wait import wait_base
+
+from hansard.agents import callables
+from hansard.agents.errors import NotDone, ToolError
+from hansard.agents.steps import conversions
+from hansard.agents.steps.scope import ambient
+from hansard.domain import ids, label
+from hansard.domain.brief import Brief
+from hansard.domain.choices import check_options, nearest
+from hansard.domain.steps import Effects
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+RETRY_WAIT = wait_exponential_jitter(multiplier=0.2, max=30.0)
+"""Seconds between attempts unless a tool says otherwise: doubling from 0.2 s, at most 30 s."""
+
+DOUBTFUL: tuple[type[BaseException], ...] = (TimeoutError, ConnectionError, EOFError)
+"""What a tool that is not pure may raise without telling whether its effect happened."""
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a tool declares. `wait` gives the seconds before attempt n + 1. `gives` is the
+    label of what it tells, `takes` the highest confidentiality that it may be told of.
+
+    Attributes:
+        function: What is called.
+        name: The tool's.
+        effects: What it does to the world.
+        version: As declared.
+        kind: `tool`, `model`, `resource` or `memory`.
+        timeout_s: Seconds for an attempt; None for no bound.
+        attempts: How often a call is tried in all.
+        safe_errors: Say that the effect surely did not happen.
+        doubtful_errors: Leave open whether it did.
+        raises: What replay raises as it was.
+        reconcile: Asks the world whether a call happened.
+        shadow: Stands in for the tool in a fork.
+        key_argument: The parameter that gets the idempotency key.
+        source: A digest of the function's source text.
+        signature: The function's parameters.
+        returns: What results are converted to; None for as they are.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    effects: Effects
+    version: str = ""
+    kind: str = "tool"
+    timeout_s: float | None = None
+    attempts: int = 1
+    wait: wait_base = RETRY_WAIT
+    safe_errors: tuple[type[BaseException], ...] = ()
+    doubtful_errors: tuple[type[BaseException], ...] = ()
+    raises: tuple[type[BaseException], ...] = ()
+    reconcile: Callable[..., Any] | None = None
+    shadow: Callable[..., Any] | None = None
+    key_argument: str | None = None
+    source: str = ""
+    gives: str = ""
+    takes: str = ""
+    signature: inspect.Signature
+    returns: Any = None
+
+    @property
+    def is_async(self) -> bool:
+        """Whether calling it gives a coroutine."""
+        return callables.is_coroutine_function(self.function)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether calling it gives items one by one."""
+        return callables.is_stream(self.function)
+
+    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The call's arguments by name, defaults filled in. Raises TypeError as the call would."""
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
+    def is_safe(self, error: BaseException) -> bool:
+        """Whether an error says that the effect surely did not happen."""
+        return isinstance(error, (NotDone, *self.safe_errors))
+
+    def is_doubtful(self, error: BaseException) -> bool:
+        """Whether an error leaves open whether the effect happened."""
+        if self.effects in (Effects.PURE, Effects.COMPOSITE) or self.is_safe(error):
+            return False
+        return not isinstance(error, Exception) or isinstance(
+            error, (*DOUBTFUL, *self.doubtful_errors)
+        )
+
+    def may_retry(self, error: BaseException) -> bool:
+        """Whether an error may be followed by another attempt of the same call."""
+        if self.is_safe(error):
+            return True
+        if self.effects in (Effects.PURE, Effects.IDEMPOTENT):
+            return isinstance(error, Exception)
+        return False
+
+    def wait_s(self, attempt: int) -> float:
+        """Seconds to wait after a failed attempt, from 1."""
+        state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type] # tenacity's waits read only the attempt number
+        state.attempt_number = attempt
+        return float(self.wait(state))
+
+
+class Reconcile(msgspec.Struct, frozen=True):
+    """Effects policy: a function asks the world whether the call happened.
+
+    It gets the call's arguments by name and returns `Happened(result)` or `DID_NOT_HAPPEN`;
+    anything else, and any error, leaves the step in doubt.
+
+    Attributes:
+        ask: The function that looks.
+    """
+
+    ask: Callable[..., Any]
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """What a reconciling function found: the effect happened, and `result` is what came of it."""
+
+    result: Any = None
+
+
+class DidNotHappen(msgspec.Struct, frozen=True):
+    """What a reconciling function found: the effect did not happen."""
+
+
+DID_NOT_HAPPEN = DidNotHappen()
+"""What a reconciling function or a policy says where the effect did not happen."""
+
+
+def reconcile(ask: Callable[..., Any]) -> Reconcile:
+    """For `effects=`: a function that looks whether a call happened, after a kill or a time-out.
+
+    Args:
+        ask: It gets the call's arguments by name and returns `Happened(result)` or
+            `DID_NOT_HAPPEN`; anything else, and any error, leaves the step in doubt.
+    """
+    return Reconcile(ask)
+
+
+OPTIONS = (
+    "effects",
+    "name",
+    "version",
+    "kind",
+    "timeout_s",
+    "attempts",
+    "wait",
+    "safe_errors",
+    "doubtful_errors",
+    "raises",
+    "shadow",
+    "key_argument",
+    "gives",
+    "takes",
+)
+"""What a tool may be declared with."""
+
+
+def source_digest(function: Callable[..., Any]) -> str:
+    """A digest of a function's source text; empty where there is none to read."""
+    try:
+        text = inspect.getsource(callables.underlying(function))
+    except (OSError, TypeError):
+        return ""
+    return hashlib.sha256(inspect.cleandoc(text).encode()).hexdigest()[:32]
+
+
+def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> ToolSpec:
+    """A function's declaration. Raises ToolError where it contradicts itself."""
+    ask = effects.ask if isinstance(effects, Reconcile) else None
+    check_options("a tool", options, OPTIONS)
+    try:
+        policy = Effects.RECONCILE if isinstance(effects, Reconcile) else Effects(effects)
+    except ValueError:
+        known = [e.value for e in Effects if e is not Effects.RECONCILE]
+        choices = f"{', '.join(known)} or reconcile(function)"
+        like = nearest(effects, known) if isinstance(effects, str) else ""
+        raise ToolError(f"effects={effects!r} is not a policy: {like}use {choices}") from None
+    if policy is Effects.RECONCILE and ask is None:
+        message = "effects='reconcile' needs the function that asks: effects=reconcile(function)"
+        raise ToolError(message)
+    callables.check(function)
+    name = ids.name("tool", options.pop("name", None) or callables.own_name(function))
+    for field, read in (("gives", _gives), ("takes", _takes)):
+        if field in options:
+            options[field] = read(options[field], f"{field}= of {name}")
+    for field in ("version", "kind"):
+        if not isinstance(options.get(field, ""), str):
+            message = f"{field}={options[field]!r} of {name}: give a text"
+            raise ToolError(message)
+    signature = callables.signature(function, name)
+    returns = _annotated(function, name, signature, options.get("key_argument"))
+    declared = ToolSpec(
+        function=function,
+        name=name,
+        effects=policy,
+        reconcile=ask,
+        source=source_digest(function),
+        signature=signature,
+        returns=returns,
+        **options,
+    )
+    if declared.attempts < 1:
+        message = f"attempts={declared.attempts} of {name}: give 1 or more"
+        raise ToolError(message)
+    if declared.key_argument and declared.key_argument not in declared.signature.parameters:
+        message = f"key_argument={declared.key_argument!r} is not a parameter of {name}"
+        raise ToolError(message)
+    return declared
+
+
+def operation(name: str, *fields: str, kind: str, writes: bool = False) -> ToolSpec:
+    """An operation of a session's own, recorded as a step: what it is given stands there by the
+    names of its fields. One that writes may be asked for again: it is not made twice.
+    """
+    named = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in fields]
+    return ToolSpec(
+        function=_by_its_flow,
+        name=name,
+        effects=Effects.IDEMPOTENT if writes else Effects.PURE,
+        kind=kind,
+        signature=inspect.Signature(named),
+    )
+
+
+def _by_its_flow() -> None:
+    """Does nothing: the flow of an operation does its work."""
+
+
+def _annotated(
+    function: Any, name: str, signature: inspect.Signature, key_argument: str | None
+) -> Any:
+    """What results (of a stream, items) are converted to, None for as they are. Raises ToolError
+    for annotations of what can never be recorded.
+    """
+    hints = callables.hints(function, callables.around())
+    returns = conversions.result_of(hints.pop("return", Any))
+    if callables.is_stream(function):
+        returns = conversions.item_of(returns)
+    hints.pop(key_argument or "", None)
+    conversions.check_parameters(name, signature, hints)
+    conversions.check(name, "result", returns)
+    return conversions.of_returns(returns, name)
+
+
+def _gives(text: str, where: str) -> str:
+    """A label as it is recorded: empty for public and trusted. Raises BadValue."""
+    found = label.parse(text, where)
+    return str(found) if found.stored else ""
+
+
+def _takes(text: str, where: str) -> str:
+    """A level of confidentiality as it is recorded; empty takes any. Raises BadValue."""
+    return label.level(text, where).value if text else ""
+
+
+class Tool(Brief, Generic[P, R]):
+    """A declared tool: call it like the function it wraps.
+
+    Bound to one session (`@session.tool`), or to whatever session is current where it is called
+    (`@hansard.tool`). In a class it works as a method; the object is not part of the arguments.
+    """
+
+    def __init__(self, declared: ToolSpec, session: Any = None) -> None:
+        self.spec = declared
+        self._session = session
+        functools.update_wrapper(self, declared.function)
+
+    def _brief(self) -> dict[str, Any]:
+        spec = self.spec
+        return {
+            "name": spec.name,
+            "effects": spec.effects.value,
+            "version": spec.version,
+            "kind": spec.kind,
+        }
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Resolve, gate, run, record; what the function returns, or what it once returned."""
+        session = self._session if self._session is not None else ambient(self.spec.name)
+        result: R = session.call(self.spec, args, kwargs)
+        return result
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """The tool as a method of an object."""
+        unbound = isinstance(self.spec.function, staticmethod)
+        if instance is None or unbound or not hasattr(self.spec.function, "__get__"):
+            return self
+        method = functools.partial(self.spec.function, instance)
+        parameters = list(self.spec.signature.parameters.values())[1:]
+        bound = msgspec.structs.replace(
+            self.spec,
+            function=_like(self.spec.function, method),
+            signature=self.spec.signature.replace(parameters=parameters),
+        )
+        return Tool(bound, self._session)
+
+
+def _like(function: Callable[..., Any], method: Callable[..., Any]) -> Callable[..., Any]:
+    """A bound method of the same kind (plain, coroutine, generator) as its function."""
+    instance = method.args[0]  # type: ignore[attr-defined] # a functools.partial
+    return typing.cast("Callable[..., Any]", function.__get__(instance))
+
+
+class Declare:
+    """`tool(...)` as a decorator, with or without arguments."""
+
+    def __init__(self, session: Any = None) -> None:
+        self._session = session
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Tool[P, R]: ...
+    @overload
+    def __call__(
+        self,
+        *,
+        effects: str | Reconcile = ...,
+        name: str | None = ...,
+        version: str = ...,
+        kind: str = ...,
+        timeout_s: float | None = ...,
+        attempts: int = ...,
+        wait: wait_base = ...,
+        safe_errors: tuple[type[BaseException], ...] = ...,
+        doubtful_errors: tuple[type[BaseException], ...] = ...,
+        raises: tuple[type[BaseException], ...] = ...,
+        shadow: Callable[..., Any] | None = ...,
+        key_argument: str | None = ...,
+        gives: str = ...,
+        takes: str = ...,
+    ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+    def __call__(  # type: ignore[misc] # mypy does not match **options with the overload's names
+        self, function: Any = None, /, *, effects: Any = "once", **options: Any
+    ) -> Any:
+        """Declare a function as a tool.
+
+        Args:
+            function: The function, where the decorator has no arguments.
+            effects: `pure`, `idempotent`, `reconcile(fn)`, `composite`, or `once`, the default.
+
+        Keyword Args:
+            name (str): The tool's; the function's if not given.
+            version (str): Change it when equal calls should no longer count as equal.
+            kind (str): `tool`, `model`, `resource` or `memory`: how a step is shown and counted.
+            timeout_s (float): Seconds for an attempt; None is no bound, 0 no time at all.
+            attempts (int): How often a call is tried in all.
+            wait (wait_base): Seconds between attempts, by one of tenacity's waits; doubling from
+                0.2 s to 30 s. These three do not apply to a generator: its reader decides.
+            safe_errors (tuple): Error classes that say that the effect surely did not happen.
+            doubtful_errors (tuple): Error classes that leave it open.
+            raises (tuple): Error classes that replay raises as they were.
+            shadow (Callable): Stands in for the tool in a fork.
+            key_argument (str): The parameter that gets the idempotency key.
+            gives (str): The label of what it tells (`secret untrusted`), which whoever calls it
+                has from then on.
+            takes (str): The highest confidentiality that it may be told of; called by an agent
+                that was shown more, it is refused.
+
+        Raises:
+            ToolError: The declaration contradicts itself, or says what can never be recorded.
+            BadOption: There is no such option; the message names the nearest.
+            BadName: The name is not one.
+        """
+
+        def declare(inner: Callable[..., Any]) -> Tool[..., Any]:
+            return Tool(spec(inner, effects, dict(options)), self._session)
+
+        return declare if function is None else declare(function)
+
+
+tool = Declare()
+"""Declares a function as a tool of whatever session is current where it is called."""
+
+AnyCoroutine = Coroutine[Any, Any, Any]

@@ -1,0 +1,422 @@
+"""`session.team`: the tasks that a run's agents share, and the messages between them.
+
+Each operation is a step of the agent, of kind `team`: what it said of a task stands in one commit
+with the step's outcome, so that it is said once, whoever is killed, and a resumed session is told
+what it was told. A claim costs two commits (its own first one tells it the log's time), what is
+said of a task one, over two streams (some 4 ms on a local disk).
+
+Written once for both clients as flows (see `hansard.agents.flow`); `twins` drives them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from hansard.agents.flow import Flow, Io, Watch
+from hansard.agents.policy.permits import claims, states
+from hansard.agents.steps import payloads
+from hansard.agents.steps.atomic import JointSteps, always, never
+from hansard.agents.steps.engine import StepEngine
+from hansard.agents.steps.failures import failure
+from hansard.agents.steps.gating import cleared_of, demand_receiver
+from hansard.agents.steps.recorder import Call
+from hansard.agents.steps.scope import Scope
+from hansard.agents.steps.tools import operation
+from hansard.agents.team import follow
+from hansard.agents.team.store import TeamStore
+from hansard.agents.team.write import TeamWrite
+from hansard.bus import waiting
+from hansard.domain import values
+from hansard.domain.brief import Brief
+from hansard.domain.errors import BadValue
+from hansard.domain.steps import Failure
+from hansard.domain.team import task_rules
+from hansard.domain.team.task import (
+    TaskAdded,
+    TaskClaimed,
+    TaskCompleted,
+    TaskExtended,
+    TaskFailed,
+    TaskHandedOff,
+    TaskReleased,
+    TaskReopened,
+    TaskState,
+    TeamState,
+)
+from hansard.domain.team.task_rules import Claim, Reopen, Wanted
+from hansard.domain.team.task_sight import Sight
+from hansard.domain.team.task_waits import Waits, waits
+from hansard.domain.values import recordable
+
+NAMES = ("task", "role", "agent", "waits_for", "waits_for_roles")
+"""Arguments that others go by: a secret in one would be known by another name."""
+
+LEASE_S = 60.0
+"""A lease, if not said otherwise, in seconds: so long a task waits for an agent that was killed."""
+
+
+class Task(Brief, msgspec.Struct):
+    """A task that this agent has claimed. `number` is that of its claim. `what` is what was said of
+    it when it was added, `given` what whoever handed it off gave, `because` why it was last handed
+    off or released. `result` is what `claimed()` completes it with: set it.
+
+    Attributes:
+        id: Its id.
+        title: What it is called.
+        number: Of this claim of it.
+        what: What was said of it when it was added.
+        given: What whoever handed it off gave.
+        because: Why it was last handed off or released.
+        result: What `claimed()` completes it with: set it.
+    """
+
+    id: str
+    title: str
+    number: int
+    what: Any = None
+    given: Any = None
+    because: str = ""
+    result: Any = None
+
+
+class TaskEntry(Brief, msgspec.Struct, frozen=True):
+    """A task as `tasks()` shows it. `status` is open, waiting, blocked, claimed, expired, done or
+    failed; `waits_for` names tasks, and roles as `role NAME`; `blocked_by` tasks that will never be
+    done. `lease_left_s` is by the log's time of its newest commit.
+
+    Attributes:
+        id: Its id.
+        title: What it is called.
+        status: open, waiting, blocked, claimed, expired, done or failed.
+        role: Whose it is to do; empty for anybody's.
+        agent: Who is to do it; empty for anybody.
+        holder: Who has claimed it.
+        number: Of its last claim.
+        by: Who added it.
+        waits_for: Tasks, and roles as `role NAME`, that it waits for.
+        blocked_by: Tasks that will never be done.
+        lease_left_s: Seconds, by the log's time of its newest commit; None where nobody has it.
+        what: What was said of it when it was added.
+        given: What whoever handed it off gave.
+        because: Why it was last handed off or released.
+        result: What it was completed with.
+        error: What it failed with.
+    """
+
+    id: str
+    title: str
+    status: str
+    role: str
+    agent: str
+    holder: str
+    number: int
+    by: str
+    waits_for: list[str]
+    blocked_by: list[str]
+    lease_left_s: float | None
+    what: Any
+    given: Any
+    because: str
+    result: Any
+    error: str
+
+
+_says = functools.partial(operation, kind="team", writes=True)
+
+# What an operation is given, as it is recorded.
+SPECS = {
+    "add": _says(
+        "team.add", "title", "what", "role", "agent", "waits_for", "waits_for_roles", "task"
+    ),
+    "claim": _says("team.claim", "role", "lease"),
+    "extend": _says("team.extend", "task", "number", "lease"),
+    "complete": _says("team.complete", "task", "number", "result"),
+    "fail": _says("team.fail", "task", "number", "error"),
+    "release": _says("team.release", "task", "number", "because"),
+    "hand_off": _says("team.hand_off", "task", "number", "role", "agent", "given", "because"),
+    "reopen": _says("team.reopen", "task", "because"),
+    "tasks": operation("team.tasks", kind="team"),
+    "wait": operation("team.wait", "role", "timeout", kind="team"),
+}
+
+STATES = {
+    "add": TaskAdded.tag,
+    "claim": TaskClaimed.tag,
+    "extend": TaskExtended.tag,
+    "complete": TaskCompleted.tag,
+    "fail": TaskFailed.tag,
+    "release": TaskReleased.tag,
+    "hand_off": TaskHandedOff.tag,
+    "reopen": TaskReopened.tag,
+}
+"""The kind of event that an operation puts on record."""
+
+
+class TeamFlows(JointSteps):
+    """A session's operations on its run's tasks."""
+
+    def __init__(self, engine: StepEngine) -> None:
+        super().__init__(engine)
+        self.store = TeamStore(engine.boards.states, engine.stream)
+        self.ended: set[tuple[str, int]] = set()
+        """Claims of which this session has said how they ended."""
+        self.claimed_by: dict[tuple[str, int], int] = {}
+        """The steps that made this session's claims."""
+
+    def _begin(self, name: str, *given: Any) -> Call:
+        """An operation with its place in the record. Raises BadValue, NoScope, ToolError."""
+        call = self.engine.begin(SPECS[name], given, {})
+        for field in ("task", "role", "agent", "title", "because"):
+            if type(call.plain.get(field, "")) is not str:
+                raise BadValue(f"team.{name}({field})", "it is no text, or a secret", "give a text")
+        for field in NAMES:
+            if call.plain.get(field) != call.arguments.get(field):
+                remedy = "leave the secret out of it"
+                raise BadValue(f"team.{name}({field})", "it holds a secret", remedy)
+        call.needs = (states(STATES[name]),) if name in STATES else ()
+        return call
+
+    def _write(self, call: Call, wanted: Wanted, blobs: Sequence[bytes] = ()) -> Flow[Any]:
+        """Say something, or give what is on record of it."""
+        timed = always if isinstance(wanted, Claim) else never
+
+        def make(_: Scope) -> TeamWrite:
+            return TeamWrite(self.engine, call, self.store, wanted)
+
+        def run(call: Call) -> Flow[Any]:
+            if isinstance(wanted, TaskAdded | TaskHandedOff):
+                yield from self.engine.permitted(call)
+                yield from demand_receiver(self.engine, call, wanted.role, wanted.agent)
+            return (yield from self._jointly(call, list(blobs), make, timed))
+
+        return (yield from self.ask(call, run))
+
+    # ------------------------------------------------------------ operations
+
+    def add(
+        self,
+        title: str,
+        what: Any,
+        role: str | None,
+        agent: str | None,
+        waits_for: Iterable[str],
+        waits_for_roles: Iterable[str],
+        task: str | None,
+    ) -> Flow[str]:
+        """Add a task; its id."""
+        tasks, roles = names("waits_for", waits_for), names("waits_for_roles", waits_for_roles)
+        call = self._begin("add", title, what, role or "", agent or "", tasks, roles, task or "")
+        plain = call.plain
+        packed = payloads.pack(plain["what"], f"task {title!r:.80}")
+        wanted = TaskAdded(
+            task=plain["task"],
+            title=plain["title"],
+            what=packed.raw,
+            role=plain["role"],
+            agent=plain["agent"],
+            waits_for=tuple(tasks),
+            waits_for_roles=tuple(roles),
+        )
+        told = yield from self._write(call, wanted, packed.blobs)
+        made: str = told["task"]
+        return made
+
+    def claim(
+        self, role: str | None, lease: float, timeout: float | None
+    ) -> Flow[tuple[Task | None, bool]]:
+        """Claim a task, and whether that was on record already; None where there is none to claim
+        within the time, or none is left that could be this agent's.
+        """
+        lease_s = _lease(lease)
+        timeout_s = follow.seconds("timeout_s", timeout)
+        wanted = Claim(
+            agent=self.engine.stream.agent,
+            role=role or self.engine.stream.role,
+            lease_ms=round(lease_s * 1_000),
+        )
+        until = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            call = self._begin("claim", wanted.role, lease_s)
+            call.needs = (*(call.needs or ()), claims(wanted.role))
+            known = call.step is not None
+            told = yield from self._write(call, wanted)
+            if told is not None:
+                task = Task(**told)
+                made = call.number or (call.step.number if call.step is not None else 0)
+                self.claimed_by[task.id, task.number] = made
+                return task, known
+            if timeout_s == 0:
+                return None, known
+            said = yield from self._wait(wanted, timeout_s, until)
+            if said != waiting.READY:
+                return None, known
+
+    def _wait(self, wanted: Claim, timeout_s: float | None, until: float) -> Flow[str]:
+        call = self._begin("wait", wanted.role, timeout_s)
+
+        def look() -> Flow[str]:
+            claim = functools.partial(self._cleared, wanted)
+            mine: Claim = yield Io(claim)
+            left = None if timeout_s is None else max(0.0, until - time.monotonic())
+            work = functools.partial(follow.for_claim, self.store, mine, left)
+            found: str = yield Watch(functools.partial(self.engine.ledger.watch, work))
+            return found
+
+        def run(call: Call) -> Flow[Any]:
+            return (yield from self._recorded(call, look))
+
+        said: str = yield from self.ask(call, run)
+        return said
+
+    async def _cleared(self, wanted: Claim) -> Claim:
+        return await self.engine.clearances.claim(await self.store.team(), wanted)
+
+    def extend(self, task: Task, lease: float) -> Flow[None]:
+        """Have a task's lease begin anew."""
+        lease_s = _lease(lease)
+        call = self._begin("extend", task.id, task.number, lease_s)
+        lease_ms = round(lease_s * 1_000)
+        yield from self._write(
+            call, TaskExtended(task=task.id, number=task.number, lease_ms=lease_ms)
+        )
+
+    def complete(self, task: Task, result: Any) -> Flow[None]:
+        """Say that a task is done."""
+        call = self._begin("complete", task.id, task.number, result)
+        packed = payloads.pack(call.plain["result"], f"result of task {task.id!r}")
+        wanted = TaskCompleted(task=task.id, number=task.number, result=packed.raw)
+        yield from self._write(call, wanted, packed.blobs)
+        self.ended.add((task.id, task.number))
+
+    def fail(self, task: Task, error: BaseException | str) -> Flow[None]:
+        """Say that a task cannot be done."""
+        told = self._failure(error)
+        given = {"type": told.type, "message": told.message}
+        call = self._begin("fail", task.id, task.number, given)
+        yield from self._write(call, TaskFailed(task=task.id, number=task.number, error=told))
+        self.ended.add((task.id, task.number))
+
+    def _failure(self, error: BaseException | str) -> Failure:
+        scrub = self.engine.settings.scrub
+        if isinstance(error, BaseException):
+            return failure(error, scrub)
+        if type(error) is not str:
+            raise BadValue("team.fail(error)", f"{error!r:.80}", "give an exception or a text")
+        return Failure("TaskFailed", recordable(error, scrub), module="hansard")
+
+    def release(self, task: Task, because: str) -> Flow[None]:
+        """Give a task back."""
+        call = self._begin("release", task.id, task.number, because)
+        wanted = TaskReleased(task=task.id, number=task.number, because=call.plain["because"])
+        yield from self._write(call, wanted)
+        self.ended.add((task.id, task.number))
+
+    def hand_off(
+        self, task: Task, role: str | None, agent: str | None, given: Any, because: str
+    ) -> Flow[None]:
+        """Hand a task on to another role or agent."""
+        call = self._begin(
+            "hand_off", task.id, task.number, role or "", agent or "", given, because
+        )
+        plain = call.plain
+        packed = payloads.pack(plain["given"], f"what task {task.id!r} is handed off with")
+        wanted = TaskHandedOff(
+            task=task.id,
+            number=task.number,
+            role=plain["role"],
+            agent=plain["agent"],
+            given=packed.raw,
+            because=plain["because"],
+        )
+        yield from self._write(call, wanted, packed.blobs)
+        self.ended.add((task.id, task.number))
+
+    def reopen(self, task: str, because: str) -> Flow[bool]:
+        """Have a task that failed be done after all."""
+        call = self._begin("reopen", task, because)
+        wanted = Reopen(task=task, because=call.plain["because"])
+        told = yield from self._write(call, wanted)
+        return bool(told["reopened"])
+
+    def tasks(self) -> Flow[list[TaskEntry]]:
+        """All tasks of the run, in the order they were added."""
+        call = self._begin("tasks")
+
+        def run(call: Call) -> Flow[Any]:
+            return (yield from self._recorded(call, functools.partial(self._list, call)))
+
+        told = yield from self.ask(call, run)
+        return [TaskEntry(**each) for each in told]
+
+    def _list(self, call: Call) -> Flow[Any]:
+        sight: Sight | None = yield Io(functools.partial(self.store.sight, self.engine))
+        if sight is None:
+            now: int = yield Io(self.store.log_time)
+        else:  # of its own time: what others wrote last is not for it to know
+            now = yield from self._log_time(call)
+        state: TeamState = yield Io(self.store.team)
+        labels = {task.id: task.label for task in state.tasks.values()}
+        cleared = yield from cleared_of(self.engine, labels)
+        unseen = sight.hidden(state) if sight is not None else set[str]()
+        hidden = (labels.keys() - cleared) | unseen
+        return told_tasks(state, now, hidden)
+
+
+def told_tasks(state: TeamState, now: int, hidden: Collection[str] = ()) -> list[dict[str, Any]]:
+    """The tasks at a log time, as plain values; what is large in them is a reference. What is
+    hidden is not named.
+    """
+    unmet = waits(state)
+    return [
+        told_task(task, unmet.get(task.id), now, hidden)
+        for task in state.tasks.values()
+        if task.id not in hidden
+    ]
+
+
+def told_task(
+    task: TaskState, unmet: Waits | None, now: int, hidden: Collection[str] = ()
+) -> dict[str, Any]:
+    """One task, as `told_tasks` has it; `unmet` is what it waits for, None of one that is over."""
+    waiting = unmet or Waits()
+    return {
+        "id": task.id,
+        "title": task.added.title,
+        "status": task_rules.shown_status(task, unmet, now),
+        "role": task.role,
+        "agent": task.agent,
+        "holder": task.holder,
+        "number": task.number,
+        "by": task.by,
+        "waits_for": [each for each in waiting.open if each not in hidden],
+        "blocked_by": [each for each in waiting.failed if each not in hidden],
+        "lease_left_s": round((task.expires - now) / 1e9, 3) if task.held(now) else None,
+        "what": msgspec.json.decode(task.added.what),
+        "given": msgspec.json.decode(task.given),
+        "because": task.because,
+        "result": msgspec.json.decode(task.result),
+        "error": f"{task.error.type}: {task.error.message}" if task.error else "",
+    }
+
+
+def _lease(lease: float) -> float:
+    """A lease in seconds. Its bounds are the domain's. Raises BadValue."""
+    if type(lease) not in (int, float) or not math.isfinite(lease):
+        raise BadValue("lease_s", f"{lease!r:.40}", "give seconds")
+    return float(lease)
+
+
+def names(what: str, given: Iterable[str]) -> list[str]:
+    """A list of names. Raises BadValue for a text, which would be taken by letters."""
+    found = [] if isinstance(given, str) else list(given)
+    if isinstance(given, str) or any(type(each) is not str for each in found):
+        raise BadValue(what, f"{given!r:.80}", "give a list of names")
+    if values.plain(found, what) != found:
+        raise BadValue(what, f"{given!r:.80}", "give a list of names")
+    return found

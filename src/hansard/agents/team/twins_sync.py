@@ -1,0 +1,160 @@
+"""`session.team` of the sync client.
+
+Made by `python -m tests.structure.twins`: do not edit it, but
+`hansard.agents.team.twins`, from which it is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterable
+from typing import Any
+
+from hansard.agents.board.twins import OfAgent
+from hansard.agents.flow import Drive
+from hansard.agents.steps.engine import StepEngine
+from hansard.agents.team.claimed import Claimed
+from hansard.agents.team.mail import Mail, MailFlows
+from hansard.agents.team.tasks import LEASE_S, Task, TaskEntry
+from hansard.agents.team.wait_for import WaitFlows
+
+
+class Team(OfAgent):
+    """What the run's agents are to do, for the sync client."""
+
+    def __init__(self, engine: StepEngine, drive: Drive) -> None:
+        self._flows = WaitFlows(engine)
+        self._mail = MailFlows(engine, self._flows.store)
+        self._drive = drive
+
+    def add(
+        self,
+        title: str,
+        *,
+        what: Any = None,
+        role: str | None = None,
+        agent: str | None = None,
+        waits_for: Iterable[str] = (),
+        waits_for_roles: Iterable[str] = (),
+        task: str | None = None,
+    ) -> str:
+        """Add a task; its id.
+
+        Args:
+            title: What it is called.
+            what: What whoever claims it needs: `task.what`.
+            role: Whose it is to do; anybody's by default.
+            agent: Who is to do it; anybody of the role by default.
+            waits_for: Ids of tasks that must be done before.
+            waits_for_roles: Roles that must have a task, and all of whose tasks must be done.
+            task: Its id, by default the next of t1, t2 ...; the same task again changes nothing.
+
+        Raises:
+            Refused: It would wait for itself; the circle is named.
+            BadName, BadValue: A name is not one, or `what` cannot be recorded.
+        """
+        return self._drive(
+            self._flows.add(title, what, role, agent, waits_for, waits_for_roles, task)
+        )
+
+    def claim(
+        self, role: str | None = None, *, lease_s: float = LEASE_S, timeout_s: float | None = 0
+    ) -> Task | None:
+        """Claim the first task that is this agent's, its role's, or anybody's; None for none.
+
+        Args:
+            role: Another role to work for.
+            lease_s: Seconds of the log's time after which another may claim it. A lease has always
+                a bound: neither None nor 0 is one.
+            timeout_s: Seconds to wait for one, also for one that is yet to be added: 0 looks once,
+                None is no bound, and waits as long as one that is there could still be its own.
+        """
+        task, _ = self._drive(self._flows.claim(role, lease_s, timeout_s))
+        return task
+
+    def extend(self, task: Task, *, lease_s: float = LEASE_S) -> None:
+        """Have a task's lease begin anew. Raises ClaimLost: another has claimed it since."""
+        self._drive(self._flows.extend(task, lease_s))
+
+    def complete(self, task: Task, result: Any = None) -> None:
+        """Say that a task is done. Raises ClaimLost, and nothing is written."""
+        self._drive(self._flows.complete(task, result))
+
+    def fail(self, task: Task, error: BaseException | str) -> None:
+        """Say that a task cannot be done: what waits for it is blocked. Raises ClaimLost."""
+        self._drive(self._flows.fail(task, error))
+
+    def release(self, task: Task, because: str = "") -> None:
+        """Give a task back for another to claim. Raises ClaimLost."""
+        self._drive(self._flows.release(task, because))
+
+    def hand_off(
+        self,
+        task: Task,
+        *,
+        role: str | None = None,
+        agent: str | None = None,
+        with_: Any = None,
+        because: str = "",
+    ) -> None:
+        """Hand a task on to a role or an agent, `with_` what the receiver needs: whoever claims it
+        has that as `task.given`. Raises ClaimLost, Refused (it would wait for itself), BadValue.
+        """
+        self._drive(self._flows.hand_off(task, role, agent, with_, because))
+
+    def reopen(self, task: str, because: str = "") -> bool:
+        """Have a task that failed (by its id) be done after all; False where it is not over.
+        Another may then claim it, and what waits for it goes on. Raises Refused.
+        """
+        return self._drive(self._flows.reopen(task, because))
+
+    def tasks(self) -> list[TaskEntry]:
+        """All tasks of the run, in the order they were added."""
+        return self._drive(self._flows.tasks())
+
+    @contextlib.contextmanager
+    def claimed(
+        self, role: str | None = None, *, lease_s: float = LEASE_S, timeout_s: float | None = 0
+    ) -> Generator[Task | None, None, None]:
+        """Claim a task for a block of code, as `claim`; the claim is kept alive while it runs.
+
+        At its end the task is completed with `task.result`, failed with the error that the block
+        raised, or, where it was interrupted, released. What the block said itself stands. An error
+        that says that the run stops here, not the task, leaves the claim to the resumed session,
+        and so does any error while a call of the block is in doubt.
+        """
+        claimed = Claimed(self._flows)
+        task = self._drive(claimed.begin(role, lease_s, timeout_s))
+        try:
+            yield task
+        except BaseException as error:
+            self._drive(claimed.end(error))
+            raise
+        else:
+            self._drive(claimed.end(None))
+
+    def wait_for(
+        self,
+        *,
+        key: str | None = None,
+        task: str | None = None,
+        position: int | None = None,
+        timeout_s: float | None = None,
+    ) -> bool:
+        """Wait for one thing; False where the time is up, or the task is blocked.
+
+        Args:
+            key: A key of the board, until it is there.
+            task: A task by its id, until it is done or failed.
+            position: A position of the log, until it has come so far.
+            timeout_s: Seconds: 0 looks once, None is no bound.
+        """
+        return self._drive(self._flows.wait_for(key, task, position, timeout_s))
+
+    def send(self, content: Any, *, role: str | None = None, agent: str | None = None) -> int:
+        """Send a message to an agent, or to all agents of a role; its number in the run."""
+        return self._drive(self._mail.send(content, role, agent))
+
+    def inbox(self) -> list[Mail]:
+        """The messages for this agent that it was not given yet, the oldest first."""
+        return self._drive(self._mail.inbox())

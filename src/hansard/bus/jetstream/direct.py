@@ -1,0 +1,428 @@
+"""Direct Get (ADR-31): reading stored messages by name, position or time, many in one request."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from hansard.bus.errors import BrokerError, BusError, ReplicaBehind, Unreachable
+from hansard.bus.jetstream._known import Streams, described, is_authoritative
+from hansard.bus.jetstream.calls import api
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.wire import (
+    Message,
+    NoAnswer,
+    NoResponders,
+    TooMany,
+    header,
+    status,
+    stored,
+)
+from hansard.domain.errors import Corrupt
+
+PAGE_BYTES_MAX = 8 * 1024 * 1024
+"""What the server sends for one request: it pushes without asking, and cuts a connection with
+64 MB waiting."""
+
+PAGES_AT_ONCE_MAX = 4
+"""Requests in flight on one connection: together at most half of those 64 MB."""
+
+NAMES_MAX = 1_000
+"""Names in one request; the server stops at 1,024 results, and a megabyte of request."""
+
+READ_WAIT_S = 15.0
+"""How long a read goes on asking a broker that restarts, elects a leader (4 to 9 s), or whose
+replicas lag."""
+
+REPLICA_TRY_S = 1.0
+"""How long one of several replicas may take over one message before it is asked for again."""
+
+BEHIND_PAUSE_S = 0.01
+"""How long a read waits before it asks again what was not answered, or not far enough."""
+
+SUBJECT_PAGES_MAX = 1_000
+"""Bound of the loop over STREAM.INFO's pages of 100,000 subjects."""
+
+LEADERLESS = frozenset({10008, 10118})
+"""Errors of a cluster that has no leader for the moment, or of a stream all of whose servers are
+away: it may be back while a read waits."""
+
+LOST = (
+    "it ends at {last}, but {known} was read before: the broker lost acknowledged messages, or "
+    "this is another log"
+)
+
+STATUS_END, STATUS_NONE, STATUS_TOO_MANY, STATUS_NOBODY = 204, 404, 413, 503
+
+T = TypeVar("T")
+_encode = msgspec.json.Encoder().encode
+
+
+class _Page:
+    """Collects one answer: messages until the end mark. `listed`: the server looks up what there is
+    before it sends the first, so nothing of that may be missing.
+    """
+
+    __slots__ = ("done", "listed", "messages", "subject")
+
+    def __init__(self, subject: str, done: asyncio.Future[bytes], *, listed: bool) -> None:
+        self.subject = subject
+        self.done = done
+        self.listed = listed
+        self.messages: list[Message] = []
+
+    def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:  # noqa: ARG002 -- a Receiver
+        if headers[8:9] == b" ":
+            self._end(headers)
+            return
+        try:
+            self.messages.append(stored(headers, data))
+        except (Corrupt, ValueError) as error:
+            self._fail(Corrupt(f"an answer to {self.subject!r}", str(error)))
+
+    def lost(self, error: BusError) -> None:
+        self._fail(error)
+
+    def _end(self, headers: bytes) -> None:
+        code, text = status(headers)
+        if code == STATUS_NONE and self.listed and "not found" in text.lower():
+            fact = "the server lists a message that it cannot load: see 'hansard check'"
+            self._fail(Corrupt(f"an answer to {self.subject!r}", fact))
+        elif code in (STATUS_END, STATUS_NONE):
+            if not self.done.done():
+                self.done.set_result(headers)
+        elif code == STATUS_NOBODY:
+            self._fail(NoResponders(self.subject))
+        elif code == STATUS_TOO_MANY:
+            self._fail(TooMany(f"more than 1,024 subjects in one {self.subject!r}"))
+        else:
+            self._fail(BrokerError(self.subject, code, text))
+
+    def _fail(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+class Direct:
+    """Reads over one connection of its own: its answers would stand before others' acks.
+
+    Every answer reaches the position `wanted`: it holds what it is asked for, of all that stands up
+    to there, whichever replica gave it. Without one it is whatever was acknowledged before: to
+    this client, and on a stream with several replicas to anybody, by its leader's word. A replica
+    that has not come so far is asked again until it has, or another answers. Raises ReplicaBehind
+    where none does in time.
+    """
+
+    def __init__(self, broker: Broker, known: Streams | None = None) -> None:
+        """`known` is shared by all connections of a client."""
+        self.broker = broker
+        self.known = Streams() if known is None else known
+        self._turns = asyncio.Semaphore(PAGES_AT_ONCE_MAX)
+        broker.on_reconnect(self.known.forget)
+
+    # ------------------------------------------------------------ what must be reached
+
+    async def wanted(self, stream: str) -> int:
+        """The position that a read of what is newest must reach. Asks the server only where the
+        stream has, or may have, several replicas.
+        """
+        known = self.known.of(stream)
+        if known.replicas > 1 or not known.is_fresh:
+            await self.info(stream)
+        return known.position
+
+    async def info(self, stream: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """STREAM.INFO by the stream's leader, which has all that is known to be acknowledged.
+
+        Raises ReplicaBehind, Corrupt (there is one replica, and it lost what was acknowledged),
+        BrokerError, Unreachable.
+        """
+        known = self.known.of(stream)
+        began = time.monotonic()
+        while True:
+            floor = known.position
+            info = await self.again(lambda: api(self.broker, f"STREAM.INFO.{stream}", body))
+            known.learn(info)
+            last = int(info["state"]["last_seq"])
+            if is_authoritative(info) and last >= floor:
+                known.position = max(known.position, last)
+                return info
+            if known.replicas <= 1:
+                raise Corrupt(f"stream {stream!r}", LOST.format(last=last, known=floor))
+            await self._pause(stream, floor, last, began, info)
+
+    async def names(self, stream: str, pattern: str) -> tuple[list[str], int]:
+        """All subjects that match, and the position up to which they are complete."""
+        found: list[str] = []
+        head: int | None = None
+        for _ in range(SUBJECT_PAGES_MAX):
+            info = await self.info(stream, {"subjects_filter": pattern, "offset": len(found)})
+            if head is None:
+                head = int(info["state"]["last_seq"])
+            page = info["state"].get("subjects") or {}
+            found += page
+            if not page or len(found) >= info.get("total", 0):
+                break
+        return found, head or 0
+
+    # ------------------------------------------------------------ messages
+
+    async def many(
+        self, stream: str, filters: Sequence[str], wanted: int | None = None, *, start: int = 0
+    ) -> list[Message]:
+        """The newest message of each subject that matches, from position `start` on, by position:
+        of one moment. Raises TooMany (over 1,023 subjects), Corrupt, ReplicaBehind, BrokerError,
+        Unreachable.
+        """
+        known = self.known.of(stream)
+        if known.alone:
+            return (await self._whole(stream, filters, "", start))[0]
+        if wanted is None:
+            wanted = await self.wanted(stream)
+        began = time.monotonic()
+        while True:
+            marker = known.marker if wanted and not known.alone else ""
+            messages, reached = await self._whole(stream, filters, marker, start)
+            if reached < wanted and not known.alone:
+                wanted = await self._behind(stream, wanted, reached, began)
+            if reached >= wanted or known.alone:
+                if messages:
+                    newest = messages[-1]
+                    known.note(newest.position, newest.subject, len(newest.data))
+                return messages
+
+    async def named(
+        self, stream: str, names: Sequence[str], wanted: int | None = None
+    ) -> list[Message]:
+        """The messages on these subjects, by position within each thousand names."""
+        if wanted is None and names:
+            wanted = await self.wanted(stream)
+        messages: list[Message] = []
+        for start in range(0, len(names), NAMES_MAX):
+            messages += await self.many(stream, names[start : start + NAMES_MAX], wanted)
+        return messages
+
+    async def following(
+        self, stream: str, first: int, count: int, wanted: int | None = None
+    ) -> list[Message]:
+        """The messages from a position on, at most so many, fewer where they are large."""
+        if wanted is None:
+            wanted = await self.wanted(stream)
+        known = self.known.of(stream)
+        began = time.monotonic()
+        while True:
+            messages, end = await self._page(stream, {"seq": first, "batch": count})
+            reached = messages[-1].position if messages else first - 1
+            cut = len(messages) >= count or int(header(end, b"Nats-Num-Pending") or 0) > 0
+            if not cut and reached < wanted and not known.alone:
+                wanted = await self._behind(stream, wanted, reached, began)
+            if cut or reached >= wanted or known.alone:
+                if messages:
+                    newest = messages[-1]
+                    known.note(newest.position, newest.subject, len(newest.data))
+                return messages
+
+    async def last(self, stream: str, subject: str, wanted: int | None = None) -> Message | None:
+        """The newest message on a subject, wildcards allowed. About 0.2 ms; twice that with several
+        replicas, since one message alone does not say how far its replica has come.
+        """
+        known = self.known.of(stream)
+        if known.alone:
+            return await self._single(stream, f"$JS.API.DIRECT.GET.{stream}.{subject}", b"")
+        if wanted is None:
+            wanted = await self.wanted(stream)
+        elif not known.is_fresh:
+            await self.info(stream)
+        message = await self._single(stream, f"$JS.API.DIRECT.GET.{stream}.{subject}", b"")
+        if message is not None:
+            known.note(message.position, message.subject, len(message.data))
+        if known.replicas <= 1 or (message is not None and message.position >= wanted):
+            return message
+        if message is not None and _is_name(subject):
+            return message  # a name is written once
+        after = message.position if message is not None else 0
+        try:
+            later = await self.many(stream, [subject], wanted, start=after + 1)
+        except TooMany:
+            names, _ = await self.names(stream, subject)
+            later = await self.named(stream, [max(names, key=_number)], wanted)
+        return max(later, key=_position) if later else message
+
+    async def at(self, stream: str, position: int) -> Message | None:
+        """The message at a position."""
+        began = time.monotonic()
+        subject, body = f"$JS.API.DIRECT.GET.{stream}", _encode({"seq": position})
+        message = await self._single(stream, subject, body)
+        known = self.known.of(stream)
+        while message is None and not known.alone:
+            info = await self.info(stream)
+            if position > int(info["state"]["last_seq"]) or self.known.of(stream).alone:
+                break
+            found, _ = await self._page(stream, {"seq": position, "batch": 1})
+            if found:  # the first from there on
+                return found[0] if found[0].position == position else None
+            await self._pause(stream, position, 0, began, info)
+        if message is not None:
+            known.note(position, message.subject, len(message.data))
+        return message
+
+    async def since(self, stream: str, stamp: int, head: int) -> Message | None:
+        """The first message after a time (ns since 1970, UTC), of all up to position `head`."""
+        subject, body = f"$JS.API.DIRECT.GET.{stream}", _encode({"start_time": _rfc3339(stamp + 1)})
+        began = time.monotonic()
+        while True:
+            message = await self._single(stream, subject, body)
+            if message is not None or self.known.of(stream).alone or not head:
+                return message
+            newest = await self.at(stream, head)
+            if newest is None or newest.stamp <= stamp:
+                return None
+            await self._pause(stream, head, 0, began, await self.info(stream))
+
+    async def _whole(
+        self, stream: str, filters: Sequence[str], marker: str, start: int
+    ) -> tuple[list[Message], int]:
+        """All pages of one answer, and the position that it reaches; 0 where it says nothing."""
+        began = time.monotonic()
+        if marker and any(_matches(each, marker) for each in filters):
+            marker = ""
+        asked: dict[str, Any] = {"multi_last": [*filters, marker] if marker else list(filters)}
+        if start:
+            asked["seq"] = start
+        messages, end = await self._page(stream, asked)
+        reached = int(header(end, b"Nats-UpTo-Sequence") or 0)
+        pending = int(header(end, b"Nats-Num-Pending") or 0)
+        while pending:
+            asked |= {"seq": int(header(end, b"Nats-Last-Sequence")) + 1, "up_to_seq": reached}
+            page, page_end = await self._page(stream, asked)
+            left = int(header(page_end, b"Nats-Num-Pending") or 0)
+            if len(page) + left != pending:  # from another replica, that has not come so far
+                if self.known.of(stream).alone:
+                    fact = f"{pending} more promised, {len(page)} sent, {left} left"
+                    raise BrokerError(f"reading {stream!r}", 0, fact)
+                await self._pause(stream, reached, 0, began, await self.info(stream))
+                continue
+            messages, end, pending = messages + page, page_end, left
+        if marker:
+            messages = [message for message in messages if message.subject != marker]
+        return messages, reached
+
+    async def _behind(self, stream: str, wanted: int, reached: int, began: float) -> int:
+        """What an answer must reach that did not: no more than there is. Where it does not reach
+        that either, it comes back when it is time to ask again.
+        """
+        info = await self.info(stream)
+        state = info["state"]
+        wanted = min(wanted, int(state["last_seq"])) if state["messages"] else 0
+        if reached < wanted and not self.known.of(stream).alone:
+            if not reached:
+                await self._find_marker(stream, int(state["first_seq"]))
+            await self._pause(stream, wanted, reached, began, info)
+        return wanted
+
+    async def _find_marker(self, stream: str, position: int) -> None:
+        """Take the stream's first message for its marker, by its leader's word."""
+        try:
+            found = await api(self.broker, f"STREAM.MSG.GET.{stream}", {"seq": position})
+        except (BrokerError, NoAnswer, Unreachable):
+            return  # it is looked for again when it is missed again
+        known = self.known.of(stream)
+        known.marker = str(found["message"]["subject"])
+        known.marker_bytes = len(found["message"].get("data", ""))
+
+    async def _pause(
+        self, stream: str, wanted: int, reached: int, began: float, info: dict[str, Any]
+    ) -> None:
+        """Wait before the same is asked again. Raises ReplicaBehind when it was asked for long."""
+        waited_s = time.monotonic() - began
+        if waited_s >= READ_WAIT_S:
+            told = described(info)
+            raise ReplicaBehind(self.broker.url, stream, wanted, reached, waited_s, told)
+        await asyncio.sleep(BEHIND_PAUSE_S)
+
+    async def _single(self, stream: str, subject: str, body: bytes) -> Message | None:
+        try_s = self.broker.options.request_timeout_s
+        if self.known.of(stream).replicas > 1:  # another server may answer than one that hangs
+            try_s = min(try_s, REPLICA_TRY_S)
+        ask = functools.partial(self.broker.request, subject, body, timeout_s=try_s)
+        headers, data = await self.again(ask)
+        code, text = status(headers)
+        if code == STATUS_NONE:
+            return None
+        if code:
+            raise BrokerError(subject, code, text)
+        return stored(headers, data)
+
+    async def _page(self, stream: str, request: dict[str, Any]) -> tuple[list[Message], bytes]:
+        subject = f"$JS.API.DIRECT.GET.{stream}"
+        body = _encode({**request, "max_bytes": PAGE_BYTES_MAX})
+
+        async def once() -> tuple[list[Message], bytes]:
+            loop = asyncio.get_running_loop()
+            page = _Page(subject, loop.create_future(), listed="multi_last" in request)
+            inbox = self.broker.expect(page)
+            late = NoAnswer(f"no end of the answer to {subject!r} in time")
+            timer = loop.call_later(self.broker.options.request_timeout_s, page.lost, late)
+            try:
+                await self.broker.send(subject, body, inbox)
+                end = await page.done
+            finally:
+                timer.cancel()
+                self.broker.forget(inbox)
+            return page.messages, end
+
+        async with self._turns:
+            return await self.again(once)
+
+    async def again(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask again while the broker gives no answer: a read may be repeated."""
+        until = time.monotonic() + READ_WAIT_S
+        while True:
+            try:
+                await self.broker.ready(max(0.0, until - time.monotonic()))
+                return await ask()
+            except BrokerError as error:
+                if error.code not in LEADERLESS or time.monotonic() >= until:
+                    raise
+            except NoAnswer as error:
+                if time.monotonic() >= until:
+                    raise Unreachable(self.broker.url, str(error)) from error
+            await asyncio.sleep(BEHIND_PAUSE_S)
+
+
+def _is_name(pattern: str) -> bool:
+    """Whether it stands for one subject alone."""
+    return "*" not in pattern and ">" not in pattern
+
+
+def _matches(pattern: str, subject: str) -> bool:
+    """Whether a subject is one of a pattern's."""
+    if pattern == subject or _is_name(pattern):
+        return pattern == subject
+    wanted, tokens = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">" and len(tokens) >= len(wanted):
+        wanted, tokens = wanted[:-1], tokens[: len(wanted) - 1]
+    return len(wanted) == len(tokens) and all(
+        asked in ("*", has) for asked, has in zip(wanted, tokens, strict=True)
+    )
+
+
+def _number(subject: str) -> int:
+    """What a subject ends in; -1 if that is no number."""
+    token = subject.rpartition(".")[2]
+    return int(token) if token.isascii() and token.isdigit() else -1
+
+
+def _position(message: Message) -> int:
+    return message.position
+
+
+def _rfc3339(stamp: int) -> str:
+    seconds, ns = divmod(stamp, 1_000_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ns:09d}Z"

@@ -1,0 +1,393 @@
+"""Reading a stream from a position on: an ordered push consumer of our own.
+
+The server pushes, numbers what it pushes, and waits when the reader is slow. Whatever is out of
+order (a gap in those numbers, a missing heartbeat, a reconnect) drops the consumer and makes a
+new one after the last message taken in; so the reader sees no gap and no repeat. Of several
+replicas any may push, in the one order that all have; one that lags is late, no more.
+
+Without an end it goes on for ever, over any outage, which it tells. With one it does not wait for
+what will not come: where the server holds nothing more up to there, it ends; where the server holds
+something and does not deliver it, or nobody answers, it says so in bounded time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+from uuid import uuid4
+
+from hansard.bus.errors import BrokerError, BusError, ReplicaBehind, Unreachable
+from hansard.bus.jetstream._known import described, is_authoritative, replicas_of
+from hansard.bus.jetstream.calls import JETSTREAM_OFF, api
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import LOST, READ_WAIT_S
+from hansard.bus.jetstream.wire import Message, NoAnswer, header, origin
+from hansard.bus.log import Origin
+from hansard.bus.loggers import logger
+from hansard.domain.errors import Corrupt
+
+CHUNK_MESSAGES_MAX = 256
+"""Messages handed on at once: about 2 ms of work, then other tasks get their turn."""
+
+HEARTBEAT_S = 1.0
+HEARTBEATS_MISSED_MAX = 3
+INACTIVE_S = 5.0
+"""How long the server keeps a consumer whose reader is gone."""
+
+RETRY_S = 0.25
+
+IDLE_S = 0.25
+"""So long nothing comes before a reading with an end asks whether there is more to come."""
+
+ASKED_OF_SEVERAL = 4
+"""How often in a row nothing more must be there, where several replicas might say so: a leader of
+before that does not know it yet is one of them, but not for a second."""
+
+OWED_S_MAX = 20.0
+"""How long the server may take to deliver a message that it says it has: it reads a block of 8 MB
+from the slowest disk in a second. Within it the consumer is made anew several times."""
+
+SILENT_S_MAX = 60.0
+"""How long a reading with an end bears that nobody answers: a restart of the broker fits."""
+
+TELL_S = 10.0
+"""From this on a reading without an end says that it waits for the broker."""
+TRANSIENT = frozenset({JETSTREAM_OFF, 10005, 10008, 10023, 10039, 10076, 10118})
+"""Errors of a server that starts, or of a cluster some of whose servers are away: temporarily
+unavailable, no place for a consumer, no resources, JetStream not (yet) on, the stream offline."""
+
+NO_MESSAGE = 10037
+"""There is no message at a sequence or after it, or none that can be read."""
+
+_NS = 1_000_000_000
+_log = logger(__name__)
+
+
+class Push:
+    """One reader. `chunks()` may be iterated once; close it with `aclose()`. `position` is that of
+    the newest message that came in, `pending` how many the server had after it.
+
+    At most about 32 MB wait in memory (the server's largest flow control window): its request to
+    go on is answered only when the reader has taken everything before it.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        stream: str,
+        subject: str,
+        after: int,
+        *,
+        until: int | None = None,
+        inbox_prefix: str = "",
+    ) -> None:
+        """`until` is the position where it may end."""
+        self._broker = broker
+        self._stream = stream
+        self._filter = subject
+        self.position = after
+        self.pending = 0
+        self._prefix = inbox_prefix or broker.options.inbox_prefix
+        self._buffer: list[Message] = []
+        self._asked: list[str] = []  # flow control requests that came with `_buffer`
+        self._wake: asyncio.Future[None] | None = None
+        self._broken: str | None = "new"
+        self._error: Exception | None = None
+        self._count = 0
+        self._seen_s = 0.0
+        self._generation = 0
+        self._until = until
+        self._heard_s = 0.0
+        self._told = False
+        self._owed: int | None = None
+        self._owed_s = 0.0
+        self._nothing = 0
+        self._short_s = 0.0
+
+    async def chunks(self) -> AsyncGenerator[list[Message], None]:
+        """Lists of up to 256 messages, in order. Raises BrokerError, Corrupt; with an end
+        Unreachable, too.
+        """
+        loop = asyncio.get_running_loop()
+        self._heard_s = loop.time()
+        stop: Callable[[], Any] | None = None
+        forget = self._broker.on_reconnect(lambda: self._break("the connection was made again"))
+        watch = loop.create_task(self._watch())
+        answer: list[str] = []
+        try:
+            while True:
+                if not self._buffer:
+                    answer += self._asked
+                    self._asked = []
+                for reply in answer:
+                    await self._go_on(reply)
+                answer = []
+                if not self._buffer:
+                    if self._error is not None:
+                        raise self._error
+                    if self._broken is not None:
+                        if stop is not None:
+                            await stop()
+                        stop = await self._begin()
+                        continue
+                    self._wake = loop.create_future()
+                    if self._until is None:
+                        await self._wake
+                    elif await self._nothing_comes(self._wake, self._until):
+                        return
+                    continue
+                taken, self._buffer = self._buffer, []
+                answer, self._asked = self._asked, []
+                for start in range(0, len(taken), CHUNK_MESSAGES_MAX):
+                    yield taken[start : start + CHUNK_MESSAGES_MAX]
+                    await asyncio.sleep(0)
+        finally:
+            forget()
+            watch.cancel()
+            self._generation += 1
+            if stop is not None:
+                await stop()
+
+    async def _begin(self) -> Callable[[], Any]:
+        """Make a consumer after the last position. Tries until the broker is there again."""
+        while True:
+            self._generation += 1
+            inbox = f"{self._prefix}.{uuid4().hex}"
+            receiver = _Delivery(self, self._generation)
+            try:
+                await self._broker.ready(HEARTBEAT_S)
+                stop = await self._broker.listen(inbox, receiver)
+            except (NoAnswer, Unreachable) as error:
+                self._bear(error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            self._broken, self._count = None, 0
+            self._seen_s = asyncio.get_running_loop().time()
+            try:
+                await self._create(inbox)
+            except BusError as error:
+                await stop()
+                if not _passes(error):
+                    raise
+                _log.debug("consumer not made", stream=self._stream, why=str(error))
+                self._bear(error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            self._heard()
+            return stop
+
+    def _heard(self) -> None:
+        self._heard_s = asyncio.get_running_loop().time()
+        self._told = False
+
+    def _bear(self, error: BusError) -> None:
+        """Bear that the broker does not answer, for a while; without an end for ever, and say so.
+
+        Raises Unreachable.
+        """
+        silent_s = asyncio.get_running_loop().time() - self._heard_s
+        if self._until is not None and silent_s >= SILENT_S_MAX:
+            why = f"nothing came for {silent_s:.0f} s, after position {self.position}: {error}"
+            raise Unreachable(self._broker.url, why) from error
+        if self._until is None and silent_s >= TELL_S and not self._told:
+            self._told = True
+            _log.warning("waiting for the broker", stream=self._stream, why=str(error))
+
+    async def _nothing_comes(self, wake: asyncio.Future[None], until: int) -> bool:
+        """Wait a little; whether nothing up to the end is to come, now or later.
+
+        What is not written yet may come, so whoever waits for that bounds it. Raises Corrupt where
+        the server does not deliver what it has (ReplicaBehind where it is one of several),
+        Unreachable.
+        """
+        await asyncio.wait({wake}, timeout=IDLE_S)
+        if wake.done():
+            return False
+        try:
+            info = await api(self._broker, f"STREAM.INFO.{self._stream}")
+            if not is_authoritative(info):
+                raise NoAnswer(f"nobody leads {self._stream!r}: {described(info)}")
+            if info["state"]["last_seq"] < until:
+                self._heard()
+                return False
+            owed = await self._next()
+        except BusError as error:
+            if not _passes(error):
+                raise
+            self._bear(error)
+            return False
+        self._heard()
+        if wake.done():
+            return False
+        several = replicas_of(info) > 1
+        if owed is None or owed > until:
+            self._nothing += 1
+            return self._nothing >= (ASKED_OF_SEVERAL if several else 1)
+        self._nothing = 0
+        now_s = asyncio.get_running_loop().time()
+        if owed != self._owed:
+            self._owed, self._owed_s = owed, now_s
+        elif now_s - self._owed_s >= OWED_S_MAX:
+            if several:
+                told, waited_s = described(info), now_s - self._owed_s
+                raise ReplicaBehind(
+                    self._broker.url, self._stream, owed, self.position, waited_s, told
+                )
+            fact = (
+                f"position {owed} is there, but the server has not delivered it in "
+                f"{OWED_S_MAX:.0f} s: its log says why"
+            )
+            raise Corrupt(f"stream {self._stream!r}", fact)
+        return False
+
+    async def _next(self) -> int | None:
+        """The next position that the stream holds for this reading; None where there is none."""
+        asked = {"seq": self.position + 1, "next_by_subj": self._filter}
+        try:
+            found = await api(self._broker, f"STREAM.MSG.GET.{self._stream}", asked)
+        except BrokerError as error:
+            if error.code == NO_MESSAGE:
+                return None
+            raise
+        return int(found["message"]["seq"])
+
+    async def _create(self, inbox: str) -> None:
+        if self.position > 0:
+            info = await api(self._broker, f"STREAM.INFO.{self._stream}")
+            last = info["state"]["last_seq"]
+            if last < self.position:
+                self._judge(info, last)
+        name = uuid4().hex
+        config = {
+            "name": name,
+            "deliver_subject": inbox,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": self.position + 1,
+            "ack_policy": "none",
+            "filter_subject": self._filter,
+            "max_deliver": 1,
+            "flow_control": True,
+            "idle_heartbeat": int(HEARTBEAT_S * _NS),
+            "inactive_threshold": int(INACTIVE_S * _NS),
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        body = {"stream_name": self._stream, "config": config, "action": "create"}
+        await api(self._broker, f"CONSUMER.CREATE.{self._stream}.{name}.{self._filter}", body)
+
+    def _judge(self, info: dict[str, Any], last: int) -> None:
+        """A stream that ends before what was read: with several replicas perhaps as one has it that
+        lags, which is asked again for a while. Raises NoAnswer, Corrupt.
+        """
+        now_s = asyncio.get_running_loop().time()
+        self._short_s = self._short_s or now_s
+        lags = replicas_of(info) > 1 and now_s - self._short_s < READ_WAIT_S
+        if lags or not is_authoritative(info):
+            raise NoAnswer(f"{self._stream!r} ends at {last} for whoever answers")
+        raise Corrupt(f"stream {self._stream!r}", LOST.format(last=last, known=self.position))
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            if loop.time() - self._seen_s > HEARTBEATS_MISSED_MAX * HEARTBEAT_S:
+                self._break("heartbeats are missing")
+
+    async def _go_on(self, reply: str) -> None:
+        try:
+            await self._broker.send(reply, b"")
+        except NoAnswer:
+            self._break("the connection broke")
+
+    def take(self, reply: str, headers: bytes, subject: str, data: bytes) -> None:
+        """A message of the current consumer, inline."""
+        self._seen_s = asyncio.get_running_loop().time()
+        if headers[8:9] == b" " and not data:
+            self._control(reply, headers)
+            return
+        if self._broken is not None:
+            return
+        # $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<ns>.<pending>,
+        # or with a domain and an account hash before the stream and a token at the end.
+        parts = reply.split(".")
+        first = 4 if len(parts) == 9 else 6  # noqa: PLR2004 -- the two forms above
+        self._count += 1
+        if int(parts[first + 2]) != self._count:
+            self._break("a message is missing")
+            return
+        position = int(parts[first + 1])
+        if position <= self.position:  # from a replica that lags: it was taken in before
+            return
+        self.position = position
+        self.pending = int(parts[first + 4])
+        came_from: Origin | None = None
+        fault: Corrupt | None = None
+        try:
+            came_from = origin(headers)
+        except Corrupt as error:  # for whoever decodes: a reader of raw messages goes on
+            fault = error
+        stamp = int(parts[first + 3])
+        self._buffer.append(Message(subject, position, stamp, data, came_from, fault))
+        self._notify()
+
+    def fail(self, error: Exception) -> None:
+        """Have the reader raise, after what came before."""
+        self._error = error
+        self._notify()
+
+    def _control(self, reply: str, headers: bytes) -> None:
+        if reply:  # flow control: answered when the reader has come this far
+            self._asked.append(reply)
+        else:
+            last = int(header(headers, b"Nats-Last-Consumer") or 0)
+            if last > self._count and self._broken is None:
+                self._break("messages are missing")
+            stalled = header(headers, b"Nats-Consumer-Stalled").decode()
+            if stalled and stalled not in self._asked:
+                self._asked.append(stalled)
+        if self._asked and not self._buffer:
+            self._notify()
+
+    def _break(self, why: str) -> None:
+        if self._broken is None:
+            self._broken = why
+            self._generation += 1
+            _log.debug("consumer is made again", stream=self._stream, why=why)
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def is_current(self, generation: int) -> bool:
+        """Whether a delivery belongs to the consumer in use."""
+        return generation == self._generation
+
+
+def _passes(error: BusError) -> bool:
+    """Whether it is of a broker that is away or starts."""
+    if isinstance(error, BrokerError):
+        return error.code in TRANSIENT
+    return isinstance(error, (NoAnswer, Unreachable))
+
+
+class _Delivery:
+    """Receives for one consumer; what an older one still sends is dropped."""
+
+    __slots__ = ("_generation", "_push")
+
+    def __init__(self, push: Push, generation: int) -> None:
+        self._push = push
+        self._generation = generation
+
+    def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:
+        if not self._push.is_current(self._generation):
+            return
+        try:
+            self._push.take(reply, headers, subject, data)
+        except (ValueError, IndexError) as error:
+            self._push.fail(Corrupt(f"a delivery on {subject!r}", f"{reply!r}: {error}"))
+
+    def lost(self, error: BusError) -> None:
+        """The reconnect tells."""

@@ -1,0 +1,189 @@
+"""The JetStream streams of a workspace: what they are, made once, never changed behind a back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hansard.bus import subjects
+from hansard.bus.errors import BrokerError, BusError, Contradiction
+from hansard.bus.jetstream.calls import api
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.loggers import logger
+
+PAYLOAD_BYTES_MIN = 640 * 1024
+"""What the server must take in one message: a blob's chunk of 512 KiB with its headers."""
+
+STREAM_NOT_FOUND = 10059
+NAME_IN_USE = 10058
+"""Another process made it at the same time."""
+
+TOO_FEW_SERVERS = frozenset({10005, 10074})
+"""There are not as many servers as replicas are asked for, or they are no cluster."""
+
+_log = logger(__name__)
+
+_COMMON: dict[str, Any] = {
+    "storage": "file",
+    "retention": "limits",
+    "compression": "none",  # a read of few messages becomes 15 times slower with it
+    "max_consumers": -1,
+    "max_msgs": -1,
+    "max_bytes": -1,
+    "max_age": 0,
+    "max_msg_size": -1,
+    "max_msgs_per_subject": 1,
+    "allow_direct": True,
+    "mirror_direct": False,
+    "allow_rollup_hdrs": False,
+    "allow_msg_ttl": False,
+    "sealed": False,
+}
+
+
+def log_config(workspace: str) -> dict[str, Any]:
+    """The log: one message a subject, the second refused by the server itself, nothing deleted."""
+    everything = f"{subjects.workspace_prefix(workspace)}.>"
+    return _COMMON | {
+        "name": subjects.log_stream(workspace),
+        "subjects": [everything],
+        "discard": "new",
+        "discard_new_per_subject": True,
+        "deny_delete": True,
+        "deny_purge": True,
+        "allow_atomic": True,
+        "republish": {"src": everything, "dest": subjects.live(everything)},
+    }
+
+
+def blob_config(workspace: str) -> dict[str, Any]:
+    """Large payloads, by the hash of their bytes. A purge erases one; nothing is overwritten."""
+    return _COMMON | {
+        "name": subjects.blob_stream(workspace),
+        "subjects": [f"hansard_blob.{workspace}.>"],
+        "discard": "new",
+        "discard_new_per_subject": True,
+        "deny_delete": False,
+        "deny_purge": False,
+    }
+
+
+def snapshot_config(workspace: str) -> dict[str, Any]:
+    """Snapshots: derived, thrown away at will."""
+    return _COMMON | {
+        "name": subjects.snapshot_stream(workspace),
+        "subjects": [f"hansard_snap.{workspace}.>"],
+        "discard": "old",
+        "discard_new_per_subject": False,
+        "deny_delete": False,
+        "deny_purge": False,
+    }
+
+
+async def present(broker: Broker, workspace: str, replicas: int | None = None) -> bool:
+    """Whether all streams of a workspace exist; those with fewer replicas than asked for are told.
+
+    Raises Contradiction for one that is not ours.
+    """
+    if broker.max_payload < PAYLOAD_BYTES_MIN:
+        raise Contradiction(
+            f"the server at {broker.url}",
+            {"max_payload": (broker.max_payload, f"at least {PAYLOAD_BYTES_MIN}")},
+        )
+    for wanted in _configs(workspace):
+        existing = await config_of(broker, wanted["name"])
+        if existing is None:
+            return False
+        compare(wanted, existing)
+        has = existing.get("num_replicas", 1)
+        if replicas is not None and has < replicas:
+            _log.warning(fewer(wanted["name"], has, replicas))
+    return True
+
+
+def fewer(name: str, has: int, asked: int) -> str:
+    """What is told of a stream with fewer replicas than were asked for."""
+    return (
+        f"stream {name!r} has {has} of the {asked} replicas asked for: raise it with "
+        f"'nats stream update {name} --replicas={asked}' as who may administer"
+    )
+
+
+async def ensure(broker: Broker, workspace: str, replicas: int | None = None) -> None:
+    """Create what is missing of a workspace's streams, with so many replicas (None: as the server
+    has it). Needs rights to administer.
+
+    Raises Contradiction naming each setting that differs, BrokerError, NotWritable.
+    """
+    for wanted in _configs(workspace):
+        if await config_of(broker, wanted["name"]) is None:
+            await create(broker, wanted, replicas)
+    if not await present(broker, workspace):
+        raise BrokerError("creating the workspace's streams", 0, "one of them is missing again")
+
+
+async def create(broker: Broker, wanted: dict[str, Any], replicas: int | None) -> None:
+    """Create a stream, unless another process did meanwhile. Raises BrokerError."""
+    asked = wanted if replicas is None else wanted | {"num_replicas": replicas}
+    try:
+        await api(broker, f"STREAM.CREATE.{wanted['name']}", asked)
+    except BrokerError as error:
+        if error.code in TOO_FEW_SERVERS and replicas is not None:
+            doing = f"making stream {wanted['name']!r} with {replicas} replicas"
+            remedy = "start as many servers, in one cluster, or ask for fewer replicas"
+            raise BrokerError(doing, error.code, f"{error.description}: {remedy}") from error
+        if error.code != NAME_IN_USE:
+            raise _hindered(broker) or error from error
+
+
+def _hindered(broker: Broker) -> BusError | None:
+    """What hinders the embedded server, where that is what an error of its API comes of: it says
+    only that a store could not be made.
+    """
+    host = broker.options.host
+    return None if host is None else host.obstacle() or host.look()
+
+
+def _configs(workspace: str) -> list[dict[str, Any]]:
+    return [log_config(workspace), blob_config(workspace), snapshot_config(workspace)]
+
+
+async def config_of(broker: Broker, name: str) -> dict[str, Any] | None:
+    """The settings of a stream; None if there is none. Raises BrokerError."""
+    try:
+        info = await api(broker, f"STREAM.INFO.{name}")
+    except BrokerError as error:
+        if error.code == STREAM_NOT_FOUND:
+            return None
+        raise
+    config: dict[str, Any] = info["config"]
+    return config
+
+
+def compare(wanted: dict[str, Any], existing: dict[str, Any]) -> None:
+    """Raise Contradiction unless every setting we ask for is as asked.
+
+    Replicas, placement, description and metadata are the operator's business. The server leaves
+    out what is off or empty.
+    """
+    differences: dict[str, tuple[object, object]] = {}
+    for key, want in wanted.items():
+        has = existing.get(key, _absent(want))
+        if has != want:
+            differences[key] = (has, want)
+    if "mirror" in existing or "sources" in existing:
+        copied = existing.get("mirror") or existing.get("sources")
+        differences["mirror or sources"] = (copied, None)
+    if differences:
+        raise Contradiction(f"stream {wanted['name']!r}", differences)
+
+
+def _absent(want: object) -> object:
+    match want:
+        case bool():
+            return False
+        case int():
+            return 0
+        case str():
+            return "none"
+        case _:
+            return None

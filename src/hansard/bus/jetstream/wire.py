@@ -1,0 +1,293 @@
+"""What the broker's messages look like on the wire, and the private errors of this package.
+
+Formats: ADR-8 (push and heartbeats), ADR-31 (Direct Get) and ADR-50 (atomic batch) of the NATS
+architecture notes, checked against nats-server 2.15.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from hansard.bus import subjects
+from hansard.bus.commits import stored_from
+from hansard.bus.errors import BusError
+from hansard.bus.log import Origin, Stored
+from hansard.bus.validation import quarantine
+from hansard.domain.errors import Corrupt
+
+EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
+ORIGIN = "Hansard-Origin"
+"""Where a copied commit came from, as one line of JSON."""
+
+HEADER_LINE = b"NATS/1.0\r\n"
+
+
+def block(headers: dict[str, str]) -> bytes:
+    """Headers as they go over the wire. Ours are tokens and subjects: nothing to escape."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return HEADER_LINE + lines.encode() + b"\r\n"
+
+
+FIRST = block({EXPECTED_SEQUENCE: "0"})
+"""The header of an ordinary commit: nothing stands on its subject yet."""
+
+STORE_FAILED = 10077
+LOST_RACE = frozenset({10071, 10164})
+"""`err_code`s that mean: another message is there, or a condition does not hold."""
+
+UNFINISHED = frozenset({10176, 10210})
+"""`err_code`s of a batch that the server did not get whole, or had no room for."""
+
+
+_STATUS = re.compile(rb"NATS/1\.0 (\d{3})(?: ([^\r]*))?\r\n")
+_STORED = re.compile(
+    rb"\r\nNats-Subject: ([^\r]+)\r\nNats-Sequence: (\d+)\r\nNats-Time-Stamp: ([^\r]+)\r\n"
+)
+_SECONDS_KEPT_MAX = 1_024
+_seconds: dict[bytes, int] = {}
+_ORIGIN = ORIGIN.encode()
+_origin = msgspec.json.Decoder(Origin)
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A stored message: its subject, sequence, time (ns since 1970, UTC) and body; and of a copied
+    commit, where it came from, or why that cannot be read.
+    """
+
+    subject: str
+    position: int
+    stamp: int
+    data: bytes
+    origin: Origin | None = None
+    fault: Corrupt | None = None
+
+    def commit(self) -> Stored:
+        """A message of the log as a commit. Raises Corrupt."""
+        if self.fault is not None:
+            raise self.fault
+        return stored_from(self.position, self.stamp, self.subject, self.data, self.origin)
+
+    def screened(self) -> Stored:
+        """As `commit`, with a stand-in for what does not fit (`hansard.bus.validation.quarantine`).
+        Raises Corrupt only where the subject is no stream's.
+        """
+        if self.fault is not None:
+            stream, version = subjects.parse(self.subject)
+            other = quarantine.stand_in(self.subject, version, 1, self.stamp, self.fault.fact)
+            return Stored(self.position, self.stamp, stream, other, self.data)
+        stream, commit = quarantine.read(self.subject, self.data, self.stamp)
+        return Stored(self.position, self.stamp, stream, commit, self.data, self.origin)
+
+
+class Receiver(Protocol):
+    """Takes what arrives on an inbox, inline in the client's read loop. Neither method raises."""
+
+    def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:
+        """One message, in order of arrival."""
+
+    def lost(self, error: BusError) -> None:
+        """The connection broke: an answer that was on its way may never come."""
+
+
+class NoAnswer(BusError):
+    """The broker did not answer in time, or the connection broke: the outcome is unknown."""
+
+
+class NotSent(NoAnswer):
+    """There was no connection: nothing was sent."""
+
+
+class NoResponders(NotSent):
+    """Nothing was stored: nobody listens there. JetStream is off, or no stream covers it."""
+
+    def __init__(self, subject: str) -> None:
+        super().__init__(
+            f"nobody answers on {subject!r}: JetStream is not enabled for this account, "
+            "or the workspace's streams were not created; start the server with JetStream"
+        )
+        self.subject = subject
+
+
+class TooMany(BusError):
+    """A read by wildcard met more than 1,024 subjects."""
+
+
+class Rejected(BusError):
+    """JetStream refused a message; nothing of it was stored."""
+
+    def __init__(self, code: int, description: str) -> None:
+        super().__init__(f"JetStream answered {code}, {description}")
+        self.code = code
+        self.description = description
+
+    @property
+    def lost_race(self) -> bool:
+        """Whether it means a conflict. 10077 is any failure to store, a full disk too."""
+        if self.code == STORE_FAILED:
+            return "per subject" in self.description
+        return self.code in LOST_RACE
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same may be sent again: a batch with a hole, too many batches at once, or a
+        race that nothing is seen of.
+        """
+        return self.lost_race or self.code in UNFINISHED
+
+
+class Reply:
+    """One answer to one request."""
+
+    __slots__ = ("future", "subject")
+
+    def __init__(self, subject: str, future: asyncio.Future[tuple[bytes, bytes]]) -> None:
+        self.subject = subject
+        self.future = future
+
+    def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:  # noqa: ARG002 -- a Receiver
+        """Take the answer."""
+        if not self.future.done():
+            self.future.set_result((headers, data))
+
+    def lost(self, error: BusError) -> None:
+        """End with an error, where no answer came before."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def expire(self) -> None:
+        """End without an answer."""
+        self.lost(NoAnswer(f"no answer on {self.subject!r} in time"))
+
+
+class ApiError(msgspec.Struct):
+    """The error of a JetStream answer."""
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class Ack(msgspec.Struct):
+    """JetStream's answer to a publish; of an atomic batch, `seq` is that of its last message."""
+
+    seq: int = 0
+    count: int = 0
+    batch: str = ""
+    error: ApiError | None = None
+
+
+_ack = msgspec.json.Decoder(Ack)
+
+
+def acknowledged(data: bytes) -> Ack:
+    """The acknowledgement in an answer. Raises Rejected, or NoAnswer if it is not one."""
+    try:
+        ack = _ack.decode(data)
+    except msgspec.DecodeError as error:
+        raise NoAnswer(f"not an acknowledgement: {data[:80]!r}") from error
+    if ack.error is not None:
+        raise Rejected(ack.error.err_code or ack.error.code, ack.error.description)
+    if ack.seq < 1:
+        raise NoAnswer(f"an acknowledgement without a sequence: {data[:80]!r}")
+    return ack
+
+
+def status(headers: bytes) -> tuple[int, str]:
+    """The status code and text of a status message; (0, "") for a message with content."""
+    if headers[8:9] != b" ":
+        return 0, ""
+    found = _STATUS.match(headers)
+    if found is None:
+        return 0, ""
+    return int(found.group(1)), (found.group(2) or b"").decode("utf-8", "replace")
+
+
+def header(headers: bytes, name: bytes) -> bytes:
+    """The last value of a header; b"" where there is none. The server's own stand last."""
+    start = headers.rfind(b"\r\n" + name + b":")
+    if start < 0:
+        return b""
+    start += len(name) + 3
+    return headers[start : headers.find(b"\r\n", start)].strip()
+
+
+def stamp_ns(text: bytes) -> int:
+    """`2026-01-31T12:00:00.123456789Z` as ns since 1970. Trailing zeros may be missing.
+
+    The part up to the second is remembered: messages of one read mostly share it, which makes
+    this 0.3 us instead of 1.5 us.
+    """
+    seconds = _seconds.get(text[:19])
+    if seconds is None:
+        if len(_seconds) >= _SECONDS_KEPT_MAX:
+            _seconds.clear()
+        moment = datetime.fromisoformat(text[:19].decode() + "+00:00")
+        seconds = _seconds[text[:19]] = int(moment.timestamp()) * 1_000_000_000
+    if text[-1:] != b"Z":
+        message = f"{text!r} is not a time in UTC"
+        raise ValueError(message)
+    return seconds + int(text[20:-1].ljust(9, b"0"))
+
+
+def stored(headers: bytes, data: bytes) -> Message:
+    """The stored message of a Direct Get answer. Raises Corrupt for headers that do not say which.
+
+    A writer's own headers come first, so the server's are searched from the last `Nats-Stream` on.
+    """
+    found = _STORED.search(headers, headers.rfind(b"\r\nNats-Stream: "))
+    if found is None:
+        raise Corrupt("a Direct Get answer", f"its headers are {headers[:200]!r}")
+    subject, position, stamp = found.groups()
+    return Message(subject.decode(), int(position), stamp_ns(stamp), data, origin(headers))
+
+
+def origin(headers: bytes) -> Origin | None:
+    """Where a copied commit came from; None for any other message. Raises Corrupt."""
+    if _ORIGIN not in headers:
+        return None
+    told = header(headers, _ORIGIN)
+    try:
+        return _origin.decode(told)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"header {ORIGIN}", f"{told[:80]!r} is not an origin ({error})") from error
+
+
+def rendered(headers: dict[str, str]) -> bytes:
+    """Parsed headers as they were on the wire: what is used if nats-py's parser cannot be kept out.
+
+    Its keys for the status line are `Status` and `Description`.
+    """
+    rest = dict(headers)
+    line = " ".join(filter(None, ["NATS/1.0", rest.pop("Status", ""), rest.pop("Description", "")]))
+    return line.encode() + b"\r\n" + block(rest)[len(HEADER_LINE) :]
+
+
+def parsed(headers: bytes) -> dict[str, str]:
+    """The reverse of `block`: what nats-py's public `publish` wants."""
+    lines = headers.decode().split("\r\n")[1:]
+    return dict(line.split(": ", 1) for line in lines if line)
+
+
+def command(subject: str, reply: str, headers: bytes, payload: bytes) -> bytes:
+    """The bytes of one publish (PUB, or HPUB with headers)."""
+    if not headers:
+        return b"PUB %b %b %d\r\n%b\r\n" % (
+            subject.encode(),
+            reply.encode(),
+            len(payload),
+            payload,
+        )
+    return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (
+        subject.encode(),
+        reply.encode(),
+        len(headers),
+        len(headers) + len(payload),
+        headers,
+        payload,
+    )

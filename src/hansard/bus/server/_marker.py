@@ -1,0 +1,352 @@
+"""Keeps the marks of an embedded server's workspaces: a child of its supervisor.
+
+It looks once a second how far each log is, reads what is new, and writes the mark down
+(`hansard.bus.marks`). A process of its own, so that neither writers nor the supervisor ever wait
+for it: it takes a tenth of a core at most, and of a bulk load it counts everything at once and
+reads the rest later. It goes when the supervisor goes: its end of a pipe tells.
+
+A mark never leads what is on the disk: what was seen is written down only when it is older than
+the longest time that a server leaves anything unsynced, and is still there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Generator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from hansard.bus import marks, subjects
+from hansard.bus.marks import Kept, Mark
+from hansard.bus.server import process as server_process
+from hansard.bus.server.files import Credentials, Durability, ServerFiles
+
+LOOK_S = 1.0
+"""Pause between two looks: how far a mark is behind what was written, when not much is."""
+
+SHARE = 10
+"""A pause is at least so many times as long as the look before it."""
+
+READ_S_MAX = 0.1
+"""How long one look reads: the rest is read in the next ones."""
+
+READ_MESSAGES = 512
+READ_BYTES = 4 * 1024 * 1024
+"""What one request asks for, at most. More than the largest message."""
+
+SETTLED_S = 0.05
+"""What was stored so long ago is on the disk: at most 14 ms where durability is relaxed."""
+
+ANSWER_S = 5.0
+"""For one answer of the server."""
+
+RETRY_S = 0.1
+"""Pause before the next try to reach a server that is not there."""
+
+AGAIN_S = 10.0
+"""From one start to the next, where somebody ended it."""
+
+LEAVE_S = 0.25
+"""How long the supervisor waits for a last look when it ends the server."""
+
+PAGES_MAX = 1_000
+"""Bound of the loop over the pages in which the server lists its streams (256 each)."""
+
+LINE_BYTES_MAX = 64 * 1024
+
+PIPE = 3
+_DESCRIPTORS_MAX = 65_536
+
+
+class Marker:
+    """The supervisor's side: see to it that it runs, end it."""
+
+    def __init__(self, place: ServerFiles, durability: Durability) -> None:
+        self._place = place
+        self._durability = durability
+        self._credentials: Credentials | None = None
+        self._due_s = 0.0
+        self._pid = 0
+        self._pipe = -1
+
+    def keep(self, credentials: Credentials, now_s: float) -> float | None:
+        """Have it run with these credentials; seconds until it may be started again where it has
+        ended, None where it runs.
+        """
+        if self._pid and not self._ended():
+            if credentials == self._credentials:
+                return None
+            self.end()
+            self._due_s = 0.0
+        if now_s < self._due_s:
+            return self._due_s - now_s
+        self._let_go()
+        self._due_s, self._credentials = now_s + AGAIN_S, credentials
+        try:
+            told, self._pipe = os.pipe()
+            self._pid = os.fork()
+        except OSError:  # no process or descriptor is to be had: no reason to stop the server
+            return AGAIN_S
+        if self._pid:
+            os.close(told)
+            return None
+        code = 1
+        try:
+            run(_Keeper(self._place.root, self._durability.value), credentials, _alone(told))
+            code = 0
+        finally:
+            os._exit(code)
+
+    def end(self) -> None:
+        """Have it look once more, and end it."""
+        self._let_go()
+        until_s = time.monotonic() + LEAVE_S
+        while self._pid and not self._ended():
+            if time.monotonic() >= until_s:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._pid, signal.SIGKILL)
+            time.sleep(0.005)
+
+    def _let_go(self) -> None:
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+
+    def _ended(self) -> bool:
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(self._pid, os.WNOHANG)[0] == 0:
+                return False
+        self._pid = 0
+        return True
+
+
+def _alone(told: int) -> int:
+    """Let go of what a supervisor holds: its lock, users, signals. The pipe's new number."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    os.dup2(told, PIPE)
+    os.closerange(PIPE + 1, _DESCRIPTORS_MAX)
+    server_process.name_process("hansard-marker")
+    return PIPE
+
+
+def run(keeper: _Keeper, credentials: Credentials, told: int) -> None:
+    """Look again and again, until the other end of the pipe is closed; then once more."""
+    last = False
+    while not last:
+        try:
+            with _Server.reached(credentials) as server:
+                while not last:
+                    began_s = time.monotonic()
+                    keeper.look(server)
+                    took_s = time.monotonic() - began_s
+                    last = _over(told, max(LOOK_S, SHARE * took_s))
+                keeper.look(server)
+        except (OSError, ValueError, KeyError, marks.Damaged) as error:
+            keeper.say(f"marks are not kept now: {error!r}")
+            last = last or _over(told, RETRY_S)
+
+
+def _over(told: int, pause_s: float) -> bool:
+    """Wait; whether it is to end, as soon as it is."""
+    poll = select.poll()
+    poll.register(told, select.POLLIN | select.POLLHUP)
+    return bool(poll.poll(pause_s * 1000))
+
+
+class _Stream(msgspec.Struct):
+    """What the server says of a stream."""
+
+    last: int
+    count: int
+
+
+class _Keeper:
+    """The marks, and what is known of each."""
+
+    def __init__(self, data_dir: Path, durability: str) -> None:
+        self._data_dir = data_dir
+        self._durability = durability
+        self._folder = data_dir.stat()
+        self._kept: dict[str, Kept] = {}
+        self._said = ""
+
+    def say(self, text: str) -> None:
+        """Into the server's log, once."""
+        if text == self._said:
+            return
+        self._said = text
+        now = time.strftime("%Y/%m/%d %H:%M:%S")
+        line = f"[{os.getpid()}] {now} [marks] {text}\n"
+        os.write(2, line.encode(errors="surrogateescape"))
+
+    def look(self, server: _Server) -> None:
+        """See how far each log is, and write down what is new. Raises OSError, DecodeError."""
+        streams = server.streams()
+        changed: dict[str, Kept] = {}
+        until_s = time.monotonic() + READ_S_MAX
+        for name, state in streams.items():
+            workspace = marks.workspace_of(name)
+            if workspace is None:
+                continue
+            known = self._known(workspace, name)
+            blobs = streams.get(subjects.blob_stream(workspace), _Stream(0, 0)).last
+            if known.lost is not None:
+                continue  # what it knew stays as it was: it is all that tells of the loss
+            lost = marks.short_of(known, state.last) or marks.blobs_short_of(known, blobs)
+            if lost is not None:
+                changed[workspace] = msgspec.structs.replace(known, lost=lost)
+                self.say(f"workspace {workspace!r}: {lost}; see 'hansard check'")
+                continue
+            mark = self._read(server, known.mark, state, until_s)
+            if (mark, blobs) != (known.mark, known.blobs):
+                changed[workspace] = msgspec.structs.replace(known, mark=mark, blobs=blobs)
+        if changed:
+            time.sleep(SETTLED_S)
+            self._write(changed, server.streams())
+
+    def _known(self, workspace: str, stream: str) -> Kept:
+        known, late = self._kept.get(workspace), None
+        if known is not None and not marks.path_of(self._data_dir, workspace).exists():
+            known, late = None, "its mark was removed"
+            del self._kept[workspace]
+        if known is None:
+            known = marks.read(self._data_dir, workspace)
+            if known is None:
+                now = datetime.now(UTC)
+                return Kept(Mark(stream), now, self._durability, now, late=late)
+            self._kept[workspace] = known
+        return known
+
+    def _read(self, server: _Server, mark: Mark, state: _Stream, until_s: float) -> Mark:
+        """The mark at the newest position, its chain as far as there was time to read."""
+        chained = Mark(mark.stream, mark.chained, 0, mark.chained, mark.chain)
+        while chained.position < state.last and time.monotonic() < until_s:
+            before = chained.position
+            for position, subject, body in server.after(mark.stream, before):
+                if position > state.last:
+                    break
+                chained = chained.then(position, subject, body)
+            if chained.position == before:
+                break  # nothing more that can be read
+        count = max(mark.count, state.count)  # never less: what is gone from the middle is told so
+        return Mark(mark.stream, state.last, count, chained.chained, chained.chain)
+
+    def _write(self, changed: dict[str, Kept], streams: dict[str, _Stream]) -> None:
+        """What is still there. Another folder in the place of ours gets nothing of it."""
+        if not os.path.samestat(self._folder, self._data_dir.stat()):
+            raise FileNotFoundError(errno.ENOENT, "it is another folder now", str(self._data_dir))
+        for workspace, kept in changed.items():
+            state = streams.get(kept.mark.stream)
+            blobs = streams.get(subjects.blob_stream(workspace), _Stream(0, 0)).last
+            if kept.lost is None and (
+                state is None or state.last < kept.mark.position or blobs < kept.blobs
+            ):
+                continue
+            now = datetime.now(UTC)
+            written = kept.written if kept.lost is not None else now
+            made = msgspec.structs.replace(kept, written=written, durability=self._durability)
+            marks.write(self._data_dir, workspace, made)
+            self._kept[workspace] = made
+
+
+class _Server:
+    """A connection to the server: one request at a time, each with a bound."""
+
+    def __init__(self, connection: socket.socket, file: BinaryIO) -> None:
+        self._connection = connection
+        self._file = file
+        self._numbers = itertools.count(1)
+
+    @classmethod
+    @contextlib.contextmanager
+    def reached(cls, credentials: Credentials) -> Generator[_Server]:
+        """Connect. Raises OSError."""
+        login = credentials.runtime
+        with server_process.entered(credentials.port, credentials.name, login, headers=True) as (
+            connection,
+            _,
+        ):
+            connection.settimeout(ANSWER_S)
+            connection.sendall(b"SUB _INBOX.marks.* 1\r\n")
+            with connection.makefile("rb") as file:
+                yield cls(connection, file)
+
+    def streams(self) -> dict[str, _Stream]:
+        """Every stream: its newest sequence, and how many messages it holds."""
+        found: dict[str, _Stream] = {}
+        for _ in range(PAGES_MAX):
+            page = self._asked("STREAM.LIST", {"offset": len(found)})
+            for each in page.get("streams") or []:
+                state = each["state"]
+                found[each["config"]["name"]] = _Stream(state["last_seq"], state["messages"])
+            if not page.get("streams") or len(found) >= page.get("total", 0):
+                break
+        return found
+
+    def after(self, stream: str, position: int) -> Generator[tuple[int, str, bytes]]:
+        """The next messages of a stream: position, subject, body."""
+        asked = {
+            "seq": position + 1,
+            "batch": READ_MESSAGES,
+            "max_bytes": READ_BYTES,
+            "next_by_subj": ">",
+        }
+        inbox = self._ask(f"DIRECT.GET.{stream}", asked)
+        while True:
+            headers, body = self._answer(inbox)
+            lines = headers.decode(errors="surrogateescape").split("\r\n")
+            if len(lines[0].split()) > 1:  # a status: the end, or nothing there
+                return
+            said = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
+            yield int(said["Nats-Sequence"]), said["Nats-Subject"], body
+
+    def _asked(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
+        _, data = self._answer(self._ask(what, body))
+        answer: dict[str, Any] = msgspec.json.decode(data)
+        if "error" in answer:
+            raise OSError(f"{what}: the broker answered {answer['error'].get('description')}")
+        return answer
+
+    def _ask(self, what: str, body: dict[str, Any]) -> bytes:
+        inbox = b"_INBOX.marks.%d" % next(self._numbers)
+        data = msgspec.json.encode(body)
+        self._connection.sendall(
+            b"PUB $JS.API.%b %b %d\r\n%b\r\n" % (what.encode(), inbox, len(data), data)
+        )
+        return inbox
+
+    def _answer(self, inbox: bytes) -> tuple[bytes, bytes]:
+        """The next message for a request: its headers and body; what is left of others goes by."""
+        while True:
+            line = self._line()
+            if line.startswith((b"HMSG ", b"MSG ")):
+                words = line.split()
+                size = int(words[-1])
+                headed = int(words[-2]) if words[0] == b"HMSG" else 0
+                payload = self._file.read(size + 2)
+                if len(payload) < size + 2:
+                    raise ConnectionError("the server ended the connection")
+                if words[1] == inbox:
+                    return payload[:headed], payload[headed:size]
+            elif line == b"PING":
+                self._connection.sendall(b"PONG\r\n")
+            elif line.startswith(b"-ERR"):
+                raise ConnectionError(line.decode(errors="replace"))
+
+    def _line(self) -> bytes:
+        line = self._file.readline(LINE_BYTES_MAX)
+        if not line.endswith(b"\r\n"):
+            raise ConnectionError("the server ended the connection")
+        return line[:-2]

@@ -1,0 +1,103 @@
+"""An agent's state in chunks of 200 versions: what each added to the one before.
+
+A chunk holds what changed, never the whole state, so N versions cost O(N) bytes however many
+chunks are kept. Derived and outside the log: made by the first reader that misses one, thrown
+away at will. Its layout is named by a digest of this version and the state's fields, so another
+version's are not read but made anew.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from hansard._version import SERVER_VERSION
+from hansard.bus.codec import record, revive
+from hansard.domain.agent import AgentState, StatedFact
+from hansard.domain.events import Recorded
+from hansard.domain.fingerprint import digest
+from hansard.domain.refusal import Refusal
+from hansard.domain.steps import Failure, Step, ToolDeclared
+
+CHUNK_VERSIONS = 200
+"""Versions a chunk: folding as many costs under a millisecond, fetching one as much as a commit."""
+
+_PARTS = {"tools", "steps", "facts", "known", "refused"}
+
+
+def _layout() -> str:
+    kinds = (AgentState, Step, Failure, ToolDeclared)
+    names = [f"{kind.__name__}.{name}" for kind in kinds for name in kind.__struct_fields__]
+    return "agent-" + digest(SERVER_VERSION.encode(), *(name.encode() for name in names))[:12]
+
+
+LAYOUT = _layout()
+
+
+class _Fact(msgspec.Struct, array_like=True):
+    version: int
+    tag: str
+    data: msgspec.Raw
+
+
+class Chunk(msgspec.Struct):
+    """What the versions after the chunk before added. Ends with a whole commit.
+
+    `version` and `position` are those of that commit's end; `base` the version it follows.
+    """
+
+    base: int
+    version: int
+    position: int
+    plain: dict[str, int | str | None]
+    tools: list[ToolDeclared]
+    steps: list[Step]
+    facts: list[_Fact]
+    refused: dict[str, Refusal] = {}
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Chunk)
+
+
+def make(before: AgentState, after: AgentState, position: int) -> bytes:
+    """The chunk that leads from one state to a later one."""
+    old = before.steps
+    return _encoder.encode(
+        Chunk(
+            before.version,
+            after.version,
+            position,
+            {name: getattr(after, name) for name in after.__struct_fields__ if name not in _PARTS},
+            list(after.tools.values()),
+            [step for number, step in after.steps.items() if old.get(number) is not step],
+            [
+                _Fact(noted.version, noted.fact.tag, record(noted.fact, "").data)
+                for noted in after.facts[len(before.facts) :]
+            ],
+            after.refused,
+        )
+    )
+
+
+def read(data: bytes) -> Chunk | None:
+    """A stored chunk; None where it is not one (it is then made anew)."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError:
+        return None
+
+
+def apply(state: AgentState, chunk: Chunk) -> AgentState:
+    """The state after a chunk; the given one is left as it is."""
+    state = state.copy()
+    for name, value in chunk.plain.items():
+        setattr(state, name, value)
+    state.tools = {tool.tool: tool for tool in chunk.tools}
+    state.refused = dict(chunk.refused)
+    for step in chunk.steps:
+        state.steps[step.number] = step
+    for fact in chunk.facts:
+        event = revive(Recorded(fact.tag, f"in a snapshot of {state.agent}", fact.data))
+        state.facts.append(StatedFact(fact.version, event))  # type: ignore[arg-type] # `make` put a Fact there
+        state.known.add(event.fingerprint)  # type: ignore[attr-defined] # as every Fact
+    return state

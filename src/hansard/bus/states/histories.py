@@ -1,0 +1,293 @@
+"""Agents' states at any version or position, by their nearest chunk and what came after it.
+
+Keeps what was read last in bounded memory: a past that was read once costs no broker again, since
+the past does not change.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import msgspec
+
+from hansard.bus import subjects
+from hansard.bus.codec import revive
+from hansard.bus.commits import whole_at
+from hansard.bus.log import AtPosition, EventLog, Stored
+from hansard.bus.states import _chunks
+from hansard.bus.states._chunks import CHUNK_VERSIONS, Chunk
+from hansard.bus.states.snapshots import Snapshots
+from hansard.bus.validation import quarantine
+from hansard.domain import agent as agents
+from hansard.domain.agent import AgentState, SessionBegan
+from hansard.domain.events import Event
+from hansard.domain.ids import AgentStream
+from hansard.domain.label import Label, raised
+
+SEGMENTS_MAX = 256
+"""Most segments of 200 versions kept in memory, over all streams: some 50,000 events."""
+
+STREAMS_MAX = 1_024
+"""Most streams whose chunk positions are remembered."""
+
+
+class Segment(msgspec.Struct):
+    """A state at a chunk's end, and the commits after it up to the next chunk's.
+
+    `ends` are (position, version, events, label) of each commit; the position of one that is part
+    of a transaction is where that ends. `horizon` is the position up to which
+    nothing of the segment is missing; a whole segment has none.
+    """
+
+    base: AgentState
+    position: int
+    ends: list[tuple[int, int, list[Event], Label | None]]
+    horizon: int | None
+
+
+class _Index(msgspec.Struct):
+    """Where a stream's chunks end: position by number, from 0 (the stream's begin)."""
+
+    positions: list[int]
+
+
+Begin = Callable[[AgentStream], Awaitable["tuple[AgentState, int]"]]
+"""The state and position a stream goes on from: nothing, or a parent's where a fork cut it."""
+
+
+class Histories:
+    """States of one log's agents."""
+
+    def __init__(self, log: EventLog, snapshots: Snapshots | None, begin: Begin) -> None:
+        self._log = log
+        self._snapshots = snapshots
+        self._begin = begin
+        self._segments: OrderedDict[tuple[AgentStream, int], Segment] = OrderedDict()
+        self._indexes: OrderedDict[AgentStream, _Index] = OrderedDict()
+
+    async def at_version(self, stream: AgentStream, version: int) -> AgentState:
+        """An agent at a version, or its newest where it has fewer."""
+        segment = self._cached_version(stream, version)
+        if segment is None:
+            segment = await self._load(stream, version, None)
+        return _fold(segment, version=version)
+
+    async def at_position(self, stream: AgentStream, position: int) -> AgentState:
+        """An agent at a position of the log."""
+        segment = self._cached_position(stream, position)
+        if segment is None:
+            segment = await self._grown(stream, position)
+        if segment is None:
+            segment = await self._load(stream, None, position)
+        return _fold(segment, position=position)
+
+    async def _grown(self, stream: AgentStream, position: int) -> Segment | None:
+        """The newest segment in memory, with what came since; None where it is not there or a
+        whole chunk came.
+        """
+        index = self._indexes.get(stream)
+        number = len(index.positions) - 1 if index is not None else -1
+        segment = self._segments.get((stream, number))
+        if segment is None or segment.horizon is None or segment.horizon >= position:
+            return None
+        head = await self._log.head()  # first: a point may be beyond it, and more may come
+        last = await self._log.last(stream)
+        known = segment.ends[-1][1] if segment.ends else segment.base.version
+        newest = last.commit.last_version if last is not None else 0
+        if newest >= (number + 1) * CHUNK_VERSIONS or newest < known:
+            return None
+        grown = segment
+        if newest > known and last is not None:
+            head = max(head, whole_at(last))
+            tail = await self._log.read(stream, after=known, to=newest)
+            tail = quarantine.under(self._log.workspace, stream, tail, _epoch(segment))
+            grown = Segment(segment.base, segment.position, [*segment.ends, *_ends(tail)], None)
+        grown.horizon = max(head, segment.horizon)
+        self._segments[stream, number] = grown
+        return grown
+
+    async def version_at(self, stream: AgentStream, position: int) -> int:
+        """An agent's version at a position: from memory, else one point read where nothing came
+        after it.
+        """
+        segment = self._cached_position(stream, position)
+        if segment is not None:
+            ends = (end for at, end, *_ in segment.ends if at <= position)
+            return max(ends, default=segment.base.version)
+        last = await self._log.last(stream)
+        if last is not None and whole_at(last) <= position:
+            return last.commit.last_version
+        return (await self.at_position(stream, position)).version
+
+    async def position_of(self, stream: AgentStream, version: int) -> int | None:
+        """The position of the commit that holds a version; None where there is none."""
+        segment = self._cached_version(stream, version)
+        if segment is None:
+            segment = await self._load(stream, version, None)
+        if version == segment.base.version:
+            return segment.position
+        found = (position for position, end, *_ in segment.ends if end >= version)
+        return next(found, None)
+
+    def _cached_version(self, stream: AgentStream, version: int) -> Segment | None:
+        index = self._indexes.get(stream)
+        if index is None:
+            return None
+        for number in range(min(version // CHUNK_VERSIONS, len(index.positions) - 1), -1, -1):
+            segment = self._segments.get((stream, number))
+            if segment is None:
+                return None
+            if segment.base.version <= version:
+                last = segment.ends[-1][1] if segment.ends else segment.base.version
+                return segment if version <= last else None
+        return None
+
+    def _cached_position(self, stream: AgentStream, position: int) -> Segment | None:
+        index = self._indexes.get(stream)
+        if index is None:
+            return None
+        number = sum(end <= position for end in index.positions) - 1
+        segment = self._segments.get((stream, number)) if number >= 0 else None
+        if segment is None or (segment.horizon is not None and segment.horizon < position):
+            return None
+        whole = number + 1 < len(index.positions)
+        return segment if whole or segment.horizon is not None else None
+
+    async def _load(
+        self, stream: AgentStream, version: int | None, position: int | None
+    ) -> Segment:
+        """Read the segment a point lies in: its chunks, then its commits."""
+        head = await self._log.head()
+        last = await self._log.last(stream)
+        newest = last.commit.last_version if last is not None else 0
+        state, start = await self._begin(stream)
+        chunks = await self._chunks(stream, min(newest, version or newest))
+        number, index = 0, [start]
+        for number in range(1, newest // CHUNK_VERSIONS + 1):
+            if number * CHUNK_VERSIONS <= state.version:
+                index.append(start)
+                continue
+            chunk = chunks.get(number)
+            if chunk is None or chunk.base != state.version:
+                segment = await self._read(stream, state, start, number, newest, head)
+                if not self._is_whole(segment, number):
+                    return self._keep(stream, number - 1, index, segment)
+                ended = _fold(segment)
+                position_end, version_end = segment.ends[-1][:2]
+                if _lies_in(version, position, version_end, position_end):
+                    return self._keep(stream, number - 1, [*index, position_end], segment)
+                await self._put(stream, number, state, ended, position_end)
+                state, start = ended, position_end
+            elif _lies_in(version, position, chunk.version, chunk.position):
+                segment = await self._read(stream, state, start, number, newest, head)
+                return self._keep(stream, number - 1, [*index, chunk.position], segment)
+            else:
+                state, start = _chunks.apply(state, chunk), chunk.position
+            index.append(start)
+        number = len(index)
+        segment = await self._read(stream, state, start, number, newest, head)
+        return self._keep(stream, number - 1, index, segment)
+
+    async def _read(
+        self,
+        stream: AgentStream,
+        state: AgentState,
+        start: int,
+        number: int,
+        newest: int,
+        head: int,
+    ) -> Segment:
+        """The commits after a state up to the end of its chunk."""
+        to = number * CHUNK_VERSIONS
+        stored: Sequence[Stored] = ()
+        if state.version < newest:
+            stored = await self._log.read(
+                stream, after=state.version, to=min(to, newest), up_to=AtPosition(head)
+            )
+        stored = quarantine.under(self._log.workspace, stream, stored, state.epoch)
+        ends = _ends(stored)
+        whole = bool(ends) and ends[-1][1] >= to
+        return Segment(state, start, ends, None if whole else head)
+
+    @staticmethod
+    def _is_whole(segment: Segment, number: int) -> bool:
+        return bool(segment.ends) and segment.ends[-1][1] >= number * CHUNK_VERSIONS
+
+    async def _chunks(self, stream: AgentStream, version: int) -> dict[int, Chunk]:
+        if self._snapshots is None or version < CHUNK_VERSIONS:
+            return {}
+        prefix = self._prefix(stream)
+        keys = {f"{prefix}.{n}": n for n in range(1, version // CHUNK_VERSIONS + 2)}
+        found = await self._snapshots.get_many(list(keys))
+        chunks = {keys[key]: _chunks.read(data) for key, data in found.items()}
+        return {number: chunk for number, chunk in chunks.items() if chunk is not None}
+
+    async def _put(
+        self, stream: AgentStream, number: int, before: AgentState, after: AgentState, position: int
+    ) -> None:
+        if self._snapshots is not None:
+            data = _chunks.make(before, after, position)
+            await self._snapshots.put(f"{self._prefix(stream)}.{number}", data)
+
+    def _prefix(self, stream: AgentStream) -> str:
+        return subjects.snapshot_prefix(self._log.workspace, stream, _chunks.LAYOUT)
+
+    def _keep(
+        self, stream: AgentStream, number: int, index: list[int], segment: Segment
+    ) -> Segment:
+        known = self._indexes.get(stream)
+        if known is None or len(known.positions) < len(index):
+            self._indexes[stream] = _Index(index)
+        self._indexes.move_to_end(stream)
+        self._segments[stream, number] = segment
+        self._segments.move_to_end((stream, number))
+        while len(self._segments) > SEGMENTS_MAX:
+            self._segments.popitem(last=False)
+        while len(self._indexes) > STREAMS_MAX:
+            self._indexes.popitem(last=False)
+        return segment
+
+
+def _epoch(segment: Segment) -> int:
+    """The agent's epoch at a segment's end."""
+    began = [
+        event.epoch for end in segment.ends for event in end[2] if isinstance(event, SessionBegan)
+    ]
+    return began[-1] if began else segment.base.epoch
+
+
+def _ends(stored: Iterable[Stored]) -> list[tuple[int, int, list[Event], Label | None]]:
+    return [
+        (
+            whole_at(item),
+            item.commit.last_version,
+            [revive(e) for e in item.commit.events],
+            item.commit.label,
+        )
+        for item in stored
+    ]
+
+
+def _lies_in(
+    version: int | None, position: int | None, version_end: int, position_end: int
+) -> bool:
+    """Whether a point comes before the end of a segment."""
+    if version is not None:
+        return version < version_end
+    return position is not None and position < position_end
+
+
+def _fold(segment: Segment, version: int | None = None, position: int | None = None) -> AgentState:
+    state = segment.base.copy()
+    for end_position, _, events, label in segment.ends:
+        if position is not None and end_position > position:
+            break
+        if version is not None and state.version >= version:
+            return state
+        state.label = raised(state.label, label)
+        for event in events:
+            if version is not None and state.version >= version:
+                return state
+            agents.evolve(state, event)
+    return state

@@ -1,0 +1,115 @@
+"""Points: the many ways to say up to where a run is to be rebuilt.
+
+None                 the newest
+1234                 a position
+researcher_1@12      a version of an agent's stream (or life@3)
+2026-11-21T10:00Z    a time; the log's own time of each commit decides
+a UUID               a commit, event or snapshot of the run
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from hansard.bus.commits import whole_at
+from hansard.bus.errors import NotFound
+from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
+from hansard.bus.states.replay import RunView, States
+from hansard.domain.errors import BadName
+from hansard.domain.ids import AgentStream
+from hansard.domain.run import RunState
+from hansard.domain.snapshot import snapshot_id
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_REMEDY = (
+    "give a position (1234), agent@version (researcher_1@12), life@version, a time "
+    "(2026-11-21T10:00:00Z), or the id of a commit, event or snapshot"
+)
+
+
+class Points:
+    """Turns points into reads."""
+
+    def __init__(self, states: States) -> None:
+        self._states = states
+
+    async def view(self, run: str, at: object = None) -> RunView:
+        """A run at a point. Raises NotFound, BadName."""
+        return await self._states.run(run, await self.up_to(run, at))
+
+    async def vector(self, run: str, at: object = None) -> tuple[RunState, dict[str, int]]:
+        """A run's life and its streams' versions at a point. Raises NotFound, BadName."""
+        return await self._states.vector(run, await self.up_to(run, at))
+
+    async def up_to(self, run: str, at: object) -> UpTo:
+        """Where a read of a run ends. Raises NotFound, BadName."""
+        match at:
+            case None:
+                return None
+            case bool():
+                raise BadName("point", at, _REMEDY)
+            case int():
+                return AtPosition(at)
+            case datetime():
+                return _time(at)
+            case AtPosition() | AtTime():
+                return at
+            case str():
+                return await self._text(run, at.strip())
+            case _:
+                raise BadName("point", at, _REMEDY)
+
+    async def _text(self, run: str, text: str) -> UpTo:
+        if text.isascii() and text.isdigit():
+            return AtPosition(int(text))
+        if _UUID.fullmatch(text.lower()):
+            return await self._id(run, text.lower())
+        stream, at, version = text.rpartition("@")
+        if at and version.isascii() and version.isdigit():
+            return await self._version(run, stream, int(version))
+        try:
+            return _time(datetime.fromisoformat(text))
+        except ValueError:
+            raise BadName("point", text, _REMEDY) from None
+
+    async def _version(self, run: str, name: str, version: int) -> AtPosition:
+        life = await self._states.life(run)
+        if name in life.roster:
+            stream = AgentStream(run, life.roster[name], name)
+            position = await self._states.position_of(stream, version) if version else None
+            if position is not None:
+                return AtPosition(position)
+        else:
+            for stored in await self._states.history(run):
+                last = stored.commit.last_version
+                if str(stored.stream) == name and stored.commit.version <= version <= last:
+                    return AtPosition(whole_at(stored))
+        raise NotFound(f"version {version} of {name!r} in run {run}", _REMEDY)
+
+    async def _id(self, run: str, wanted: str) -> AtPosition:
+        commits = await self._states.history(run)
+        for stored in commits:
+            if wanted in (stored.commit.id, *(event.id for event in stored.commit.events)):
+                return AtPosition(whole_at(stored))
+        for stored in commits:
+            if wanted in _snapshots(stored):
+                return AtPosition(whole_at(stored))
+        raise NotFound(f"a commit, event or snapshot {wanted} in run {run}", _REMEDY)
+
+
+def _snapshots(stored: Stored) -> list[str]:
+    stream = stored.stream
+    if not isinstance(stream, AgentStream):
+        return []
+    versions = range(stored.commit.version, stored.commit.last_version + 1)
+    return [snapshot_id(stream, version) for version in versions]
+
+
+def _time(moment: datetime) -> AtTime:
+    """To the end of the microsecond: the log counts ns, and shows its times cut to microseconds."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    seconds = delta.days * 86_400 + delta.seconds
+    return AtTime(seconds * 1_000_000_000 + delta.microseconds * 1_000 + 999)

@@ -1,0 +1,419 @@
+"""The rules of a recheck, one message after the other. See `hansard.bus.validation.check`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from hansard.bus import subjects
+from hansard.bus.codec import decode, revive
+from hansard.bus.validation._recheck_approvals import Approvals
+from hansard.bus.validation._recheck_carried import Carried
+from hansard.domain import agent, run, steps
+from hansard.domain.conversation import RunJoined
+from hansard.domain.errors import Corrupt, UnknownEvent
+from hansard.domain.events import Commit, Event, Recorded
+from hansard.domain.ids import AgentStream, RunStream, StreamId, WorkspaceStream, run_of
+from hansard.domain.integrity.content import foreign
+from hansard.domain.integrity.fold import Fold
+from hansard.domain.payload.parts import MARK, Copy, arguments_of, parts_of, pieces_of
+from hansard.domain.payload.references import APPEND, appended, arguments_in, blobs_in
+from hansard.domain.run import FORK_DEPTH_MAX
+
+
+class Count(Protocol):
+    """Takes a finding's parts."""
+
+    def __call__(
+        self, kind: str, fact: str, where: Mapping[str, object], *, wrong: bool = True
+    ) -> None:
+        """Count one. `where`: position, run, stream, as far as they are known."""
+
+
+class _Stream(msgspec.Struct):
+    """What is known of one stream.
+
+    `following` is the version that must come next; None after a message that could not be
+    decoded. `partial` says that something before could not be read, so that references into this
+    stream prove nothing. `cut` is the version that its fork began at.
+    """
+
+    following: int | None
+    cut: int = 0
+    partial: bool = False
+    epoch: int = 0
+    requested: dict[int, int] = {}
+    lists: dict[int, dict[str, int | None]] = {}
+
+
+class _Tx(msgspec.Struct):
+    """A transaction whose commits are being read."""
+
+    id: str
+    count: int
+    seen: int
+    position: int
+
+
+class Recheck:
+    """Takes the messages of a log in order and counts what is wrong with them."""
+
+    def __init__(self, count: Count) -> None:
+        self._count = count
+        self.commits = 0
+        self.events = 0
+        self.streams: dict[StreamId, _Stream] = {}
+        self.runs: dict[str, run.RunForked | None] = {}
+        self.blobs: dict[str, tuple[int, int]] = {}
+        self.causations: dict[str, tuple[int, bool]] = {}
+        """By the event's id: the first position that names it, and whether only copies do."""
+        self._tx: _Tx | None = None
+        self._commit_ids: set[int] = set()
+        self._of_conversation: dict[str, tuple[str, int]] = {}
+        self._joined: dict[tuple[str, str], int] = {}
+        self._orphans: set[str] = set()
+        self._roles: dict[tuple[str, str], str] = {}
+        self._facts: list[tuple[AgentStream, int, int]] = []
+        self.integrity = Fold()
+        self._approvals = Approvals()
+        self._carried = Carried()
+
+    # ------------------------------------------------------------ one message
+
+    def message(self, position: int, subject: str, body: bytes, *, copied: bool = False) -> None:
+        """Look at one message; `copied` says that it was brought from another log."""
+        try:
+            stream, commit = decode(subject, body)
+        except Corrupt as error:
+            self._count("body", f"{error.where}: {error.fact}", {"position": position})
+            self._unreadable(subject)
+            return
+        where = {"position": position, "run": run_of(stream), "stream": str(stream)}
+        why = self.integrity.misfit(stream, commit) or foreign(stream, commit)
+        if why:
+            self._count("quarantine", f"nobody is shown it: {why}", where)
+        odd = "" if copied else self._carried.lacks(stream, commit)
+        if odd:
+            self._count("label", odd, where, wrong=False)
+        self.commits += 1
+        self.events += len(commit.events)
+        self._transaction(commit, position)
+        self._cause(commit, position, copied=copied)
+        known = self._versions(stream, commit, where)
+        self._identity(stream, commit, known, where)
+        for index, recorded in enumerate(commit.events):
+            try:
+                self._blobs_of(recorded, position)
+                self._event(stream, revive(recorded), commit.version + index, known, where)
+            except UnknownEvent as error:
+                self._count("unknown_event", str(error), where, wrong=False)
+                known.partial = True
+            except Corrupt as error:
+                self._count("event", f"{error.where}: {error.fact}", where)
+                known.partial = True
+            except (msgspec.DecodeError, RecursionError) as error:
+                fact = f"event {recorded.id}: a payload of it is not as Hansard writes it ({error})"
+                self._count("event", fact, where)
+                known.partial = True
+
+    def _blobs_of(self, recorded: Recorded, position: int) -> None:
+        if recorded.enc is None:
+            for blob in blobs_in(recorded.data):
+                self.blobs.setdefault(blob.sha256, (blob.size, position))
+
+    def _cause(self, commit: Commit, position: int, *, copied: bool) -> None:
+        if commit.causation is not None:
+            first, only = self.causations.get(commit.causation, (position, True))
+            self.causations[commit.causation] = first, only and copied
+
+    def _unreadable(self, subject: str) -> None:
+        """Do not report as a hole what could not be decoded."""
+        try:
+            stream, _ = subjects.parse(subject)
+        except Corrupt:
+            return
+        known = self.streams.setdefault(stream, _Stream(None))
+        known.following, known.partial = None, True
+
+    def _transaction(self, commit: Commit, position: int) -> None:
+        tx, open_ = commit.tx, self._tx
+        if open_ is not None and (tx is None or tx.id != open_.id or tx.index != open_.seen):
+            self._incomplete(open_)
+            open_ = self._tx = None
+        if tx is None:
+            return
+        if open_ is None:
+            if tx.index != 0:
+                fact = f"commit {tx.index} of {tx.count} of transaction {tx.id} without the first"
+                self._count("transaction", fact, {"position": position})
+            open_ = self._tx = _Tx(tx.id, tx.count, tx.index, position)
+        open_.seen += 1
+        if open_.seen == open_.count:
+            self._tx = None
+
+    def _incomplete(self, tx: _Tx) -> None:
+        fact = f"transaction {tx.id} has {tx.seen} of its {tx.count} commits"
+        self._count("transaction", fact, {"position": tx.position})
+
+    def _versions(self, stream: StreamId, commit: Commit, where: dict[str, Any]) -> _Stream:
+        known = self.streams.get(stream)
+        if known is None:
+            cut = self._cut(stream, commit)
+            known = self.streams[stream] = _Stream(cut + 1, cut)
+        if known.following is not None and commit.version != known.following:
+            if commit.version > known.following:
+                last = commit.version - 1
+                fact = f"versions {known.following} to {last} are missing before this commit"
+            else:
+                fact = f"version {commit.version} is written again: {known.following} was next"
+            self._count("version", fact, where)
+            known.partial = True
+        known.following = commit.last_version + 1
+        return known
+
+    def _cut(self, stream: StreamId, commit: Commit) -> int:
+        """The version that a stream's first commit follows: 0, or where its run was forked."""
+        name = run_of(stream)
+        if name is None:
+            return 0
+        if isinstance(stream, RunStream):
+            first = _first(commit)
+            return first.at.get("life", 0) if isinstance(first, run.RunForked) else 0
+        forked = self.runs.get(name)
+        return forked.at.get(str(stream), 0) if forked is not None else 0
+
+    def _identity(
+        self, stream: StreamId, commit: Commit, known: _Stream, where: dict[str, Any]
+    ) -> None:
+        mark = hash(commit.id)
+        if mark in self._commit_ids:
+            self._count("duplicate", f"commit {commit.id} stands in the log twice", where)
+        self._commit_ids.add(mark)
+        if isinstance(stream, AgentStream):
+            role = self._roles.setdefault((stream.run, stream.agent), stream.role)
+            if role != stream.role:
+                fact = f"agent {stream.agent!r} writes as {stream.role!r} and as {role!r}"
+                self._count("reference", fact, where)
+            if commit.epoch < known.epoch:
+                fact = f"it is of epoch {commit.epoch}, after epoch {known.epoch} had begun"
+                self._count("epoch", fact, where)
+            known.epoch = max(known.epoch, commit.epoch)
+
+    # ------------------------------------------------------------ one event
+
+    def _event(
+        self, stream: StreamId, event: Event, version: int, known: _Stream, where: dict[str, Any]
+    ) -> None:
+        self._carried.event(stream, event)
+        for fact in self._approvals.event(stream, event):
+            self._count("reference", f"version {version}: {fact}", where)
+        match stream:
+            case AgentStream():
+                for fact in self._of_agent(stream, event, version, known):
+                    self._count("reference", f"version {version}: {fact}", where)
+            case RunStream():
+                for fact in self._of_life(stream, event, where["position"]):
+                    self._count("reference", f"version {version}: {fact}", where)
+            case WorkspaceStream() if isinstance(event, RunJoined):
+                self._joined[stream.id, event.run] = where["position"]
+            case _:
+                pass
+
+    def _of_agent(
+        self, stream: AgentStream, event: Event, version: int, known: _Stream
+    ) -> Iterator[str]:
+        match event:
+            case steps.StepRequested():
+                for step in (*event.after, *([event.parent] if event.parent else [])):
+                    if not self._knows(stream, step, known):
+                        yield f"step {event.step} follows step {step}, which is not on record"
+                known.requested[event.step] = version
+                yield from self._lists(stream, event, known)
+                yield from self._parts(stream, event.step, bytes(event.arguments), known)
+            case (
+                steps.StepAttempted()
+                | steps.StepYielded()
+                | steps.StepCompleted()
+                | steps.StepFailed()
+                | steps.StepBlocked()
+                | steps.StepInDoubt()
+                | steps.StepSettled()
+            ):
+                if not self._knows(stream, event.step, known):
+                    yield f"{event.tag} of step {event.step}, which was never requested"
+                if isinstance(event, steps.StepCompleted):
+                    yield from self._parts(stream, event.step, bytes(event.result), known)
+            case agent.CheckpointSaved() | agent.DecisionMade():
+                for step in event.after:
+                    if not self._knows(stream, step, known):
+                        yield f"{event.tag} follows step {step}, which is not on record"
+            case agent.MessageAdded() | agent.ResourceAccessed():
+                if event.step:
+                    self._facts.append((stream, version, event.step))
+            case _:
+                pass
+
+    def _knows(self, stream: AgentStream, step: int, known: _Stream) -> bool:
+        return known.partial or step in known.requested or self._inherited(stream, step)
+
+    def _inherited(self, stream: AgentStream, step: int) -> bool:
+        """Whether a step stands before the cut in the stream that this one's run was forked of."""
+        for _ in range(FORK_DEPTH_MAX):
+            forked = self.runs.get(stream.run)
+            cut = forked.at.get(str(stream), 0) if forked is not None else 0
+            if forked is None or not cut:
+                return False
+            if forked.parent not in self.runs:
+                return True  # that is told once; what it had cannot be known
+            stream = AgentStream(forked.parent, stream.role, stream.agent)
+            parents = self.streams.get(stream)
+            if parents is not None:
+                if parents.partial:
+                    return True
+                if step in parents.requested:
+                    return parents.requested[step] <= cut
+        return False
+
+    def _lists(
+        self, stream: AgentStream, event: steps.StepRequested, known: _Stream
+    ) -> Iterator[str]:
+        """Growing lists: what each extends must be there and be long enough."""
+        raw = bytes(event.arguments)
+        if b"[" not in raw and APPEND not in raw:
+            return
+        sizes: dict[str, int | None] = {}
+        for name, value in arguments_in(event.arguments).items():
+            if isinstance(value, list):
+                sizes[name] = len(value)
+            elif (told := appended(value)) is not None:
+                argument = f"argument {name!r} of step {event.step}"
+                length = self._length(stream, told.to, name)
+                if length is not None and length < told.count:
+                    yield f"{argument} extends {told.count} of step {told.to}'s {length} items"
+                if told.to == event.step or not self._knows(stream, told.to, known):
+                    yield f"{argument} extends step {told.to}, which is not on record"
+                sizes[name] = told.length
+        if sizes:
+            known.lists[event.step] = sizes
+
+    def _parts(self, stream: AgentStream, step: int, raw: bytes, known: _Stream) -> Iterator[str]:
+        """Values that refer to earlier steps: these must be there. Whether they add up to what was
+        recorded is seen where a run is derived again (`hansard replay`).
+        """
+        if MARK not in raw:
+            return
+        told = {"its result": raw}
+        if parts_of(raw, "") is None:
+            plain = msgspec.json.decode(raw)
+            if type(plain) is not dict:
+                return
+            told = {
+                f"argument {name!r}": bytes(value)
+                for name, value in arguments_of(raw, f"step {step}").items()
+            }
+        for name, value in told.items():
+            parts = parts_of(value, f"{name} of step {step}")
+            for piece in pieces_of(parts, f"{name} of step {step}") if parts is not None else ():
+                if not isinstance(piece, Copy):
+                    continue
+                before = piece.key[0]
+                if (before == step and piece.key[1] is not None) or not self._knows(
+                    stream, before, known
+                ):
+                    yield f"{name} of step {step} refers to step {before}, which is not on record"
+
+    def _length(self, stream: AgentStream, step: int, name: str) -> int | None:
+        """How long a step's list argument was; None where it is not known (a blob, a hole)."""
+        for _ in range(FORK_DEPTH_MAX):
+            known = self.streams.get(stream)
+            if known is not None and step in known.lists:
+                return known.lists[step].get(name)
+            forked = self.runs.get(stream.run)
+            if forked is None:
+                return None
+            stream = AgentStream(forked.parent, stream.role, stream.agent)
+        return None
+
+    def _of_life(self, stream: RunStream, event: Event, position: int) -> Iterator[str]:
+        roles = self.integrity.members(stream.run).roles
+        match event:
+            case run.RunStarted():
+                self.runs.setdefault(stream.run, None)
+                if event.conversation_id is not None:
+                    self._of_conversation[stream.run] = (event.conversation_id, position)
+            case run.RunForked():
+                self.runs[stream.run] = event
+                if event.parent not in self.runs or event.parent in self._orphans:
+                    self._orphans.add(stream.run)
+                yield from self._vector(event)
+            case run.AgentJoined():
+                role = roles.get(event.agent, event.role)
+                if role != event.role:
+                    yield f"agent {event.agent!r} joined as {event.role!r}, and is a {role!r}"
+            case run.RunResumed():
+                if event.agent not in roles and stream.run not in self._orphans:
+                    yield f"agent {event.agent!r} resumed, but never joined"
+            case run.RunAgentLeft():
+                if event.agent not in roles and stream.run not in self._orphans:
+                    yield f"agent {event.agent!r} left, but never joined"
+            case _:
+                pass
+
+    def _vector(self, event: run.RunForked) -> Iterator[str]:
+        if event.parent not in self.runs:
+            yield f"its parent, run {event.parent}, is not on record"
+            return
+        have = {
+            str(stream): (known.following or 1) - 1
+            for stream, known in self.streams.items()
+            if run_of(stream) == event.parent and known.following is not None
+        }
+        parents = self.runs[event.parent]
+        inherited = parents.at if parents is not None else {}
+        for name, version in event.at.items():
+            if max(have.get(name, 0), inherited.get(name, 0)) < version:
+                yield f"it holds version {version} of {name} of run {event.parent}: not on record"
+
+    # ------------------------------------------------------------ at the end
+
+    def end(self) -> None:
+        """What only shows when all is read."""
+        if self._tx is not None:
+            self._incomplete(self._tx)
+        for stream in self.streams:
+            if isinstance(stream, AgentStream):
+                self._in_roster(stream)
+        for stream, version, step in self._facts:
+            if not self._knows(stream, step, self.streams[stream]):
+                fact = f"version {version}: its step {step} was never requested"
+                where = {"run": stream.run, "stream": str(stream)}
+                self._count("reference", fact, where, wrong=False)
+        for name, (conversation, position) in self._of_conversation.items():
+            if (conversation, name) not in self._joined:
+                fact = f"conversation {conversation!r} does not know this run"
+                self._count("reference", fact, {"run": name, "position": position})
+        for (conversation, name), position in self._joined.items():
+            if self._of_conversation.get(name, ("", 0))[0] != conversation:
+                fact = f"conversation {conversation!r} names run {name}, which is not of it"
+                self._count("reference", fact, {"position": position})
+
+    def _in_roster(self, stream: AgentStream) -> None:
+        where = {"run": stream.run, "stream": str(stream)}
+        life = self.streams.get(RunStream(stream.run))
+        if life is None:
+            self._count("reference", f"run {stream.run} has no life: it never began", where)
+        elif (
+            not life.partial
+            and stream.run not in self._orphans
+            and stream.agent not in self.integrity.members(stream.run).roles
+        ):
+            self._count("reference", f"agent {stream.agent!r} never joined the run", where)
+
+
+def _first(commit: Commit) -> Event | None:
+    try:
+        return revive(commit.events[0])
+    except (UnknownEvent, Corrupt):
+        return None

@@ -1,0 +1,263 @@
+"""Recheck a whole workspace: does the record say what it should, does it hold together, is it all
+there?
+
+Every message of the log is read once, in order, undecoded: a message that cannot be decoded is a
+finding and no reason to stop. Checked are holes in positions and versions, bodies against their
+subjects, transactions, epochs, references from event to event, every blob that an event names, and
+what is kept of the log elsewhere: only by that is a log known that lost its end.
+Costs one full replay, one fetch of each blob, and memory for the steps' numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from hansard.bus.errors import NotFound
+from hansard.bus.log import Origin
+from hansard.bus.marks import Known
+from hansard.bus.validation._recheck import Count, Recheck
+from hansard.bus.validation._recheck_marks import Compared
+from hansard.domain.errors import Corrupt
+
+LOST = (
+    "acknowledged commits are gone, or cannot be read any more; stop what writes, and put back a "
+    "copy of the broker's files that has them"
+)
+"""What follows from a hole in the positions, and what to do."""
+
+ERASED = "it was erased, or the blobs' files were lost or damaged: put back a copy that has it"
+
+
+class Kind(StrEnum):
+    """What a finding is about."""
+
+    SETTINGS = "settings"
+    POSITION = "position"
+    BODY = "body"
+    QUARANTINE = "quarantine"
+    VERSION = "version"
+    TRANSACTION = "transaction"
+    EPOCH = "epoch"
+    DUPLICATE = "duplicate"
+    EVENT = "event"
+    UNKNOWN_EVENT = "unknown_event"
+    REFERENCE = "reference"
+    LABEL = "label"
+    BLOB = "blob"
+    LOSS = "loss"
+    HISTORY = "history"
+    MARK = "mark"
+    TABLES = "tables"
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that was found; `wrong` is False for what is only worth knowing."""
+
+    kind: Kind
+    fact: str
+    wrong: bool = True
+    position: int | None = None
+    run: str | None = None
+    stream: str | None = None
+
+
+class Summary(msgspec.Struct):
+    """What was read and what came of it."""
+
+    workspace: str
+    position: int = 0
+    commits: int = 0
+    events: int = 0
+    streams: int = 0
+    runs: int = 0
+    blobs: int = 0
+    blob_bytes: int = 0
+    blobs_unreferenced: int = 0
+    wrong: int = 0
+    notes: int = 0
+    marks: dict[str, int] = {}
+    """With what the log was compared, and as of which position."""
+
+
+class RawMessage(msgspec.Struct, frozen=True):
+    """One message of the log as it is stored. `stamp` is the log's time in ns since 1970; `origin`
+    says where a copied commit came from, `fault` why what says so cannot be read.
+    """
+
+    position: int
+    stamp: int
+    subject: str
+    body: bytes
+    origin: Origin | None = None
+    fault: Corrupt | None = None
+
+
+class Source(Protocol):
+    """Where a recheck reads from."""
+
+    @property
+    def workspace(self) -> str:
+        """The workspace's name."""
+        ...
+
+    async def bounds(self) -> tuple[int, int]:
+        """The first and the newest position."""
+        ...
+
+    def follow(
+        self, after: int = 0, *, until: int | None = None
+    ) -> AsyncGenerator[RawMessage, None]:
+        """Every message after a position up to another, undecoded."""
+        ...
+
+    async def blob_chunks(self) -> dict[str, set[int]]:
+        """Which chunks there are of each blob."""
+        ...
+
+    async def blob(self, sha256: str, size: int) -> bytes:
+        """A blob, verified. Raises NotFound, Corrupt."""
+        ...
+
+    async def contradictions(self) -> list[str]:
+        """What differs between the settings of the streams and ours."""
+        ...
+
+
+Tell = Callable[[Finding], None]
+Progress = Callable[[str, int, int], None]
+"""Called with what is read, how much of it is done, and how much there is."""
+
+
+def _silent(_what: str, _done: int, _total: int) -> None:
+    return None
+
+
+async def check(
+    source: Source,
+    tell: Tell,
+    progress: Progress = _silent,
+    *,
+    known: Sequence[Known] = (),
+    found: Sequence[Finding] = (),
+) -> Summary:
+    """Recheck a workspace up to the position it has now. Raises Unreachable, BrokerError.
+
+    `known` are marks of its log as they were before this call, `found` what is known to be wrong
+    beside the log.
+    """
+    summary = Summary(source.workspace)
+    summary.marks = {each.who: each.mark.position for each in known}
+
+    def take(finding: Finding) -> None:
+        summary.wrong += finding.wrong
+        summary.notes += not finding.wrong
+        tell(finding)
+
+    def count(kind: str, fact: str, where: Mapping[str, object], *, wrong: bool = True) -> None:
+        take(msgspec.convert({"kind": kind, "fact": fact, "wrong": wrong, **where}, Finding))
+
+    for finding in found:
+        take(finding)
+    for fact in await source.contradictions():
+        count(Kind.SETTINGS, fact, {})
+    recheck = await _log(source, summary, Compared(known, count), count, progress)
+    summary.commits, summary.events = recheck.commits, recheck.events
+    summary.streams, summary.runs = len(recheck.streams), len(recheck.runs)
+    await _blobs(source, recheck.blobs, summary, count, progress)
+    return summary
+
+
+async def _log(
+    source: Source, summary: Summary, compared: Compared, count: Count, progress: Progress
+) -> Recheck:
+    """Read the whole log, beside what was known of it."""
+    first, summary.position = await source.bounds()
+    if summary.position and first != 1:
+        count(Kind.POSITION, f"the log begins at position {first}, not at 1", {}, wrong=False)
+    recheck = Recheck(count)
+    at = first - 1
+    async for message in source.follow(at, until=summary.position):
+        if message.position != at + 1:
+            fact = f"positions {at + 1} to {message.position - 1} are missing: {LOST}"
+            count(Kind.POSITION, fact, {"position": message.position})
+        at = message.position
+        if message.fault is not None:
+            count(Kind.BODY, str(message.fault), {"position": at})
+        copied = message.origin is not None
+        recheck.message(message.position, message.subject, message.body, copied=copied)
+        compared.message(message.position, message.subject, message.body)
+        progress("commits", at - first + 1, summary.position - first + 1)
+    if at < summary.position:
+        fact = f"positions {at + 1} to {summary.position} are missing at the end: {LOST}"
+        count(Kind.POSITION, fact, {"position": summary.position})
+    recheck.end()
+    compared.end(summary.position)
+    wanted = recheck.causations
+    if wanted:
+        await _causations(source, first, summary.position, wanted, count)
+    return recheck
+
+
+async def _causations(
+    source: Source, first: int, last: int, wanted: dict[str, tuple[int, bool]], count: Count
+) -> None:
+    """A second reading, only where commits name what led to them: is it there? What led to a copied
+    commit may stand in a run that was not copied.
+    """
+    missing = dict(wanted)
+    async for message in source.follow(first - 1, until=last):
+        for event in _event_ids(message.body):
+            missing.pop(event, None)
+        if not missing:
+            return
+    for event, (position, copied) in missing.items():
+        fact = f"its causation {event} is no event of this log"
+        count(Kind.REFERENCE, fact, {"position": position}, wrong=not copied)
+
+
+class _Id(msgspec.Struct):
+    id: str
+
+
+class _Ids(msgspec.Struct):
+    """Just enough of a commit to know its events' ids."""
+
+    events: list[_Id] = []
+
+
+_ids = msgspec.json.Decoder(_Ids)
+
+
+def _event_ids(body: bytes) -> Iterator[str]:
+    """The ids of a body's events; none where it is not a commit."""
+    try:
+        yield from (event.id for event in _ids.decode(body).events)
+    except msgspec.DecodeError:
+        return
+
+
+async def _blobs(
+    source: Source,
+    named: dict[str, tuple[int, int]],
+    summary: Summary,
+    count: Count,
+    progress: Progress,
+) -> None:
+    stored = await source.blob_chunks()
+    summary.blobs_unreferenced = len(stored.keys() - named.keys())
+    for done, (sha256, (size, position)) in enumerate(named.items(), 1):
+        if sha256 not in stored:  # where there is no stream of blobs, nobody would answer
+            fact = str(NotFound(f"blob {sha256} (all its chunks)", ERASED))
+            count(Kind.BLOB, fact, {"position": position})
+        else:
+            try:
+                await source.blob(sha256, size)
+            except (NotFound, Corrupt) as error:
+                count(Kind.BLOB, str(error), {"position": position})
+        summary.blobs += 1
+        summary.blob_bytes += size
+        progress("blobs", done, len(named))

@@ -1,0 +1,151 @@
+"""A log's commits as its readers are given them: what does not fit is replaced when it is read.
+
+What a commit says is compared with its subject as it is decoded, and with who is in the run once
+that is known: it is read from the run's life once, and again where somebody is named whom it did
+not have. So a reader of streams that fit is told nothing new and pays one small read a run. The
+lives of the runs that forks come from are read together, one read a generation of forks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+from hansard.bus import subjects
+from hansard.bus.log import Stored
+from hansard.bus.validation import quarantine
+from hansard.bus.validation.quarantine import StandIn
+from hansard.domain.errors import Corrupt
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, run_of
+from hansard.domain.integrity import authorship
+from hansard.domain.integrity.content import broken
+from hansard.domain.integrity.fold import Fold
+from hansard.domain.integrity.membership import Members, Told, fork_of, learn, telling
+from hansard.domain.run import FORK_DEPTH_MAX
+
+OTHERS_EVERY = 25
+"""After so many commits others on the loop go on: see `hansard.bus.slices`."""
+
+RUNS_MAX = 1_024
+"""Most runs whose members are kept in memory; others are read again."""
+
+LivesOf = Callable[[Sequence[str]], Awaitable[Sequence[Stored]]]
+"""The commits of some runs' own lives, by position."""
+
+Lives = dict[str, list[Stored]]
+"""The commits of runs' own lives by run, each in order."""
+
+
+def is_stream(subject: str) -> bool:
+    """Whether a subject is that of a stream's commit: others hold what nobody reads."""
+    try:
+        subjects.parse(subject)
+    except Corrupt:
+        return False
+    return True
+
+
+class ReadValidator:
+    """Sifts what is read of one log."""
+
+    def __init__(self, workspace: str, lives_of: LivesOf) -> None:
+        self._workspace = workspace
+        self._lives_of = lives_of
+        self._members: OrderedDict[str, Members] = OrderedDict()
+
+    async def sift(self, commits: list[Stored]) -> list[Stored]:
+        """Commits of one read, in order, each as it is or with a stand-in for what it says."""
+        reading = _Reading(await self._with_parents(_parents_of(commits)))
+        looked: set[str] = set()  # once a read: what was read before is in it, or in no life
+        sifted: list[Stored] = []
+        for index, stored in enumerate(commits, 1):
+            if index % OTHERS_EVERY == 0:
+                await asyncio.sleep(0)
+            stream, commit = stored.stream, stored.commit
+            if isinstance(commit, StandIn):
+                sifted.append(stored)
+                continue
+            run = run_of(stream)
+            if run is None:
+                why = broken(stream, commit)
+            else:
+                members = reading.members.get(run)
+                if members is None:
+                    known = self._members.get(run)
+                    members = Members() if known is None else known.anywhere()
+                    reading.members[run] = members
+                usual = authorship.goes_on(stream, commit, members)
+                if not usual and run not in looked and _is_new(stored, members):
+                    looked.add(run)
+                    reading.lives |= await self._with_parents({run} - reading.lives.keys())
+                    members.add(reading.past.members(run))
+                misfit = "" if usual else authorship.misfit(stream, commit, members)
+                why = misfit or broken(stream, commit)
+                if not usual and not why:
+                    reading.learn(members, stored)
+            sifted.append(quarantine.replaced(self._workspace, stored, why) if why else stored)
+        for found in (reading.looked_up, reading.members):
+            for run, members in found.items():
+                if members.whole:
+                    self._keep(run, members)
+        return sifted
+
+    async def _with_parents(self, wanted: set[str]) -> Lives:
+        """The lives of some runs, of those that they are forks of, and of theirs."""
+        lives: Lives = {}
+        for _ in range(FORK_DEPTH_MAX):
+            if not wanted:
+                break
+            read = await self._lives_of(sorted(wanted))
+            lives |= {run: [] for run in wanted}
+            for stored in read:
+                lives[run_of(stored.stream) or ""].append(stored)
+            wanted = _parents_of(read) - lives.keys()
+        return lives
+
+    def _keep(self, run: str, members: Members) -> None:
+        self._members[run] = members.anywhere()
+        self._members.move_to_end(run)
+        while len(self._members) > RUNS_MAX:
+            self._members.popitem(last=False)
+
+
+class _Reading:
+    """What one read learns: `members` from the commits that were asked for, `looked_up` from the
+    lives that were read for it.
+    """
+
+    def __init__(self, lives: Lives) -> None:
+        self.lives = lives
+        self.members: dict[str, Members] = {}
+        self.looked_up: dict[str, Members] = {}
+        self.past = Fold(self._told, self.looked_up)
+
+    def _told(self, run: str) -> Iterator[Told]:
+        for stored in self.lives.get(run, ()):
+            stream, commit = stored.stream, stored.commit
+            if not authorship.misfit(stream, commit) and not broken(stream, commit):
+                yield from telling(stream, commit)
+
+    def learn(self, members: Members, stored: Stored) -> None:
+        """Take in what a commit that fits says."""
+        for told in telling(stored.stream, stored.commit):
+            fork = learn(members, told)
+            if fork is not None:
+                members.take_over(self.past.members(fork.parent), fork.cut)
+
+
+def _is_new(stored: Stored, members: Members) -> bool:
+    """Whether a commit is of somebody who is not in the run, as far as it is known."""
+    stream = stored.stream
+    if type(stream) is AgentStream:
+        return stream.agent not in members.roles
+    unknown = type(stream) is KeyStream and stored.commit.actor.agent not in members.roles
+    return unknown and authorship.is_of_agents(stored.commit)
+
+
+def _parents_of(commits: Sequence[Stored]) -> set[str]:
+    """The runs that the lives among some commits say they are forks of."""
+    lives = [stored.commit for stored in commits if type(stored.stream) is RunStream]
+    return {fork.parent for commit in lives if (fork := fork_of(commit)) is not None}

@@ -1,0 +1,43 @@
+"""Waiting for what the log will say: it is followed, never asked again and again.
+
+Everything here runs on the bus's loop, and may be cancelled at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from hansard.bus.log import EventLog, Stored
+from hansard.domain.ids import StreamId
+
+READY, OVER, TIMEOUT = "ready", "over", "timeout"
+"""What a wait may come to: it is so; it can never be so any more; the time is up."""
+
+
+async def until(
+    log: EventLog,
+    look: Callable[[], Awaitable[str | None]],
+    concerns: Callable[[Stored], bool],
+    timeout_s: float | None,
+    of: StreamId | None = None,
+) -> str:
+    """Follow the log, or one stream of it, until `look` says something; it is asked now, and after
+    what concerns it.
+    """
+    after = await log.head()  # before the first look: what comes between the two is followed
+    said = await look()
+    if said is not None:
+        return said
+    try:
+        async with asyncio.timeout(timeout_s):
+            async with contextlib.aclosing(log.follow(after, of=of)) as commits:  # type: ignore[type-var]  # the port says AsyncIterator, its adapters give generators
+                async for stored in commits:
+                    if concerns(stored):
+                        said = await look()
+                        if said is not None:
+                            return said
+    except TimeoutError:
+        pass
+    return TIMEOUT

@@ -1,0 +1,187 @@
+"""A run's state and its differences for people: a line for each thing, grouped by what it is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from rich.text import Text
+
+from hansard.cli import output
+from hansard.inspect.state import Change, Data, What
+from hansard.inspect.texts import plain_text
+
+ENTRIES_MAX = 200
+"""Of one kind and agent; the rest are counted. `--json` has all."""
+
+FIELDS_SHOWN_MAX = 4
+"""Changed parts of one thing in its line."""
+
+_DERIVED = {"digest", "outcome_version", "key", "fingerprint"}
+"""Fields of a step that say nothing to people."""
+
+_SIGNS = {What.ADDED: ("+", "green"), What.REMOVED: ("-", "red"), What.CHANGED: ("~", "yellow")}
+
+
+def _step(step: dict[str, Any]) -> str:
+    given = output.arguments_preview(step.get("arguments"))
+    error = step.get("error") or {}
+    came = f"{error.get('type')}: {error.get('message')}" if error else ""
+    if not came and step.get("status") == "completed":
+        items = step.get("items") if step.get("streamed") else step.get("result")
+        came = f"→ {output.preview(items)}"
+    return f"{output.cut(str(step.get('tool')))}({given})  {step.get('status')}  {output.cut(came)}"
+
+
+def _message(message: dict[str, Any]) -> str:
+    fields = message.get("fields")
+    more = f"  {output.preview(fields)}" if fields else ""
+    said = output.preview(message.get("content"))
+    return f"{output.cut(str(message.get('role')))}: {said}{more}"
+
+
+def _parts(*names: str) -> Callable[[dict[str, Any]], str]:
+    """What some fields of a thing say, those that say something."""
+
+    def said(thing: dict[str, Any]) -> str:
+        found = [thing.get(name) for name in names]
+        return "  ".join(
+            output.cut(value) if isinstance(value, str) else output.preview(value)
+            for value in found
+            if value not in (None, "", [], {})
+        )
+
+    return said
+
+
+KINDS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "tools": _parts("effects", "version"),
+    "steps": _step,
+    "checkpoints": _parts("data"),
+    "messages": _message,
+    "decisions": _parts("question", "selected", "because"),
+    "resources": _parts("operation", "uri"),
+    "hand_offs": _parts("to", "because", "payload"),
+    "judged": _parts("by", "metrics", "because"),
+    "board": _parts("kind", "value", "author"),
+}
+"""What a run's and its agents' things say in a line, by kind."""
+
+
+def state(data: Data) -> Iterator[Text]:
+    """The whole state."""
+    yield Text("run", style="bold")
+    yield from _whole(data.life)
+    for name, told in data.agents.items():
+        yield Text()
+        yield from agent(name, told)
+
+
+def agent(name: str, told: dict[str, Any]) -> Iterator[Text]:
+    """An agent's state."""
+    yield output.cell(f"agent {name}", "bold")
+    yield from _whole(told)
+
+
+def _whole(told: dict[str, Any]) -> Iterator[Text]:
+    for name, value in told.items():
+        if name not in KINDS:
+            if value not in (None, "", [], {}):
+                yield _line(1, f"{name}: {value if isinstance(value, str) else _all(value)}")
+        elif value:
+            yield _line(1, f"{name}: {len(value):,}")
+            shown = ((f"{key}  {KINDS[name](thing)}", "") for key, thing in value.items())
+            yield from _entries(shown, len(value))
+
+
+def _all(value: Any) -> str:
+    """A value that stands for itself: labels, a roster, versions."""
+    if isinstance(value, dict):
+        return output.arguments_preview(value, output.LINE_COLUMNS)
+    return output.preview(value, output.LINE_COLUMNS)
+
+
+def _entries(entries: Iterable[tuple[str, str]], count: int) -> Iterator[Text]:
+    for text, style in itertools.islice(entries, ENTRIES_MAX):
+        yield _line(2, text, style)
+    if count > ENTRIES_MAX:
+        yield _line(2, f"… and {count - ENTRIES_MAX:,} more: --json has them")
+
+
+def _line(depth: int, text: str, style: str = "") -> Text:
+    return Text("  " * depth + plain_text(text), style=style)
+
+
+# ---------------------------------------------------------------- differences
+
+
+def differences(found: list[Change]) -> Iterator[Text]:
+    """Differences by agent, kind and thing."""
+    for agent, changes in itertools.groupby(found, key=lambda change: change.agent):
+        yield Text()
+        yield output.cell("run" if agent is None else f"agent {agent}", "bold")
+        for kind, group in itertools.groupby(changes, key=lambda change: change.path[0]):
+            yield from _kind(str(kind), list(group))
+
+
+def _kind(kind: str, found: list[Change]) -> Iterator[Text]:
+    """The differences of one kind of thing, or of one field."""
+    if kind not in KINDS or len(found[0].path) == 1:
+        for change in found:
+            yield _line(
+                1, f"{_sign(change)} {_path(change.path)}: {_sides(change)}", _style(change)
+            )
+        return
+    things = [list(group) for _, group in itertools.groupby(found, key=lambda c: c.path[1])]
+    counts = ", ".join(
+        f"{count:,} {what.value}"
+        for what in What
+        if (count := sum(_what(thing) is what for thing in things))
+    )
+    yield _line(1, f"{kind}: {counts}")
+    entries = ((_thing(kind, thing), _SIGNS[_what(thing)][1]) for thing in things)
+    yield from _entries(entries, len(things))
+
+
+def _what(thing: list[Change]) -> What:
+    """What became of a thing: changed, where only parts of it are told."""
+    return thing[0].change if len(thing[0].path) == 2 else What.CHANGED  # noqa: PLR2004 -- kind and key
+
+
+def _thing(kind: str, thing: list[Change]) -> str:
+    """A thing's line: itself where it came or went, else what changed of it."""
+    change, what = thing[0], _what(thing)
+    head = f"{_SIGNS[what][0]} {change.path[1]}  "
+    if what is not What.CHANGED:
+        return head + KINDS[kind](change.after if what is What.ADDED else change.before)
+    told = [each for each in thing if each.path[2] not in _DERIVED] or thing
+    parts = [f"{_path(each.path[2:])}: {_sides(each)}" for each in told[:FIELDS_SHOWN_MAX]]
+    more = len(thing) - len(parts)
+    return head + "; ".join(parts) + (f"; and {more:,} more" if more else "")
+
+
+def _sign(change: Change) -> str:
+    return _SIGNS[change.change][0]
+
+
+def _style(change: Change) -> str:
+    return _SIGNS[change.change][1]
+
+
+def _path(path: Iterable[str | int]) -> str:
+    """A path for people: names with dots, a name with a dot of its own in quotes."""
+    return ".".join(
+        output.cut(repr(part) if isinstance(part, str) and "." in part else str(part))
+        for part in path
+    )
+
+
+def _sides(change: Change) -> str:
+    match change.change:
+        case What.ADDED:
+            return output.preview(change.after)
+        case What.REMOVED:
+            return output.preview(change.before)
+        case What.CHANGED:
+            return f"{output.preview(change.before)} → {output.preview(change.after)}"

@@ -1,0 +1,82 @@
+"""`hansard approvals`: what agents ask before a call runs, listed and answered."""
+
+from __future__ import annotations
+
+from hansard.agents.policy import approvals as asked
+from hansard.agents.policy.approvals import ListedApproval
+from hansard.agents.workspace import Workspace
+from hansard.bus.errors import NotFound
+from hansard.cli import output
+from hansard.cli.opening import Options, reading
+from hansard.cli.output import Column, Hint, Part
+from hansard.domain.approval import ApprovalStatus
+from hansard.domain.errors import BadName
+from hansard.inspect.approvals import Approvals, list_approvals, question
+from hansard.inspect.payloads import recorded
+
+ID_CHARACTERS = 36
+"""Of a whole id: a UUID."""
+
+_STYLES = {
+    ApprovalStatus.PENDING: "bold yellow",
+    ApprovalStatus.GRANTED: "green",
+    ApprovalStatus.DENIED: "red",
+    ApprovalStatus.EXPIRED: "yellow",
+}
+
+COLUMNS = (
+    Column("approval", whole=True),
+    Column("standing", whole=True, styles=_STYLES),
+    Column("run", whole=True),
+    Column("agent"),
+    Column("tool", whole=True),
+    Column("arguments", lambda each: output.arguments_preview(recorded(each.arguments))),
+    Column("until", whole=True),
+    Column("answered by", lambda each: each.by),
+    Column("because"),
+)
+
+
+async def approvals(options: Options, *, every: bool, json: bool) -> int:
+    """Print what waits for an answer, and with `every` all that was asked."""
+    async with reading(options) as workspace:
+        found = await list_approvals(workspace, every=every)
+    output.show(found, _people, json=json)
+    return 0
+
+
+def _people(found: Approvals) -> list[Part]:
+    if not found.questions:
+        more = "; 'hansard approvals --all' has what was asked" if found.all else ""
+        return [f"nothing waits for an answer{more}"]
+    waits = any(each.standing is ApprovalStatus.PENDING for each in found.questions)
+    how = Hint("answer with 'hansard approvals grant ID' or 'deny ID --because TEXT'")
+    return [output.listing(COLUMNS, found.questions), *([how] if waits else [])]
+
+
+async def answer(
+    options: Options, approval: str, because: str, by: str, *, granted: bool, json: bool
+) -> int:
+    """Grant or deny. Raises NotFound, Refused, RoleRefused, BadName."""
+    async with reading(options) as workspace:
+        found = await _find(workspace, approval)
+        stands = await asked.answer(
+            workspace, found.approval.id, granted=granted, by=by, because=because
+        )
+    told = question(ListedApproval(found.run, stands, stands.given))
+    what = f"{told.tool} of {told.agent} in run {told.run}"
+    output.show(told, f"approval {told.approval} is {told.standing.value}: {what}", json=json)
+    return 0
+
+
+async def _find(workspace: Workspace, text: str) -> ListedApproval:
+    """A question by its id, or by a prefix that no other has: for that all questions are read."""
+    if len(text) == ID_CHARACTERS:
+        return await asked.find(workspace, text)
+    found = [each for each in await asked.listed(workspace) if each.approval.id.startswith(text)]
+    same = [each for each in found if each.approval.id == text]
+    if not text or not found:
+        raise NotFound(f"approval {text!r:.80}", "see 'hansard approvals --all'")
+    if len(same or found) > 1:
+        raise BadName("approval", text, f"{len(found)} begin so: give more of it")
+    return (same or found)[0]

@@ -1,0 +1,72 @@
+"""`hansard check`: recheck a whole workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from rich.text import Text
+
+from hansard.bus.validation import check as rechecking
+from hansard.bus.validation.check import Finding, Summary
+from hansard.cli import output
+from hansard.cli.commands import _marks
+from hansard.cli.opening import Options, reading_raw
+from hansard.domain.counted import counted
+from hansard.inspect.check import Checked, Found
+
+PROGRESS_EVERY = 500
+"""Commits between two looks at the clock of the progress bar."""
+
+
+async def check(options: Options, *, json: bool) -> int:
+    """Print each finding as it is found, then a summary; 1 where anything is wrong."""
+
+    def tell(finding: Finding) -> None:
+        output.show(Found(finding), lambda _: [_line(finding)], json=json)
+
+    async with reading_raw(options, damaged=True) as raw:
+        evidence = await _marks.collect(options.settings(), raw)
+        with _progress() as progress:
+            summary = await rechecking.check(
+                raw, tell, progress, known=evidence.known, found=evidence.found
+            )
+    output.show(Checked(summary), _words(summary), json=json)
+    return 1 if summary.wrong else 0
+
+
+def _line(finding: Finding) -> Text:
+    where = [f"position {finding.position}"] if finding.position is not None else []
+    where += [finding.stream] if finding.stream is not None else []
+    where += [f"run {finding.run}"] if finding.run is not None else []
+    place = f" ({', '.join(where)})" if where else ""
+    word = "" if finding.wrong else "note: "
+    style = "red" if finding.wrong else "yellow"
+    return output.cell(f"{word}{finding.kind.value}{place}: {finding.fact}", style)
+
+
+def _words(summary: Summary) -> str:
+    read = (
+        f"{counted(summary.commits, 'commit')}, {counted(summary.events, 'event')}, "
+        f"{counted(summary.streams, 'stream')}, "
+        f"{counted(summary.runs, 'run')}, {counted(summary.blobs, 'blob')} "
+        f"({output.size(summary.blob_bytes)}) "
+        f"up to position {summary.position}"
+    )
+    beside = ", ".join(f"{who} (position {at})" for who, at in summary.marks.items())
+    compared = f"; compared with {beside}" if beside else ""
+    if summary.wrong:
+        return f"checked {read}{compared}: {summary.wrong} wrong"
+    return f"checked {read}{compared}: nothing is wrong"
+
+
+@contextmanager
+def _progress() -> Generator[rechecking.Progress]:
+    """A bar for the commits and one for the blobs."""
+    with output.progress("commits", "blobs") as update:
+
+        def advance(what: str, done: int, total: int) -> None:
+            if done % PROGRESS_EVERY == 0 or done == total:
+                update(what, done, total)
+
+        yield advance

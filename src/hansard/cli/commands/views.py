@@ -1,0 +1,154 @@
+"""`hansard roles view` and `hansard knew`: what a role may see, and what an agent knew when it
+decided.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from hansard.agents.access.views import View
+from hansard.agents.workspace import Workspace
+from hansard.cli import output
+from hansard.cli.commands import _look_state
+from hansard.cli.commands.roles import address_of
+from hansard.cli.opening import Options, find_run, reading
+from hansard.cli.output import Column, Hint, Part
+from hansard.domain.counted import counted
+from hansard.domain.errors import BadValue
+from hansard.inspect import role_views
+from hansard.inspect.payloads import recorded
+from hansard.inspect.role_views import Knew, Moment, RoleView
+
+EVENTS_SHOWN_MAX = 50
+"""Events of a view that people are shown, the newest; `--json` has all."""
+
+KEY_BYTES_MAX = 4_096
+"""Longest key of hashed values that is read from a file."""
+
+EVENTS = (
+    Column("", lambda row: str(row[0]), right=True),
+    Column("event", lambda row: row[1].type.rpartition(".")[0], whole=True),
+    Column("agent", lambda row: row[1].agent, short=True),
+    Column("key", lambda row: row[1].key, short=True),
+    Column("data", lambda row: output.preview(recorded(row[1].data))),
+)
+
+
+async def view(
+    options: Options,
+    role: str,
+    run: str,
+    at: str | None,
+    key: Path | None,
+    by: str,
+    *,
+    follow: bool,
+    json: bool,
+) -> int:
+    """Print what a role may see of a run at a point, or now and after each change until it is
+    interrupted; put on record each time that it was looked at.
+
+    Raises NotFound, BadName, BadValue (a mask needs the key; a point cannot be followed),
+    UnknownEvent.
+    """
+    secret = _key(key)
+    if follow and at is not None:
+        raise BadValue("--follow", f"--at {at}", "the past does not change: give one of them")
+    async with reading(options) as workspace:
+        run = await find_run(workspace, run)
+        if not follow:
+            found = await role_views.role_view(workspace, role, run, at, by, secret)
+            output.show(found, _people, json=json)
+            return 0
+        changes = role_views.follow_view(workspace, role, run, by, secret)
+        async with contextlib.aclosing(changes):
+            async for change in changes:
+                output.show(change, _people, json=json)
+                sys.stdout.flush()
+    return 0
+
+
+def _people(served: RoleView) -> Iterator[Part]:
+    made, found = served.made, served.made.view
+    yield f"run {found.run} as role {found.role} sees it: {counted(len(found.events), 'event')}"
+    yield ""
+    yield from _events(found, served.known)
+    if not made.rules:
+        yield Hint(
+            f"role {found.role!r} has no rules there, and sees nothing: see 'hansard roles apply'"
+        )
+    yield Hint(f"as of position {made.position}, digest {found.digest or 'of nothing'}")
+
+
+def _key(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            return file.read(KEY_BYTES_MAX)
+    except OSError as error:
+        raise BadValue("key", str(error), "give a file of 32 secret bytes or more") from error
+
+
+def _events(found: View, known: int = 0) -> Iterator[Part]:
+    shown = found.events[known:][-EVENTS_SHOWN_MAX:]
+    if shown:
+        yield output.listing(EVENTS, shown)
+    more = len(found.events) - known - len(shown)
+    if more > 0:
+        yield f"and {more:,} earlier: --json has them"
+    for name, entry in found.state.board.items():
+        note = "" if entry.is_whole else " (part of it is hidden)"
+        yield f"key {name}: {output.preview(entry.value)}{note}"
+
+
+async def knew(
+    options: Options,
+    text: str,
+    role: str | None,
+    rules_at: str | None,
+    key: Path | None,
+    *,
+    json: bool,
+) -> int:
+    """Print the state of an agent before it decided, and what its role could see then.
+
+    Raises NotFound, Refused (no agent's event), BadName, BadValue, UnknownEvent, Corrupt.
+    """
+    secret = _key(key)
+    async with reading(options) as workspace:
+        where = await _moment(options, workspace, text, role)
+        found = await role_views.knew(workspace, where, rules_at, secret)
+    output.show(found, _knew, json=json)
+    return 0
+
+
+async def _moment(options: Options, workspace: Workspace, text: str, role: str | None) -> Moment:
+    run, is_point, point = text.partition("@")
+    if is_point:
+        return await role_views.at_point(workspace, await find_run(workspace, run), point, role)
+    return await role_views.before_event(workspace, text, await address_of(options, text), role)
+
+
+def _knew(found: Knew) -> Iterator[Part]:
+    where, view = found.where, found.made.view
+    what = f"{where.event.type} at {where.address}" if where.event is not None else "that point"
+    shown = found.made.rules and f"{counted(len(view.events), 'event')} of the run"
+    rows: list[tuple[str, object]] = [
+        ("run", where.run),
+        ("agent", where.agent),
+        ("role", where.role),
+        ("before", what),
+        ("its role could see", shown or "nothing: it had no rules by then"),
+        ("views served to it", f"{len(found.before):,}" if found.before else "none"),
+    ]
+    yield output.pairs(rows)
+    yield ""
+    if found.data is not None:
+        yield output.Lines(list(_look_state.agent(where.agent, found.data)))
+        yield ""
+    yield from _events(view)
+    yield Hint(f"as of position {where.position}, digest {view.digest or 'of nothing'}")

@@ -1,0 +1,184 @@
+"""What every record has for the sync client.
+
+Made by `python -m tests.structure.twins`: do not edit it, but
+`hansard.client.common`, from which it is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from abc import abstractmethod
+from collections.abc import Generator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, Self, Unpack
+
+from hansard.agents.access.views import View
+from hansard.agents.steps.scope import kept
+from hansard.client.common import RunOptions
+from hansard.client.session_sync import Session, stay, within
+from hansard.domain.brief import Brief
+from hansard.domain.steps import Verdict
+from hansard.inspect.answer import SqlAnswer
+
+
+class CommonRecord(Protocol):
+    """What every record has for the sync client. See `Record` for each.
+
+    What a restricted agent's role may not do raises `RoleRefused`, and what only a trusted program
+    may do `NotOffered`.
+    """
+
+    def run(
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str | None = None,
+        role: str | None = None,
+        **options: Unpack[RunOptions],
+    ) -> AbstractContextManager[Session]:
+        """Begin, join or resume a run."""
+        ...
+
+    def open(
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str | None = None,
+        role: str | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Session:
+        """Like `run`, without a block."""
+        ...
+
+    def view(
+        self, run: str, at: str | None = None, *, role: str | None = None, key: bytes | None = None
+    ) -> View:
+        """What a role may see of a run."""
+        ...
+
+    def sql(self, question: str, *parameters: object) -> SqlAnswer:
+        """The answer of the tables."""
+        ...
+
+    def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:
+        """Give the roles of a file their rules."""
+        ...
+
+    def approve(self, approval: str, *, because: str = "") -> None:
+        """Grant what an agent asks."""
+        ...
+
+    def deny(self, approval: str, *, because: str = "") -> None:
+        """Deny what an agent asks."""
+        ...
+
+    def settle(
+        self,
+        run: str,
+        step: str,
+        verdict: Verdict | str,
+        *,
+        result: Any = None,
+        because: str = "",
+    ) -> None:
+        """Say what is true of a step in doubt."""
+        ...
+
+    def reopen(self, run: str, task: str, *, because: str = "") -> bool:
+        """Have a task that failed be done after all."""
+        ...
+
+    def finish(self, run: str, *, because: str = "") -> bool:
+        """Say that a run has ended as it should."""
+        ...
+
+    def cancel(self, run: str, *, because: str = "") -> bool:
+        """Say that a run is cancelled."""
+        ...
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End what is open, and let go."""
+        ...
+
+
+class SyncSessions(Brief):
+    """Begins sessions for the sync client; who does it says how."""
+
+    @contextlib.contextmanager
+    def run(
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str | None = None,
+        role: str | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Generator[Session, None, None]:
+        """Begin a run, or with `run=ID` join or resume one, as one agent in one role.
+
+        Leaving the block ends the agent's session, and with the last of its agents the run:
+        completed, or failed where one of them left its block by an error.
+
+        Args:
+            workflow: What the run is an execution of; needed where it begins.
+            agent: Who acts: `agent` if not given, or a restricted agent's principal. One name has
+                one role in a run.
+            role: Its role: `agent` if not given, or that of a restricted agent's credentials.
+            **options: See `RunOptions`.
+
+        Raises:
+            BadOption: There is no such option; the message names the nearest.
+            BadName, BadValue: A name is not one, or holds a secret.
+            NotFound: `mode` reads a run, or an agent of it, that is not there.
+            Refused: The agent has another role in this run, or the run takes no more.
+            Fenced: At the first write, where the run was resumed elsewhere meanwhile.
+            NotOffered: It is not for a restricted agent.
+        """
+        begun = self._begin(workflow, agent, role, dict(options))
+        with within(begun) as session:
+            yield session
+
+    def open(
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str | None = None,
+        role: str | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Session:
+        """Like `run`, without a block: the session stays open until `session.close()`, or until
+        this record is closed. Wherever no block's session is current, a call of a `@hansard.tool`
+        goes to it, if it is the only one in this process (`hansard.sessions()`).
+
+        Opened again for the same agent and run, in the same thread, it takes the place of the
+        earlier one, which has then ended.
+        """
+        session = self._begin(workflow, agent, role, dict(options))
+        return stay(session, self, self._place())
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the sessions that are open without a block, as `session.close(error)` does, and let
+        go of the broker.
+        """
+        try:
+            for session in kept(self):
+                session.close(error)
+        finally:
+            self._let_go()
+
+    @abstractmethod
+    def _begin(
+        self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
+    ) -> Session: ...
+
+    @abstractmethod
+    def _place(self) -> str: ...
+
+    @abstractmethod
+    def _let_go(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        self.close(error)

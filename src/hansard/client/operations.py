@@ -1,0 +1,676 @@
+"""What can be asked of a record and of a session: one declaration an operation.
+
+A declaration is a request (`Ask`, tagged by the operation's name), what it comes to, and what the
+role of who asks needs for it. The service makes its dispatcher from it, and a restricted client
+encodes its calls from it; nothing else says which fields there are.
+
+The fields of a request have one of these types, or what JSON says itself:
+
+    Name            a text that others go by: it may hold no secret
+    Text            a text; one that is a secret altogether goes by the secret's name
+    Value, Data     a program's value, as it is recorded (`hansard.domain.values`); one with names
+    Function        a function of the client's program, which runs there
+    Claim, Raised   a task that was claimed; an error of the client's program
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import Enum
+from typing import Annotated, Any, Optional, TypeVar, get_type_hints
+
+import msgspec
+
+from hansard.agents.access.views import View
+from hansard.agents.board.operations import BoardEntry
+from hansard.agents.policy.permits import Need, claims, reads, states, trusts, writes
+from hansard.agents.team.mail import Mail
+from hansard.agents.team.tasks import LEASE_S, STATES, Task, TaskEntry
+from hansard.client.protocol.wire import EMPTY, Fault
+from hansard.domain.agent import (
+    CheckpointSaved,
+    DecisionMade,
+    HandedOff,
+    MessageAdded,
+    ResourceAccessed,
+)
+from hansard.domain.errors import BadValue
+from hansard.domain.roles.authorize import Trust
+from hansard.domain.run import RunCancelled, RunCompleted
+from hansard.domain.steps import Verdict
+from hansard.domain.team.mail import MailSent
+from hansard.domain.team.task import TaskReopened
+from hansard.inspect.answer import SqlAnswer
+
+A = TypeVar("A", bound="type[Ask]")
+
+
+class SecretName(msgspec.Struct, frozen=True, tag_field="is", tag="secret"):
+    """A text that is a secret, by its name."""
+
+    name: str
+
+
+class Function(msgspec.Struct, frozen=True, tag_field="is", tag="function"):
+    """A function that the client runs when the service asks for it."""
+
+    name: str
+
+
+class Claim(msgspec.Struct, frozen=True, tag_field="is", tag="claim"):
+    """A task that this session has claimed: its id, and the claim's number."""
+
+    id: str
+    number: int
+
+
+class Raised(msgspec.Struct, frozen=True, tag_field="is", tag="error"):
+    """An error of the client's program."""
+
+    fault: Fault
+
+
+Name = Annotated[str, "name"]
+Text = str | SecretName
+Value = msgspec.Raw
+Data = Annotated[msgspec.Raw, "data"]
+
+
+class Kind(Enum):
+    """How a field goes over the wire."""
+
+    NAME = "name"
+    VALUE = "value"
+    VALUES = "values"
+    DATA = "data"
+    PLAIN = "plain"
+
+
+_KINDS: dict[Any, Kind] = {
+    Name: Kind.NAME,
+    Optional[Name]: Kind.NAME,  # noqa: UP045 -- the type checker knows no `|` of an annotated one
+    list[Name]: Kind.NAME,
+    Value: Kind.VALUE,
+    list[Value]: Kind.VALUES,
+    Data: Kind.DATA,
+}
+
+
+class Ask(
+    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="op"
+):
+    """A request of an operation. Its fields are in the order in which the operation takes them."""
+
+
+class ChainKind(Enum):
+    """What an operation is in the chain of its agent's calls."""
+
+    STEP = "step"
+    """A step: while it is asked for, another call of the same scope overlaps with it."""
+
+    FACT = "fact"
+    """What is stated where a call could be made."""
+
+    NONE = "none"
+    """It may be asked for anywhere."""
+
+
+class Takes(Enum):
+    """What answering takes: those of one kind wait for the same places."""
+
+    LITTLE = "little"
+    RUN = "run"
+    """A whole run is read."""
+
+    LONG = "long"
+    """A core, for seconds."""
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation. Its `name` is `<group>.<method>`: the method of that name answers it.
+
+    needs: of a request, what the role needs for it. result: the type of what it comes to.
+    fields: those of its request, in order.
+    """
+
+    name: str
+    request: type[Ask]
+    result: Any
+    needs: Callable[[Any], tuple[Need, ...]]
+    place: ChainKind
+    takes: Takes
+    fields: dict[str, Kind]
+
+    @property
+    def group(self) -> str:
+        """What it is asked of: `record`, or the part of a session, or a block in one."""
+        return self.name.partition(".")[0]
+
+    @property
+    def method(self) -> str:
+        """What it is called there."""
+        return self.name.partition(".")[2]
+
+    @property
+    def called(self) -> str:
+        """What messages call it: that of a session itself by its method alone."""
+        return self.method if self.group in ("facts", "session") else self.name
+
+
+OPERATIONS: dict[str, Operation] = {}
+"""All of them, by name."""
+
+
+def _free(_: Any) -> tuple[Need, ...]:
+    return ()
+
+
+def _states(tag: str) -> Callable[[Any], tuple[Need, ...]]:
+    return lambda _: (states(tag),)
+
+
+def _writes(asked: Any) -> tuple[Need, ...]:
+    return (writes(asked.key),)
+
+
+def _reads(asked: Any) -> tuple[Need, ...]:
+    return (reads(asked.key),)
+
+
+def _operation(
+    result: Any = None,
+    *,
+    needs: Callable[[Any], tuple[Need, ...]] = _free,
+    place: ChainKind = ChainKind.STEP,
+    takes: Takes = Takes.LITTLE,
+) -> Callable[[A], A]:
+    """Declare a request's operation."""
+
+    def declare(request: A) -> A:
+        hints = get_type_hints(request, include_extras=True)
+        name = str(request.__struct_config__.tag)
+        OPERATIONS[name] = Operation(
+            name=name,
+            request=request,
+            result=result,
+            needs=needs,
+            place=place,
+            takes=takes,
+            fields={
+                each: _KINDS.get(hints[each], Kind.PLAIN) for each in request.__struct_fields__
+            },
+        )
+        return request
+
+    return declare
+
+
+# ------------------------------------------------------------ of a record
+
+
+@_operation(View, takes=Takes.RUN)
+class RecordView(Ask, frozen=True, tag="record.view"):
+    """A run as the role sees it: now, or at an event that it was shown. key: what masks hash by."""
+
+    run: str
+    at: str | None = None
+    key: bytes | None = None
+
+
+@_operation(SqlAnswer, needs=lambda _: (trusts(Trust.QUERY, "sql"),), takes=Takes.LONG)
+class RecordSql(Ask, frozen=True, tag="record.sql"):
+    """The answer of the role's own database: its columns, rows and position."""
+
+    statement: str
+    parameters: list[Value] = []
+
+
+@_operation(needs=lambda asked: (trusts(Trust.APPROVE, asked.approval),), takes=Takes.RUN)
+class RecordApprove(Ask, frozen=True, tag="record.approve"):
+    """Grant what an agent asks, where the role is shown the question."""
+
+    approval: str
+    because: str = ""
+
+
+@_operation(needs=lambda asked: (trusts(Trust.APPROVE, asked.approval),), takes=Takes.RUN)
+class RecordDeny(RecordApprove, frozen=True, tag="record.deny"):
+    """Deny it."""
+
+
+@_operation(needs=lambda asked: (trusts(Trust.SETTLE, asked.step),), takes=Takes.RUN)
+class RecordSettle(Ask, frozen=True, tag="record.settle"):
+    """Say what is true of a step in doubt, `agent#number`, where the role is shown it."""
+
+    run: str
+    step: str
+    verdict: Verdict
+    result: Value = EMPTY
+    because: str = ""
+
+
+@_operation(bool, needs=_states(TaskReopened.tag), takes=Takes.RUN)
+class RecordReopen(Ask, frozen=True, tag="record.reopen"):
+    """Have a task that failed be done after all, where the role is shown it."""
+
+    run: str
+    task: str
+    because: str = ""
+
+
+@_operation(bool, needs=_states(RunCompleted.tag), takes=Takes.RUN)
+class RecordFinish(Ask, frozen=True, tag="record.finish"):
+    """Say that a run has ended as it should, where the role is shown any of it."""
+
+    run: str
+    because: str = ""
+
+
+@_operation(bool, needs=_states(RunCancelled.tag), takes=Takes.RUN)
+class RecordCancel(RecordFinish, frozen=True, tag="record.cancel"):
+    """Say that it is cancelled."""
+
+
+# ------------------------------------------------------------ of a session
+
+
+@_operation(View, takes=Takes.RUN)
+class SessionView(Ask, frozen=True, tag="session.view"):
+    """What the role sees of the session's run: now, or at an event that it was shown."""
+
+    at: str | None = None
+    key: bytes | None = None
+
+
+@_operation(needs=_states(CheckpointSaved.tag), place=ChainKind.FACT)
+class Checkpoint(Ask, frozen=True, tag="facts.checkpoint"):
+    """State a named stage, with data."""
+
+    name: Text
+    data: Data
+
+
+@_operation(dict[str, Any] | None, place=ChainKind.NONE)
+class CheckpointData(Ask, frozen=True, tag="facts.checkpoint_data"):
+    """The data of the newest checkpoint of a name."""
+
+    name: Text
+
+
+@_operation(needs=_states(DecisionMade.tag), place=ChainKind.FACT)
+class Decide(Ask, frozen=True, tag="facts.decide"):
+    """State a decision."""
+
+    question: Text
+    selected: Text
+    alternatives: list[Value] = []
+    inputs: list[Value] = []
+    threshold: float | None = None
+    confidence: float | None = None
+    because: Text = ""
+
+
+@_operation(needs=_states(MessageAdded.tag), place=ChainKind.FACT)
+class Message(Ask, frozen=True, tag="facts.message"):
+    """Add a message to the context window."""
+
+    role: Text
+    content: Value
+    tokens: int | None
+    fields: Data
+
+
+@_operation(needs=_states(ResourceAccessed.tag), place=ChainKind.FACT)
+class Resource(Ask, frozen=True, tag="facts.resource"):
+    """State that a resource was used."""
+
+    uri: Text
+    operation: Text
+
+
+@_operation(needs=_states(HandedOff.tag), place=ChainKind.FACT)
+class HandOff(Ask, frozen=True, tag="facts.hand_off"):
+    """Hand the work over to an agent or a role."""
+
+    to: Name
+    because: Text
+    payload: Data
+
+
+@_operation(list[dict[str, Any]], place=ChainKind.NONE)
+class Context(Ask, frozen=True, tag="facts.context"):
+    """The context window in the provider's message form."""
+
+
+# ------------------------------------------------------------ of its board, and a transaction there
+
+
+@_operation(BoardEntry | None, needs=_reads)
+class BoardGet(Ask, frozen=True, tag="board.entry"):
+    """A key with all that is known of it."""
+
+    key: Name
+
+
+@_operation(list[str])
+class BoardKeys(Ask, frozen=True, tag="board.keys"):
+    """The keys that are there, of those that the role may read."""
+
+
+class _Put(Ask, frozen=True):
+    key: Name
+    value: Value
+    expected: int | str | None = None
+    labels: dict[str, Text] = {}
+    ttl_s: float | None = None
+
+
+@_operation(int, needs=_writes)
+class BoardPut(_Put, frozen=True, tag="board.put"):
+    """Put a value; the key's new version."""
+
+    resolve: str | Function | None = None
+
+
+@_operation(int, needs=_writes)
+class BoardAppend(Ask, frozen=True, tag="board.append"):
+    """Append an item to a list; its new length."""
+
+    key: Name
+    item: Value
+
+
+@_operation(int, needs=_writes)
+class BoardAdd(Ask, frozen=True, tag="board.add"):
+    """Add a whole number to a counter; what it then is."""
+
+    key: Name
+    amount: int = 1
+
+
+@_operation(int, needs=_writes)
+class BoardInclude(BoardAppend, frozen=True, tag="board.include"):
+    """Have a set hold an item; its size."""
+
+
+@_operation(int, needs=_writes)
+class BoardDiscard(BoardAppend, frozen=True, tag="board.discard"):
+    """Have a set no longer hold an item; its size."""
+
+
+@_operation(Any, needs=_writes)
+class BoardMerge(Ask, frozen=True, tag="board.merge"):
+    """Merge a value into what stands."""
+
+    key: Name
+    merge: str
+    value: Value
+
+
+@_operation(bool, needs=_writes)
+class BoardRemove(Ask, frozen=True, tag="board.remove"):
+    """Remove a key; whether it was there."""
+
+    key: Name
+    expected: int | str | None = None
+
+
+@_operation()
+class BoardTransaction(Ask, frozen=True, tag="board.transaction"):
+    """A block: several keys in one commit, made at its end."""
+
+
+@_operation(Any, needs=_reads)
+class TransactionGet(Ask, frozen=True, tag="transaction.get"):
+    """What a key holds, the transaction's own writes included."""
+
+    key: Name
+    default: Value = EMPTY
+
+
+@_operation(needs=_writes)
+class TransactionPut(_Put, frozen=True, tag="transaction.put"):
+    """Put a value."""
+
+
+@_operation(needs=_writes)
+class TransactionAppend(BoardAppend, frozen=True, tag="transaction.append"):
+    """Append an item to a list."""
+
+
+@_operation(needs=_writes)
+class TransactionAdd(BoardAdd, frozen=True, tag="transaction.add"):
+    """Add a whole number to a counter."""
+
+
+@_operation(needs=_writes)
+class TransactionInclude(BoardAppend, frozen=True, tag="transaction.include"):
+    """Have a set hold an item."""
+
+
+@_operation(needs=_writes)
+class TransactionDiscard(BoardAppend, frozen=True, tag="transaction.discard"):
+    """Have a set no longer hold an item."""
+
+
+@_operation(needs=_writes)
+class TransactionMerge(BoardMerge, frozen=True, tag="transaction.merge"):
+    """Merge a value into what stands."""
+
+
+@_operation(needs=_writes)
+class TransactionRemove(BoardRemove, frozen=True, tag="transaction.remove"):
+    """Remove a key."""
+
+
+@_operation()
+class TransactionRollBack(Ask, frozen=True, tag="transaction.roll_back"):
+    """End it and write nothing."""
+
+    because: Text = ""
+
+
+# ------------------------------------------------------------ of its team
+
+
+@_operation(str, needs=_states(STATES["add"]))
+class TeamAdd(Ask, frozen=True, tag="team.add"):
+    """Add a task; its id."""
+
+    title: Text
+    what: Value = EMPTY
+    role: Name | None = None
+    agent: Name | None = None
+    waits_for: list[Name] = []
+    waits_for_roles: list[Name] = []
+    task: Name | None = None
+
+
+def _claims(asked: Any) -> tuple[Need, ...]:
+    stated = states(STATES["claim"])
+    return (stated,) if asked.role is None else (stated, claims(asked.role))
+
+
+@_operation(Task | None, needs=_claims)
+class TeamClaim(Ask, frozen=True, tag="team.claim"):
+    """Claim a task."""
+
+    role: Name | None = None
+    lease_s: float = LEASE_S
+    timeout_s: float | None = 0
+
+
+@_operation(Task | None, needs=lambda asked: (*_claims(asked), states(STATES["complete"])))
+class TeamClaimed(TeamClaim, frozen=True, tag="team.claimed"):
+    """A block: a task is claimed, kept alive meanwhile, and ended with it."""
+
+
+@_operation(needs=_states(STATES["extend"]))
+class TeamExtend(Ask, frozen=True, tag="team.extend"):
+    """Have a task's lease begin anew."""
+
+    task: Claim
+    lease_s: float = LEASE_S
+
+
+@_operation(needs=_states(STATES["complete"]))
+class TeamComplete(Ask, frozen=True, tag="team.complete"):
+    """Say that a task is done."""
+
+    task: Claim
+    result: Value = EMPTY
+
+
+@_operation(needs=_states(STATES["fail"]))
+class TeamFail(Ask, frozen=True, tag="team.fail"):
+    """Say that a task cannot be done."""
+
+    task: Claim
+    error: str | SecretName | Raised
+
+
+@_operation(needs=_states(STATES["release"]))
+class TeamRelease(Ask, frozen=True, tag="team.release"):
+    """Give a task back for another to claim."""
+
+    task: Claim
+    because: Text = ""
+
+
+@_operation(needs=_states(STATES["hand_off"]))
+class TeamHandOff(Ask, frozen=True, tag="team.hand_off"):
+    """Hand a task on."""
+
+    task: Claim
+    role: Name | None = None
+    agent: Name | None = None
+    with_: Value = EMPTY
+    because: Text = ""
+
+
+@_operation(bool, needs=_states(STATES["reopen"]))
+class TeamReopen(Ask, frozen=True, tag="team.reopen"):
+    """Have a task that failed be done after all."""
+
+    task: Name
+    because: Text = ""
+
+
+@_operation(list[TaskEntry])
+class TeamTasks(Ask, frozen=True, tag="team.tasks"):
+    """All tasks of the run that the role sees."""
+
+
+@_operation(bool, needs=lambda asked: () if asked.key is None else (reads(asked.key),))
+class TeamWaitFor(Ask, frozen=True, tag="team.wait_for"):
+    """Wait for a key or a task."""
+
+    key: Name | None = None
+    task: Name | None = None
+    timeout_s: float | None = None
+
+
+@_operation(int, needs=_states(MailSent.tag))
+class TeamSend(Ask, frozen=True, tag="team.send"):
+    """Send a message to an agent or a role; its number in the run."""
+
+    content: Value
+    role: Name | None = None
+    agent: Name | None = None
+
+
+@_operation(list[Mail])
+class TeamInbox(Ask, frozen=True, tag="team.inbox"):
+    """The messages that this agent was not given yet."""
+
+
+# ------------------------------------------------------------ of a loop
+
+
+@_operation(place=ChainKind.NONE)
+class LoopBegin(Ask, frozen=True, tag="loop.begin"):
+    """Begin a `resumable` loop, and find what was done before."""
+
+    name: Name
+    every: int
+
+
+@_operation(str | None, place=ChainKind.FACT)
+class LoopSkips(Ask, frozen=True, tag="loop.skips"):
+    """Come to an item: the path of its scope, None where it was done before."""
+
+    item: Value
+
+
+@_operation(needs=_states(CheckpointSaved.tag), place=ChainKind.FACT)
+class LoopDone(Ask, frozen=True, tag="loop.done"):
+    """Say that the item is done."""
+
+
+@_operation(place=ChainKind.FACT)
+class LoopLeave(Ask, frozen=True, tag="loop.leave"):
+    """Leave the loop, in whatever way."""
+
+
+@_operation(needs=_states(CheckpointSaved.tag), place=ChainKind.FACT)
+class LoopEnd(Ask, frozen=True, tag="loop.end"):
+    """Say that all items are done."""
+
+
+# ------------------------------------------------------------ from bytes
+
+_decoders: dict[str, msgspec.json.Decoder[Any]] = {
+    name: msgspec.json.Decoder(each.request) for name, each in OPERATIONS.items()
+}
+_EXPECTED = re.compile(r"Expected `(.+?)`(?:, got `.+?`)?(?: - at .*)?$")
+_AT = re.compile(r" - at `\$\.(\w+).*`$")
+_NAMED = re.compile(r"(required|unknown) field `(.+?)`")
+
+
+class _Tagged(msgspec.Struct):
+    op: str
+
+
+_tag = msgspec.json.Decoder(_Tagged)
+
+
+def of(asked: Ask) -> Operation:
+    """The operation that a request is of."""
+    return OPERATIONS[str(type(asked).__struct_config__.tag)]
+
+
+def read(raw: msgspec.Raw) -> tuple[Operation, Any]:
+    """A request, and the operation that it is of. Raises BadValue, which names the operation, the
+    field, what it holds, and what it is to hold.
+    """
+    try:
+        name = _tag.decode(raw).op
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadValue("request", f"{error!s:.200}", "give an operation by its name") from error
+    operation = OPERATIONS.get(name)
+    if operation is None:
+        raise BadValue("request", f"there is no operation {name!r:.80}", "see what is offered")
+    try:
+        return operation, _decoders[name].decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _wrong(operation, raw, str(error)) from error
+
+
+def _wrong(operation: Operation, raw: msgspec.Raw, text: str) -> BadValue:
+    """A request of another shape than the operation's."""
+    takes = f"{operation.called} takes {', '.join(operation.fields) or 'nothing'}"
+    named, at = _NAMED.search(text), _AT.search(text)
+    if at is None:
+        if named is None:
+            return BadValue(operation.called, text[:200], takes)
+        fact = "it is not given" if named[1] == "required" else "there is no such field"
+        return BadValue(f"{operation.called}({named[2]:.80})", fact, takes)
+    hint = get_type_hints(operation.request)[at[1]]
+    remedy = text.partition(" - at ")[0]
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        remedy = f"give one of {', '.join(str(each.value) for each in hint)}"
+    elif (expected := _EXPECTED.match(text)) is not None:
+        remedy = f"give {expected[1]}"
+    given = bytes(msgspec.json.decode(raw, type=dict[str, msgspec.Raw])[at[1]])
+    return BadValue(f"{operation.called}({at[1]})", given[:80].decode(errors="replace"), remedy)

@@ -1,0 +1,345 @@
+"""Errors over the wire, both ways: a program's own, and ours.
+
+An error of a program crosses as what is recorded of it, with what its tool says of the effect; the
+service raises one of the same name. An error of ours crosses by its class, and is raised as that
+class, unless its text may tell of what the role does not see: then as `ServiceFailed`. Which class
+it is says a code, one of a list: no peer can have a module imported or another class made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from typing import Any
+
+import msgspec
+
+from hansard.agents.access.carried import Lowered
+from hansard.agents.errors import (
+    AgentError,
+    Blocked,
+    Diverged,
+    InDoubt,
+    Miss,
+    NeedsSettling,
+    NoScope,
+    NotDone,
+    RecordedFailure,
+    ResultNotRecordable,
+    RoleRefused,
+    SecretUnavailable,
+    SessionEnded,
+    ShadowedEffect,
+    ToolError,
+    ViewDiffers,
+)
+from hansard.agents.experiments.plans import NotPlaced
+from hansard.agents.steps.failures import failure
+from hansard.agents.steps.recorder import UNTOUCHED
+from hansard.agents.steps.tools import DOUBTFUL, ToolSpec
+from hansard.bus.errors import AppendUnknown, Conflict, Fenced, NotFound, TooLarge
+from hansard.client.protocol import wire
+from hansard.client.protocol.errors import NotOffered, ServiceBusy, ServiceFailed, ServiceGone
+from hansard.client.protocol.wire import Fault
+from hansard.domain import values
+from hansard.domain.board import BoardConflict
+from hansard.domain.errors import (
+    BadName,
+    BadOption,
+    BadValue,
+    CallerError,
+    HansardError,
+    Refused,
+)
+from hansard.domain.ids import StreamId
+from hansard.domain.steps import Effects, Failure, Step, StepStatus
+from hansard.domain.team.task import ClaimLost
+from hansard.domain.team.task_rules import Circle
+from hansard.domain.values import RECORDED_LENGTH_MAX, Scrub
+from hansard.projections.sql_sandbox.errors import (
+    NotAllowed,
+    QueryFailed,
+    SqlBusy,
+    SqlClosed,
+    SqlError,
+    TooCostly,
+)
+
+TEXT_LENGTH_MAX = 200_000
+"""Most characters of an error's text that cross: far more than are recorded."""
+
+NAME_LENGTH_MAX = 200
+_KNOWN = "hansard_known"
+_NOT_SAID = "could not be recorded"
+_RECORDED = re.compile(r"recorded at step (\d+) \(")
+_TYPED: dict[str, Any] = {"step": Step, "stream": StreamId}
+"""Attributes of our errors that are no plain values."""
+
+CODES: dict[str, type[HansardError]] = {
+    cls.__name__: cls
+    for cls in (
+        AgentError,
+        AppendUnknown,
+        BadName,
+        BadOption,
+        BadValue,
+        Blocked,
+        BoardConflict,
+        SqlBusy,
+        CallerError,
+        Circle,
+        ClaimLost,
+        SqlClosed,
+        Conflict,
+        Diverged,
+        SqlError,
+        Fenced,
+        InDoubt,
+        Lowered,
+        Miss,
+        NeedsSettling,
+        NoScope,
+        NotAllowed,
+        NotDone,
+        NotFound,
+        NotOffered,
+        NotPlaced,
+        QueryFailed,
+        RecordedFailure,
+        Refused,
+        ResultNotRecordable,
+        RoleRefused,
+        SecretUnavailable,
+        ServiceBusy,
+        ServiceFailed,
+        ServiceGone,
+        SessionEnded,
+        ShadowedEffect,
+        TooCostly,
+        TooLarge,
+        ToolError,
+        ViewDiffers,
+    )
+}
+"""Ours that cross as they are, by their codes: what they say is of the agent's own doing, or judged
+by its role. One that is not here crosses as the nearest of its bases that is.
+"""
+
+
+class ClientGone(BaseException):
+    """A client went away while it ran something: whether it ran to its end is not known."""
+
+
+class _Plain(Exception):
+    pass
+
+
+class Doubtful(Exception):
+    """What leaves open whether a tool's effect happened."""
+
+
+class _Safe(NotDone):
+    pass
+
+
+class _Untouched(Refused):
+    pass
+
+
+class _Lost(ClaimLost):
+    pass
+
+
+class _Interrupt(BaseException):
+    pass
+
+
+_BASES: dict[str, type[BaseException]] = {
+    "plain": _Plain,
+    "safe": _Safe,
+    "doubtful": Doubtful,
+    "untouched": _Untouched,
+    "lost": _Lost,
+    "interrupt": _Interrupt,
+}
+
+
+# ------------------------------------------------------------ the client's, to the service
+
+
+def of_program(error: BaseException, spec: ToolSpec | None, scrub: Scrub | None) -> Fault:
+    """What the service is told of an error that a program raised."""
+    told = failure(error, scrub)
+    message = told.message
+    if len(message) > RECORDED_LENGTH_MAX:  # cut once, by the service, as a trusted session cuts it
+        whole = str(error)[:TEXT_LENGTH_MAX]
+        scrubbed = scrub(whole) if scrub is not None else whole
+        message = scrubbed if isinstance(scrubbed, str) else message
+        message = message.encode(errors="backslashreplace").decode()
+    return Fault(
+        category=_category(error, spec),
+        type=told.type[:NAME_LENGTH_MAX],
+        module=told.module[:NAME_LENGTH_MAX],
+        message=message,
+        arguments=told.arguments,
+        known=getattr(error, _KNOWN, 0),
+    )
+
+
+def _category(error: BaseException, spec: ToolSpec | None) -> str:
+    if isinstance(error, UNTOUCHED):
+        return "untouched"
+    if isinstance(error, ClaimLost):
+        return "lost"
+    if spec is not None and spec.is_safe(error):
+        return "safe"
+    if not isinstance(error, Exception):
+        return "interrupt"
+    doubtful = (*DOUBTFUL, *spec.doubtful_errors) if spec is not None else DOUBTFUL
+    return "doubtful" if isinstance(error, doubtful) else "plain"
+
+
+def rebuilt(fault: Fault) -> BaseException:
+    """A program's error for the service's session: recorded, it is what the program raised.
+
+    Raises BadValue.
+    """
+    base = _BASES.get(fault.category)
+    given = wire.load(fault.arguments)
+    names_fit = all(
+        0 < len(name) <= NAME_LENGTH_MAX and "\0" not in name for name in (fault.type, fault.module)
+    )
+    if base is None or type(given) is not list or not names_fit:
+        raise BadValue("error", f"a {fault.category!r:.40} of {fault.type!r:.40}", "give an error")
+    about = {
+        "__module__": sys.intern(fault.module),  # left out of the record where it is the default
+        "__qualname__": fault.type,
+        "__str__": lambda _: fault.message,
+    }
+    cls: Any = type(fault.type, (base,), about)
+    error: BaseException = cls.__new__(cls)
+    error.args = tuple(given)
+    return error
+
+
+# ------------------------------------------------------------ the service's, to the client
+
+
+def of_service(error: BaseException, steps: dict[int, Step]) -> Fault:
+    """What a client is told of an error that its operation raised. `steps` are its agent's."""
+    notes = notes_of(error)
+    if isinstance(error, asyncio.CancelledError):
+        return Fault(category="cancelled")
+    recorded = _recorded(error, notes, steps)
+    if recorded is not None:
+        return recorded
+    if isinstance(error, Conflict):
+        # the winner may be anybody's
+        error = Conflict(error.stream, error.version, None, error.tries)
+    if isinstance(error, AppendUnknown):
+        why = "the service's disk takes nothing" if error.why else ""  # not where it is
+        unknown = error.stream, error.version, error.commit_id, error.waited_s, why
+        error = AppendUnknown(*unknown)
+    code = _code(error)
+    if not code:
+        error = ServiceFailed("an error" if isinstance(error, HansardError) else "a fault")
+        code = _code(error)
+    return Fault(
+        category="ours",
+        type=code,
+        message=str(error),
+        arguments=_arguments(error),
+        attributes=_attributes(error),
+        notes=notes,
+    )
+
+
+def _code(error: BaseException) -> str:
+    """The code of an error of ours that may be told; empty for any other."""
+    return next((cls.__name__ for cls in type(error).mro() if CODES.get(cls.__name__) is cls), "")
+
+
+def notes_of(error: BaseException | None) -> tuple[str, ...]:
+    """What was added to an error, without the words of an error that may not be told."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    return tuple(
+        f"{before}{_NOT_SAID}" if found else note
+        for note in notes
+        for before, found, _ in [note.partition(_NOT_SAID)]
+    )
+
+
+def _recorded(error: BaseException, notes: tuple[str, ...], steps: dict[int, Step]) -> Fault | None:
+    """An error of a program that stands in the record: its class is for the client to find."""
+    if isinstance(error, HansardError) and not isinstance(error, RecordedFailure):
+        return None
+    for note in reversed(notes):
+        found = _RECORDED.match(note)
+        step = steps.get(int(found.group(1))) if found else None
+        if step is not None and step.error is not None:
+            return Fault(
+                category="recorded",
+                type=step.error.type,
+                module=step.error.module,
+                message=step.error.message,
+                arguments=step.error.arguments,
+                attributes={"step": values.dump([step.number, step.tool])},
+            )
+    return None
+
+
+def _arguments(error: BaseException) -> msgspec.Raw:
+    try:
+        return wire.dump(list(error.args), "error")
+    except BadValue:
+        return values.dump([str(error)])
+
+
+def _attributes(error: BaseException) -> dict[str, msgspec.Raw]:
+    told: dict[str, msgspec.Raw] = {}
+    for name, value in vars(error).items():
+        if name in ("winner", _KNOWN) or name.startswith("__"):
+            continue
+        try:
+            raw = wire.encode(value) if name in _TYPED else bytes(wire.dump(value, name))
+        except (BadValue, TypeError):
+            continue
+        told[name] = msgspec.Raw(raw)
+    return told
+
+
+def ours(fault: Fault) -> BaseException:
+    """An error of ours for the client's program. Raises BadValue for what is none."""
+    if fault.category == "cancelled":
+        return asyncio.CancelledError()
+    cls: Any = CODES.get(fault.type)
+    if cls is None:
+        raise BadValue("the service's answer", f"error {fault.type!r:.80}", "use one version")
+    # Not by its constructor: what is recorded of an error is what makes it again.
+    error: BaseException = cls.__new__(cls, *wire.load(fault.arguments))
+    for name, raw in fault.attributes.items():
+        if name in _TYPED:
+            setattr(error, name, msgspec.json.decode(raw, type=_TYPED[name]))
+        else:
+            setattr(error, name, wire.load(raw))
+    for note in fault.notes:
+        error.add_note(note)
+    setattr(error, _KNOWN, fault.known)
+    return error
+
+
+def recorded_step(fault: Fault, spec: ToolSpec | None) -> Step:
+    """A failed step as far as raising its error again needs it."""
+    number, tool = wire.load(fault.attributes["step"])
+    return Step(
+        number=number,
+        tool=tool,
+        effects=spec.effects if spec is not None else Effects.ONCE,
+        arguments=wire.EMPTY,
+        call="",
+        fingerprint="",
+        version=0,
+        status=StepStatus.FAILED,
+        error=Failure(fault.type, fault.message, fault.arguments, fault.module),
+    )

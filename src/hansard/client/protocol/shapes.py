@@ -1,0 +1,76 @@
+"""What operations give back, over the wire and back: our own records, which no value can say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hansard.agents.access.views import View
+from hansard.agents.board.operations import BoardEntry
+from hansard.agents.experiments.plans import Arm
+from hansard.agents.team.mail import Mail
+from hansard.agents.team.tasks import Task, TaskEntry
+from hansard.bus.slices import Slices
+from hansard.client.protocol import wire
+from hansard.domain.board import KeyKind
+from hansard.domain.errors import BadValue
+from hansard.inspect.answer import SqlAnswer
+
+LINES_AT_ONCE = 50
+"""So many lines of a view are encoded between two looks at the clock."""
+
+
+def told_arm(arm: Arm | None) -> msgspec.Raw:
+    """A run's arm over the wire."""
+    return wire.dump(None if arm is None else msgspec.structs.asdict(arm), "arm")
+
+
+def arm_of(raw: msgspec.Raw) -> Arm | None:
+    """A run's arm, told."""
+    told = wire.load(raw)
+    return None if told is None else Arm(**told)
+
+
+async def told(found: Any) -> msgspec.Raw:
+    """What an operation came to, as it goes there; a view, which may be long, in slices."""
+    return await _view(found) if isinstance(found, View) else wire.dump(_fields(found))
+
+
+def back(raw: msgspec.Raw, result: Any) -> Any:
+    """What an operation came to, of the type that it says. Raises BadValue for what is not."""
+    try:
+        if result is View:
+            return msgspec.json.decode(raw, type=View)
+        found = wire.load(raw)
+        return found if result is Any else msgspec.convert(found, result)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        remedy = "use one version of hansard"
+        raise BadValue("the service's answer", str(error)[:200], remedy) from error
+
+
+def _fields(found: Any) -> Any:
+    match found:
+        case BoardEntry() | Task() | TaskEntry() | Mail() | SqlAnswer():
+            fields = msgspec.structs.asdict(found)
+            return {
+                name: value.value if isinstance(value, KeyKind) else value
+                for name, value in fields.items()
+            }
+        case list():
+            return [_fields(each) for each in found]
+        case _:
+            return found
+
+
+async def _view(given: View) -> msgspec.Raw:
+    """The same bytes as in one go."""
+    lines: list[bytes] = []
+    async with Slices() as slices:
+        for start in range(0, len(given.events), LINES_AT_ONCE):
+            lines.append(wire.encode(given.events[start : start + LINES_AT_ONCE])[1:-1])
+            if slices.over:
+                await slices.pause()
+    fields = {name: getattr(given, name) for name in given.__struct_fields__}
+    fields["events"] = msgspec.Raw(b"[" + b",".join(lines) + b"]")
+    return msgspec.Raw(wire.encode(fields))

@@ -1,0 +1,431 @@
+"""The record of the sync client.
+
+Made by `python -m tests.structure.twins`: do not edit it, but
+`hansard.client.record`, from which it is made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Unpack
+
+from hansard.agents.access import roles
+from hansard.agents.access.views import View
+from hansard.agents.annotations.conversations import Conversation, conversation
+from hansard.agents.experiments import plans as experiments
+from hansard.agents.experiments import prices, scoring
+from hansard.agents.policy.approvals import ListedApproval, answer, listed
+from hansard.agents.policy.labels import Lowering, declassify
+from hansard.agents.run_index import RunFilter, RunsWanted
+from hansard.agents.runs import cancel, finish, fork, reopen, settle
+from hansard.bus.states.replay import RunView
+from hansard.client.record import PERSON, OnPortal, _names_of, _rules_of, clean
+from hansard.domain.choices import NOTHING, by_name, chosen
+from hansard.domain.experiment import ExperimentRegistered, ExperimentState
+from hansard.domain.label import Label
+from hansard.domain.roles.model import RoleDefined
+from hansard.domain.run import ForkEffects, RunState
+from hansard.domain.steps import Verdict
+from hansard.domain.values import recordable
+from hansard.inspect.answer import SqlAnswer
+
+
+class Record(OnPortal):
+    """A workspace's record for the sync client. Made by `hansard.connect`.
+
+    What writes is acknowledged when it returns.
+    """
+
+    def fork(
+        self,
+        run: str,
+        *,
+        at: object = None,
+        effects: ForkEffects | str = ForkEffects.SHADOW,
+        labels: Mapping[str, str] = NOTHING,
+    ) -> str:
+        """Begin a new run where another stood; its id. One commit, whatever the run's length.
+
+        Args:
+            run: The parent.
+            at: Where it begins; now, if nothing is given.
+            effects: `SHADOW`: tools with effects return the parent's outcome or their `shadow=`,
+                else raise `ShadowedEffect`. `LIVE`: they run.
+            labels: Texts by name, to find the run by.
+
+        Raises:
+            NotFound: There is no such run or point.
+            BadName: `at` is no point.
+        """
+        named = by_name("labels", labels)
+        scrub = clean(self._defaults, "fork", labels=list(named))
+        return self._portal.run(
+            fork(self.workspace, run, at, chosen(ForkEffects, effects, "effects"), named, scrub)
+        )
+
+    def state(self, run: str, at: object = None) -> RunView:
+        """A whole run, its agents and shared state, as it stood at a point; now without one.
+
+        Raises:
+            NotFound: There is no such run or point.
+            BadName: `at` is no point.
+        """
+        return self._portal.run(self.workspace.points.view(run, at))
+
+    def runs(self, **wanted: Unpack[RunsWanted]) -> list[tuple[str, RunState]]:
+        """Every run with its life, the newest first; those that are all that is asked for: status,
+        workflow, agent and role (of one who ever joined), experiment (of trials), since and until
+        (when it began, a time with its zone). Raises BadOption, BadValue.
+        """
+        return self._portal.run(self.workspace.runs(RunFilter.of(wanted)))
+
+    def conversation(self, name: str, *, before: str | None = None) -> Conversation:
+        """What a conversation held over its runs: turns, and the context to go on from.
+
+        before: a run of it; only what came earlier, also when that run is resumed.
+        """
+        return self._portal.run(conversation(self.workspace, name, before))
+
+    def settle(
+        self,
+        run: str,
+        step: str,
+        verdict: Verdict | str,
+        *,
+        result: Any = None,
+        by: str = PERSON,
+        because: str = "",
+    ) -> None:
+        """Say what is true of a step in doubt, or that diverged. A session of the agent that is
+        still at work is fenced.
+
+        Args:
+            run: The run.
+            step: The step, as `agent#number`.
+            verdict: What is true of it.
+            result: What it returned, where it happened.
+            by: Who says so.
+            because: Why.
+
+        Raises:
+            Refused: The step is not of a kind that can be settled so.
+            NotFound: There is no such run or step.
+            BadName, BadValue: `by` is no name, or `result` cannot be recorded.
+        """
+        scrub = clean(self._defaults, "settle", by=by)
+        self._portal.run(
+            settle(
+                self.workspace,
+                run,
+                step,
+                verdict,
+                result=result,
+                by=by,
+                because=because,
+                scrub=scrub,
+            )
+        )
+
+    def finish(self, run: str, *, by: str = PERSON, because: str = "") -> bool:
+        """Say that a run has ended as it should, whoever is still at work in it; False where it is
+        completed already.
+
+        Args:
+            run: Its id.
+            by: Who says so.
+            because: Why.
+
+        Raises:
+            NotFound: There is no such run.
+            Refused: It ended otherwise.
+        """
+        scrub = clean(self._defaults, "finish", by=by)
+        return self._portal.run(finish(self.workspace, run, by=by, because=because, scrub=scrub))
+
+    def cancel(self, run: str, *, by: str = PERSON, because: str = "") -> bool:
+        """Say that a run is cancelled; False where it is already. Who is at work is not stopped,
+        and goes on recording.
+
+        Args:
+            run: Its id.
+            by: Who says so.
+            because: Why.
+
+        Raises:
+            NotFound: There is no such run.
+            Refused: It ended otherwise.
+        """
+        scrub = clean(self._defaults, "cancel", by=by)
+        return self._portal.run(cancel(self.workspace, run, by=by, because=because, scrub=scrub))
+
+    def reopen(self, run: str, task: str, *, by: str = PERSON, because: str = "") -> bool:
+        """Have a task of a run that failed be done after all; False where it is not over.
+
+        Args:
+            run: Its id.
+            task: The task's id.
+            by: Who says so.
+            because: Why.
+
+        Raises:
+            Refused: There is no such task, it is done, or tasks would wait for each other.
+        """
+        scrub = clean(self._defaults, "reopen", task=task, by=by)
+        return self._portal.run(
+            reopen(self.workspace, run, task, by=by, because=because, scrub=scrub)
+        )
+
+    def approve(
+        self, approval: str, *, by: str = PERSON, because: str = "", role: str | None = None
+    ) -> None:
+        """Grant what an agent asks.
+
+        Args:
+            approval: The question's id, as `approvals()` or `hansard approvals` shows it.
+            by: Who says so: not the agent that asked, nor who acts for it.
+            because: Why.
+            role: The role that `by` acts in; it must have `approve`.
+
+        Raises:
+            Refused: It is answered already, its time is up, or `by` may not answer it.
+            NotFound: There is no such question.
+            RoleRefused: The role may not approve; that is on record.
+        """
+        scrub = clean(self._defaults, "approve", by=by, role=role)
+        self._portal.run(
+            answer(
+                self.workspace,
+                approval,
+                granted=True,
+                by=by,
+                because=because,
+                role=role,
+                scrub=scrub,
+            )
+        )
+
+    def deny(
+        self, approval: str, *, by: str = PERSON, because: str = "", role: str | None = None
+    ) -> None:
+        """Deny what an agent asks.
+
+        Args:
+            approval: The question's id, as `approvals()` or `hansard approvals` shows it.
+            by: Who says so: not the agent that asked, nor who acts for it.
+            because: Why.
+            role: The role that `by` acts in; it must have `approve`.
+
+        Raises:
+            Refused: It is answered already, its time is up, or `by` may not answer it.
+            NotFound: There is no such question.
+            RoleRefused: The role may not approve; that is on record.
+        """
+        scrub = clean(self._defaults, "deny", by=by, role=role)
+        self._portal.run(
+            answer(
+                self.workspace,
+                approval,
+                granted=False,
+                by=by,
+                because=because,
+                role=role,
+                scrub=scrub,
+            )
+        )
+
+    def approvals(self) -> list[ListedApproval]:
+        """What agents asked, in all runs, the oldest first."""
+        return self._portal.run(listed(self.workspace))
+
+    def register(self, name: str, plan: ExperimentRegistered, *, by: str = PERSON) -> bool:
+        """Register an experiment; False where it is registered with the same plan already.
+
+        Raises:
+            Refused: It has another plan; the message has the difference.
+            BadName, BadValue: A name is not one, or the plan contradicts itself.
+        """
+        scrub = clean(self._defaults, "register", name=name, by=by, **_names_of(plan))
+        return self._portal.run(
+            experiments.register(self.workspace, name, plan, by=by, scrub=scrub)
+        )
+
+    def stop(self, name: str, *, because: str = "", by: str = PERSON) -> bool:
+        """Assign no run to an experiment any more; False where it is stopped already."""
+        scrub = clean(self._defaults, "stop", name=name, by=by)
+        return self._portal.run(
+            experiments.stop(self.workspace, name, because=because, by=by, scrub=scrub)
+        )
+
+    def experiment(self, name: str) -> ExperimentState:
+        """An experiment as it stands; one that is not registered has no plan."""
+        return self._portal.run(experiments.state(self.workspace, name))
+
+    def score(self, run: str, metrics: Mapping[str, float], *, by: str, because: str = "") -> bool:
+        """Put on record what came of a run; False where the same judge said just that last.
+
+        Args:
+            run: The run.
+            metrics: Finite numbers by name.
+            by: Who judges.
+            because: Why.
+
+        Raises:
+            NotFound: There is no such run.
+            BadName, BadValue: A name is not one, or a metric no finite number.
+        """
+        named = by_name("metrics", metrics)
+        scrub = clean(self._defaults, "score", by=by, metrics=list(named))
+        return self._portal.run(
+            scoring.score(self.workspace, run, named, by=by, because=because, scrub=scrub)
+        )
+
+    def price(
+        self,
+        model: str,
+        amounts: Mapping[str, float],
+        *,
+        since: datetime,
+        currency: str = "USD",
+        source: str = "",
+        by: str = PERSON,
+    ) -> bool:
+        """State what the use of a model costs; False where all of it is stated already.
+
+        Args:
+            model: The model.
+            amounts: What a million of each usage costs, such as `{"input_tokens": 2.5}`.
+            since: From when on.
+            currency: In which currency.
+            source: Where the price stands.
+            by: Who says so.
+
+        Raises:
+            BadName, BadValue: A name is not one, an amount no finite number, or none is given.
+        """
+        named = by_name("amounts", amounts)
+        names = {"model": model, "by": by, "currency": currency, "usages": list(named)}
+        source = recordable(source, clean(self._defaults, "price", **names))
+        terms = prices.Terms(since=since, currency=currency, source=source)
+        return self._portal.run(prices.state(self.workspace, model, named, terms, by=by))
+
+    def apply_role(self, name: str, rules: RoleDefined, *, by: str = PERSON) -> bool:
+        """Give a role its rules, in place of those that it had; False where it has just them.
+
+        `apply_roles` does it with a file, which is the usual way.
+
+        Raises:
+            BadName, BadValue: The rules are broken; the message says where.
+        """
+        scrub = clean(self._defaults, "apply_role", name=name, by=by, rules=_rules_of(rules))
+        return self._portal.run(roles.apply(self.workspace, name, rules, by=by, scrub=scrub))
+
+    def declassify(
+        self,
+        run: str | None = None,
+        *,
+        agent: str | None = None,
+        key: str | None = None,
+        principal: str | None = None,
+        to: str = "",
+        approver: str,
+        because: str,
+        role: str | None = None,
+    ) -> Label:
+        """Lower the label of an agent or a key of a run, or of a principal; what it was.
+
+        A session of the agent that is still at work is fenced; a principal's sessions end.
+
+        Args:
+            run: The run; none for a principal.
+            agent: Whose label it is: an agent's, or
+            key: a key's of shared state, or
+            principal: a principal's. Give one of the three.
+            to: What it becomes, such as `untrusted`; public and trusted if empty.
+            approver: Who answers for it.
+            because: Why it may be lowered.
+            role: The role that the approver acts in; it must have `approve`.
+
+        Raises:
+            Refused: It would not lower the label.
+            NotFound: There is no such run, agent or key.
+            RoleRefused: The role may not approve.
+            BadName, BadValue: A name is not one, or `because` is empty.
+        """
+        scrub = clean(self._defaults, "declassify", approver=approver, role=role)
+        lowering = Lowering(
+            agent=agent,
+            key=key,
+            principal=principal,
+            to=to,
+            approver=approver,
+            because=because,
+            role=role,
+        )
+        return self._portal.run(declassify(self.workspace, run, lowering, scrub))
+
+    def apply_roles(self, path: str | os.PathLike[str], *, by: str = PERSON) -> dict[str, bool]:
+        """Give each role of a TOML file its rules, all of which are checked first; of each whether
+        that is new. It is what `hansard roles apply FILE` does.
+
+        Args:
+            path: The file (docs/roles.md).
+            by: Who says so.
+
+        Raises:
+            BadName, BadValue: The file or a rule is broken; the message says where. No role has
+                changed then.
+            NotOffered: A restricted agent gives no rules.
+        """
+        return self._portal.run(self._applied(path, by))
+
+    def view(
+        self,
+        run: str,
+        at: object = None,
+        *,
+        role: str | None = None,
+        key: bytes | None = None,
+        by: str = PERSON,
+    ) -> View:
+        """What a role may see of a run; that it was served is put on record.
+
+        Args:
+            run: The run.
+            at: A point of it; now without one. For a restricted agent the id of an event that it
+                was shown.
+            role: Which role; a restricted agent's own needs no name.
+            key: 32 secret bytes or more, where a mask of the role hashes.
+            by: Who looks; of a restricted agent its principal.
+
+        Raises:
+            NotFound: There is no such run or point.
+            BadName, BadValue: `at` is no point, no role is given, or a mask needs the key.
+        """
+        return self._portal.run(self._viewed(run, at, role, key, by))
+
+    def sql(self, question: str, *parameters: object) -> SqlAnswer:
+        """The answer of the tables to one statement that reads, as of the newest position of the
+        log when it was asked; `SqlAnswer.position` says which (docs/sql.md).
+
+        What the tables lack is projected first: by this process, or waited for where another does.
+        Where that takes longer than 10 s the answer is of what stands, which is logged. A worker
+        process answers, without files, network and secrets, within 10 s and 512 MiB, at most 10,000
+        rows. A restricted agent is answered from its role's own tables, where the role may query.
+
+        Args:
+            question: SQL, with `?` or `$1` where a parameter goes.
+            *parameters: Texts, finite numbers, booleans, dates, times, None, and lists of them.
+
+        Raises:
+            SqlError: It is no statement that reads, DuckDB cannot answer it, or it costs too much.
+            ProjectionError: The tables cannot be made or read.
+            BadValue: A parameter is none; or a restricted agent's answer is too long for a message.
+            RoleRefused: The role may not query.
+            Refused: The record is one in memory, which has no tables.
+        """
+        return self._portal.run(self._asked().ask(question, parameters))
+
+    def _let_go(self) -> None:
+        self._portal.run(self._closed())

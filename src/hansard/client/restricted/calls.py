@@ -1,0 +1,328 @@
+"""An operation at the client: ask, do what the service asks for, and be told what it came to.
+
+Written once for both clients as flows (see `hansard.agents.flow`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from hansard.agents.callables import awaited, is_coroutine_function, name_of
+from hansard.agents.errors import ToolChanged
+from hansard.agents.flow import Body, Flow, Io, Pause, Watch
+from hansard.agents.policy import gate
+from hansard.agents.steps import payloads
+from hansard.agents.steps.conversions import converted
+from hansard.agents.steps.failures import raised
+from hansard.agents.steps.recorder import INTERRUPTIONS, passed
+from hansard.agents.steps.scope import Scope
+from hansard.agents.steps.secrets import check_names, reveal
+from hansard.agents.steps.tools import DidNotHappen, Happened, ToolSpec
+from hansard.bus.errors import TooLarge
+from hansard.client.protocol import faults, wire
+from hansard.client.protocol.wire import Call, Came, Declared, Failed, Run, Value
+from hansard.client.restricted.engine import RemoteCore, RemoteScope
+from hansard.domain import value_types, values
+from hansard.domain.errors import BadValue
+from hansard.domain.steps import Effects, Step, Verdict
+from hansard.domain.values import recordable
+
+WAITS_MAX = 100
+"""So many waits between attempts are told; the last one counts for all after it."""
+
+
+class Doing:
+    """What the client does for the service in one operation, and what came of it here."""
+
+    def __init__(self, engine: RemoteCore, spec: ToolSpec | None = None) -> None:
+        self.engine = engine
+        self.spec = spec
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def run(self, asked: Run) -> Flow[Came]:
+        """Do it. What it raises is what came of it."""
+        scope = self.scope(asked)
+        try:
+            if asked.what == "settle":
+                came = yield from self._settled(asked, scope)
+            else:
+                came = yield from self.work(asked, scope)
+        except BaseException as error:  # noqa: BLE001 -- told to the service, which says what it means
+            self.error = error
+            fault = faults.of_program(error, self.spec, self.engine.settings.scrub)
+            return Came(fault=fault, usage=scope.usage)
+        return msgspec.structs.replace(came, usage=scope.usage)
+
+    def scope(self, asked: Run) -> Scope:
+        """The scope that it stands in."""
+        scope = RemoteScope(self.engine.ledger, asked.scope, "", (), None)
+        composite = self.spec is not None and self.spec.effects is Effects.COMPOSITE
+        scope.nests = composite and asked.what in ("body", "item")
+        return scope
+
+    def work(self, asked: Run, scope: Scope) -> Flow[Came]:
+        """What is asked for. Raises BadValue for what this client does not know."""
+        yield Pause(0)
+        del scope
+        raise BadValue("the service", f"it asks for {asked.what!r:.40}", "use one version")
+
+    def _settled(self, asked: Run, scope: Scope) -> Flow[Came]:
+        """What the program's own policy says of a step. A function that does not wait is called
+        here, as a trusted session calls it.
+        """
+        step = wire.read(asked.arguments, Step)
+        policy: Any = self.engine.settings.settle
+        scope.nests = False
+        if is_coroutine_function(policy):
+            said, _ = yield Body(policy, (step,), {}, scope)
+        else:
+            said = policy(step)
+            if inspect.isawaitable(said):
+                said, _ = yield Body(awaited, (said,), {}, scope)
+        return Came(result=_said(said, self.engine))
+
+    def gave(self, result: Any) -> Came:
+        """A result on its way, or why it cannot be recorded."""
+        self.value = result
+        returns = self.spec.returns if self.spec is not None else None
+        try:
+            plain = payloads.plain_result(result, returns, self.engine.settings.scrub)
+        except BadValue as error:
+            return Came(unrecordable=(error.where, error.fact, error.remedy))
+        return Came(result=values.dump(plain))
+
+
+class Resolving(Doing):
+    """Settles a lost put by the program's own function."""
+
+    def __init__(self, engine: RemoteCore, function: Callable[[Any, Any], Any]) -> None:
+        super().__init__(engine)
+        self._function = function
+
+    def work(self, asked: Run, scope: Scope) -> Flow[Came]:
+        """The value to put."""
+        mine, theirs = wire.load(asked.arguments)
+        scope.nests = False
+        result, _ = yield Body(self._function, (mine, theirs), {}, scope)
+        return Came(result=wire.dump(result, "resolve"))
+
+
+class Calling(Doing):
+    """Runs a tool's own functions."""
+
+    def __init__(self, engine: RemoteCore, spec: ToolSpec, arguments: Mapping[str, Any]) -> None:
+        super().__init__(engine, spec)
+        self.tool = spec
+        self.arguments = arguments
+        self.hides = False
+        """Whether an argument is a secret."""
+
+    def work(self, asked: Run, scope: Scope) -> Flow[Came]:
+        """The body, its shadow, or what the world says."""
+        spec = self.tool
+        match asked.what:
+            case "body":
+                args, kwargs = passed(spec, self.given(asked))
+                result, _ = yield Body(spec.function, args, kwargs, scope, spec.timeout_s)
+                return self.gave(result)
+            case "shadow" if spec.shadow is not None:
+                result, _ = yield Body(spec.shadow, (), dict(self.arguments), scope)
+                return self.gave(result)
+            case "ask" if spec.reconcile is not None:
+                given = self.revealed(dict(self.arguments))
+                said, _ = yield Body(spec.reconcile, (), given, scope, spec.timeout_s)
+                return Came(result=_said(said, self.engine))
+            case _:
+                return (yield from super().work(asked, scope))
+
+    def given(self, asked: Run) -> dict[str, Any]:
+        """The arguments that the tool gets: secrets given back, and the key."""
+        return {**self.revealed(dict(self.arguments)), **wire.load(asked.arguments)}
+
+    def revealed(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Arguments, secrets given back."""
+        if not self.hides:
+            return arguments
+        found: dict[str, Any] = reveal(arguments, self.engine.settings.secrets, self.tool.name)
+        return found
+
+
+def _said(said: object, engine: RemoteCore) -> msgspec.Raw:
+    match said:
+        case Happened(result):
+            plain = values.plain(result, "settled result", engine.settings.scrub)
+            return values.dump(["happened", plain])
+        case DidNotHappen():
+            return values.dump(["did not happen"])
+        case Verdict():
+            return values.dump(["verdict", said.value])
+        case _:
+            return values.dump(None)
+
+
+# ------------------------------------------------------------ one operation
+
+
+def converse(
+    engine: RemoteCore, verb: str, data: Any, scope: Scope, doing: Doing, *, busy: bool = False
+) -> Flow[Value]:
+    """Ask for an operation, and do what it asks for, to its end.
+
+    Raises what it raised, AccessRefused, ServiceGone, TooLarge.
+    """
+    began: list[int] = []
+    ask = functools.partial(engine.link.ask, verb, data, scope=scope.path, busy=busy, began=began)
+    try:
+        word = yield Watch(ask)
+        while isinstance(word, Run):
+            if word.warning:
+                warnings.warn(word.warning, ToolChanged, stacklevel=8)
+            came = yield from doing.run(word)
+            word = yield from _told(engine, word.turn, came)
+    except INTERRUPTIONS:
+        if began:
+            yield Io(functools.partial(engine.link.ask, "cancel", None, turn=began[0]))
+        raise
+    match word:
+        case Value():
+            if word.warning:
+                warnings.warn(word.warning, ToolChanged, stacklevel=8)
+            return word
+        case Failed():
+            raise _error(word, doing)
+        case _:
+            raise BadValue("the service's answer", f"a {type(word).__name__}", "use one version")
+
+
+def _told(engine: RemoteCore, turn: int, came: Came) -> Flow[Any]:
+    """Tell what came of what was asked for; a result that is too large cannot be recorded."""
+    try:
+        return (yield Watch(functools.partial(engine.link.ask, "done", came, turn=turn)))
+    except TooLarge as error:
+        fact, remedy = f"{error.size:,} bytes", "hand large values over by reference"
+        came = Came(unrecordable=("result", fact, remedy), usage=came.usage)
+    return (yield Watch(functools.partial(engine.link.ask, "done", came, turn=turn)))
+
+
+def _error(word: Failed, doing: Doing) -> BaseException:
+    if word.own and doing.error is not None:
+        for note in word.fault.notes:
+            doing.error.add_note(note)
+        return doing.error
+    if word.fault.category == "recorded":
+        return raised(faults.recorded_step(word.fault, doing.spec), doing.spec)
+    return faults.ours(word.fault)
+
+
+# ------------------------------------------------------------ a tool's call
+
+
+class Begun(msgspec.Struct):
+    """A call, ready to be asked for."""
+
+    scope: Scope
+    data: Call
+    doing: Calling
+
+
+def begin(
+    engine: RemoteCore,
+    spec: ToolSpec,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    doing: type[Calling] = Calling,
+) -> Begun:
+    """A call with where it stands. Raises TypeError, BadValue, NoScope, ToolError."""
+    arguments = spec.arguments(args, kwargs)
+    scrub = engine.settings.scrub
+    plain: dict[str, Any] = {
+        name: values.plain(value, f"{spec.name}({name})", scrub)
+        for name, value in arguments.items()
+        if name != spec.key_argument
+    }
+    names = {"name": spec.name, "version": spec.version, "kind": spec.kind}
+    check_names("tool", names, scrub)
+    scope = engine.scope(spec.name)
+    raw = values.dump(plain)
+    made = doing(engine, spec, arguments)
+    secrets = _secrets(engine, bytes(raw))
+    made.hides = b'"$secret"' in bytes(raw)
+    call = Call(
+        tool=declared(spec),
+        arguments=raw,
+        verdict=_verdict(engine, spec, arguments),
+        secrets=secrets,
+    )
+    return Begun(scope, call, made)
+
+
+def _verdict(
+    engine: RemoteCore, spec: ToolSpec, arguments: Mapping[str, Any]
+) -> wire.Verdict | None:
+    stream = engine.stream
+    asked = gate.GateCall(
+        spec.name, arguments, stream.run, stream.agent, stream.role, spec.effects.value
+    )
+    verdict = gate.ask(engine.settings.rules, asked)
+    scrub = engine.settings.scrub
+    if verdict.asks is not None:
+        title = recordable(verdict.asks.title(), scrub)
+        return wire.Verdict(title, timeout_s=verdict.asks.timeout_s)
+    if verdict.allowed:
+        return None
+    return wire.Verdict(recordable(verdict.rule, scrub), recordable(verdict.reason, scrub))
+
+
+def _secrets(engine: RemoteCore, raw: bytes) -> tuple[str, ...]:
+    """The names of the secrets among a call's arguments that this client could give."""
+    if b'"$secret"' not in raw:
+        return ()
+    provider = engine.settings.secrets
+    if provider is None:
+        return ()
+    names: list[str] = []
+    with value_types.reading():
+        values.load(raw, names.append)
+    give = provider if callable(provider) else provider.get
+    return tuple(name for name in sorted(set(names)) if give(name) is not None)
+
+
+def declared(spec: ToolSpec) -> Declared:
+    """What the service is told of a tool."""
+    further = min(spec.attempts - 1, WAITS_MAX)
+    return Declared(
+        name=spec.name,
+        effects=spec.effects.value,
+        version=spec.version,
+        kind=spec.kind,
+        source=spec.source,
+        attempts=spec.attempts,
+        waits=tuple(round(spec.wait_s(attempt + 1), 6) for attempt in range(further)),
+        key_argument=spec.key_argument,
+        asks=name_of(spec.reconcile) if spec.reconcile is not None else "",
+        shadows=spec.shadow is not None,
+        gives=spec.gives,
+        takes=spec.takes,
+    )
+
+
+def call(
+    engine: RemoteCore, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Flow[Any]:
+    """Call a tool: what it returned, or once returned. Raises as a trusted session does."""
+    begun = begin(engine, spec, args, kwargs)
+    busy = engine.ledger.enter_call(begun.scope)
+    try:
+        told = yield from converse(engine, "call", begun.data, begun.scope, begun.doing, busy=busy)
+    finally:
+        engine.ledger.leave_call(begun.scope)
+    if told.own:
+        return begun.doing.value
+    return converted(wire.load(told.value), spec.returns)

@@ -1,0 +1,360 @@
+"""A restricted agent's connection to the service, and the part of it that is one session."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from hansard.agents.errors import SessionEnded
+from hansard.bus.access import Credentials
+from hansard.bus.clock import Clock
+from hansard.bus.errors import BrokerError, BusError, Closed, TooLarge
+from hansard.bus.jetstream.requests import NoAnswer, NoResponders, Requests
+from hansard.client.protocol import faults, wire
+from hansard.client.protocol.errors import AccessRefused, ServiceBusy, ServiceGone
+from hansard.client.protocol.wire import (
+    Answer,
+    Began,
+    Denied,
+    Failed,
+    Joined,
+    Opened,
+    Pending,
+    Request,
+    Value,
+)
+from hansard.domain.errors import BadValue, HansardError
+
+FIRST_S_MAX = wire.QUIET_S_MAX
+"""How long a request outside of a session may be without any answer, in seconds; one that takes
+longer is answered "not yet" before, and asked for again.
+"""
+
+OPENING_S_MAX = 60.0
+"""The same for an opening, which any service may answer that comes."""
+
+AGAIN_S = 10.0
+"""After so long an opening is asked for again, under the same nonce: it is done once."""
+
+BUSY_S_MAX = 30.0
+"""How long one that is refused as one too many is asked again, in seconds: nothing was done."""
+
+FOR_EVER_S = 366 * 24 * 3_600.0
+"""A session's request waits as long as the session lives: what it asks for may take a day."""
+
+LOOK_S_MAX = 1.0
+"""How long the broker is asked whether it still knows a login that it disconnected, in seconds."""
+
+BEAT_ANSWER_S_MAX = 2.0
+"""How long one sign of life may take to be answered, in seconds: one that was on its way when the
+service ended holds up the next, by which that is noticed.
+"""
+
+NO_SERVICE = "no service runs for this workspace"
+ENDED = "it has ended"
+
+
+class Link:
+    """One login: its connection, and who it is. On the bus's loop."""
+
+    def __init__(self, credentials: Credentials, requests: Requests) -> None:
+        self.credentials = credentials
+        self.requests = requests
+        self.closed = False
+
+    @property
+    def where(self) -> str:
+        """Which workspace of which broker, in one text."""
+        return f"{self.credentials.workspace} at {self.credentials.options().urls}"
+
+    @classmethod
+    async def open(cls, credentials: Credentials) -> Link:
+        """Connect. Raises Unreachable, AccessRefused (the broker does not know the login)."""
+        try:
+            return cls(credentials, await Requests.open(credentials.options()))
+        except BrokerError as error:
+            raise AccessRefused from error
+
+    async def close(self) -> None:
+        """Let go of the broker."""
+        self.closed = True
+        await self.requests.close()
+
+    async def why(self, error: BaseException) -> BaseException:
+        """What an error of the connection is to whoever asked. Where nothing came back, the broker
+        may have put the login out: then it is refused when it comes again.
+        """
+        if self.closed:
+            return Closed(self.credentials.options().urls[0])
+        if isinstance(error, NoAnswer) and not isinstance(error, NoResponders):
+            try:
+                async with asyncio.timeout(LOOK_S_MAX):
+                    await (await Link.open(self.credentials)).close()
+            except AccessRefused as refusal:
+                return refusal
+            except (BusError, TimeoutError):
+                pass  # the broker is gone, too
+        return refused(error)
+
+    async def outside(self, verb: str, data: Any) -> Answer:
+        """Ask what any service of the workspace may answer. Raises AccessRefused, ServiceGone,
+        TooLarge, and what the service raised.
+
+        Where this principal asks too much at once it is asked again as the service says, for up to
+        `BUSY_S_MAX`; then the answer says so.
+        """
+        until = time.monotonic() + BUSY_S_MAX
+        raw = wire.encode(data)
+        while True:
+            answer = await self._asked(verb, raw)
+            wait_s = _retry_after_s(answer)
+            if not wait_s or time.monotonic() + wait_s > until:
+                return answer
+            await asyncio.sleep(wait_s)
+
+    async def _asked(self, verb: str, raw: bytes) -> Answer:
+        """What a request comes to; "not yet" is asked again."""
+        token, nonce = self.credentials.token, Clock().new_id()  # a run that it begins is called so
+        payload = wire.encode(Request(token=token, nonce=nonce, data=msgspec.Raw(raw)))
+        again = wire.encode(Request(token=token, nonce=nonce))
+        opens = verb == "open"
+        try:
+            answer = told(await self._first(verb, payload))
+            while isinstance(answer, Pending):
+                try:
+                    answer = told(await self._later(answer.instance, again))
+                except NoAnswer:
+                    if not opens:
+                        raise
+                    answer = told(await self._first(verb, payload))  # of another service
+        except (NoAnswer, NoResponders, BrokerError, TooLarge) as error:
+            raise await self.why(error) from error
+        return answer
+
+    async def _first(self, verb: str, payload: bytes) -> bytes:
+        mine = self.credentials
+        where = mine.workspace, mine.role, mine.principal
+        subject, ping = wire.opening(*where, verb), wire.opening(*where, wire.PING)
+        if verb == "open":
+            return await self._attended(subject, ping, payload, OPENING_S_MAX, AGAIN_S)
+        return await self._attended(subject, ping, payload, FIRST_S_MAX)
+
+    async def _later(self, instance: str, payload: bytes) -> bytes:
+        """What a certain service says, asked again."""
+        mine = self.credentials
+        where = mine.workspace, mine.role, mine.principal, instance
+        subject, ping = wire.within(*where, wire.AGAIN), wire.within(*where, wire.PING)
+        return await self._attended(subject, ping, payload, FIRST_S_MAX)
+
+    async def _attended(
+        self, subject: str, ping: str, payload: bytes, most_s: float, again_s: float | None = None
+    ) -> bytes:
+        """The answer, for as long as there is anybody to give one: who is asked by `ping`. After
+        `again_s`, if given, it is asked for again: a broker that takes in logins may lose a message
+        without a word.
+        """
+        loop = asyncio.get_running_loop()
+        watching = loop.create_task(self._nobody(ping))
+        asked: list[asyncio.Task[bytes]] = []
+        try:
+            while not watching.done():
+                asked.append(loop.create_task(self.requests.ask(subject, payload, most_s)))
+                waited = {watching, *asked}
+                await asyncio.wait(waited, timeout=again_s, return_when=asyncio.FIRST_COMPLETED)
+                for asking in asked:
+                    if asking.done():
+                        return asking.result()
+            raise NoAnswer(ENDED)
+        finally:
+            for task in (watching, *asked):
+                task.cancel()
+
+    async def _nobody(self, ping: str) -> None:
+        """Comes back once no service is there that takes `ping`. Which one took a request that any
+        may take, only its answer tells: one that ended while another serves is waited for.
+        """
+        while True:
+            await asyncio.sleep(wire.BEAT_S)
+            try:
+                await self.requests.ask(ping, b"", wire.BEAT_S)
+            except NoResponders:
+                return
+            except BusError:  # it is not answered, which says nothing
+                continue
+
+    async def open_session(self, asked: wire.Open) -> SessionLink:
+        """Open a session. Raises as `outside`."""
+        answer = await self.outside("open", asked)
+        if not isinstance(answer, Opened):
+            raise _misunderstood(answer)
+        session = SessionLink(self, answer)
+        session.begin_beating()
+        return session
+
+
+class SessionLink:
+    """One session's requests. All but `note` on the bus's loop."""
+
+    def __init__(self, link: Link, opened: Opened) -> None:
+        self.opened = opened
+        self.lost: BaseException | None = None
+        self._link = link
+        self._numbers = 0
+        self._notes: deque[Began | Joined] = deque()
+        self._lock = threading.Lock()
+        self._waiting: set[asyncio.Task[bytes]] = set()
+        self._beating: asyncio.Task[None] | None = None
+
+    def note(self, what: Began | Joined) -> None:
+        """Have the next request tell what became of a scope. From any thread."""
+        with self._lock:
+            self._notes.append(what)
+
+    async def ask(
+        self,
+        verb: str,
+        data: Any,
+        *,
+        scope: str = "",
+        busy: bool = False,
+        turn: int = 0,
+        began: list[int] | None = None,
+    ) -> Answer:
+        """Send a request, and wait for its answer for as long as the session lives.
+
+        began: is given the request's number before it is sent. Raises AccessRefused, ServiceGone,
+        TooLarge (nothing was sent).
+        """
+        if self.lost is not None:
+            raise self.lost
+        with self._lock:  # the numbers go up in the order of sending, and so do the notes
+            self._numbers += 1
+            notes = tuple(self._notes)
+            self._notes.clear()
+            number = self._numbers
+        if began is not None:
+            began.append(number)
+        request = Request(
+            token=self._link.credentials.token,
+            session=self.opened.session,
+            n=number,
+            turn=turn,
+            scope=scope,
+            busy=busy,
+            scopes=notes,
+            data=msgspec.Raw(wire.encode(data)),
+        )
+        try:
+            return told(await self._sent(verb, wire.encode(request), FOR_EVER_S))
+        except TooLarge:
+            with self._lock:
+                self._notes.extendleft(reversed(notes))
+            raise
+        except (NoAnswer, NoResponders, BrokerError, AccessRefused) as error:
+            self.lose(await self._link.why(error))
+            raise self.lost from error  # type: ignore[misc] # `lose` has set it
+
+    async def _sent(self, verb: str, payload: bytes, timeout_s: float) -> bytes:
+        mine = self._link.credentials
+        subject = wire.within(mine.workspace, mine.role, mine.principal, self.opened.instance, verb)
+        work = self._link.requests.ask(subject, payload, timeout_s)
+        task = asyncio.get_running_loop().create_task(work)
+        self._waiting.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.lost is not None:
+                raise self.lost from None
+            raise
+        finally:
+            self._waiting.discard(task)
+
+    def lose(self, why: BaseException) -> None:
+        """The session is over: whoever waits is told so."""
+        if self.lost is None:
+            self.lost = why
+        for task in list(self._waiting):
+            task.cancel()
+        if self._beating is not None and self._beating is not asyncio.current_task():
+            self._beating.cancel()
+
+    # ------------------------------------------------------------ signs of life
+
+    def begin_beating(self) -> None:
+        """Show the service, and be shown, that the other is there."""
+        self._beating = asyncio.get_running_loop().create_task(self._beat())
+
+    async def end(self) -> None:
+        """The session has ended in order."""
+        self.lose(SessionEnded(self.opened.run, self._link.credentials.principal))
+        if self._beating is not None:
+            await asyncio.wait({self._beating})
+
+    async def _beat(self) -> None:
+        heard = time.monotonic()
+        request = Request(token=self._link.credentials.token, session=self.opened.session)
+        payload = wire.encode(request)
+        while self.lost is None:
+            await asyncio.sleep(wire.BEAT_S)
+            try:
+                answer = told(await self._sent("beat", payload, BEAT_ANSWER_S_MAX))
+            except NoResponders:
+                self.lose(ServiceGone(ENDED))
+            except (NoAnswer, BrokerError) as error:
+                why = await self._link.why(error)
+                late = time.monotonic() - heard > wire.QUIET_S_MAX
+                if late or isinstance(why, AccessRefused):
+                    self.lose(why)
+            except HansardError as error:  # no access any more, or the session has ended meanwhile
+                self.lose(error)
+            else:
+                heard = time.monotonic()
+                if isinstance(answer, Failed):
+                    self.lose(faults.ours(answer.fault))
+
+
+def told(payload: bytes) -> Answer:
+    """An answer. Raises AccessRefused, BadValue for what is none."""
+    answer = wire.answer(payload)
+    if isinstance(answer, Denied):
+        raise AccessRefused
+    return answer
+
+
+def _retry_after_s(answer: Answer) -> float:
+    """After how long one that was refused as one too many may be asked again; 0 for no such one."""
+    if not isinstance(answer, Failed) or answer.fault.type != ServiceBusy.__name__:
+        return 0.0
+    error = faults.ours(answer.fault)
+    return (error.retry_after_s or 0.0) if isinstance(error, ServiceBusy) else 0.0
+
+
+def refused(error: BaseException) -> BaseException:
+    """What an error of the connection is to whoever asked."""
+    if isinstance(error, NoResponders):
+        return ServiceGone(NO_SERVICE)
+    if isinstance(error, BrokerError):
+        return AccessRefused()
+    return ServiceGone(str(error)) if isinstance(error, NoAnswer) else error
+
+
+def value_of(answer: Answer) -> msgspec.Raw:
+    """An answer's value. Raises what the service raised."""
+    match answer:
+        case Value():
+            return answer.value
+        case Failed():
+            raise faults.ours(answer.fault)
+        case _:
+            raise _misunderstood(answer)
+
+
+def _misunderstood(answer: Answer) -> BaseException:
+    if isinstance(answer, Failed):
+        return faults.ours(answer.fault)
+    return BadValue("the service's answer", f"a {type(answer).__name__}", "use one version")

@@ -1,0 +1,397 @@
+"""A session's operations but tools at the client: each is sent as it is declared
+(`hansard.client.operations`), by what has the place of the flow that a trusted session drives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from hansard.agents.board.twins import AsyncBoard, AsyncTransaction
+from hansard.agents.board.twins_sync import Board, Transaction
+from hansard.agents.callables import name_of
+from hansard.agents.flow import Drive, Flow, drive_async
+from hansard.agents.steps.scope import Scope, current
+from hansard.agents.steps.secrets import check_names
+from hansard.agents.team.tasks import LEASE_S, Task
+from hansard.agents.team.twins import AsyncTeam
+from hansard.agents.team.twins_sync import Team
+from hansard.client.operations import (
+    OPERATIONS,
+    ChainKind,
+    Claim,
+    Function,
+    Kind,
+    Operation,
+    Raised,
+    SecretName,
+)
+from hansard.client.protocol import faults, shapes, wire
+from hansard.client.protocol.errors import NotOffered
+from hansard.client.protocol.wire import Do, Left
+from hansard.client.restricted.calls import Doing, Resolving, converse
+from hansard.client.restricted.engine import RemoteCore
+from hansard.domain import values
+from hansard.domain.errors import HansardError
+from hansard.domain.values import Scrub
+
+
+class Flows:
+    """A group of operations; `context` is the block that they belong to, 0 for the session."""
+
+    def __init__(self, engine: RemoteCore, group: str, context: int = 0) -> None:
+        self.engine = engine
+        self._group = group
+        self._context = context
+
+    def __getattr__(self, name: str) -> Callable[..., Flow[Any]]:
+        if f"{self._group}.{name}" not in OPERATIONS:
+            raise AttributeError(name)
+        return functools.partial(ask, self.engine, f"{self._group}.{name}", self._context)
+
+    def change(self, name: str, *given: Any, **named: Any) -> Any:
+        """A change that goes by no version: an operation of its own."""
+        return getattr(self, name)(*given, **named)
+
+
+class TeamFlows(Flows):
+    """The operations of the team, as its twins call them."""
+
+    def claim(self, *given: Any) -> Flow[tuple[Task | None, bool]]:
+        """A task; whether it was claimed before, the service knows."""
+        task = yield from ask(self.engine, "team.claim", 0, *given)
+        return task, False
+
+    def wait_for(
+        self, key: str | None, task: str | None, position: int | None, timeout: float | None
+    ) -> Flow[bool]:
+        """Wait for a key or a task. Raises NotOffered for a position."""
+        if position is not None:
+            remedy = "positions count what it may not see; wait for a key"
+            raise NotOffered("wait_for(position=)", remedy)
+        came: bool = yield from ask(self.engine, "team.wait_for", 0, key, task, timeout)
+        return came
+
+
+def event_point(at: object) -> str | None:
+    """A point of a run that a role may name. Raises NotOffered."""
+    if at is not None and not isinstance(at, str):
+        raise NotOffered(f"view(at={at!r:.40})", "give the id of an event that it was shown")
+    return at
+
+
+class ViewFlows(Flows):
+    """The session's views."""
+
+    def view(self, at: object, key: bytes | None) -> Flow[Any]:
+        """The run as the role sees it. Raises NotOffered."""
+        return (yield from ask(self.engine, "session.view", 0, event_point(at), key))
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """An operation, ready to be asked for."""
+
+    operation: Operation
+    data: Do
+    doing: Doing
+
+
+def ask(engine: RemoteCore, name: str, context: int, /, *args: Any, **kwargs: Any) -> Flow[Any]:
+    """Have the session do something. Raises what that raises."""
+    return (yield from asked_for(engine, prepared(engine, name, context, args, kwargs)))
+
+
+def prepared(
+    engine: RemoteCore,
+    name: str,
+    context: int = 0,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] = wire.NOTHING,
+) -> Prepared:
+    """An operation as it is asked for; `args` are its request's fields, in their order.
+
+    Raises BadValue, TypeError.
+    """
+    operation = OPERATIONS[name]
+    scrub = engine.settings.scrub
+    doing = Doing(engine)
+    given = {**dict(zip(operation.fields, args, strict=False)), **kwargs}
+    fields: dict[str, Any] = {}
+    for field, value in given.items():
+        if callable(value):
+            doing = Resolving(engine, value)
+        kind = operation.fields.get(field, Kind.PLAIN)
+        fields[field] = _encoded(value, kind, field, operation.called, scrub)
+    asked = operation.request(**fields)
+    data = Do(operation=msgspec.Raw(wire.encode(asked)), context=context)
+    return Prepared(operation, data, doing)
+
+
+def _encoded(value: Any, kind: Kind, field: str, name: str, scrub: Scrub | None) -> Any:
+    where = f"{name}({field})"
+    match kind:
+        case Kind.VALUE | Kind.DATA:
+            return values.dump(values.plain(_simple(value), where, scrub))
+        case Kind.VALUES:
+            return [values.dump(values.plain(_simple(each), where, scrub)) for each in value]
+        case Kind.NAME:
+            check_names(name, {field: value}, scrub)
+            return _typed(value, where, None)
+        case Kind.PLAIN:
+            return _typed(value, where, scrub)
+
+
+def _simple(given: Any) -> Any:
+    """An argument as a value can say it."""
+    if isinstance(given, Mapping) and not isinstance(given, dict):
+        return dict(given)
+    plain = isinstance(given, str | bytes | list | tuple | dict | set | frozenset | msgspec.Struct)
+    if isinstance(given, Iterable) and not plain and not hasattr(given, "__fspath__"):
+        return list(given)
+    return given
+
+
+def _typed(given: Any, where: str, scrub: Scrub | None) -> Any:
+    """What no value of a program is, as it is declared; what is of another type stays of another
+    type, and the service says so.
+    """
+    match given:
+        case Task():
+            return Claim(given.id, given.number)
+        case BaseException():
+            return Raised(faults.of_program(given, None, scrub))
+        case bytes():
+            return given
+        case Mapping():
+            return {
+                values.plain(key, where, scrub): _typed(each, where, scrub)
+                for key, each in given.items()
+            }
+        case _ if callable(given):
+            return Function(name_of(given))
+        case Iterable() if not isinstance(given, str):
+            return [_typed(each, where, scrub) for each in given]
+        case _:
+            plain = values.plain(given, where, scrub)
+            if isinstance(given, str) and isinstance(plain, dict) and "$secret" in plain:
+                return SecretName(plain["$secret"])
+            return plain
+
+
+def asked_for(engine: RemoteCore, asked: Prepared, verb: str = "do") -> Flow[Any]:
+    """Ask for an operation; what it came to."""
+    found = yield from answered(engine, asked, verb)
+    return shapes.back(found.value, asked.operation.result)
+
+
+def answered(engine: RemoteCore, asked: Prepared, verb: str = "do") -> Flow[wire.Value]:
+    """Ask for an operation; the answer."""
+    operation, data, doing = asked.operation, asked.data, asked.doing
+    match operation.place:
+        case ChainKind.NONE:
+            return (yield from converse(engine, verb, data, here(engine), doing))
+        case ChainKind.FACT:
+            scope = engine.scope(operation.called)
+            return (yield from converse(engine, verb, data, scope, doing))
+        case ChainKind.STEP:
+            scope = engine.scope(operation.called)
+            busy = engine.ledger.enter_call(scope)
+            try:
+                return (yield from converse(engine, verb, data, scope, doing, busy=busy))
+            finally:
+                engine.ledger.leave_call(scope)
+
+
+def here(engine: RemoteCore) -> Scope:
+    """The scope that is current, or the run's."""
+    return current(engine.ledger) or engine.ledger.root
+
+
+# ------------------------------------------------------------ blocks
+
+
+def enter_block(engine: RemoteCore, name: str, *args: Any) -> Flow[tuple[int, Any]]:
+    """Begin a `with` block of the session: its number, and what it gives."""
+    asked = prepared(engine, name, 0, args)
+    found = yield from answered(engine, asked, "enter")
+    return found.context, shapes.back(found.value, asked.operation.result)
+
+
+def exit_block(
+    engine: RemoteCore, number: int, error: BaseException | None, result: Any = None
+) -> Flow[None]:
+    """Leave it. What the session has to add to the error is added."""
+    scrub = engine.settings.scrub
+    left = Left(
+        context=number,
+        fault=faults.of_program(error, None, scrub) if error is not None else None,
+        result=values.dump(values.plain(result, "result", scrub)),
+    )
+    if error is not None and engine.link.lost is not None:
+        return
+    found = yield from converse(engine, "exit", left, here(engine), Doing(engine))
+    if error is not None:
+        for note in wire.load(found.value) or ():
+            if note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
+
+
+class RemoteBoard(Board):
+    """The run's shared state, for the sync client."""
+
+    def __init__(self, engine: RemoteCore, drive: Drive) -> None:
+        self._engine = engine
+        self._flows: Any = Flows(engine, "board")
+        self._drive = drive
+
+    @contextlib.contextmanager
+    def transaction(self) -> Generator[Transaction, None, None]:
+        """Several keys in one commit; see `Board.transaction`."""
+        number, _ = self._drive(enter_block(self._engine, "board.transaction"))
+        flows: Any = Driven(self._engine, number, self._drive)
+        try:
+            yield Transaction(flows, self._drive)
+        except BaseException as error:
+            self._drive(exit_block(self._engine, number, error))
+            raise
+        else:
+            self._drive(exit_block(self._engine, number, None))
+
+
+WRITES = frozenset(
+    each.method
+    for each in OPERATIONS.values()
+    if each.group == "transaction" and each.method not in ("get", "roll_back")
+)
+"""A transaction's operations that its twins call plainly: they wait for its end."""
+
+
+class Driven(Flows):
+    """A transaction's operations: its writes are asked for at once, its other operations driven by
+    whoever asks.
+    """
+
+    def __init__(self, engine: RemoteCore, number: int, drive: Drive) -> None:
+        super().__init__(engine, "transaction", number)
+        self._drive = drive
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        flow = super().__getattr__(name)
+        if name in WRITES:
+            return lambda *args, **kwargs: self._drive(flow(*args, **kwargs))
+        return flow
+
+
+class Waiting(Flows):
+    """A transaction's operations for the async client, whose writes are plain calls: they are sent
+    with the next operation that is awaited, at the latest the end of the block.
+    """
+
+    def __init__(self, engine: RemoteCore, number: int) -> None:
+        super().__init__(engine, "transaction", number)
+        self._writes: list[Prepared] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name in WRITES:
+            return functools.partial(self._write, name)
+        flow = super().__getattr__(name)
+
+        def after(*args: Any, **kwargs: Any) -> Flow[Any]:
+            yield from self.sent()
+            return (yield from flow(*args, **kwargs))
+
+        return after
+
+    def _write(self, name: str, *args: Any, **kwargs: Any) -> None:
+        asked = prepared(self.engine, f"transaction.{name}", self._context, args, kwargs)
+        self._writes.append(asked)
+
+    def sent(self) -> Flow[None]:
+        """Send the writes that wait. Raises what the first that is refused raises."""
+        while self._writes:
+            yield from asked_for(self.engine, self._writes.pop(0))
+
+
+class AsyncRemoteBoard(AsyncBoard):
+    """The run's shared state, for the async client."""
+
+    def __init__(self, engine: RemoteCore) -> None:
+        self._engine = engine
+        self._flows: Any = Flows(engine, "board")
+        self._drive = drive_async
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[AsyncTransaction, None]:
+        """Several keys in one commit; see `Board.transaction`. A write that is refused is told
+        by the next operation that is awaited.
+        """
+        number, _ = await drive_async(enter_block(self._engine, "board.transaction"))
+        flows: Any = Waiting(self._engine, number)
+        try:
+            yield AsyncTransaction(flows, drive_async)
+            await drive_async(flows.sent())
+        except BaseException as error:
+            with contextlib.suppress(HansardError):  # the block's own error is the stronger news
+                await drive_async(flows.sent())
+            await drive_async(exit_block(self._engine, number, error))
+            raise
+        else:
+            await drive_async(exit_block(self._engine, number, None))
+
+
+class RemoteTeam(Team):
+    """What the run's agents are to do, for the sync client."""
+
+    def __init__(self, engine: RemoteCore, drive: Drive) -> None:
+        self._engine = engine
+        self._flows: Any = TeamFlows(engine, "team")
+        self._mail: Any = self._flows
+        self._drive = drive
+
+    @contextlib.contextmanager
+    def claimed(
+        self, role: str | None = None, *, lease_s: float = LEASE_S, timeout_s: float | None = 0
+    ) -> Generator[Task | None, None, None]:
+        """Claim a task for a block of code; see `Team.claimed`."""
+        entering = enter_block(self._engine, "team.claimed", role, lease_s, timeout_s)
+        number, task = self._drive(entering)
+        try:
+            yield task
+        except BaseException as error:
+            self._drive(exit_block(self._engine, number, error))
+            raise
+        else:
+            self._drive(exit_block(self._engine, number, None, _result(task)))
+
+
+class AsyncRemoteTeam(AsyncTeam):
+    """What the run's agents are to do, for the async client."""
+
+    def __init__(self, engine: RemoteCore) -> None:
+        self._engine = engine
+        self._flows: Any = TeamFlows(engine, "team")
+        self._mail: Any = self._flows
+        self._drive = drive_async
+
+    @contextlib.asynccontextmanager
+    async def claimed(
+        self, role: str | None = None, *, lease_s: float = LEASE_S, timeout_s: float | None = 0
+    ) -> AsyncGenerator[Task | None, None]:
+        """Claim a task for a block of code; see `Team.claimed`."""
+        entering = enter_block(self._engine, "team.claimed", role, lease_s, timeout_s)
+        number, task = await drive_async(entering)
+        try:
+            yield task
+        except BaseException as error:
+            await drive_async(exit_block(self._engine, number, error))
+            raise
+        else:
+            await drive_async(exit_block(self._engine, number, None, _result(task)))
+
+
+def _result(task: Task | None) -> Any:
+    return task.result if task is not None else None

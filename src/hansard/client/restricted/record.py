@@ -1,0 +1,375 @@
+"""The record as a restricted agent has it: sync and async. Made by `hansard.connect`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import PurePath
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import structs
+
+from hansard.agents.access.views import View
+from hansard.agents.callables import name_of
+from hansard.agents.experiments.plans import Asked
+from hansard.agents.policy.gate import Budget, GateRule
+from hansard.agents.runs import told_labels
+from hansard.agents.steps.ledger import Mode
+from hansard.agents.steps.scope import kept
+from hansard.agents.steps.secrets import check_names, scrubber
+from hansard.bus.access import Credentials
+from hansard.bus.portal import Portal
+from hansard.client.common import AsyncSessions, Defaults, RunOptions
+from hansard.client.common_sync import SyncSessions
+from hansard.client.operations import (
+    Ask,
+    RecordApprove,
+    RecordCancel,
+    RecordDeny,
+    RecordFinish,
+    RecordReopen,
+    RecordSettle,
+    RecordSql,
+    RecordView,
+    of,
+)
+from hansard.client.protocol import faults, shapes, wire
+from hansard.client.protocol.errors import NotOffered
+from hansard.client.protocol.program import told_budgets
+from hansard.client.record import check_rules
+from hansard.client.record_sync import Record
+from hansard.client.restricted.engine import Given, RemoteCore
+from hansard.client.restricted.link import Link, SessionLink, value_of
+from hansard.client.restricted.operations import event_point
+from hansard.client.restricted.session import AsyncRemoteSession, RemoteSession
+from hansard.client.session import AsyncSession
+from hansard.client.session_sync import Session
+from hansard.domain import values
+from hansard.domain.brief import first
+from hansard.domain.choices import check_options, chosen
+from hansard.domain.errors import HansardError
+from hansard.domain.ids import AgentStream
+from hansard.domain.steps import Verdict
+from hansard.domain.values import recordable
+from hansard.inspect.answer import SqlAnswer
+
+TAKEN = frozenset(
+    {"run", "mode", "gate", "redact", "secrets", "settle", "labels", "program"}
+    | {"correlation", "traceparent", "experiment", "arm", "task", "trial", "unit"}
+)
+"""The options of a run that a restricted agent has."""
+
+TRUSTED = "ask a trusted program, or whoever runs the workspace"
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A session that is to be opened: what the service is asked, and what stays here."""
+
+    asked: wire.Open
+    given: Given
+
+
+def _demand_own_role(link: Link, role: str | None) -> None:
+    """Raise NotOffered for another role than that of the credentials."""
+    mine = link.credentials.role
+    if role not in (None, mine):
+        raise NotOffered(f"role={role!r:.80}", f"these credentials are of role {mine!r}")
+
+
+def wanted(
+    link: Link,
+    defaults: Defaults,
+    workflow: str | None,
+    agent: str | None,
+    role: str | None,
+    options: Mapping[str, Any],
+) -> Wanted:
+    """What to open. Raises NotOffered, BadName, BadValue."""
+    mine = link.credentials
+    _demand_own_role(link, role)
+    if agent not in (None, mine.principal):
+        raise NotOffered(f"agent={agent!r:.80}", f"take part as {mine.principal!r}")
+    check_options("record.run", options, RunOptions.__annotations__)
+    for name, value in options.items():
+        if name not in TAKEN and value not in (None, (), {}):
+            raise NotOffered(f"record.run({name}=)", TRUSTED)
+    taken = {name: value for name, value in options.items() if value is not None}
+    rules: Sequence[GateRule] = taken.get("gate", defaults.gate)
+    check_rules(rules)
+    settle = taken.get("settle", defaults.settle)
+    place = {kind: taken.get(kind) for kind in Asked.__struct_fields__}
+    Asked(**place).check()
+    budgets = [rule for rule in rules if isinstance(rule, Budget)]
+    mode = taken.get("mode", defaults.mode)
+    scrub = scrubber(taken.get("redact", defaults.redact))
+    names = {
+        "run": taken.get("run", defaults.run),
+        "workflow": workflow,
+        "correlation": taken.get("correlation"),
+        "traceparent": taken.get("traceparent"),
+        "labels": [*taken["labels"]] if isinstance(taken.get("labels"), Mapping) else None,
+        "gate": [structs.asdict(each) for each in budgets],
+        **place,
+    }
+    check_names("record.run", names, scrub)
+    name = PurePath(sys.argv[0]).name if sys.argv else ""
+    asked = wire.Open(
+        workflow=workflow,
+        run=taken.get("run", defaults.run),
+        agent=mine.principal,
+        mode=Mode(mode).value if mode is not None else None,
+        labels=told_labels(taken.get("labels", {}), scrub),
+        program=recordable(taken.get("program", name), scrub),
+        correlation=taken.get("correlation"),
+        traceparent=taken.get("traceparent"),
+        budgets=told_budgets(budgets),
+        settles=name_of(settle) if settle is not None else "",
+        **place,
+    )
+    given = Given(
+        mode=Mode.LIVE,
+        rules=rules,
+        scrub=scrub,
+        secrets=taken.get("secrets", defaults.secrets),
+        settle=settle,
+    )
+    return Wanted(asked, given)
+
+
+async def opened(link: Link, what: Wanted) -> RemoteCore:
+    """Open it. Raises AccessRefused, ServiceGone, ServiceBusy, Refused."""
+    session = await link.open_session(what.asked)
+    given = msgspec.structs.replace(what.given, mode=Mode(session.opened.mode))
+    mine = link.credentials
+    stream = AgentStream(session.opened.run, mine.role, mine.principal)
+    return RemoteCore(session, stream, given)
+
+
+async def closed(engine: RemoteCore, error: BaseException | None) -> None:
+    """End a session in order. With an error it never raises one of its own: it adds a note."""
+    link: SessionLink = engine.link
+    engine.ledger.ended = True
+    if error is not None and link.lost is not None:
+        return
+    fault = faults.of_program(error, None, engine.settings.scrub) if error is not None else None
+    try:
+        answer = await link.ask("close", wire.Left(fault=fault))
+        notes = wire.load(value_of(answer)) or ()
+    except HansardError as failed:
+        if error is None:
+            raise
+        error.add_note(f"the end of the session could not be recorded: {failed}")
+    else:
+        for note in notes:
+            if error is not None and note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
+    finally:
+        await link.end()
+
+
+async def ask(link: Link, asked: Ask) -> Any:
+    """What an operation of the record comes to. Raises RoleRefused, NotFound, Refused, NotOffered,
+    BadValue.
+    """
+    operation = of(asked)
+    return shapes.back(value_of(await link.outside(operation.method, asked)), operation.result)
+
+
+async def sql(link: Link, question: str, parameters: tuple[object, ...]) -> SqlAnswer:
+    """The answer of the role's own tables. Raises RoleRefused, NotOffered, BadValue."""
+    given = [wire.dump(each, "a parameter of SQL") for each in parameters]
+    found: SqlAnswer = await ask(link, RecordSql(question, given))
+    return found
+
+
+class _OfRole:
+    """What both twins have of their credentials."""
+
+    _link: Link
+    _defaults: Defaults
+
+    def _text(self, text: str) -> str:
+        """A reason as it leaves this process: without what is redacted."""
+        return recordable(text, scrubber(self._defaults.redact))
+
+    def _settling(
+        self, run: str, step: str, verdict: Verdict | str, result: Any, because: str
+    ) -> RecordSettle:
+        said = chosen(Verdict, verdict, "verdict")
+        plain = values.plain(result, "result", scrubber(self._defaults.redact))
+        return RecordSettle(run, step, said, values.dump(plain), self._text(because))
+
+    def _brief(self) -> dict[str, Any]:
+        mine = self._link.credentials
+        return {
+            "workspace": mine.workspace,
+            "principal": mine.principal,
+            "role": mine.role,
+            "sessions": first(kept(self), lambda each: f"{each.agent} in run {each.run}"),
+        }
+
+    def _place(self) -> str:
+        return self._link.where
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """What only a trusted program has: other people's states, and what is said of all runs."""
+        if name == "workspace" or (not name.startswith("_") and hasattr(Record, name)):
+            raise NotOffered(f"record.{name}", TRUSTED)
+        message = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(message)
+
+
+class RestrictedRecord(_OfRole, SyncSessions):
+    """A workspace's record for the sync client of a restricted agent."""
+
+    def __init__(self, link: Link, portal: Portal, defaults: Defaults) -> None:
+        self._link = link
+        self._portal = portal
+        self._defaults = defaults
+
+    def _begin(
+        self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
+    ) -> Session:
+        what = wanted(self._link, self._defaults, workflow, agent, role, options)
+        engine = self._portal.run(opened(self._link, what))
+        return RemoteSession(engine, self._portal, partial(closed, engine))
+
+    def view(
+        self, run: str, at: str | None = None, *, role: str | None = None, key: bytes | None = None
+    ) -> View:
+        """A run as the role sees it: now, or at an event that it was shown."""
+        _demand_own_role(self._link, role)
+        found: View = self._ask(RecordView(run, event_point(at), key))
+        return found
+
+    def sql(self, question: str, *parameters: object) -> SqlAnswer:
+        """The answer of the role's own tables, where the role may query."""
+        return self._portal.run(sql(self._link, question, parameters))
+
+    def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:  # noqa: ARG002 -- as a trusted program has it
+        """Raises NotOffered: roles are a trusted program's to give."""
+        raise NotOffered("record.apply_roles", TRUSTED)
+
+    def approve(self, approval: str, *, because: str = "") -> None:
+        """Grant what an agent asks, where the role may and is shown the question."""
+        self._ask(RecordApprove(approval, self._text(because)))
+
+    def deny(self, approval: str, *, because: str = "") -> None:
+        """Deny what an agent asks, where the role may and is shown the question."""
+        self._ask(RecordDeny(approval, self._text(because)))
+
+    def settle(
+        self,
+        run: str,
+        step: str,
+        verdict: Verdict | str,
+        *,
+        result: Any = None,
+        because: str = "",
+    ) -> None:
+        """Say what is true of a step in doubt, where the role may and is shown the step."""
+        self._ask(self._settling(run, step, verdict, result, because))
+
+    def reopen(self, run: str, task: str, *, because: str = "") -> bool:
+        """Have a task that failed be done after all, where the role may state `task.reopened`
+        and is shown the task.
+        """
+        return bool(self._ask(RecordReopen(run, task, self._text(because))))
+
+    def finish(self, run: str, *, because: str = "") -> bool:
+        """Say that a run has ended as it should, where the role may state `run.completed`."""
+        return bool(self._ask(RecordFinish(run, self._text(because))))
+
+    def cancel(self, run: str, *, because: str = "") -> bool:
+        """Say that a run is cancelled, where the role may state `run.cancelled`."""
+        return bool(self._ask(RecordCancel(run, self._text(because))))
+
+    def _ask(self, asked: Ask) -> Any:
+        return self._portal.run(ask(self._link, asked))
+
+    def _let_go(self) -> None:
+        self._portal.run(self._link.close())
+
+
+class AsyncRestrictedRecord(_OfRole, AsyncSessions):
+    """A workspace's record for the async client of a restricted agent."""
+
+    def __init__(self, link: Link, defaults: Defaults) -> None:
+        self._link = link
+        self._defaults = defaults
+
+    async def _begin(
+        self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
+    ) -> AsyncSession:
+        what = wanted(self._link, self._defaults, workflow, agent, role, options)
+        engine = await opened(self._link, what)
+        return AsyncRemoteSession(engine, partial(closed, engine))
+
+    async def view(
+        self, run: str, at: str | None = None, *, role: str | None = None, key: bytes | None = None
+    ) -> View:
+        """A run as the role sees it: now, or at an event that it was shown."""
+        _demand_own_role(self._link, role)
+        found: View = await self._ask(RecordView(run, event_point(at), key))
+        return found
+
+    async def sql(self, question: str, *parameters: object) -> SqlAnswer:
+        """The answer of the role's own tables, where the role may query."""
+        return await sql(self._link, question, parameters)
+
+    async def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:  # noqa: ARG002 -- see above
+        """Raises NotOffered: roles are a trusted program's to give."""
+        raise NotOffered("record.apply_roles", TRUSTED)
+
+    async def approve(self, approval: str, *, because: str = "") -> None:
+        """Grant what an agent asks, where the role may and is shown the question."""
+        await self._ask(RecordApprove(approval, self._text(because)))
+
+    async def deny(self, approval: str, *, because: str = "") -> None:
+        """Deny what an agent asks, where the role may and is shown the question."""
+        await self._ask(RecordDeny(approval, self._text(because)))
+
+    async def settle(
+        self,
+        run: str,
+        step: str,
+        verdict: Verdict | str,
+        *,
+        result: Any = None,
+        because: str = "",
+    ) -> None:
+        """Say what is true of a step in doubt, where the role may and is shown the step."""
+        await self._ask(self._settling(run, step, verdict, result, because))
+
+    async def reopen(self, run: str, task: str, *, because: str = "") -> bool:
+        """Have a task that failed be done after all, where the role may state `task.reopened`
+        and is shown the task.
+        """
+        return bool(await self._ask(RecordReopen(run, task, self._text(because))))
+
+    async def finish(self, run: str, *, because: str = "") -> bool:
+        """Say that a run has ended as it should, where the role may state `run.completed`."""
+        return bool(await self._ask(RecordFinish(run, self._text(because))))
+
+    async def cancel(self, run: str, *, because: str = "") -> bool:
+        """Say that a run is cancelled, where the role may state `run.cancelled`."""
+        return bool(await self._ask(RecordCancel(run, self._text(because))))
+
+    async def _ask(self, asked: Ask) -> Any:
+        return await ask(self._link, asked)
+
+    async def _let_go(self) -> None:
+        await self._link.close()
+
+
+def connected(login: Credentials, portal: Portal, defaults: Defaults) -> RestrictedRecord:
+    """The record of a restricted agent. Raises Unreachable, AccessRefused."""
+    return RestrictedRecord(portal.run(Link.open(login)), portal, defaults)
+
+
+async def connected_async(login: Credentials, defaults: Defaults) -> AsyncRestrictedRecord:
+    """The record of a restricted agent, async. Raises Unreachable, AccessRefused."""
+    return AsyncRestrictedRecord(await Link.open(login), defaults)

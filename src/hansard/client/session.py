@@ -1,0 +1,609 @@
+"""The session: one agent at work in one run. `session_sync` is made of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import math
+import threading
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextvars import copy_context
+from typing import Any, Generic, TypeVar
+
+from hansard.agents.access.views import View
+from hansard.agents.annotations import statements
+from hansard.agents.annotations.inputs import stated
+from hansard.agents.board.twins import AsyncBoard
+from hansard.agents.board.twins_sync import Board
+from hansard.agents.callables import is_async_generator_function
+from hansard.agents.errors import SessionEnded, ToolError
+from hansard.agents.experiments.plans import Arm
+from hansard.agents.flow import Flow, drive, drive_async
+from hansard.agents.steps.engine import StepEngine
+from hansard.agents.steps.ledger import Ledger, Mode
+from hansard.agents.steps.scope import Scope, current, drop, enter, keep, leave
+from hansard.agents.steps.secrets import check_names
+from hansard.agents.steps.streams import iterate, iterate_async
+from hansard.agents.steps.tools import Declare, ToolSpec
+from hansard.agents.steps.view_steps import ViewFlows
+from hansard.agents.team.twins import AsyncTeam
+from hansard.agents.team.twins_sync import Team
+from hansard.bus.portal import Portal
+from hansard.domain import ids
+from hansard.domain.agent import AgentState
+from hansard.domain.brief import Brief
+from hansard.domain.choices import NOTHING, by_name
+from hansard.domain.errors import BadValue
+from hansard.domain.label import Label
+
+T = TypeVar("T")
+
+Ending = Callable[[BaseException | None], Coroutine[Any, Any, None]]
+"""Puts the end of a session on record, with the error that ended it, if any."""
+
+
+def _labelled(fields: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """A message's fields, and its label among them. Raises BadValue where they have one already."""
+    told = by_name("fields", fields)
+    if "label" in told:
+        raise BadValue("fields", "'label' is the message's own", "give it as label=")
+    return told | {"label": label} if label else told
+
+
+class _Session(Brief):
+    """What both twins share: no method here waits. `arm` is the run's in its experiment; None
+    where it has none.
+    """
+
+    def __init__(
+        self, engine: StepEngine, run: str, arm: Arm | None, ending: Ending | None
+    ) -> None:
+        self.engine = engine
+        self._ending = ending
+        self.run = run
+        """The run's id."""
+        self.arm = arm
+        """The arm that the run has in its experiment; None where it has none."""
+        self.tool = Declare(self)
+        """Declares a function as a tool of this session: `@session.tool(effects="pure")`."""
+        self.facts = statements.Annotations(engine)
+        self._views = ViewFlows(engine)
+        engine.ledger.client = self
+
+    _closed = False
+
+    def _closing(self) -> Ending | None:
+        """What puts its end on record; None the second time."""
+        drop(self)
+        ending = None if self._closed else self._ending
+        self._closed = True
+        return ending
+
+    def _brief(self) -> dict[str, Any]:
+        ledger = self.engine.ledger
+        return {
+            "run": self.run,
+            "agent": self.agent,
+            "role": self.role,
+            "mode": self.mode.value,
+            "status": "ended" if ledger.ended else "open",
+            "epoch": ledger.state.epoch,
+            "version": ledger.state.version,
+            "steps": len(ledger.state.steps),
+        }
+
+    @contextlib.contextmanager
+    def use(self) -> Generator[None]:
+        """Have calls of `@hansard.tool` inside go to this session, where several are open."""
+        token = enter(current(self.engine.ledger) or self.engine.ledger.root)
+        try:
+            yield
+        finally:
+            leave(token)
+
+    @property
+    def agent(self) -> str:
+        """This agent's name."""
+        return self.engine.stream.agent
+
+    @property
+    def role(self) -> str:
+        """This agent's role in the run."""
+        return self.engine.stream.role
+
+    @property
+    def label(self) -> Label:
+        """The join of the labels of all that this agent was shown."""
+        return self.engine.ledger.label
+
+    @property
+    def mode(self) -> Mode:
+        """How this session treats what is on record."""
+        return self.engine.settings.mode
+
+    @property
+    def state(self) -> AgentState:
+        """A copy of the agent's state as it stands."""
+        with self.engine.ledger.lock:
+            return self.engine.ledger.state.copy()
+
+    def usage(self, **figures: float) -> None:
+        """Report what the current call used; it is summed over the call.
+
+        Args:
+            **figures: Finite numbers by name: `input_tokens`, `output_tokens`, `cost` ...
+
+        Raises:
+            BadName: A name is not one.
+            BadValue: A figure is no finite number.
+        """
+        self.engine.ledger.demand_open()
+        given: dict[str, Any] = dict(figures)
+        check_names("usage", {"name": list(given)}, self.engine.settings.scrub)
+        for name, amount in given.items():
+            ids.name("usage", name)
+            if not isinstance(amount, int | float) or not math.isfinite(amount):
+                raise BadValue(f"usage({name})", f"{amount!r:.80}", "give a finite number")
+        scope = current(self.engine.ledger) or self.engine.ledger.root
+        for name, amount in figures.items():
+            scope.usage[name] = scope.usage.get(name, 0.0) + float(amount)
+
+    def _spawn(self, count: int) -> tuple[Scope, list[Scope]]:
+        ledger: Ledger = self.engine.ledger
+        parent = self.engine.scope("gather")
+        with ledger.lock:
+            children = parent.spawn(count)
+            ledger.busy += count
+        return parent, children
+
+    def _join(self, parent: Scope, children: list[Scope]) -> None:
+        with self.engine.ledger.lock:
+            parent.join(children)
+            self.engine.ledger.busy -= len(children)
+
+
+class OnPortal(_Session):
+    """What the sync twin does its own way: a call waits in its thread; one that is on record is
+    answered there, without the broker.
+    """
+
+    def __init__(
+        self, engine: StepEngine, run: str, arm: Arm | None, portal: Portal, ending: Ending
+    ) -> None:
+        super().__init__(engine, run, arm, ending)
+        self._portal = portal
+        self.board = Board(engine, self._drive)
+        self.team = Team(engine, self._drive)
+        self.wait_for = self.team.wait_for
+
+    def _drive(self, flow: Flow[T]) -> T:
+        return drive(flow, self._portal)
+
+    @property
+    def is_within_reach(self) -> bool:
+        """Whether calls can still be made: nobody has ended it, and what drives it runs."""
+        return not self.engine.ledger.ended
+
+    def _closing(self) -> Ending | None:
+        self._portal.refuse()
+        return super()._closing()
+
+    def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a call of a declared tool comes to: resolve, gate, run, record. Call the tool.
+
+        Raises:
+            SyncInLoop: Inside a running event loop.
+            AfterFork: In a process that was forked: connect there.
+            Blocked: The gate refused the call.
+            NeedsSettling: Somebody must say what is true first.
+            Miss: Strict or offline replay met a call that is not on record.
+            NoScope: The thread or task is not one that the session knows.
+        """
+        self._portal.refuse()
+        if is_async_generator_function(spec.function):
+            message = f"{spec.name} is an async generator: use the async client, or a generator"
+            raise ToolError(message)
+        call = self.engine.begin(spec, args, kwargs)
+        if spec.is_stream:
+            return iterate(self.engine, call, self._drive)
+        answered, value = self.engine.answer(call)
+        return value if answered else self._drive(self.engine.execute(call))
+
+    def thread(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> SessionThread[T]:
+        """Run a function in a thread with a scope of its own; `.result()` joins it."""
+        parent, [child] = self._spawn(1)
+        return SessionThread(self, parent, child, function, args, kwargs)
+
+    def gather(self, *functions: Callable[[], Any]) -> list[Any]:
+        """Run functions side by side in threads, each a scope of its own; their results in order.
+
+        All run to their end; then the first error, if any, is raised.
+        """
+        parent, children = self._spawn(len(functions))
+        workers = [
+            SessionThread(self, parent, child, function, (), {})
+            for child, function in zip(children, functions, strict=True)
+        ]
+        for worker in workers:
+            worker.wait()
+        self._join(parent, children)
+        return [worker.value() for worker in workers]
+
+
+class SessionThread(Generic[T]):
+    """A function running in a thread, in a scope of its own."""
+
+    def __init__(
+        self,
+        session: OnPortal,
+        parent: Scope,
+        scope: Scope,
+        function: Callable[..., T],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self._session = session
+        self._parent = parent
+        self._scope = scope
+        self._work = (function, args, kwargs)
+        self._values: list[T] = []
+        self._error: BaseException | None = None
+        self._joined = False
+        context = copy_context()
+        self._thread = threading.Thread(target=context.run, args=(self._run,), daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        enter(self._scope)
+        function, args, kwargs = self._work
+        try:
+            self._values.append(function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 -- raised again where the result is asked for
+            self._error = error
+
+    def wait(self) -> None:
+        """Wait until the function has ended."""
+        self._thread.join()
+
+    def value(self) -> T:
+        """What the function returned; raises what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._values[0]
+
+    def result(self) -> T:
+        """Wait, let the parent's scope go on after this one, and give the value."""
+        self.wait()
+        if not self._joined:
+            self._joined = True
+            self._session._join(self._parent, [self._scope])  # noqa: SLF001 -- its other half
+        return self.value()
+
+
+class OnLoop(_Session):
+    """What the async twin does its own way."""
+
+    def __init__(
+        self, engine: StepEngine, run: str, arm: Arm | None, ending: Ending | None = None
+    ) -> None:
+        super().__init__(engine, run, arm, ending)
+        self._loop = asyncio.get_running_loop()
+        self._drive = drive_async
+        self.board = AsyncBoard(engine, drive_async)
+        self.team = AsyncTeam(engine, drive_async)
+        self.wait_for = self.team.wait_for
+
+    @property
+    def is_within_reach(self) -> bool:
+        """Whether calls can still be made: nobody has ended it, and its loop was not closed."""
+        return not self.engine.ledger.ended and not self._loop.is_closed()
+
+    def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a declared tool: a coroutine, or an async iterator for a streaming tool. In a thread
+        without a loop (the body of a plain composite tool) it waits for the result, or iterates.
+        """
+        if spec.is_stream:
+            return handed_items(self._iterate(spec, args, kwargs), self._loop, spec.name)
+        return handed(self._call(spec, args, kwargs), self._loop, spec.name)
+
+    async def _call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = self.engine.begin(spec, args, kwargs)
+        answered, value = self.engine.answer(call)
+        return value if answered else await self._drive(self.engine.execute(call))
+
+    async def _iterate(
+        self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> AsyncGenerator[Any, None]:
+        call = self.engine.begin(spec, args, kwargs)
+        async with contextlib.aclosing(iterate_async(self.engine, call, drive_async)) as items:
+            async for item in items:
+                yield item
+
+    async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
+        """Await things side by side, each in a scope of its own; their results in order.
+
+        All run to their end; then the first error, if any, is raised. A cancellation reaches all.
+        """
+        parent, children = self._spawn(len(awaitables))
+        tasks = [
+            asyncio.ensure_future(_scoped(child, awaitable))
+            for child, awaitable in zip(children, awaitables, strict=True)
+        ]
+        try:
+            results: Sequence[Any] = await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            self._join(parent, children)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return list(results)
+
+    @contextlib.asynccontextmanager
+    async def task_group(self) -> AsyncGenerator[SessionTasks, None]:
+        """An asyncio.TaskGroup whose tasks have scopes of their own, joined at its end."""
+        parent, _ = self._spawn(0)
+        children: list[Scope] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                yield SessionTasks(self, group, parent, children)
+        finally:
+            self._join(parent, children)
+
+
+class SessionTasks:
+    """Starts tasks in scopes of their own."""
+
+    def __init__(
+        self, session: OnLoop, group: asyncio.TaskGroup, parent: Scope, children: list[Scope]
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._parent = parent
+        self._children = children
+
+    def create_task(self, awaitable: Awaitable[T]) -> asyncio.Task[T]:
+        """Start something as a task of the group."""
+        ledger = self._session.engine.ledger
+        with ledger.lock:
+            ledger.demand_open()
+            [child] = self._parent.spawn(1)
+            ledger.busy += 1
+        self._children.append(child)
+        return self._group.create_task(_scoped(child, awaitable))
+
+
+async def _scoped(scope: Scope, awaitable: Awaitable[T]) -> T:
+    token = enter(scope)
+    try:
+        return await awaitable
+    finally:
+        leave(token)
+        if inspect.iscoroutine(awaitable):
+            awaitable.close()
+
+
+def handed(work: Any, loop: asyncio.AbstractEventLoop, tool: str) -> Any:
+    """A call for who made it: the coroutine in a loop; in a thread without one, what it comes to.
+
+    Raises ToolError where the session's own loop does not run: nobody would do the call.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        work.__qualname__ = tool  # what Python names where it was never awaited
+        return work
+    if not loop.is_running():
+        work.close()
+        message = f"{tool} was called where no event loop runs: await it inside the async session"
+        raise ToolError(message)
+    return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+
+def handed_items(
+    items: AsyncGenerator[Any, None], loop: asyncio.AbstractEventLoop, tool: str
+) -> AsyncGenerator[Any, None] | Iterator[Any]:
+    """A streamed call for who made it: see `handed`."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _items(items, loop, tool)
+    return items
+
+
+def _items(
+    items: AsyncGenerator[Any, None], loop: asyncio.AbstractEventLoop, tool: str
+) -> Iterator[Any]:
+    async def following() -> list[Any]:
+        async for item in items:
+            return [item]
+        return []
+
+    try:
+        while found := handed(following(), loop, tool):
+            yield found[0]
+    finally:
+        handed(items.aclose(), loop, tool)
+
+
+class AsyncSession(OnLoop):
+    """One agent at work in one run, for the async client. Made by `record.run(...)`.
+
+    After its `with` each of these raises `SessionEnded`.
+    """
+
+    board: AsyncBoard
+    """State that all agents of the run share, by key."""
+    team: AsyncTeam
+    """The tasks that the run's agents share, and the messages between them."""
+
+    async def close(self, error: BaseException | None = None) -> None:
+        """End the session, as leaving its block would: completed, or failed where an error is
+        given. The second time it does nothing. Raises as any write.
+        """
+        ending = self._closing()
+        if ending is not None:
+            await ending(error)
+
+    async def view(self, at: object = None, *, key: bytes | None = None) -> View:
+        """What this agent's role may see of the run; that it was served is put on record.
+
+        Args:
+            at: A point of the run; now without one.
+            key: 32 secret bytes or more, where a mask of the role hashes.
+
+        Raises:
+            NotFound: There is no such point.
+            ViewDiffers: It is on record, and derived again it is another one.
+        """
+        return await self._drive(self._views.view(at, key))
+
+    async def checkpoint(self, name: str, /, **data: Any) -> None:
+        """Put a named stage on record, with data that can be read back."""
+        await self._drive(self.facts.checkpoint(name, data))
+
+    async def checkpoint_data(self, name: str) -> dict[str, Any] | None:
+        """The data of the newest checkpoint of a name; None where there is none."""
+        return await self._drive(self.facts.checkpoint_data(name))
+
+    async def decide(
+        self,
+        question: str,
+        *,
+        selected: str,
+        alternatives: Iterable[Any] = (),
+        inputs: Iterable[Any] = (),
+        threshold: float | None = None,
+        confidence: float | None = None,
+        because: str = "",
+    ) -> None:
+        """Put a decision on record.
+
+        Args:
+            question: What is decided.
+            selected: What is chosen.
+            alternatives: Texts, or dicts of id, score, reason, rejected_because.
+            inputs: What it was made from: values that calls returned or parts of them, steps
+                (`ada#3`), entries of the board (or `key@version`), views, ids of events and
+                commits. Each is recorded as the event that it came from.
+            threshold: What a score had to reach.
+            confidence: How sure the agent was.
+            because: Why.
+
+        Raises:
+            BadValue: An input came from nowhere, or a number is not finite; nothing is recorded.
+        """
+        await self._drive(
+            self.facts.decide(
+                question,
+                selected,
+                alternatives=alternatives,
+                inputs=stated(inputs),
+                threshold=threshold,
+                confidence=confidence,
+                because=because,
+            )
+        )
+
+    async def message(
+        self,
+        role: str,
+        content: Any,
+        *,
+        tokens: int | None = None,
+        label: str = "",
+        fields: Mapping[str, Any] = NOTHING,
+    ) -> None:
+        """Add a message to the context window, in the provider's form.
+
+        Args:
+            role: The message's: `user`, `assistant`, `tool` ...
+            content: A text, or what the provider takes.
+            tokens: How many tokens it has; None where nobody counted.
+            label: `secret untrusted`, say, where it is more than public and trusted.
+            fields: What else the provider's form has (`tool_calls`, `name` ...).
+
+        Raises:
+            BadValue: It cannot be recorded, or `tokens` is no whole number.
+        """
+        await self._drive(self.facts.message(role, content, tokens, _labelled(fields, label)))
+
+    async def resource(self, uri: str, operation: str = "read") -> None:
+        """Put on record that a resource was used."""
+        await self._drive(self.facts.resource(uri, operation))
+
+    async def hand_off(
+        self, to: str, payload: Mapping[str, Any] = NOTHING, *, because: str = ""
+    ) -> None:
+        """Hand the work over to another agent or role.
+
+        Args:
+            to: The agent or role.
+            payload: What it needs, by name.
+            because: Why.
+
+        Raises:
+            BadName, BadValue: `to` is no name, or the payload cannot be recorded.
+        """
+        await self._drive(self.facts.hand_off(to, because, by_name("payload", payload)))
+
+    async def context(self) -> list[dict[str, Any]]:
+        """The context window in the provider's message form."""
+        return await self._drive(self.facts.context())
+
+    async def resumable(
+        self, items: Iterable[T], *, every: int = 1, name: str = "items"
+    ) -> AsyncIterator[T]:
+        """The items not yet done: a loop that goes on where it stood.
+
+        Args:
+            items: In the same order each time.
+            every: Progress is recorded after so many; up to as many are done again on resume.
+            name: Of the loop, where an agent has several.
+
+        Raises:
+            BadValue: `every` is less than 1.
+        """
+        progress = statements.Progress(self.facts, name, every)
+        await self._drive(progress.begin())
+        try:
+            for item in items:
+                if not progress.skips(item):
+                    yield item
+                    await self._drive(progress.done())
+        finally:
+            progress.leave()
+        await self._drive(progress.end())
+
+
+@contextlib.asynccontextmanager
+async def within_async(session: AsyncSession) -> AsyncGenerator[AsyncSession]:
+    """A session's block: it is current inside, and ends with it."""
+    with session.use():
+        try:
+            yield session
+        except BaseException as error:
+            await session.close(error)
+            raise
+        else:
+            await session.close()
+
+
+async def stay_async(session: AsyncSession, record: Any, where: str) -> AsyncSession:
+    """Have calls find a session without a block; one that it takes the place of ends."""
+    for old in keep(session, record, where):
+        await old.close(SessionEnded(old.run, old.agent))
+    return session

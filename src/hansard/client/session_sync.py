@@ -1,0 +1,187 @@
+"""The session of the sync client.
+
+Made by `python -m tests.structure.twins`: do not edit it, but
+`hansard.client.session`, from which it is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from typing import Any
+
+from hansard.agents.access.views import View
+from hansard.agents.annotations import statements
+from hansard.agents.annotations.inputs import stated
+from hansard.agents.board.twins_sync import Board
+from hansard.agents.errors import SessionEnded
+from hansard.agents.steps.scope import keep
+from hansard.agents.team.twins_sync import Team
+from hansard.client.session import OnPortal, T, _labelled
+from hansard.domain.choices import NOTHING, by_name
+
+
+class Session(OnPortal):
+    """One agent at work in one run, for the sync client. Made by `record.run(...)`.
+
+    After its `with` each of these raises `SessionEnded`.
+    """
+
+    board: Board
+    """State that all agents of the run share, by key."""
+    team: Team
+    """The tasks that the run's agents share, and the messages between them."""
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the session, as leaving its block would: completed, or failed where an error is
+        given. The second time it does nothing. Raises as any write.
+        """
+        ending = self._closing()
+        if ending is not None:
+            self._portal.run(ending(error))
+
+    def view(self, at: object = None, *, key: bytes | None = None) -> View:
+        """What this agent's role may see of the run; that it was served is put on record.
+
+        Args:
+            at: A point of the run; now without one.
+            key: 32 secret bytes or more, where a mask of the role hashes.
+
+        Raises:
+            NotFound: There is no such point.
+            ViewDiffers: It is on record, and derived again it is another one.
+        """
+        return self._drive(self._views.view(at, key))
+
+    def checkpoint(self, name: str, /, **data: Any) -> None:
+        """Put a named stage on record, with data that can be read back."""
+        self._drive(self.facts.checkpoint(name, data))
+
+    def checkpoint_data(self, name: str) -> dict[str, Any] | None:
+        """The data of the newest checkpoint of a name; None where there is none."""
+        return self._drive(self.facts.checkpoint_data(name))
+
+    def decide(
+        self,
+        question: str,
+        *,
+        selected: str,
+        alternatives: Iterable[Any] = (),
+        inputs: Iterable[Any] = (),
+        threshold: float | None = None,
+        confidence: float | None = None,
+        because: str = "",
+    ) -> None:
+        """Put a decision on record.
+
+        Args:
+            question: What is decided.
+            selected: What is chosen.
+            alternatives: Texts, or dicts of id, score, reason, rejected_because.
+            inputs: What it was made from: values that calls returned or parts of them, steps
+                (`ada#3`), entries of the board (or `key@version`), views, ids of events and
+                commits. Each is recorded as the event that it came from.
+            threshold: What a score had to reach.
+            confidence: How sure the agent was.
+            because: Why.
+
+        Raises:
+            BadValue: An input came from nowhere, or a number is not finite; nothing is recorded.
+        """
+        self._drive(
+            self.facts.decide(
+                question,
+                selected,
+                alternatives=alternatives,
+                inputs=stated(inputs),
+                threshold=threshold,
+                confidence=confidence,
+                because=because,
+            )
+        )
+
+    def message(
+        self,
+        role: str,
+        content: Any,
+        *,
+        tokens: int | None = None,
+        label: str = "",
+        fields: Mapping[str, Any] = NOTHING,
+    ) -> None:
+        """Add a message to the context window, in the provider's form.
+
+        Args:
+            role: The message's: `user`, `assistant`, `tool` ...
+            content: A text, or what the provider takes.
+            tokens: How many tokens it has; None where nobody counted.
+            label: `secret untrusted`, say, where it is more than public and trusted.
+            fields: What else the provider's form has (`tool_calls`, `name` ...).
+
+        Raises:
+            BadValue: It cannot be recorded, or `tokens` is no whole number.
+        """
+        self._drive(self.facts.message(role, content, tokens, _labelled(fields, label)))
+
+    def resource(self, uri: str, operation: str = "read") -> None:
+        """Put on record that a resource was used."""
+        self._drive(self.facts.resource(uri, operation))
+
+    def hand_off(self, to: str, payload: Mapping[str, Any] = NOTHING, *, because: str = "") -> None:
+        """Hand the work over to another agent or role.
+
+        Args:
+            to: The agent or role.
+            payload: What it needs, by name.
+            because: Why.
+
+        Raises:
+            BadName, BadValue: `to` is no name, or the payload cannot be recorded.
+        """
+        self._drive(self.facts.hand_off(to, because, by_name("payload", payload)))
+
+    def context(self) -> list[dict[str, Any]]:
+        """The context window in the provider's message form."""
+        return self._drive(self.facts.context())
+
+    def resumable(self, items: Iterable[T], *, every: int = 1, name: str = "items") -> Iterator[T]:
+        """The items not yet done: a loop that goes on where it stood.
+
+        Args:
+            items: In the same order each time.
+            every: Progress is recorded after so many; up to as many are done again on resume.
+            name: Of the loop, where an agent has several.
+
+        Raises:
+            BadValue: `every` is less than 1.
+        """
+        progress = statements.Progress(self.facts, name, every)
+        self._drive(progress.begin())
+        try:
+            for item in items:
+                if not progress.skips(item):
+                    yield item
+                    self._drive(progress.done())
+        finally:
+            progress.leave()
+        self._drive(progress.end())
+
+
+@contextlib.contextmanager
+def within(session: Session) -> Generator[Session]:
+    """A session's block: it is current inside, and ends with it."""
+    with session.use():
+        try:
+            yield session
+        except BaseException as error:
+            session.close(error)
+            raise
+        else:
+            session.close()
+
+
+def stay(session: Session, record: Any, where: str) -> Session:
+    """Have calls find a session without a block; one that it takes the place of ends."""
+    for old in keep(session, record, where):
+        old.close(SessionEnded(old.run, old.agent))
+    return session

@@ -1,0 +1,62 @@
+"""The tables that a record's questions in SQL are answered from.
+
+What is behind is projected first, by this process where no other does (`hansard.inspect.tables`).
+One worker process, started for the first question, answers those of a record until it is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+from hansard.bus.jetstream import BrokerOptions
+from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.loggers import logger
+from hansard.inspect.answer import SqlAnswer
+from hansard.inspect.tables import published
+from hansard.projections.sql_sandbox.answer import Answer, jsonable
+from hansard.projections.sql_sandbox.limits import ONE_QUESTION
+from hansard.projections.sql_sandbox.sandbox import Door
+from hansard.projections.table_files import TableFiles
+
+_log = logger(__name__)
+
+
+class Tables:
+    """A workspace's tables, made in a folder of what the broker holds. Close it with `close`."""
+
+    def __init__(self, workspace: str, folder: Path, runtime: BrokerOptions) -> None:
+        self._workspace = workspace
+        self._runtime = runtime
+        self._place = TableFiles.of(folder, workspace)
+        self._door: Door | None = None
+        self._open = contextlib.AsyncExitStack()
+
+    async def ask(self, question: str, parameters: tuple[object, ...]) -> SqlAnswer:
+        """The answer as of the newest position of this call. Raises SqlError, ProjectionError,
+        BusError, BadValue.
+        """
+        if self._door is None:
+            self._door = await self._open.enter_async_context(Door(self._place, ONE_QUESTION))
+        async with published(self._place, self._raw, _log.warning):
+            return told(await self._door.ask(question, parameters=parameters))
+
+    @contextlib.asynccontextmanager
+    async def _raw(self) -> AsyncGenerator[RawWorkspace]:
+        raw = await RawWorkspace.open(self._runtime, self._workspace)
+        try:
+            yield raw
+        finally:
+            await raw.close()
+
+    async def close(self) -> None:
+        """End the worker."""
+        await self._open.aclose()
+
+
+def told(answer: Answer) -> SqlAnswer:
+    """An answer as programs have it."""
+    rows: list[tuple[Any, ...]] = [tuple(map(jsonable, row)) for row in answer.tuples()]
+    return SqlAnswer(answer.columns, rows, answer.position, answer.cut)

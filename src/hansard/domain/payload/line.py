@@ -1,0 +1,123 @@
+"""An agent's events as they come by, with values that refer to earlier ones told in full.
+
+For who shows events, or makes rows of them, one after the other: what is judged by a role's rules,
+masked, searched and asked in SQL is the value that the agent gave, as if it stood in its event; no
+reference lets anybody read what stands in another one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from hansard.domain.errors import Corrupt
+from hansard.domain.payload.parts import (
+    MARK,
+    SHOWN_BYTES_MAX,
+    Away,
+    Key,
+    Parts,
+    Text,
+    Texts,
+    arguments_of,
+    at_hand,
+    named,
+    parts_of,
+    whole_value,
+)
+from hansard.domain.payload.references import Fetch
+from hansard.domain.steps import NULL, StepCompleted, StepRequested, StepSettled
+
+KEPT_CHARACTERS_MAX = 256 * 1024
+"""Characters of the texts put together last that are kept of one agent: four of the largest."""
+
+
+class _Told(msgspec.Struct):
+    """Of an event of a step: what it was given or gave."""
+
+    step: int
+    arguments: dict[str, msgspec.Raw] | None = None
+    result: msgspec.Raw = NULL
+    items: int | None = None
+    verdict: str = "happened"
+
+
+_told = msgspec.json.Decoder(_Told)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TAGS = frozenset({StepRequested.tag, StepCompleted.tag, StepSettled.tag})
+
+
+class PartsLine:
+    """One agent's values by step, as far as they came by."""
+
+    def __init__(self) -> None:
+        self._found: dict[Key, Text] = {}
+        self._texts = Texts(self._found.get, KEPT_CHARACTERS_MAX)
+        self.bytes = 0
+        """Of what is kept."""
+
+    def note(self, tag: str, version: int, data: bytes) -> None:
+        """Take in an event, in order; what is not as its tag says is passed over."""
+        if tag not in _TAGS:
+            return
+        try:
+            told = _told.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return
+        if tag == StepRequested.tag:
+            for name, value in (told.arguments or {}).items():
+                self._keep((told.step, name), version, value)
+        elif told.items is None and told.verdict == "happened":
+            self._keep((told.step, None), version, told.result)
+
+    def _keep(self, key: Key, version: int, value: msgspec.Raw) -> None:
+        raw = bytes(value)
+        self.bytes += len(raw)
+        self._found[key] = Text(version, raw)
+
+    def by_parts(self, tag: str, version: int, data: bytes) -> list[tuple[Parts, Fetch]]:
+        """The values of an event that are told by parts, and what puts each in full, as text. The
+        event was noted. Raises Corrupt.
+        """
+        if MARK not in data or tag not in _TAGS:
+            return []
+        try:
+            told = _told.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return []
+        values: dict[Key, msgspec.Raw] = {
+            (told.step, name): raw for name, raw in (told.arguments or {}).items()
+        }
+        values[told.step, None] = told.result
+        found: list[tuple[Parts, Fetch]] = []
+        for key, raw in values.items():
+            parts = parts_of(bytes(raw), named(key))
+            if parts is not None:
+                found.append((parts, self._texts.text(key, Text(version, bytes(raw)))))
+        return found
+
+    def whole(self, tag: str, version: int, data: bytes) -> bytes:
+        """An event's data with its values told in full, up to 64 KiB each; as it is where a value
+        is larger, or needs a blob. The event was noted. Raises Corrupt.
+        """
+        if MARK not in data or tag not in _TAGS:
+            return data
+        try:
+            fields = _fields.decode(data)
+            step = msgspec.json.decode(fields["step"], type=int)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError) as error:
+            raise Corrupt("a step's event", f"it is not as Hansard writes it ({error})") from error
+        if "arguments" in fields:
+            given = arguments_of(fields["arguments"], f"step {step}")
+            told = {name: self._value((step, name), version, raw) for name, raw in given.items()}
+            fields["arguments"] = msgspec.Raw(msgspec.json.encode(told))
+        if "result" in fields:
+            fields["result"] = self._value((step, None), version, fields["result"])
+        return msgspec.json.encode(fields)
+
+    def _value(self, key: Key, version: int, raw: msgspec.Raw) -> msgspec.Raw:
+        """A value in full; as it stands where that needs a blob or is too large."""
+        found = Text(version, bytes(raw))
+        try:
+            return msgspec.Raw(at_hand(whole_value(self._texts, key, found, SHOWN_BYTES_MAX)))
+        except Away:
+            return raw

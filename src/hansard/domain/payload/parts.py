@@ -1,0 +1,457 @@
+"""Recorded values of which earlier ones said a part already: that by reference, the rest in full.
+
+What stands for such a value, an argument or a result of a step, is
+
+    {"$parts": {"sha256": "...", "size": 48213, "of": ["text", [7, 0, 47120, "messages"], "]"]}}
+
+whose pieces, one after the other, are the value's JSON text: `size` its bytes in UTF-8, `sha256`
+their SHA-256. A piece is a text, a text in a blob (as a JSON string), or a range of what an earlier
+step of the same agent was given or gave: `[step, begin, end, argument]` of its argument,
+`[step, begin, end]` of its result. A range counts characters (code points) of that value's whole
+text, so that it holds whatever that value is recorded as. What is referred to was recorded at an
+earlier version of the stream: there is no circle. A fork refers to its parent's steps up to the
+cut, which are its own.
+
+This is the storage format. Here it is read, for all who read; `hansard.agents.steps.shared` writes
+it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import itertools
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from hansard.domain.errors import Corrupt
+from hansard.domain.payload.references import Blob, Fetch
+from hansard.domain.steps import Step
+
+TAG = "$parts"
+MARK = b'"$parts"'
+"""Where these bytes are not, there are no parts."""
+
+PARTS_BYTES_MIN = 100
+"""What is shorter has no parts: their SHA-256 alone takes 64."""
+
+SIZE_MAX = 256 * 1024 * 1024
+"""Largest text that is put together, in bytes: no larger value is ever recorded."""
+
+RANGES_MAX = 1_000_000
+"""Most ranges that one text is put together of: about two seconds of work and 200 MB."""
+
+KEPT_CHARACTERS_MAX = 4 * 1024 * 1024
+"""Characters of the texts put together last that a reader keeps: the next ones refer to them."""
+
+SHOWN_BYTES_MAX = 64 * 1024
+"""Largest text that is put together where events are shown or become rows: as much as was ever kept
+inside an event. A larger value stays a reference there, as one in a blob does."""
+
+Key = tuple[int, str | None]
+"""A step's argument by its name, or its result."""
+
+
+class Text(msgspec.Struct, frozen=True):
+    """A value on record: the version of its event, and its JSON as it stands there."""
+
+    version: int
+    raw: bytes
+
+
+Source = Callable[[Key], Text | None]
+"""Finds what an agent has on record; None where it has no such value."""
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """A range of another value's text."""
+
+    key: Key
+    begin: int
+    end: int
+
+
+Piece = str | Blob | Copy
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """What stands for a value that says in part what earlier ones said."""
+
+    sha256: str
+    size: int
+    of: list[Any]
+
+
+_values = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_plain = msgspec.json.Decoder()
+
+
+# ---------------------------------------------------------------- one form
+
+
+def parts_of(raw: bytes, where: str) -> Parts | None:
+    """The parts that a recorded value is told as; None where it is told in full. Raises Corrupt."""
+    if MARK not in raw[:64]:
+        return None
+    try:
+        plain = _plain.decode(raw)
+        if type(plain) is not dict or plain.keys() != {TAG}:
+            return None
+        found = msgspec.convert(plain[TAG], Parts)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _not_ours(where, str(error)) from error
+    if not 0 <= found.size <= SIZE_MAX:
+        raise Corrupt(where, f"it says that it has {found.size:,} bytes; at most {SIZE_MAX:,} are")
+    return found
+
+
+def pieces_of(parts: Parts, where: str) -> list[Piece]:
+    """The pieces of a value, checked. Raises Corrupt."""
+    return [_piece(told, where) for told in parts.of]
+
+
+def _piece(told: Any, where: str) -> Piece:
+    match told:
+        case str():
+            return told
+        case [int() as step, int() as begin, int() as end] if 0 <= begin < end:
+            return Copy((step, None), begin, end)
+        case [int() as step, int() as begin, int() as end, str() as name] if 0 <= begin < end:
+            return Copy((step, name), begin, end)
+        case {"$blob": {"sha256": str() as sha256, "size": int() as size}} if len(told) == 1:
+            return Blob(sha256, size)
+        case _:
+            raise _not_ours(where, f"a part is {told!r:.80}")
+
+
+def _not_ours(where: str, why: str) -> Corrupt:
+    return Corrupt(where, f"its parts are not as Hansard writes them ({why})")
+
+
+def arguments_of(raw: bytes | msgspec.Raw, where: str) -> dict[str, msgspec.Raw]:
+    """A step's arguments by name, each as it is recorded. Raises Corrupt."""
+    try:
+        return _values.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(where, f"its arguments are not given by name ({error})") from error
+
+
+def named(key: Key) -> str:
+    """A value, for people."""
+    step, argument = key
+    return f"the result of step {step}" if argument is None else f"{argument!r} of step {step}"
+
+
+# ---------------------------------------------------------------- sources
+
+
+def of_steps(steps: Callable[[], Mapping[int, Step]]) -> Source:
+    """What is on record of an agent, by its steps as they stand."""
+
+    def find(key: Key) -> Text | None:
+        step = steps().get(key[0])
+        if step is None:
+            return None
+        if key[1] is None:
+            if step.outcome_version is None or step.streamed:
+                return None
+            return Text(step.outcome_version, bytes(step.result))
+        raw = arguments_of(step.arguments, f"step {step.number}").get(key[1])
+        return None if raw is None else Text(step.version, bytes(raw))
+
+    return find
+
+
+# ---------------------------------------------------------------- putting together
+
+
+class Texts:
+    """Puts an agent's texts together, and keeps those that it put together last.
+
+    What one text costs is in proportion to its length and to the events that say a part of it: it
+    is walked from the newest to the oldest, every event once.
+    """
+
+    def __init__(self, source: Source, kept_max: int = KEPT_CHARACTERS_MAX) -> None:
+        self._source = source
+        self._kept_max = kept_max
+        self._kept: OrderedDict[Key, str] = OrderedDict()
+        self._characters = 0
+
+    def text(self, key: Key, found: Text, most: int = SIZE_MAX) -> Fetch:
+        """The whole JSON text of a value that stands at this key; None where it has more bytes
+        than `most` and is told by parts. Raises Corrupt.
+        """
+        where = named(key)
+        parts = parts_of(found.raw, where)
+        if parts is None:
+            return (yield from _in_full(found.raw, where))
+        if parts.size > most:
+            return None
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = yield from self._walked(key, found, parts)
+            self.keep(key, kept)
+        return kept
+
+    def keep(self, key: Key, text: str) -> None:
+        """Keep a text for those that refer to it."""
+        if key in self._kept:
+            return
+        self._kept[key] = text
+        self._characters += len(text)
+        while self._characters > self._kept_max and len(self._kept) > 1:
+            self._characters -= len(self._kept.popitem(last=False)[1])
+
+    def _walked(self, key: Key, found: Text, parts: Parts) -> Fetch:
+        walk = _Walk(self._source, key, found, parts)
+        while (step := walk.next()) is not None:
+            at, standing, told = step
+            kept = self._kept.get(at)
+            if kept is not None and at != key:
+                walk.take(at, kept)
+            elif told is None:
+                walk.take(at, (yield from _in_full(standing.raw, named(at))))
+            else:
+                pieces: list[str | Copy] = []
+                for piece in pieces_of(told, named(at)):
+                    if isinstance(piece, Blob):
+                        pieces.append((yield from _of_blob(piece, named(at))))
+                    else:
+                        pieces.append(piece)
+                walk.split(at, standing, pieces)
+        return walk.end(parts)
+
+
+def _in_full(raw: bytes, where: str) -> Fetch:
+    """The text of a value that is told in full, or is a blob as a whole."""
+    if raw.startswith(b'{"$blob"'):
+        try:
+            plain = _plain.decode(raw)
+            blob = msgspec.convert(plain["$blob"], Blob) if len(plain) == 1 else None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _not_ours(where, str(error)) from error
+        if blob is not None:
+            raw = yield blob.sha256, blob.size
+    elif raw.startswith(b'{"$append"'):
+        raise Corrupt(where, "it is referred to as a text, and it is a list that grew")
+    return _text(raw, where)
+
+
+def _text(raw: bytes, where: str) -> str:
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError as error:
+        raise _not_ours(where, str(error)) from error
+
+
+def _of_blob(blob: Blob, where: str) -> Fetch:
+    data = yield blob.sha256, blob.size
+    try:
+        return msgspec.json.decode(data, type=str)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _not_ours(where, f"blob {blob.sha256} is no text: {error}") from error
+
+
+class _Walk:
+    """One text being put together: which ranges of which values it still needs."""
+
+    def __init__(self, source: Source, key: Key, found: Text, parts: Parts) -> None:
+        self._source = source
+        self._where = named(key)
+        self._wanted: dict[Key, list[tuple[int, int, int]]] = {key: []}
+        self._found: dict[Key, tuple[Text, Parts | None]] = {key: (found, parts)}
+        self._next: list[tuple[int, int, Key]] = [(-found.version, 0, key)]
+        self._got: list[tuple[int, str]] = []
+        self._ranges = 0
+        self._root: Key | None = key
+        self._size = parts.size
+
+    def next(self) -> tuple[Key, Text, Parts | None] | None:
+        """The newest value of which a range is wanted."""
+        if not self._next:
+            return None
+        _, _, key = heapq.heappop(self._next)
+        return (key, *self._found[key])
+
+    def take(self, key: Key, text: str) -> None:
+        """Take what is wanted of a text that is known."""
+        for begin, end, at in self._wanted.pop(key):
+            if end > len(text):
+                raise self._beyond(key, end, len(text))
+            self._got.append((at, text[begin:end]))
+
+    def split(self, key: Key, found: Text, pieces: list[str | Copy]) -> None:
+        """Want of other values what is wanted of this one."""
+        lengths = [
+            len(piece) if isinstance(piece, str) else piece.end - piece.begin for piece in pieces
+        ]
+        total = sum(lengths)
+        ends = list(itertools.accumulate(lengths))
+        if self._root is not None:
+            if total > self._size:
+                fact = f"its parts have {total:,} characters, its text {self._size:,} bytes"
+                raise Corrupt(self._where, fact)
+            self._root, ranges = None, [(0, total, 0)]
+        else:
+            ranges = self._wanted.pop(key)
+        for begin, end, at in ranges:
+            if end > total:
+                raise self._beyond(key, end, total)
+            here = begin
+            for index in range(bisect_right(ends, begin), len(pieces)):
+                if here >= end:
+                    break
+                piece, offset = pieces[index], here - (ends[index] - lengths[index])
+                count = min(end - here, lengths[index] - offset)
+                place = at + here - begin
+                if isinstance(piece, str):
+                    self._got.append((place, piece[offset : offset + count]))
+                else:
+                    start = piece.begin + offset
+                    self._want(piece.key, found.version, (start, start + count, place))
+                here += count
+
+    def _want(self, key: Key, before: int, wanted: tuple[int, int, int]) -> None:
+        self._ranges += 1
+        if self._ranges > RANGES_MAX:
+            raise Corrupt(self._where, f"its parts lead to more than {RANGES_MAX:,} others")
+        known = self._found.get(key)
+        if known is None:
+            found = self._source(key)
+            if found is None:
+                raise Corrupt(self._where, f"it refers to {named(key)}, which is not on record")
+            known = self._found[key] = found, parts_of(found.raw, named(key))
+            heapq.heappush(self._next, (-found.version, len(self._found), key))
+        if known[0].version >= before:
+            raise Corrupt(self._where, f"it refers to {named(key)}, which does not stand before it")
+        self._wanted.setdefault(key, []).append(wanted)
+
+    def _beyond(self, key: Key, end: int, length: int) -> Corrupt:
+        fact = f"it refers to {named(key)} up to character {end:,}; that has {length:,}"
+        return Corrupt(self._where, fact)
+
+    def end(self, parts: Parts) -> str:
+        """The text, if it is what was recorded."""
+        self._got.sort()
+        text = "".join(part for _, part in self._got)
+        data = text.encode("utf-8", "surrogatepass")
+        actual = hashlib.sha256(data).hexdigest()
+        if len(data) != parts.size or actual != parts.sha256:
+            fact = (
+                f"its parts add up to {len(data):,} bytes with SHA-256 {actual}, "
+                f"not to the {parts.size:,} with {parts.sha256} that were recorded"
+            )
+            raise Corrupt(self._where, fact)
+        return text
+
+
+# ---------------------------------------------------------------- a step's values in full
+
+
+def whole_value(texts: Texts, key: Key, found: Text, most: int = SIZE_MAX) -> Fetch:
+    """A recorded value's JSON with its parts put together; as it stands where it has none, or more
+    bytes than `most`. Blobs are asked for only where they are parts. Raises Corrupt.
+    """
+    if MARK not in found.raw[:64] or parts_of(found.raw, named(key)) is None:
+        return found.raw
+    text = yield from texts.text(key, found, most)
+    return found.raw if text is None else text.encode("utf-8", "surrogatepass")
+
+
+def whole_arguments(
+    texts: Texts, step: int, version: int, raw: bytes, most: int = SIZE_MAX
+) -> Fetch:
+    """A step's arguments as JSON, as `whole_value` each. Raises Corrupt."""
+    if MARK not in raw:
+        return raw
+    given = arguments_of(raw, f"step {step}")
+    for name, value in given.items():
+        found = Text(version, bytes(value))
+        given[name] = msgspec.Raw((yield from whole_value(texts, (step, name), found, most)))
+    return msgspec.json.encode(given)
+
+
+class Away(Exception):
+    """A part is in a blob, and there are none at hand."""
+
+
+def at_hand(fetch: Fetch) -> Any:
+    """What a fetch leads to without any blob. Raises Away, Corrupt."""
+    try:
+        next(fetch)
+    except StopIteration as stop:
+        return stop.value
+    fetch.close()
+    raise Away
+
+
+def whole_step(step: Step, texts: Texts, most: int = SHOWN_BYTES_MAX) -> Step:
+    """A step with those of its values put together that need no blob and are not larger; of what is
+    damaged or larger, the reference stays.
+    """
+    arguments, result = bytes(step.arguments), bytes(step.result)
+    if MARK in arguments:
+        asked = whole_arguments(texts, step.number, step.version, arguments, most)
+        step = msgspec.structs.replace(step, arguments=_or_as_it_is(asked, arguments))
+    if MARK in result and step.outcome_version is not None:
+        asked = whole_value(texts, (step.number, None), Text(step.outcome_version, result), most)
+        step = msgspec.structs.replace(step, result=_or_as_it_is(asked, result))
+    return step
+
+
+def in_full(steps: dict[int, Step]) -> None:
+    """Put `whole_step` of each in its place: for who is shown an agent's steps."""
+    told = [
+        step
+        for step in steps.values()
+        if (len(step.arguments) > PARTS_BYTES_MIN and MARK in bytes(step.arguments))
+        or (len(step.result) > PARTS_BYTES_MIN and MARK in bytes(step.result))
+    ]
+    if not told:
+        return
+    texts = Texts(of_steps(lambda: steps))
+    for step in sorted(told, key=lambda step: step.version):
+        steps[step.number] = whole_step(step, texts)
+
+
+class WholeSteps(Mapping[int, Step]):
+    """An agent's steps, each as `whole_step` when it is asked for."""
+
+    def __init__(self, steps: Mapping[int, Step]) -> None:
+        self._steps = steps
+        self._texts = Texts(of_steps(lambda: steps))
+
+    def __getitem__(self, number: int) -> Step:
+        """A step in full."""
+        return whole_step(self._steps[number], self._texts)
+
+    def __iter__(self) -> Iterator[int]:
+        """The steps' numbers."""
+        return iter(self._steps)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._steps)
+
+
+def as_blob(value: Any) -> Any:
+    """A recorded value told by parts as what stands for the same text in a blob; others as given:
+    for who compares values, or keeps them beside the blobs.
+    """
+    match value:
+        case {"$parts": {"sha256": str() as sha256, "size": int() as size}} if len(value) == 1:
+            return {"$blob": {"sha256": sha256, "size": size}}
+        case _:
+            return value
+
+
+def _or_as_it_is(fetch: Fetch, raw: bytes) -> msgspec.Raw:
+    try:
+        return msgspec.Raw(at_hand(fetch))
+    except (Away, Corrupt):
+        return msgspec.Raw(raw)

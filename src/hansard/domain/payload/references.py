@@ -1,0 +1,220 @@
+"""References inside recorded values, and what they stand for.
+
+`{"$blob": {"sha256": "...", "size": 70000}}` stands for the JSON value in a blob. In older records,
+`{"$append": {"to": 7, "count": 12, "items": [...], "digest": "..."}}` stands for the first 12 items
+of the argument of that name of step 7, and those appended to them. For values of which earlier ones
+say a part see `hansard.domain.payload.parts`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from hansard.domain.errors import Corrupt
+from hansard.domain.fingerprint import digest
+from hansard.domain.steps import Step
+from hansard.domain.values import Plain
+
+BLOB = b'"$blob"'
+APPEND = b'"$append"'
+"""Where these bytes are not, there is no such reference."""
+
+Fetch = Generator[tuple[str, int], bytes, Any]
+"""A generator that asks for blobs (sha256, size) and is sent their bytes."""
+
+_BLOB = re.compile(
+    rb'\{\s*"\$blob"\s*:\s*'
+    rb'\{\s*"sha256"\s*:\s*"([0-9a-f]{64})"\s*,\s*"size"\s*:\s*([0-9]{1,12})\s*\}\s*\}'
+)
+"""A reference to a blob. It is one wherever it stands in JSON: inside a text its quotes would be
+escaped.
+"""
+
+
+class Blob(msgspec.Struct, frozen=True):
+    """What stands for a value, or a text, in a blob."""
+
+    sha256: str
+    size: int
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """What stands for a list that extends an earlier step's; a large rest is a blob itself."""
+
+    to: int
+    count: int
+    items: list[Any] | dict[str, Any]
+
+    @property
+    def length(self) -> int | None:
+        """Of the whole list; None where the rest is a blob."""
+        return self.count + len(self.items) if isinstance(self.items, list) else None
+
+
+_arguments = msgspec.json.Decoder(dict[str, Any])
+
+
+def reference(encoded: bytes) -> Plain:
+    """What stands for a value whose JSON is in a blob."""
+    return {"$blob": {"sha256": hashlib.sha256(encoded).hexdigest(), "size": len(encoded)}}
+
+
+def blobs_named(data: bytes) -> Iterator[tuple[str, int]]:
+    """The hash and size of each blob that recorded data names; it may be no JSON."""
+    if BLOB in data:
+        for sha256, size in _BLOB.findall(data):
+            yield sha256.decode(), int(size)
+
+
+def blobs_in(raw: msgspec.Raw) -> Iterator[Blob]:
+    """As `blobs_named`, and each must be one. Raises DecodeError, RecursionError."""
+    if BLOB in bytes(raw):
+        yield from _blobs(msgspec.json.decode(raw))
+
+
+def _blobs(value: Any) -> Iterator[Blob]:
+    if isinstance(value, dict):
+        if value.keys() == {"$blob"}:
+            yield msgspec.convert(value["$blob"], Blob)
+            return
+        for item in value.values():
+            yield from _blobs(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _blobs(item)
+
+
+def resolve(plain: Plain) -> Fetch:
+    """Plain values with every blob reference replaced by what it stands for. Raises Corrupt."""
+    if type(plain) is dict:
+        if len(plain) == 1 and "$blob" in plain:
+            try:
+                found = msgspec.convert(plain["$blob"], Blob)
+                data = yield found.sha256, found.size
+                return msgspec.json.decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise Corrupt(
+                    "a large payload", f"it is not as Hansard writes it ({error})"
+                ) from error
+        out = {}
+        for key, item in plain.items():
+            out[key] = yield from resolve(item)
+        return out
+    if type(plain) is list:
+        out_items: list[Plain] = []
+        for item in plain:
+            resolved = yield from resolve(item)
+            out_items.append(resolved)
+        return out_items
+    return plain
+
+
+def unpack(raw: msgspec.Raw) -> Fetch:
+    """The plain values behind a recorded payload."""
+    data = bytes(raw)
+    plain = msgspec.json.decode(data)
+    if BLOB in data:
+        plain = yield from resolve(plain)
+    return plain
+
+
+# ---------------------------------------------------------------- lists that grew
+
+
+def arguments_in(raw: msgspec.Raw) -> dict[str, Any]:
+    """A step's recorded arguments by name. Raises DecodeError."""
+    return _arguments.decode(raw)
+
+
+def appended(value: Any) -> Appended | None:
+    """What a recorded value appends to an earlier one; None where it is no such reference. Raises
+    ValidationError.
+    """
+    if type(value) is dict and len(value) == 1 and "$append" in value:
+        return msgspec.convert(value["$append"], Appended)
+    return None
+
+
+def rolling(digests: list[str]) -> str:
+    """The digest of a list from its items': each item folded into the digest so far."""
+    running = ""
+    for item in digests:
+        running = digest(running.encode(), item.encode())
+    return running
+
+
+def unpack_lists(step: Step, steps: Mapping[int, Step], known: dict[int, Any]) -> Fetch:
+    """A step's arguments in full where lists were told by what was appended to an earlier step's.
+
+    `known` keeps what was unpacked, by step, so that a chain of N prompts costs O(N).
+    """
+    chain = [step]
+    while True:
+        found = _appended_to(chain[-1], steps)
+        if found is None or found.number in known:
+            break
+        chain.append(found)
+    for link in reversed(chain):
+        arguments = by_name((yield from unpack(link.arguments)), link)
+        for name, value in arguments.items():
+            found_list = _appended(value, link)
+            if found_list is not None:
+                arguments[name] = _grown(found_list, name, known, link)
+        known[link.number] = arguments
+    return known[step.number]
+
+
+def by_name(arguments: Any, step: Step) -> dict[str, Any]:
+    """A step's arguments, which are given by name. Raises Corrupt."""
+    if type(arguments) is not dict:
+        raise Corrupt(f"step {step.number}", "its arguments are not given by name")
+    return arguments
+
+
+def _appended_to(step: Step, steps: Mapping[int, Step]) -> Step | None:
+    if APPEND not in bytes(step.arguments):
+        return None
+    for value in by_name(msgspec.json.decode(step.arguments), step).values():
+        found = _appended(value, step)
+        if found is not None:
+            return steps.get(found.to)
+    return None
+
+
+def _appended(value: Any, step: Step) -> Appended | None:
+    try:
+        found = appended(value)
+    except msgspec.ValidationError as error:
+        fact = f"a list of its arguments is not as Hansard writes it ({error})"
+        raise Corrupt(f"step {step.number}", fact) from error
+    if found is not None and found.to >= step.number:  # else a chain might have no end
+        fact = f"a list of its arguments extends one of step {found.to}, which is not before it"
+        raise Corrupt(f"step {step.number}", fact)
+    return found
+
+
+def _grown(more: Appended, name: str, known: dict[int, Any], step: Step) -> list[Any]:
+    before: Any = known.get(more.to, {}).get(name)
+    if (
+        not isinstance(before, list)
+        or not isinstance(more.items, list)
+        or not 0 <= more.count <= len(before)
+    ):
+        raise Corrupt(f"step {step.number}", f"argument {name!r} extends a list that is not there")
+    whole: list[Any] = [*before[: more.count], *more.items]
+    return whole
+
+
+def run_fetch(fetch: Fetch, get: Callable[[str, int], bytes]) -> Any:
+    """Drive a fetch with a plain function that has the blobs at hand."""
+    try:
+        request = next(fetch)
+        while True:
+            request = fetch.send(get(*request))
+    except StopIteration as stop:
+        return stop.value

@@ -1,0 +1,224 @@
+"""What a role may do, decided by its rules alone: purely, and deny by default.
+
+Whether a key may be read is decided here, too: it must be seen whole, whatever it holds. So no
+refusal says anything of what is on record. A key that is written must be one that is seen whole:
+its versions, conflicts and results tell of what others wrote.
+
+What every role may do: begin, leave, declare tools, and record the steps of what it may do; extend
+and give back a task that it may claim; read the messages that are sent to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+from hansard.domain.roles.fields import kinds_of
+from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
+from hansard.domain.roles.patterns import (
+    SLASH,
+    any_matches,
+    is_version,
+    kind_matches,
+    read,
+    tool_matches,
+)
+
+BOARD_KINDS = ("board.*",)
+"""The kinds of what is written to keys of shared state."""
+
+BUDGET_KINDS = ("budget.*",)
+"""The kinds of what is counted on a budget."""
+
+_FREE = frozenset({"agent", "step", "tool", "view"})
+"""Families of kinds that follow from what is allowed otherwise."""
+
+_STATED = frozenset({"agent.handed_off.v1"})
+"""Kinds of such a family that an agent states on its own."""
+
+_WITH_CLAIM = frozenset({"task.extended.v1", "task.released.v1"})
+"""What an agent may say of any task that it may claim."""
+
+_CLAIM = "task.claimed.v1"
+
+
+class Trust(StrEnum):
+    """What a role is trusted with, or not."""
+
+    APPROVE = "approve"
+    SETTLE = "settle"
+    QUERY = "query"
+
+
+class Permission(msgspec.Struct, frozen=True):
+    """Whether something is allowed. `rule` is the pattern that allows it; where none does,
+    `because` is what is lacking and `ask_for` what would allow it: a line of the table `where` of
+    the role in a file of roles (`may`, or a rule of its own in `sees`), else a word on what to do.
+    """
+
+    allowed: bool
+    rule: str = ""
+    because: str = ""
+    ask_for: str = ""
+    where: str = "may"
+
+
+def may_call(rules: RoleDefined | None, tool: str) -> Permission:
+    """Whether a role may call a tool, whatever its kind (a model, a resource)."""
+    given = rules.may.tools if rules is not None else ()
+    found = next((text for text in given if tool and tool_matches(text, tool)), None)
+    return _told(rules, found, f"none of its tools is {tool!r}", f"tools = [{_text(tool)}]")
+
+
+def may_state(rules: RoleDefined | None, tag: str) -> Permission:
+    """Whether a role may put an event of a kind on record."""
+    if rules is not None and tag.partition(".")[0] in _FREE and tag not in _STATED:
+        return Permission(allowed=True, rule="every role")
+    kinds = rules.may.kinds if rules is not None else ()
+    wanted = (tag, _CLAIM) if tag in _WITH_CLAIM else (tag,)
+    found = next((each for each in kinds for kind in wanted if kind_matches(each, kind)), None)
+    name = unversioned(tag)
+    return _told(rules, found, f"none of its kinds is {name!r}", f"kinds = [{_text(name)}]")
+
+
+def unversioned(tag: str) -> str:
+    """A kind as people write it in rules: without its version."""
+    head, _, last = tag.rpartition(".")
+    return head if is_version(last) else tag
+
+
+def may_write(rules: RoleDefined | None, key: str) -> Permission:
+    """Whether a role may write a key of shared state: one of its keys, and seen whole."""
+    found = _matching(rules.may.keys if rules is not None else (), SLASH, key)
+    line = f"keys = [{_text(_exactly(key))}]"
+    named = _told(rules, found, f"none of its keys is {key!r:.200}", line)
+    return named if not named.allowed else sees_whole_key(rules, key)
+
+
+def may_count(rules: RoleDefined | None, key: str) -> Permission:
+    """Whether a role may have calls counted on the budget that stands under a key: whether one is
+    let through tells what all others have used, so it must see all of that.
+    """
+    kinds = rules.may.kinds if rules is not None else ()
+    states = all(any(kind_matches(each, tag) for each in kinds) for tag in kinds_of(BUDGET_KINDS))
+    name = BUDGET_KINDS[0]
+    line = f"kinds = [{_text(name)}]"
+    named = _told(rules, name if states else None, f"none of its kinds is {name!r}", line)
+    return named if not named.allowed else sees_whole_key(rules, key, BUDGET_KINDS)
+
+
+def sees_whole_key(
+    rules: RoleDefined | None, key: str, kinds: tuple[str, ...] = BOARD_KINDS
+) -> Permission:
+    """Whether a role sees all that is written to a key: so that it may read it."""
+    masks = rules.masks if rules is not None else ()
+    hiding = next((mask.name for mask in masks if _may_touch(mask, key, kinds)), None)
+    lines = f"kinds = [{_text(kinds[0])}], keys = [{_text(_exactly(key))}]"
+    if hiding is not None:
+        fact = f"mask {hiding!r} may hide some of key {key!r:.200}"
+        return _told(
+            rules, None, fact, f"keys in mask {hiding!r} that leave it out, or other kinds"
+        )
+    sees = rules.sees if rules is not None else ()
+    found = next((rule.name for rule in sees if _shows_whole(rule, key, kinds)), None)
+    fact = f"no rule of what it sees shows all of key {key!r:.200}"
+    return _told(rules, found, fact, lines, "sees")
+
+
+def may_be_trusted(rules: RoleDefined | None, trust: Trust) -> Permission:
+    """Whether a role may approve what a gate asks, settle doubts, or query in SQL."""
+    allowed = rules is not None and bool(getattr(rules.may, trust.value))
+    name = trust.value
+    return _told(rules, name if allowed else None, f"it has no {name}", f"{name} = true")
+
+
+def sees_kinds(rules: RoleDefined | None, tags: Sequence[str], key: str, role: str) -> bool:
+    """Whether a role sees events of all of some kinds that agents of a role write to a key, by
+    rules that ask for nothing but kinds, keys and roles.
+    """
+    rule_of = rules.sees if rules is not None else ()
+    plain = [rule for rule in rule_of if (rule.agents, rule.labels, rule.fields) == (None,) * 3]
+    return all(
+        any(
+            _takes_in(rule.kinds, tag)
+            and (rule.keys is None or any_matches(rule.keys, SLASH, key))
+            and (rule.roles is None or (bool(role) and any_matches(rule.roles, "", role)))
+            for rule in plain
+        )
+        for tag in tags
+    )
+
+
+def lacking_keys(rules: RoleDefined) -> list[str]:
+    """Those of the keys a role may write of which none is seen whole, for certain: a key by name,
+    and every pattern where no rule shows any key whole.
+    """
+    if not rules.may.keys:
+        return []
+    shows = any(_shows_whole(rule, None) for rule in rules.sees)
+    return [
+        text
+        for text in rules.may.keys
+        if not shows or (_is_literal(text) and not sees_whole_key(rules, _literal(text)).allowed)
+    ]
+
+
+def may_claim(rules: RoleDefined | None, role: str, wanted: str) -> Permission:
+    """Whether a role's agent may claim tasks that are meant for a role: its own alone."""
+    found = role if role == wanted else None
+    fact = f"it claims tasks of its own role, not of {wanted!r}"
+    return _told(rules, found, fact, f"an agent of role {wanted!r}", "")
+
+
+def _told(
+    rules: RoleDefined | None, found: str | None, because: str, ask_for: str, where: str = "may"
+) -> Permission:
+    if rules is not None and found is not None:
+        return Permission(allowed=True, rule=found)
+    because = because if rules is not None else "it has no rules"
+    return Permission(allowed=False, because=because, ask_for=ask_for, where=where)
+
+
+def _matching(patterns: tuple[str, ...], separator: str, name: str) -> str | None:
+    return next((text for text in patterns if name and any_matches((text,), separator, name)), None)
+
+
+def _takes_in(kinds: tuple[str, ...] | None, tag: str) -> bool:
+    return kinds is None or any(kind_matches(kind, tag) for kind in kinds)
+
+
+def _shows_whole(rule: RoleRule, key: str | None, kinds: tuple[str, ...] = BOARD_KINDS) -> bool:
+    """Whether a rule shows all of a key; None asks whether it may of any."""
+    if (rule.roles, rule.agents, rule.labels, rule.fields) != (None,) * 4:
+        return False
+    if not all(_takes_in(rule.kinds, tag) for tag in kinds_of(kinds)):
+        return False
+    return rule.keys is None or key is None or any_matches(rule.keys, SLASH, key)
+
+
+def _may_touch(mask: Mask, key: str, kinds: tuple[str, ...]) -> bool:
+    """Whether a mask may hide some of a key: what only data could rule out counts."""
+    if not any(_takes_in(mask.kinds, tag) for tag in kinds_of(kinds)):
+        return False
+    return mask.keys is None or any_matches(mask.keys, SLASH, key)
+
+
+def _is_literal(text: str) -> bool:
+    found = read(text, SLASH)
+    return not found.rest and all(len(parts) == 1 for parts in found.segments)
+
+
+def _literal(text: str) -> str:
+    return SLASH.join(parts[0] for parts in read(text, SLASH).segments)
+
+
+def _exactly(key: str) -> str:
+    """A key as a pattern that matches it alone."""
+    return key.replace("\\", "\\\\").replace("*", "\\*")
+
+
+def _text(value: str) -> str:
+    """A text as TOML has it."""
+    return msgspec.json.encode(value).decode()

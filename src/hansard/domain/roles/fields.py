@@ -1,0 +1,137 @@
+"""Fields of events: which a path of a rule reaches, and which say more than themselves.
+
+Paths are patterns of segments (`result.items.price`, `usage.*`); lists are passed through, so that
+a path reaches into every item. A path shows or masks all that is under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+import msgspec
+from msgspec import inspect
+
+from hansard.domain import streams as _all_types  # noqa: F401 # pyright: ignore[reportUnusedImport] -- registers all
+from hansard.domain.events import REGISTRY
+from hansard.domain.roles import patterns as role_patterns
+from hansard.domain.roles.patterns import DOT, Pattern, read, segment_matches
+
+ELSEWHERE = frozenset(
+    {"anew", "call", "expected", "fingerprint", "head", "joins", "scope", "turns_before"}
+)
+"""Fields of any kind that tell of other events: digests made of earlier results, versions and
+counts of what came before. Only a role that sees the whole record is shown them.
+"""
+
+_ELSEWHERE: Mapping[str, frozenset[str]] = {
+    "approval.requested.v1": frozenset({"step"}),
+    "query.answered.v1": frozenset({"at", "cut", "position", "rows"}),
+    "run.forked.v1": frozenset({"at"}),
+    "step.requested.v1": frozenset({"key"}),
+    "view.served.v1": frozenset({"at", "digest", "events", "seen"}),
+}
+"""The same, where only one kind has such a field under that name."""
+
+DIGESTS: Mapping[str, Mapping[str, str]] = {
+    "step.completed.v1": {"digest": "result"},
+    "step.failed.v1": {"digest": "error"},
+    "step.settled.v1": {"digest": "result"},
+}
+"""Bare digests, and the field they are made of: shown only beside all of it."""
+
+SIZES: Mapping[str, Mapping[str, str]] = {
+    "step.completed.v1": {"usage": "result", "items": "result"},
+    "step.failed.v1": {"usage": "error"},
+    "message.added.v1": {"tokens": "content", "usage": "content"},
+}
+"""What tells how large another field is: hidden with it, unless a rule names it."""
+
+
+APART = frozenset({"access", "principal", "query", "view"})
+"""Families of kinds that only a rule which names them shows, whatever else it takes in: what was
+served or answered is no part of what is served, so that reading does not feed itself; and who may
+log in, and who was refused, is for those alone who keep that.
+"""
+
+
+def known() -> Mapping[str, type[msgspec.Struct]]:
+    """Every event type by tag."""
+    return REGISTRY
+
+
+def elsewhere(tag: str) -> frozenset[str]:
+    """The fields of a kind that tell of other events."""
+    return ELSEWHERE | _ELSEWHERE.get(tag, frozenset())
+
+
+def top_matches(path: Pattern, field: str) -> bool:
+    """Whether a path begins with a field of the data."""
+    return segment_matches(path.segments[0], field)
+
+
+def is_whole(paths: tuple[str, ...] | None, field: str) -> bool:
+    """Whether paths show all of a field."""
+    if paths is None:
+        return True
+    found = (read(path, DOT) for path in paths)
+    return any(len(path.segments) == 1 and top_matches(path, field) for path in found)
+
+
+def touches(paths: tuple[str, ...], field: str) -> bool:
+    """Whether one of some paths leads to a field or into it."""
+    return any(top_matches(read(path, DOT), field) for path in paths)
+
+
+@lru_cache(maxsize=4_096)
+def reached(tag: str, path: str) -> tuple[inspect.Type, ...]:
+    """The types of what a path reaches in events of a known kind; () where there is no such field.
+
+    A recorded payload (any JSON value) is reached by every path into it.
+    """
+    return tuple(_reached(inspect.type_info(known()[tag]), read(path, DOT).segments))
+
+
+def _reached(found: inspect.Type, segments: tuple[tuple[str, ...], ...]) -> Iterator[inspect.Type]:
+    match found:
+        case inspect.UnionType():
+            for each in found.types:
+                yield from _reached(each, segments)
+        case inspect.RawType() | inspect.AnyType():
+            yield found
+        case _ if not segments:
+            yield found
+        case inspect.StructType():
+            for field in found.fields:
+                if segment_matches(segments[0], field.encode_name):
+                    yield from _reached(field.type, segments[1:])
+        case inspect.DictType():
+            yield from _reached(found.value_type, segments[1:])
+        case inspect.ListType() | inspect.VarTupleType() | inspect.SetType():
+            yield from _reached(found.item_type, segments)
+        case _:
+            return
+
+
+_TEXTS = (
+    inspect.StrType,
+    inspect.EnumType,
+    inspect.LiteralType,
+    inspect.DateTimeType,
+    inspect.RawType,
+    inspect.AnyType,
+)
+
+
+def may_be_text(tag: str, path: str) -> bool:
+    """Whether what a path reaches can be a text, which is what can be cut."""
+    return any(isinstance(found, _TEXTS) for found in reached(tag, path))
+
+
+def kinds_of(patterns: tuple[str, ...] | None) -> list[str]:
+    """The known kinds that some patterns take in; None takes in all."""
+    return [
+        tag
+        for tag in sorted(known())
+        if patterns is None or any(role_patterns.kind_matches(each, tag) for each in patterns)
+    ]

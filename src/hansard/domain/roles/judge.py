@@ -1,0 +1,249 @@
+"""May a role see an event, and which rule says so? Pure: rules and what is known of the event.
+
+Rules only allow. An event that no rule matches is not seen. Where several match, what is shown is
+the fields of all of them together; every mask that matches applies, whatever rule shows the event.
+What was served to roles (`view.*`) is matched only by rules whose `kinds` name it so. Above all
+rules stands the role's clearance: what is labelled higher is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+import msgspec
+
+from hansard.domain.errors import BadValue
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
+from hansard.domain.label import Confidentiality, Label, level
+from hansard.domain.roles.check import SEPARATORS
+from hansard.domain.roles.fields import APART, DIGESTS, SIZES, elsewhere, is_whole, known, touches
+from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
+from hansard.domain.roles.patterns import NONE, REST, any_matches, kind_matches
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an event is judged by; what is empty it does not have.
+
+    `role` and `agent` are its author's: of an agent's stream its own, else of the agent that wrote
+    it, if the run's roster has it (a person's name is no agent's). `labels` are the run's, `label`
+    is its commit's. `fields` are the keys of its data; they decide nothing, `explain` tells which
+    are shown.
+    """
+
+    tag: str
+    stream: StreamId
+    role: str = ""
+    agent: str = ""
+    key: str = ""
+    labels: Mapping[str, str] = {}
+    fields: tuple[str, ...] = ()
+    label: Label | None = None
+
+
+def facts(
+    tag: str,
+    stream: StreamId,
+    actor: str,
+    roster: Mapping[str, str],
+    labels: Mapping[str, str],
+    fields: tuple[str, ...] = (),
+    label: Label | None = None,
+) -> Facts:
+    """What an event is judged by, from where it stands. `roster` is agent to role; `labels` are
+    kept, not copied; `label` is its commit's.
+    """
+    role, agent, key = "", "", ""
+    match stream:
+        case AgentStream():
+            role, agent = stream.role, stream.agent
+        case KeyStream():
+            key = stream.key
+        case RunStream():
+            pass
+        case WorkspaceStream():
+            return Facts(tag=tag, stream=stream, fields=fields, label=label)
+        case _:
+            assert_never(stream)
+    if not agent and actor in roster:
+        role, agent = roster[actor], actor
+    return Facts(
+        tag=tag,
+        stream=stream,
+        role=role,
+        agent=agent,
+        key=key,
+        labels=labels,
+        fields=fields,
+        label=label,
+    )
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Whether an event is seen, and what of it.
+
+    `rule` is the first that matches, `rules` are all. `fields` are the paths shown, None is all;
+    `names` are the fields of the kind that may be shown at all: neither such as tell of others, nor
+    such as this version does not know. `whole` says that the role sees the whole record, as it is.
+    """
+
+    visible: bool
+    rule: str = ""
+    rules: tuple[str, ...] = ()
+    fields: tuple[str, ...] | None = ()
+    masks: tuple[Mask, ...] = ()
+    names: frozenset[str] = frozenset()
+    whole: bool = False
+
+
+UNSEEN = Verdict(visible=False)
+
+
+def judge(rules: RoleDefined | None, facts: Facts) -> Verdict:
+    """What a role sees of an event. A role without rules sees nothing; a kind that this version
+    does not know is seen by nobody but who sees the whole record.
+    """
+    if rules is None or not cleared(rules, facts.label):
+        return UNSEEN
+    found = [rule for rule in rules.sees if not unmet_conditions(rule, facts)]
+    names = tuple(rule.name for rule in found)
+    if found and sees_all(rules):
+        return Verdict(visible=True, rule=names[0], rules=names, fields=None, whole=True)
+    if not found or facts.tag not in known():
+        return UNSEEN
+    fields: tuple[str, ...] | None = None
+    if all(rule.fields is not None for rule in found):
+        fields = tuple(dict.fromkeys(path for rule in found for path in rule.fields or ()))
+    masks = tuple(mask for mask in rules.masks if not unmet_conditions(mask, facts))
+    shown = _names(facts.tag, found, fields, masks)
+    return Verdict(True, names[0], names, fields, masks, shown)  # noqa: FBT003 -- that it is visible
+
+
+def clearance(rules: RoleDefined) -> Confidentiality:
+    """A role's clearance; public for what is no level, which no check lets through."""
+    try:
+        return level(rules.clearance)
+    except BadValue:
+        return Confidentiality.PUBLIC
+
+
+def cleared(rules: RoleDefined, label: Label | None) -> bool:
+    """Whether a role's clearance lets it be told of what is labelled so."""
+    return label is None or label.flows_to(clearance(rules))
+
+
+def sees_all(rules: RoleDefined) -> bool:
+    """Whether a role sees the whole record as it is: a rule of all kinds alone, no masks, and the
+    highest clearance.
+    """
+    if rules.masks or clearance(rules) is not Confidentiality.SECRET:
+        return False
+    return any(
+        rule.kinds is not None
+        and REST in rule.kinds
+        and (rule.roles, rule.agents, rule.keys, rule.labels, rule.fields) == (None,) * 5
+        for rule in rules.sees
+    )
+
+
+def _names(
+    tag: str, found: list[RoleRule], fields: tuple[str, ...] | None, masks: tuple[Mask, ...]
+) -> frozenset[str]:
+    """The known fields of a kind but those that tell of other events or of fields hidden here."""
+    hidden = set(elsewhere(tag))
+    for field, source in DIGESTS.get(tag, {}).items():
+        if not _is_clear(source, fields, masks):
+            hidden.add(field)
+    for field, source in SIZES.get(tag, {}).items():
+        named = any(touches(rule.fields, field) for rule in found if rule.fields is not None)
+        if not named and not _is_clear(source, fields, masks):
+            hidden.add(field)
+    return frozenset(known()[tag].__struct_encode_fields__) - hidden
+
+
+def _is_clear(source: str, fields: tuple[str, ...] | None, masks: tuple[Mask, ...]) -> bool:
+    return is_whole(fields, source) and not any(touches(mask.fields, source) for mask in masks)
+
+
+def unmet_conditions(rule: RoleRule | Mask, facts: Facts) -> list[str]:
+    """What a rule or mask wants that an event does not have, in words; none where it matches."""
+    missing: list[str] = []
+    has = {"roles": facts.role, "agents": facts.agent, "keys": facts.key}
+    if rule.kinds is not None and not any(kind_matches(kind, facts.tag) for kind in rule.kinds):
+        missing.append(f"kinds: {facts.tag} is none of {_listed(rule.kinds)}")
+    elif isinstance(rule, RoleRule) and not _names_family(rule.kinds or (), facts.tag):
+        missing.append(f"kinds: {facts.tag} is seen only by a rule that names it")
+    for name, value in has.items():
+        patterns: tuple[str, ...] | None = getattr(rule, name)
+        if patterns is None or (value and any_matches(patterns, SEPARATORS[name], value)):
+            continue
+        told = f"{value!r} is none of {_listed(patterns)}" if value else "it has none"
+        missing.append(f"{name}: {told}")
+    for label, pattern in (rule.labels or {}).items():
+        if label not in facts.labels:
+            missing.append(f"labels: its run has no {label!r}")
+        elif not any_matches((pattern,), NONE, facts.labels[label]):
+            missing.append(f"labels: {label} is {facts.labels[label]!r}, not {pattern!r}")
+    return missing
+
+
+def _names_family(kinds: tuple[str, ...], tag: str) -> bool:
+    """Whether kinds name the family of a tag as such, where that is asked for."""
+    family = tag.partition(".")[0]
+    return family not in APART or any(
+        kind_matches(kind, tag) and kind.partition(".")[0] == family for kind in kinds
+    )
+
+
+def _listed(patterns: tuple[str, ...]) -> str:
+    return ", ".join(repr(pattern) for pattern in patterns)
+
+
+def explain(rules: RoleDefined | None, facts: Facts) -> list[str]:
+    """Why a role sees an event or not: what decided first, then each other rule in its order.
+
+    For those who may see the role's rules and the event's facts; not for the role itself.
+    """
+    if rules is None:
+        return ["not seen: the role has no rules, and what no rule allows is not seen"]
+    verdict = judge(rules, facts)
+    lines = [_first(verdict, rules, facts)]
+    for rule in rules.sees:
+        missing = unmet_conditions(rule, facts)
+        if missing:
+            lines.append(f"rule {rule.name!r} does not match: {'; '.join(missing)}")
+        elif rule.name != verdict.rule:
+            lines.append(f"rule {rule.name!r} matches, too")
+    if verdict.visible:
+        lines += _of_data(verdict, facts)
+    return lines
+
+
+def _first(verdict: Verdict, rules: RoleDefined, facts: Facts) -> str:
+    if verdict.visible:
+        return f"seen: rule {verdict.rule!r} matches"
+    if facts.label is not None and not cleared(rules, facts.label):
+        wanted = facts.label.confidentiality.value
+        return (
+            f"not seen: it is labelled {str(facts.label)!r}, and the role's clearance is "
+            f'{clearance(rules).value!r}; what would let it pass: clearance = "{wanted}"'
+        )
+    if facts.tag not in known() and any(not unmet_conditions(rule, facts) for rule in rules.sees):
+        return (
+            f"not seen: {facts.tag} was written by a newer version, and what it holds is not known"
+        )
+    return "not seen: no rule matches, and what no rule allows is not seen"
+
+
+def _of_data(verdict: Verdict, facts: Facts) -> list[str]:
+    if verdict.whole:
+        return ["shown: as it is on record"]
+    shown = "all fields" if verdict.fields is None else ", ".join(verdict.fields)
+    lines = [f"shown: {shown}"]
+    unshown = [field for field in facts.fields if field not in verdict.names]
+    if unshown:
+        lines.append(f"not shown, since it tells of other events or fields: {', '.join(unshown)}")
+    for mask in verdict.masks:
+        how = mask.how.value + (f" to {mask.characters}" if mask.characters is not None else "")
+        lines.append(f"mask {mask.name!r}: {how} {', '.join(mask.fields)}")
+    return lines

@@ -1,0 +1,278 @@
+"""What a role is shown: the events it may see, numbered for it alone, with nothing of the others.
+
+What is not shown leaves no trace: no gap in the numbers, no position, version or count. An agent's
+steps are numbered anew as they come into sight, and references to what is not seen are left out.
+
+A hashed value becomes `{"$hash": "..."}`, HMAC-SHA-256 (RFC 2104) with the caller's key over its
+RFC 8785 form, its first 18 bytes in base64url; a cut text `{"$cut": "..."}`, whether or not
+anything was cut off; a dropped one is not there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from hansard.domain.errors import BadValue
+from hansard.domain.fingerprint import DIGEST_BYTES, canonical, digest
+from hansard.domain.ids import AgentStream
+from hansard.domain.roles import redact
+from hansard.domain.roles.judge import Facts, Verdict, judge
+from hansard.domain.roles.model import Masking, RoleDefined
+from hansard.domain.roles.numbers import renumber
+from hansard.domain.roles.patterns import DOT, read, segment_matches
+from hansard.domain.roles.redact import Masked, Remaining
+
+KEY_BYTES_MIN = 32
+"""Shortest key of hashed values."""
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_value = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+
+
+class Happened(msgspec.Struct, frozen=True, kw_only=True):
+    """An event before it is judged. `run` is the run that is looked at (a fork's events of its
+    parent are its own), empty for what outlives runs; `commit` the id of its commit; `sealed` says
+    that its data is encrypted.
+    """
+
+    facts: Facts
+    id: str
+    commit: str
+    at: datetime
+    data: msgspec.Raw
+    run: str = ""
+    occurred_at: str | None = None
+    sealed: bool = False
+
+
+class ShownEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An event as a role is shown it. `at` is its writer's clock.
+
+    Attributes:
+        type: Its tag.
+        id: Its id.
+        run: The run; empty for what outlives runs.
+        role: Its author's role.
+        agent: Its author.
+        key: The key of shared state that it changes; empty for none.
+        data: What of it is shown, as JSON.
+        occurred_at: When it happened, as an import claims.
+    """
+
+    type: str
+    id: str
+    at: datetime
+    run: str = ""
+    role: str = ""
+    agent: str = ""
+    key: str = ""
+    data: msgspec.Raw
+    occurred_at: str | None = None
+
+
+class Served(msgspec.Struct, frozen=True):
+    """What was served: how many events, and the digest of their lines."""
+
+    events: int
+    digest: str
+
+
+def view(
+    rules: RoleDefined | None, events: Iterable[Happened], key: bytes | None = None
+) -> Iterator[tuple[int, ShownEvent]]:
+    """What a role is shown of events, in their order, with its own numbers: 1, 2, 3 ...
+
+    key: of hashed values, 32 bytes or more; the same key gives equal values equal hashes.
+    Raises BadValue at once where a mask hashes and no such key is given.
+    """
+    return (line for line in each_judged(rules, events, key) if line is not None)
+
+
+def each_judged(
+    rules: RoleDefined | None, events: Iterable[Happened], key: bytes | None = None
+) -> Iterator[tuple[int, ShownEvent] | None]:
+    """As `view`, with None for each event that is not shown."""
+    check_key(rules, key)
+    return _view(rules, events, key)
+
+
+def check_key(rules: RoleDefined | None, key: bytes | None) -> None:
+    """Raise BadValue where a mask hashes and the key is not one."""
+    if rules is None or all(mask.how is not Masking.HASH for mask in rules.masks):
+        return
+    if key is None or len(key) < KEY_BYTES_MIN:
+        given = "none is given" if key is None else f"it has {len(key)} bytes"
+        remedy = f"give {KEY_BYTES_MIN} secret bytes or more, or drop what is hashed"
+        raise BadValue("key of hashed values", given, remedy)
+
+
+def _view(
+    rules: RoleDefined | None, events: Iterable[Happened], key: bytes | None
+) -> Iterator[tuple[int, ShownEvent] | None]:
+    numbers = _Numbers()
+    known: dict[tuple[object, ...], tuple[Verdict, FieldPlan]] = {}
+    count = 0
+    for event in events:
+        found = event.facts
+        mark = (found.tag, found.role, found.agent, found.key, found.label, *found.labels.items())
+        if mark not in known:  # most events are alike in all that decides
+            made = judge(rules, found)
+            known[mark] = made, ways(made)
+        verdict, so = known[mark]
+        if not verdict.visible or (event.sealed and not verdict.whole):
+            yield None
+            continue
+        count += 1
+        data = bytes(event.data)
+        if not verdict.whole:
+            data = shown_so(so, numbers.renumbered(event), key)
+        yield (
+            count,
+            ShownEvent(
+                type=event.facts.tag,
+                id=event.id,
+                at=event.at,
+                run=event.run,
+                role=event.facts.role,
+                agent=event.facts.agent,
+                key=event.facts.key,
+                data=msgspec.Raw(data),
+                occurred_at=event.occurred_at,
+            ),
+        )
+
+
+class Serving:
+    """The count and the digest of a view's lines, one after the other."""
+
+    def __init__(self) -> None:
+        self.served = Served(0, "")
+
+    def add(self, number: int, line: ShownEvent) -> None:
+        """The next line."""
+        running = self.served.digest.encode()
+        self.served = Served(number, digest(running, b"%d" % number, _encoder.encode(line)))
+
+
+def served(lines: Iterable[tuple[int, ShownEvent]]) -> Served:
+    """The count and the digest of a view's lines; O(1) memory."""
+    serving = Serving()
+    for number, line in lines:
+        serving.add(number, line)
+    return serving.served
+
+
+def shown(verdict: Verdict, data: bytes, key: bytes | None = None) -> bytes:
+    """An event's data as a verdict shows it: JSON in, JSON out, fields in their order.
+
+    What is shown whole keeps its exact bytes. Data that is no JSON object is shown as `{}`.
+    Raises BadValue where a mask hashes and no key is given, whatever the data.
+    """
+    if not verdict.visible:
+        return b"{}"
+    if verdict.whole:
+        return data
+    return shown_fields(verdict, told_fields(data), key)
+
+
+def shown_fields(
+    verdict: Verdict, told: Mapping[str, msgspec.Raw], key: bytes | None = None
+) -> bytes:
+    """As `shown`, from the fields of what is seen, but not whole."""
+    if key is None and any(mask.how is Masking.HASH for mask in verdict.masks):
+        raise BadValue("key of hashed values", "none is given", "give one")
+    return shown_so(ways(verdict), told, key)
+
+
+FieldPlan = dict[str, tuple[list[Remaining], redact.Masks]]
+"""By the name of a field that is shown: the paths into it that show, and those that mask."""
+
+
+def ways(verdict: Verdict) -> FieldPlan:
+    """How a verdict shows each field: for who shows many events by one verdict."""
+    found: FieldPlan = {}
+    for name in verdict.names:
+        shows: list[Remaining] = [()]
+        if verdict.fields is not None:
+            shows = _under(verdict.fields, name)
+        masks = [(rest, mask) for mask in verdict.masks for rest in _under(mask.fields, name)]
+        is_dropped = any(not rest and mask.how is Masking.DROP for rest, mask in masks)
+        if shows and not is_dropped:
+            found[name] = (shows, masks)
+    return found
+
+
+def shown_so(found: FieldPlan, told: Mapping[str, msgspec.Raw], key: bytes | None) -> bytes:
+    """As `shown_fields`, by ways that were looked up and a key that was checked."""
+    out: dict[str, Any] = {}
+    for name, raw in told.items():
+        way = found.get(name)
+        if way is None:
+            continue
+        value = _field(*way, raw, key)
+        if value is not redact.MISSING:
+            out[name] = value
+    return _encoder.encode(out)
+
+
+def told_fields(data: bytes) -> dict[str, msgspec.Raw]:
+    """The fields of an event's data; none where it is no JSON object."""
+    try:
+        return _fields.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+
+
+def _field(shows: list[Remaining], masks: redact.Masks, raw: msgspec.Raw, key: bytes | None) -> Any:
+    """One field's value as shown, or MISSING."""
+    refers = b"$append" in bytes(raw) or b"$parts" in bytes(raw)
+    if () in shows and not masks and not refers:
+        return raw
+    try:
+        value = _value.decode(raw)
+        return redact.walk(value, shows, masks, lambda it: _masked(it, key))
+    except (msgspec.DecodeError, RecursionError):
+        return redact.MISSING
+
+
+def _under(paths: tuple[str, ...], name: str) -> list[Remaining]:
+    """What is left of the paths that begin with a field."""
+    found = (read(path, DOT).segments for path in paths)
+    return [segments[1:] for segments in found if segment_matches(segments[0], name)]
+
+
+def _masked(it: Masked, key: bytes | None) -> Any:
+    """A masked value, by the strictest of its masks."""
+    kinds = {mask.how for mask in it.masks}
+    if Masking.DROP in kinds:
+        return redact.MISSING
+    if Masking.HASH in kinds:
+        made = hmac.digest(key or b"", canonical(it.value), "sha256")[:DIGEST_BYTES]
+        return {"$hash": base64.urlsafe_b64encode(made).decode()}
+    if not isinstance(it.value, str):
+        return redact.MISSING
+    return {"$cut": it.value[: min(mask.characters or 0 for mask in it.masks)]}
+
+
+class _Numbers:
+    """A role's own numbers of steps, and what of other events it has seen."""
+
+    def __init__(self) -> None:
+        self._steps: dict[tuple[str, str], dict[int, int]] = {}
+        self._seen: set[str] = set()
+
+    def renumbered(self, event: Happened) -> dict[str, msgspec.Raw]:
+        """The data of an event that is seen, with references to what was seen before it alone."""
+        self._seen.update((event.id, event.commit))
+        told = told_fields(bytes(event.data))
+        if not isinstance(event.facts.stream, AgentStream):
+            return told
+        steps = self._steps.setdefault((event.run, event.facts.agent), {})
+        return renumber(told, steps, self._seen)

@@ -1,0 +1,342 @@
+"""The tasks of a team: who is to do what, after what, and who does it now. One aggregate a run.
+
+Names, events, state, evolve; `decide` is in `hansard.domain.team.task_rules`. The events are the
+storage format: a tag never changes its meaning, a field is only added with a default. Who wrote an
+event is its commit's actor. Payloads (`what`, `given`, `result`) are plain JSON in the form of
+`hansard.domain.values`, large ones a blob reference.
+
+All tasks of a run are one stream, so that a task is claimed by one agent alone and no two tasks can
+be added or handed on into a circle.
+
+A claim has a number: 1, 2, 3 ... for each task. What its agent says of the task later (extended,
+released, completed, failed, handed off) carries that number, and counts only while no other claim
+has followed. A lease given at log time T for L is over at every point whose log time is T + L or
+later: then another agent may claim the task. The log's time is that of the newest commit that the
+claimant had seen; no process's own clock counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import assert_never
+
+import msgspec
+
+from hansard.domain.board import By
+from hansard.domain.brief import Brief
+from hansard.domain.errors import HansardError, Refused
+from hansard.domain.events import Event, event
+from hansard.domain.label import Label, join
+from hansard.domain.quarantined import Quarantined
+from hansard.domain.steps import NULL, Failure
+
+KEY = "team tasks"
+"""The key of the run's board that tasks are kept under; no agent may write it as a key."""
+
+
+class TaskStatus(StrEnum):
+    """Where a task stands. What waits, is blocked or has a lease that ran out follows from more."""
+
+    OPEN = "open"
+    CLAIMED = "claimed"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@event("task.added.v1")
+class TaskAdded(Event, frozen=True, kw_only=True):
+    """Something is to be done: by an agent, by any agent of a role, or (neither given) by anybody;
+    after the tasks `waits_for`, and after all tasks of the roles `waits_for_roles`.
+
+    Attributes:
+        task: Its id.
+        title: What it is called.
+        what: What whoever claims it needs, as JSON in the form of `hansard.domain.values`.
+        role: Whose it is to do; empty for anybody's.
+        agent: Who is to do it; empty for anybody of the role.
+    """
+
+    task: str
+    title: str
+    what: msgspec.Raw = NULL
+    role: str = ""
+    agent: str = ""
+    waits_for: tuple[str, ...] = ()
+    waits_for_roles: tuple[str, ...] = ()
+
+
+@event("task.claimed.v1")
+class TaskClaimed(Event, frozen=True, kw_only=True):
+    """An agent does the task from now on; `number` counts the task's claims from 1. `role` is the
+    one whose work it takes on, its own unless it said otherwise.
+    """
+
+    task: str
+    number: int
+    agent: str
+    role: str
+    lease_ms: int
+
+
+@event("task.extended.v1")
+class TaskExtended(Event, frozen=True, kw_only=True):
+    """The agent is still at it: the lease begins anew."""
+
+    task: str
+    number: int
+    lease_ms: int
+
+
+@event("task.released.v1")
+class TaskReleased(Event, frozen=True, kw_only=True):
+    """The agent does it no longer: another may claim it."""
+
+    task: str
+    number: int
+    because: str = ""
+
+
+@event("task.completed.v1")
+class TaskCompleted(Event, frozen=True, kw_only=True):
+    """The task is done."""
+
+    task: str
+    number: int
+    result: msgspec.Raw = NULL
+
+
+@event("task.failed.v1")
+class TaskFailed(Event, frozen=True, kw_only=True):
+    """The task could not be done; what waits for it is blocked."""
+
+    task: str
+    number: int
+    error: Failure
+
+
+@event("task.handed_off.v1")
+class TaskHandedOff(Event, frozen=True, kw_only=True):
+    """The task is another role's or agent's from now on; `given` is what the receiver needs."""
+
+    task: str
+    number: int
+    role: str = ""
+    agent: str = ""
+    given: msgspec.Raw = NULL
+    because: str = ""
+
+
+@event("task.reopened.v1")
+class TaskReopened(Event, frozen=True, kw_only=True):
+    """A task that had failed is to be done after all: it may be claimed again, and what waits for
+    it is no longer blocked. `number` is that of the claim that it failed under. Whoever may say so
+    may be no agent of the run.
+    """
+
+    task: str
+    number: int
+    because: str = ""
+
+
+Said = TaskExtended | TaskReleased | TaskCompleted | TaskFailed | TaskHandedOff
+"""What only the agent that has claimed a task may say of it."""
+
+TaskEvent = TaskAdded | TaskClaimed | Said | TaskReopened
+
+
+class TaskState(Brief, msgspec.Struct, frozen=True, kw_only=True):
+    """A task as folded so far. `added` is how it was added, `by` who added it; `role` and `agent`
+    are whose it is now. `holder` has claimed it (or, once it is over, had): `number` counts the
+    claims. `expires` is a log time in ns; `given` is of the last hand-off, `because` of that, the
+    last release or reopening. `changed` is the stream's version of its last event. `label` is the
+    join of the labels of the commits that what it says follows from; None is public and trusted.
+
+    Attributes:
+        status: What has become of it.
+        holder_role: The holder's role.
+        result: What came of it, as JSON in the form of `hansard.domain.values`.
+        error: Why it failed.
+    """
+
+    added: TaskAdded
+    by: str
+    role: str
+    agent: str
+    changed: int
+    status: TaskStatus = TaskStatus.OPEN
+    number: int = 0
+    holder: str = ""
+    holder_role: str = ""
+    expires: int = 0
+    given: msgspec.Raw = NULL
+    because: str = ""
+    result: msgspec.Raw = NULL
+    error: Failure | None = None
+    label: Label | None = None
+
+    @property
+    def id(self) -> str:
+        """What the task is known by in its run."""
+        return self.added.task
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody will do it any more."""
+        return self.status in (TaskStatus.DONE, TaskStatus.FAILED)
+
+    def held(self, now: int) -> bool:
+        """Whether somebody has it at a log time in ns, under a lease that is not over."""
+        return self.status is TaskStatus.CLAIMED and now < self.expires
+
+
+class TeamState(Brief, msgspec.Struct, kw_only=True):
+    """The tasks of a run by id, in the order they were added.
+
+    Attributes:
+        version: Of the stream that tasks stand in.
+        tasks: By id.
+    """
+
+    version: int = 0
+    tasks: dict[str, TaskState] = msgspec.field(default_factory=dict)
+
+    def copy(self) -> TeamState:
+        """A state that can be folded on without changing this one; O(tasks), shallow."""
+        return TeamState(version=self.version, tasks=dict(self.tasks))
+
+
+class ClaimLost(HansardError):
+    """What an agent said of a task that it does not have (any more); nothing was written.
+
+    `number` is the claim it went by, `found` the task's last claim, `holder` whose that is, and
+    `status` where the task stands. Stop working on it: somebody else may have done it.
+    """
+
+    def __init__(self, task: str, number: int, found: int, holder: str, status: str) -> None:
+        stands = f"is {status}"
+        if holder:
+            stands = f"is {status} by {holder!r} (claim {found})"
+        text = (
+            f"task {task!r} {stands}, so claim {number} of it counts no longer: "
+            "stop working on it, and claim another"
+        )
+        super().__init__(text, task, number, found, holder, status)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    # From the arguments: an error that is raised again from the record has nothing else.
+    task = property(lambda self: self.args[1])
+    number = property(lambda self: self.args[2])
+    found = property(lambda self: self.args[3])
+    holder = property(lambda self: self.args[4])
+    status = property(lambda self: self.args[5])
+
+
+def initial() -> TeamState:
+    """The state before the first event."""
+    return TeamState()
+
+
+def fold(state: TeamState, events: Iterable[Event], by: By = By()) -> TeamState:  # noqa: B008 -- By is frozen
+    """The state after more events of one commit; the given one is left as it is."""
+    state = state.copy()
+    for each in events:
+        evolve(state, each, by)
+    return state
+
+
+def evolve(state: TeamState, event: Event, by: By) -> None:
+    """Fold one event into a state that the caller owns. Raises Refused."""
+    state.version += 1
+    change = msgspec.structs.replace
+    match event:
+        case TaskAdded():
+            state.tasks[event.task] = TaskState(
+                added=event,
+                by=by.author,
+                role=event.role,
+                agent=event.agent,
+                changed=state.version,
+                label=by.label,
+            )
+        case TaskClaimed():
+            state.tasks[event.task] = change(
+                found(state, event.task),
+                status=TaskStatus.CLAIMED,
+                number=event.number,
+                holder=event.agent,
+                holder_role=event.role,
+                expires=by.stamp + event.lease_ms * 1_000_000,
+                changed=state.version,
+            )
+        case (
+            TaskExtended()
+            | TaskReleased()
+            | TaskCompleted()
+            | TaskFailed()
+            | TaskHandedOff()
+            | TaskReopened()
+        ):
+            before = found(state, event.task)
+            told = join(before.label, by.label).stored
+            if isinstance(event, TaskExtended):  # it says nothing that anybody is shown
+                told = before.label
+            task = change(before, changed=state.version, label=told)
+            state.tasks[event.task] = _after(task, event, by)
+        case Quarantined():
+            return
+        case _:
+            message = f"{event.tag} is not an event of a team's tasks"
+            raise Refused(message)
+
+
+def _after(task: TaskState, event: Said | TaskReopened, by: By) -> TaskState:
+    change = msgspec.structs.replace
+    match event:
+        case TaskExtended():
+            return change(task, expires=by.stamp + event.lease_ms * 1_000_000)
+        case TaskReleased():
+            return change(
+                task, status=TaskStatus.OPEN, holder="", holder_role="", because=event.because
+            )
+        case TaskReopened():
+            return change(
+                task,
+                status=TaskStatus.OPEN,
+                holder="",
+                holder_role="",
+                error=None,
+                because=event.because,
+            )
+        case TaskCompleted():
+            return change(task, status=TaskStatus.DONE, result=event.result)
+        case TaskFailed():
+            return change(task, status=TaskStatus.FAILED, error=event.error)
+        case TaskHandedOff():
+            return change(
+                task,
+                status=TaskStatus.OPEN,
+                holder="",
+                holder_role="",
+                role=event.role,
+                agent=event.agent,
+                given=event.given,
+                because=event.because,
+            )
+        case _:
+            assert_never(event)
+
+
+def found(state: TeamState, task: str) -> TaskState:
+    """A task by id. Raises Refused."""
+    try:
+        return state.tasks[task]
+    except KeyError:
+        raise no_task(task) from None
+
+
+def no_task(task: str) -> Refused:
+    """That a task is not there."""
+    return Refused(f"there is no task {task!r} in this run: add it first, or see team.tasks()")

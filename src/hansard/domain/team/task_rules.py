@@ -1,0 +1,312 @@
+"""What may be said of a team's tasks after what was said.
+
+`decide` says which events a command leads to, by the rules of `hansard.domain.team.task`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+import msgspec
+
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.ids import name as checked_name
+from hansard.domain.label import Confidentiality
+from hansard.domain.team.task import (
+    ClaimLost,
+    Said,
+    TaskAdded,
+    TaskClaimed,
+    TaskCompleted,
+    TaskEvent,
+    TaskExtended,
+    TaskFailed,
+    TaskHandedOff,
+    TaskReleased,
+    TaskReopened,
+    TaskState,
+    TaskStatus,
+    TeamState,
+    found,
+)
+from hansard.domain.team.task_waits import Waits, waits
+
+TASKS_MAX = 10_000
+"""Most tasks of a run: every reader takes all of them."""
+
+WAITS_MAX = 1_000
+"""Most tasks and roles that one task waits for."""
+
+TITLE_LENGTH_MAX = 1_000
+
+LEASE_MS_MIN = 100
+"""Shortest lease: far more than a commit takes on a local disk."""
+
+LEASE_MS_MAX = 7 * 24 * 3_600_000
+"""Longest lease: a week, after which what nobody heard of is surely dead."""
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent wants a task: of its own, or of a role that it works for, and labelled no higher
+    than it is cleared for.
+    """
+
+    agent: str
+    role: str
+    lease_ms: int
+    cleared: Confidentiality = Confidentiality.SECRET
+
+
+class Reopen(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody wants a task that has failed to be done after all."""
+
+    task: str
+    because: str = ""
+
+
+Wanted = TaskAdded | Claim | Reopen | Said
+
+
+class Circle(Refused):
+    """A task would wait for itself; nothing was written. `way` is the way around, in words."""
+
+    def __init__(self, task: str, way: Sequence[str]) -> None:
+        super().__init__(
+            f"task {task!r} would wait for itself: {' -> '.join(way)}; "
+            "leave out one of these dependencies, or give the task to another role"
+        )
+        self.task = task
+        self.way = tuple(way)
+
+
+def decide(state: TeamState, wanted: Wanted, now: int) -> Sequence[TaskEvent]:
+    """The events that a command leads to at a log time in ns; none where it is so already, or where
+    there is nothing to claim. A task that is added without an id is given the next free number.
+
+    Raises ClaimLost, Refused (a circle, an unknown task, another task of that id), BadValue.
+    """
+    match wanted:
+        case TaskAdded():
+            return _added(state, wanted)
+        case Claim():
+            _check_lease(wanted.lease_ms)
+            task = claimable(state, wanted, now)
+            return () if task is None else (_claimed(task, wanted),)
+        case Reopen():
+            return _reopened(state, wanted)
+        case TaskExtended() | TaskReleased() | TaskCompleted() | TaskFailed():
+            _mine(state, wanted)
+            if isinstance(wanted, TaskExtended):
+                _check_lease(wanted.lease_ms)
+            return (wanted,)
+        case TaskHandedOff():
+            _mine(state, wanted)
+            where = f"hand-off of task {wanted.task!r}"
+            _check_whose(wanted.role, wanted.agent, where)
+            if not wanted.role and not wanted.agent:
+                raise BadValue(where, "it is to nobody", "give role= or agent=")
+            added = found(state, wanted.task).added
+            _check_circle(state, wanted.task, wanted.role, added)
+            return (wanted,)
+        case _:
+            assert_never(wanted)
+
+
+def _claimed(task: TaskState, wanted: Claim) -> TaskClaimed:
+    return TaskClaimed(
+        task=task.id,
+        number=task.number + 1,
+        agent=wanted.agent,
+        role=wanted.role,
+        lease_ms=wanted.lease_ms,
+    )
+
+
+def _reopened(state: TeamState, wanted: Reopen) -> Sequence[TaskEvent]:
+    """Raise Refused for a task that is done, and where tasks would now wait for each other."""
+    task = found(state, wanted.task)
+    if not task.is_over:
+        return ()
+    if task.status is not TaskStatus.FAILED:
+        message = (
+            f"task {task.id!r} is {task.status.value}: only one that has failed can be reopened; "
+            "add another"
+        )
+        raise Refused(message)
+    _check_circle(state, task.id, task.role, task.added)
+    return (TaskReopened(task=task.id, number=task.number, because=wanted.because),)
+
+
+def _mine(state: TeamState, wanted: Said) -> None:
+    """Raise ClaimLost where the claim that somebody goes by is not the one that stands."""
+    task = found(state, wanted.task)
+    if task.status is not TaskStatus.CLAIMED or task.number != wanted.number:
+        status = task.status.value
+        raise ClaimLost(task.id, wanted.number, task.number, task.holder, status)
+
+
+def _check_lease(lease_ms: int) -> None:
+    if not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
+        remedy = f"give {LEASE_MS_MIN / 1_000:g} s to {LEASE_MS_MAX / 1_000:,.0f} s"
+        raise BadValue("lease", f"{lease_ms / 1_000:g} s", remedy)
+
+
+def _check_whose(role: str, agent: str, where: str) -> None:
+    if role and agent:
+        fact = f"to role {role!r} and to agent {agent!r}"
+        raise BadValue(where, fact, "give role= or agent=, not both")
+    for kind, value in (("role", role), ("agent", agent)):
+        if value:
+            checked_name(kind, value)
+
+
+# ------------------------------------------------------------ adding
+
+
+def _added(state: TeamState, wanted: TaskAdded) -> Sequence[TaskEvent]:
+    if not wanted.task:
+        wanted = msgspec.structs.replace(wanted, task=_next_id(state))
+    checked_name("task", wanted.task)
+    stands = state.tasks.get(wanted.task)
+    if stands is not None:
+        if msgspec.json.encode(stands.added) == msgspec.json.encode(wanted):
+            return ()
+        message = (
+            f"task {wanted.task!r} ({stands.added.title!r:.80}) is there already, added by "
+            f"{stands.by!r} with other words: give another id"
+        )
+        raise Refused(message)
+    _check_added(state, wanted)
+    for task in wanted.waits_for:
+        if task != wanted.task:
+            found(state, task)
+    _check_circle(state, wanted.task, wanted.role, wanted)
+    return (wanted,)
+
+
+def _next_id(state: TeamState) -> str:
+    number = len(state.tasks) + 1
+    while f"t{number}" in state.tasks:
+        number += 1
+    return f"t{number}"
+
+
+def _check_added(state: TeamState, wanted: TaskAdded) -> None:
+    where = f"task {wanted.task!r}"
+    if len(state.tasks) >= TASKS_MAX:
+        raise BadValue(where, f"the run has {TASKS_MAX:,} tasks", "begin another run")
+    if not wanted.title or len(wanted.title) > TITLE_LENGTH_MAX:
+        fact = f"a title of {len(wanted.title):,} characters"
+        raise BadValue(where, fact, f"give 1 to {TITLE_LENGTH_MAX:,}; the rest belongs into what=")
+    _check_whose(wanted.role, wanted.agent, where)
+    waits = len(wanted.waits_for) + len(wanted.waits_for_roles)
+    if waits > WAITS_MAX:
+        raise BadValue(where, f"it waits for {waits:,}", f"give at most {WAITS_MAX:,}")
+    for role in wanted.waits_for_roles:
+        checked_name("role", role)
+
+
+def _check_circle(state: TeamState, task: str, role: str, added: TaskAdded) -> None:
+    """Raise Refused where a task of a role, waiting as it does, would wait for itself."""
+    circle = _circle(state, task, role, added)
+    if circle:
+        raise Circle(task, circle)
+
+
+def _circle(state: TeamState, task: str, role: str, added: TaskAdded) -> list[str]:
+    """The way from a task back to itself, as words; none where there is none. O(tasks + waits).
+
+    A task waits for tasks and roles; a role for its tasks that are not over.
+    """
+    of_role: dict[str, list[str]] = {}
+    for each in state.tasks.values():
+        if each.role and not each.is_over and each.id != task:
+            of_role.setdefault(each.role, []).append(each.id)
+    if role:
+        of_role.setdefault(role, []).append(task)
+    begin: tuple[str, str] = ("task", task)
+    came: dict[tuple[str, str], tuple[str, str]] = {}
+    waiting: list[tuple[str, str]] = [begin]
+    while waiting:
+        node = waiting.pop()
+        for following in _following(state, node, of_role, begin, added):
+            if following == begin:
+                return _way(came, begin, node)
+            if following not in came:
+                came[following] = node
+                waiting.append(following)
+    return []
+
+
+def _following(
+    state: TeamState,
+    node: tuple[str, str],
+    of_role: dict[str, list[str]],
+    begin: tuple[str, str],
+    added: TaskAdded,
+) -> Iterable[tuple[str, str]]:
+    kind, name = node
+    if kind == "role":
+        return [("task", each) for each in of_role.get(name, ())]
+    waits = added if node == begin else state.tasks[name].added
+    if node != begin and state.tasks[name].is_over:
+        return []
+    return [
+        *(("task", each) for each in waits.waits_for),
+        *(("role", each) for each in waits.waits_for_roles),
+    ]
+
+
+def _way(
+    came: dict[tuple[str, str], tuple[str, str]], begin: tuple[str, str], last: tuple[str, str]
+) -> list[str]:
+    nodes: list[tuple[str, str]] = [begin]
+    while last != begin:
+        nodes.append(last)
+        last = came[last]
+    nodes.append(begin)
+    return [name if kind == "task" else f"role {name}" for kind, name in reversed(nodes)]
+
+
+# ------------------------------------------------------------ claiming
+
+
+def meant_for(task: TaskState, wanted: Claim) -> bool:
+    """Whether a task is the claimant's, its role's, or anybody's, and it may be told of it."""
+    if task.label is not None and not task.label.flows_to(wanted.cleared):
+        return False
+    if task.agent:
+        return task.agent == wanted.agent
+    return task.role in ("", wanted.role)
+
+
+def claimable(state: TeamState, wanted: Claim, now: int) -> TaskState | None:
+    """The first task that an agent can claim at a log time in ns."""
+    unmet = waits(state)
+    for task in state.tasks.values():
+        free = not task.is_over and not task.held(now) and unmet[task.id] == Waits()
+        if free and meant_for(task, wanted):
+            return task
+    return None
+
+
+def still_to_come(state: TeamState, wanted: Claim) -> bool:
+    """Whether some task may still be the claimant's: it is not over, nor blocked for good."""
+    unmet = waits(state)
+    return any(
+        meant_for(task, wanted) and not unmet[task.id].failed
+        for task in state.tasks.values()
+        if not task.is_over
+    )
+
+
+def shown_status(task: TaskState, unmet: Waits | None, now: int) -> str:
+    """Where a task stands in one word: open, waiting, blocked, claimed, expired, done, failed."""
+    if task.is_over or unmet is None:
+        return task.status.value
+    if task.status is TaskStatus.CLAIMED:
+        return "claimed" if task.held(now) else "expired"
+    if unmet.failed:
+        return "blocked"
+    return "waiting" if unmet.open else "open"

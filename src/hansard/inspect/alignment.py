@@ -1,0 +1,284 @@
+"""Two paths of an agent side by side: what it called and decided, in order, and where they part.
+
+A move is a step or a decision. Two moves are the same call where tool and arguments are equal (of a
+decision: its question); what came of them is compared then. Equal calls are found as the longest
+runs of equal moves (difflib), what is left over by name; of branches that ran side by side the
+order does not count.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from hansard.domain.agent import DecisionMade, StatedFact
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.ids import run_of
+from hansard.domain.payload.parts import as_blob
+from hansard.domain.payload.references import rolling
+from hansard.domain.steps import Step
+from hansard.inspect import tree
+from hansard.inspect.agent_histories import AgentHistory
+from hansard.inspect.payloads import recorded
+
+WINDOW_MOVES = 1_024
+"""Moves of each side that are aligned at once, after what is equal at both ends: the costs of
+aligning grow with the square of it. What moved further than that is found all the same, as moved.
+"""
+
+Matched = list[tuple[int, int]]
+"""Places in two sequences that belong together, rising in both."""
+
+
+class What(StrEnum):
+    """How two sides of a move compare."""
+
+    SAME = "same"
+    RESULT = "result"
+    ARGUMENTS = "arguments"
+    MOVED = "moved"
+    ONLY_A = "only_a"
+    ONLY_B = "only_b"
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A step or a decision of an agent, with where it is recorded.
+
+    `call` says what was asked, `came` what came of it, both as digests; `branch` is where it stands
+    beside others, empty where it stands in line.
+    """
+
+    agent: str
+    name: str
+    call: str
+    came: str
+    version: int
+    position: int
+    run: str | None
+    branch: str = ""
+    step: Step | None = None
+    decision: DecisionMade | None = None
+
+    @property
+    def place(self) -> str:
+        """How it is named: agent#step, or agent@version of a decision."""
+        return f"{self.agent}#{self.step.number}" if self.step else f"{self.agent}@{self.version}"
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A move of one side, the other, or both. `shared` where both are one recorded event."""
+
+    what: What
+    a: Move | None
+    b: Move | None
+
+    @property
+    def shared(self) -> bool:
+        """Whether both are the same event: a fork has what came before it from its parent."""
+        if self.a is None or self.b is None or self.what is not What.SAME:
+            return False
+        return (self.a.run, self.a.agent, self.a.version) == (
+            self.b.run,
+            self.b.agent,
+            self.b.version,
+        )
+
+
+# ---------------------------------------------------------------- moves
+
+
+def moves(agent: AgentHistory) -> list[Move]:
+    """What an agent called and decided, in the order of the record."""
+    state = agent.state
+    found = [_step(agent, step) for step in state.steps.values()]
+    found += [
+        _decision(agent, noted) for noted in state.facts if isinstance(noted.fact, DecisionMade)
+    ]
+    return sorted(found, key=lambda move: move.version)
+
+
+def _step(agent: AgentHistory, step: Step) -> Move:
+    stored = agent.events[step.version].stored
+    error = step.error
+    failure = (error.type, error.message) if error is not None else ()
+    results = [_digest(raw) for raw in (step.items if step.streamed else (step.result,))]
+    came = (step.status.value, *failure, step.rule, *results)
+    return Move(
+        agent.name,
+        step.tool,
+        digest(b"step", step.tool.encode(), _arguments(step.arguments).encode()),
+        digest(*(part.encode("utf-8", "replace") for part in came)),
+        step.version,
+        stored.position,
+        run_of(stored.stream),
+        tree.branch(step),
+        step=step,
+    )
+
+
+def _decision(agent: AgentHistory, noted: StatedFact) -> Move:
+    made, stored = noted.fact, agent.events[noted.version].stored
+    if not isinstance(made, DecisionMade):
+        message = f"{made} is no decision"
+        raise TypeError(message)
+    chosen = (made.selected, made.alternatives, made.threshold, made.confidence, made.because)
+    return Move(
+        agent.name,
+        made.question,
+        digest(b"decision", made.question.encode("utf-8", "replace")),
+        digest(msgspec.json.encode(chosen)),
+        noted.version,
+        stored.position,
+        run_of(stored.stream),
+        made.scope.partition("/")[2],
+        decision=made,
+    )
+
+
+def _arguments(raw: msgspec.Raw) -> str:
+    """A digest of recorded arguments. A list that grew from call to call counts as the whole list,
+    however it is recorded.
+    """
+    plain = recorded(raw)
+    if not isinstance(plain, dict):
+        return _digest(raw)
+    try:
+        told = {name: _argument(value) for name, value in plain.items()}
+        return digest(canonical(told))
+    except RecursionError:  # nested too deep for this process
+        return digest(bytes(raw))
+
+
+def _argument(value: Any) -> Any:
+    match value:
+        case {"$append": {"digest": str(whole)}} if len(value) == 1:
+            return {"$list": whole}
+        case list():
+            return {"$list": rolling([digest(canonical(item)) for item in value])}
+        case _:
+            return as_blob(value)
+
+
+def _digest(raw: msgspec.Raw) -> str:
+    try:
+        return digest(canonical(as_blob(recorded(raw))))
+    except RecursionError:  # nested too deep for this process
+        return digest(bytes(raw))
+
+
+# ---------------------------------------------------------------- alignment
+
+
+def aligned(a: Sequence[Move], b: Sequence[Move]) -> list[Pair]:
+    """Two paths as one list: every move of each once, in the order of both."""
+    firm = matched([move.call for move in a], [move.call for move in b])
+    of_a = {i: _both(a[i], b[j], ordered=True) for i, j in firm}
+    taken = {j for _, j in firm}
+    for i, j in _elsewhere(a, b, of_a.keys(), taken):
+        of_a[i] = _both(a[i], b[j], ordered=bool(a[i].branch and b[j].branch))
+        taken.add(j)
+    made: list[Pair] = []
+    since = (0, 0)
+    for end in (*firm, (len(a), len(b))):
+        made += _between(a, b, since, end, of_a, taken)
+        if end[0] < len(a):
+            made.append(of_a[end[0]])
+        since = (end[0] + 1, end[1] + 1)
+    return made
+
+
+def _both(a: Move, b: Move, *, ordered: bool) -> Pair:
+    same = What.SAME if a.came == b.came else What.RESULT
+    return Pair(same if ordered else What.MOVED, a, b)
+
+
+def _elsewhere(
+    a: Sequence[Move], b: Sequence[Move], known_a: Any, known_b: set[int]
+) -> Iterator[tuple[int, int]]:
+    """Equal calls that stand in another order."""
+    left: defaultdict[str, deque[int]] = defaultdict(deque)
+    for j, move in enumerate(b):
+        if j not in known_b:
+            left[move.call].append(j)
+    for i, move in enumerate(a):
+        if i not in known_a and left.get(move.call):
+            yield i, left[move.call].popleft()
+
+
+def _between(
+    a: Sequence[Move],
+    b: Sequence[Move],
+    since: tuple[int, int],
+    end: tuple[int, int],
+    of_a: dict[int, Pair],
+    taken: set[int],
+) -> Iterator[Pair]:
+    """What stands between two equal calls: by name where both have one, else on one side alone."""
+    open_b: defaultdict[tuple[str, bool], deque[int]] = defaultdict(deque)
+    for j in range(since[1], end[1]):
+        if j not in taken:
+            open_b[b[j].name, b[j].step is None].append(j)
+    at = since[1]
+    for i in range(since[0], end[0]):
+        if i in of_a:
+            yield of_a[i]
+            continue
+        named = open_b[a[i].name, a[i].step is None]
+        while named and named[0] < at:
+            named.popleft()
+        if not named:
+            yield Pair(What.ONLY_A, a[i], None)
+            continue
+        found = named.popleft()
+        yield from _only_b(b, at, found, taken)
+        yield Pair(What.ARGUMENTS, a[i], b[found])
+        at = found + 1
+    yield from _only_b(b, at, end[1], taken)
+
+
+def _only_b(b: Sequence[Move], since: int, end: int, taken: set[int]) -> Iterator[Pair]:
+    for j in range(since, end):
+        if j not in taken:
+            yield Pair(What.ONLY_B, None, b[j])
+
+
+def matched(a: Sequence[str], b: Sequence[str]) -> Matched:
+    """Equal places of two sequences, rising in both: what is equal at both ends, and between them
+    the longest runs of equal ones, a window after the other.
+    """
+    head = _equal(a, b)
+    tail = _equal(a[head:][::-1], b[head:][::-1])
+    found = [(n, n) for n in range(head)]
+    i, j, end_a, end_b = head, head, len(a) - tail, len(b) - tail
+    while i < end_a and j < end_b:
+        window_a, window_b = (
+            a[i : min(i + WINDOW_MOVES, end_a)],
+            b[j : min(j + WINDOW_MOVES, end_b)],
+        )
+        blocks = SequenceMatcher(None, window_a, window_b, autojunk=False).get_matching_blocks()
+        found += [(i + x, j + y) for x, y, size in blocks for x, y in _run(x, y, size)]
+        x, y = (
+            (blocks[-2].a + blocks[-2].size, blocks[-2].b + blocks[-2].size)
+            if blocks[1:]
+            else (0, 0)
+        )
+        if max(x, y) < WINDOW_MOVES // 2:
+            # No more than half a window belongs together: go on with the other half of both.
+            x, y = max(x, WINDOW_MOVES // 2), max(y, WINDOW_MOVES // 2)
+        i, j = i + x, j + y
+    return found + [(end_a + n, end_b + n) for n in range(tail)]
+
+
+def _run(x: int, y: int, size: int) -> Iterator[tuple[int, int]]:
+    return ((x + n, y + n) for n in range(size))
+
+
+def _equal(a: Sequence[str], b: Sequence[str]) -> int:
+    """How many are equal at the beginning."""
+    most = min(len(a), len(b))
+    return next((n for n in range(most) if a[n] != b[n]), most)

@@ -1,0 +1,53 @@
+"""The arms of an experiment beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from hansard.inspect.answer import Answer
+from hansard.projections.reader import Reader
+from hansard.projections.report import Question, Report, report
+
+Row = dict[str, Any]
+"""A line of the report."""
+
+
+class Comparison(Answer):
+    """What is to be said of an experiment."""
+
+    report: Report
+
+    def lines(self) -> Iterator[Row]:
+        """First what was asked and as of when, then row by row."""
+        made = self.report
+        asked = msgspec.structs.asdict(made.question)
+        yield {
+            "kind": "report",
+            "position": made.position,
+            "digest": made.digest,
+            **asked,
+            "baseline": made.baseline,
+            "plan": made.plan,
+        }
+        for place, parts in (("judged", made.judged), ("beside", made.beside)):
+            for part in parts:
+                yield from _rows("arm", part.arms, part=place)
+                yield from _rows("comparison", part.comparisons, part=place)
+                yield from _rows("curve", part.curves, part=place)
+        yield from _rows("sample_ratio", made.ratio)
+        yield from _rows("accounting", made.accounts)
+        yield from _rows("regression", made.regressions)
+        yield from _rows("tool", made.tools)
+        yield from _rows("sequence", made.sequences)
+
+
+def _rows(kind: str, rows: list[Row], **where: str) -> Iterator[Row]:
+    return ({"kind": kind, **where, **row} for row in rows)
+
+
+def compare(answers: Reader, question: Question) -> Comparison:
+    """The comparison. Raises Unknown."""
+    return Comparison(report(answers, question))

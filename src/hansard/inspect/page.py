@@ -1,0 +1,450 @@
+"""A run as the data of its page: every event once, in columns, with what the fold made of it.
+
+The page holds no fold of its own. Each event carries the status that its step or run had after
+it, and what it changed in its agent or its run's life, all taken from the domain's fold; what is
+true at a point is what the events up to it say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from hansard.agents.workspace import Workspace
+from hansard.bus.codec import revive
+from hansard.bus.commits import whole_at
+from hansard.bus.errors import NotFound
+from hansard.bus.log import Stored
+from hansard.domain import agent as agents
+from hansard.domain import run as runs
+from hansard.domain.agent import AgentState
+from hansard.domain.errors import Corrupt
+from hansard.domain.events import Event
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, run_of
+from hansard.domain.payload.line import PartsLine
+from hansard.domain.payload.parts import as_blob
+from hansard.domain.run import AgentJoined, RunState
+from hansard.domain.steps import StepCompleted, StepRequested
+from hansard.inspect.page_shared import Shared, SharedBuilder
+from hansard.inspect.payloads import Fetcher
+from hansard.inspect.times import EventTime, is_imported, time_of
+
+FORMAT = 2
+"""Of the data in the page; its script reads this one only."""
+
+BLOB_BYTES_MAX = 8 * 1024 * 1024
+"""Largest blob that a page holds; a larger one is told by its size and hash."""
+
+BLOBS_BYTES_MAX = 64 * 1024 * 1024
+"""All blobs that a page holds together, in the order of the events: what a browser still opens."""
+
+PARTS_BYTES_MAX = 16 * 1024 * 1024
+"""All values that refer to earlier ones that a page holds together, each whole."""
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+_AGENT_FIELDS = (
+    "role",
+    "epoch",
+    "left",
+    "conversation_id",
+    "turns_before",
+    "server_version",
+    "protocol_version",
+)
+_agent_values = attrgetter(*_AGENT_FIELDS)
+"""Those of an agent, each of a kind that never changes in place."""
+
+_LIFE_FIELDS = (
+    "workflow",
+    "status",
+    "missing",
+    "conversation_id",
+    "program",
+    "labels",
+    "forked",
+    "error",
+    "assigned",
+    "scores",
+)
+
+
+class Names(msgspec.Struct):
+    """Texts that many rows share, each told once and then by its number."""
+
+    found: dict[str, int] = msgspec.field(default_factory=dict)
+
+    def number(self, name: str) -> int:
+        """A text's number, from 0."""
+        return self.found.setdefault(name, len(self.found))
+
+
+class Stream(msgspec.Struct, omit_defaults=True):
+    """A stream: its name inside its run, and the agent and role where it is an agent's."""
+
+    name: str
+    run: int
+    agent: str | None = None
+    role: str | None = None
+
+
+class Commits(msgspec.Struct):
+    """A column a field, a row a commit. `position` and `time` (us) count on from the row before;
+    `clock` is the writer's clock less the log's time (us); `whole` is how many positions later
+    the commit's transaction ends. `more` holds what few commits have, by row.
+    """
+
+    position: list[int] = []
+    time: list[int] = []
+    stream: list[int] = []
+    version: list[int] = []
+    events: list[int] = []
+    id: list[str] = []
+    clock: list[int] = []
+    actor: list[int] = []
+    epoch: list[int] = []
+    whole: list[int] = []
+    more: dict[str, dict[str, Any]] = {}
+
+
+class Events(msgspec.Struct):
+    """A column a field, a row an event. `data` are the values of the type's fields, in its order,
+    without the nulls at the end. `status` is that of its step or
+    run after it, by number; -1 of other events. `when` is the time (us since 1970) of those whose
+    time is not the log's: that of the log they were copied from or what their source claims, taken
+    as UTC where it has no zone; None where nobody knows.
+    """
+
+    type: list[int] = []
+    id: list[str] = []
+    data: list[list[Any]] = []
+    status: list[int] = []
+    occurred_at: dict[str, str] = {}
+    when: dict[str, int | None] = {}
+
+
+class Page(msgspec.Struct):
+    """What a page holds. `life` and `agents` say at which events which fields became what, `shared`
+    the same of the run's board and tasks; `blobs` the values behind hashes, `absent` why one is
+    not among them.
+    """
+
+    format: int
+    run: str
+    log: str
+    runs: list[str]
+    streams: list[Stream]
+    types: dict[str, tuple[str, ...]]
+    statuses: list[str]
+    actors: list[str]
+    commits: Commits
+    events: Events
+    life: list[tuple[int, dict[str, Any]]]
+    agents: dict[str, list[tuple[int, dict[str, Any]]]]
+    shared: Shared
+    blobs: dict[str, Any]
+    absent: dict[str, str]
+
+
+async def gather(workspace: Workspace, run: str) -> Page:
+    """All of a run, a fork's parents included. Raises NotFound, UnknownEvent, Corrupt."""
+    history = await workspace.states.history(run)
+    builder = _Builder(run, workspace.log.workspace)
+    for stored in history:
+        builder.take(stored)
+    page = builder.page()
+    page.blobs, page.absent = await _blobs(workspace, history)
+    await _by_parts(workspace, history, page)
+    return page
+
+
+class _Builder:
+    """Folds commits one after the other and writes down what each event made of the state."""
+
+    def __init__(self, run: str, log: str) -> None:
+        self._run = run
+        self._log = log
+        self._runs = Names()
+        self._runs.number(run)
+        self._streams: dict[StreamId, int] = {}
+        self._shapes: list[Stream] = []
+        self._types: dict[str, tuple[str, ...]] = {}
+        self._type_numbers = Names()
+        self._statuses = Names()
+        self._actors = Names()
+        self._commits = Commits()
+        self._events = Events()
+        self._life: list[tuple[int, dict[str, Any]]] = []
+        self._agents: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        self._life_state = runs.initial()
+        self._life_told: dict[str, Any] = {}
+        self._agent_states: dict[str, AgentState] = {}
+        self._agent_told: dict[str, tuple[str | int | None, ...]] = {}
+        self._shared = SharedBuilder()
+        self._position = 0
+        self._time = 0
+
+    def page(self) -> Page:
+        """What was taken, as a page without its blobs."""
+        return Page(
+            FORMAT,
+            self._run,
+            self._log,
+            list(self._runs.found),
+            self._shapes,
+            self._types,
+            list(self._statuses.found),
+            list(self._actors.found),
+            self._commits,
+            self._events,
+            self._life,
+            self._agents,
+            self._shared.shared(),
+            {},
+            {},
+        )
+
+    def take(self, stored: Stored) -> None:
+        """Add a commit and its events."""
+        rows, commit = self._commits, stored.commit
+        time = stored.stamp // 1_000
+        row = len(rows.position)
+        rows.position.append(stored.position - self._position)
+        rows.time.append(time - self._time)
+        rows.stream.append(self._stream(stored.stream))
+        rows.version.append(commit.version)
+        rows.events.append(len(commit.events))
+        rows.id.append(commit.id)
+        rows.clock.append((commit.at - _EPOCH) // _MICROSECOND - time)
+        rows.actor.append(self._actors.number(commit.actor.agent))
+        rows.epoch.append(commit.epoch)
+        rows.whole.append(whole_at(stored) - stored.position)
+        more = _more(stored)
+        if more:
+            rows.more[str(row)] = more
+        self._position, self._time = stored.position, time
+        self._shared.now(stored.stamp, len(self._events.id))
+        has_log_time = stored.origin is None and not is_imported(stored)
+        for recorded in commit.events:
+            event = revive(recorded)
+            number = len(self._events.id)
+            self._events.id.append(recorded.id)
+            self._events.type.append(self._type(event))
+            self._events.data.append(_data(event))
+            self._events.status.append(self._fold(stored.stream, event, number))
+            self._shared.take(stored, recorded, event, number)
+            if not has_log_time or recorded.occurred_at is not None:
+                self._events.when[str(number)] = _us(time_of(stored, recorded))
+            if recorded.occurred_at is not None:
+                self._events.occurred_at[str(number)] = recorded.occurred_at
+
+    def _stream(self, stream: StreamId) -> int:
+        known = self._streams.get(stream)
+        if known is None:
+            known = self._streams[stream] = len(self._shapes)
+            shape = Stream(str(stream), self._runs.number(run_of(stream) or ""))
+            if isinstance(stream, AgentStream):
+                shape.agent, shape.role = stream.agent, stream.role
+            self._shapes.append(shape)
+        return known
+
+    def _type(self, event: Event) -> int:
+        if event.tag not in self._types:
+            self._types[event.tag] = type(event).__struct_encode_fields__
+        return self._type_numbers.number(event.tag)
+
+    def _fold(self, stream: StreamId, event: Any, number: int) -> int:
+        """Fold an event, note what it changed, and give the status that it left behind."""
+        match stream:
+            case RunStream():
+                return self._fold_life(event, number)
+            case AgentStream():
+                return self._fold_agent(stream, event, number)
+            case KeyStream():
+                return -1
+            case _:
+                raise Corrupt(f"run {self._run}", f"it has a stream {stream}")
+
+    def _fold_life(self, event: Any, number: int) -> int:
+        state = self._life_state
+        runs.evolve(state, event)
+        before, self._life_told = self._life_told, _told(state, _LIFE_FIELDS)
+        changed = _changes(before, self._life_told)
+        if isinstance(event, AgentJoined):
+            changed["joined"] = [event.agent, event.role]
+        self._life.append((number, changed))
+        return self._statuses.number(state.status.value)
+
+    def _fold_agent(self, stream: AgentStream, event: Any, number: int) -> int:
+        name = str(stream)
+        state = self._agent_states.get(name)
+        if state is None:
+            state = self._agent_states[name] = agents.initial()
+        agents.evolve(state, event)
+        before, told = self._agent_told.get(name), _agent_values(state)
+        if told != before:
+            self._agent_told[name] = told
+            pairs = zip(_AGENT_FIELDS, told, strict=True)
+            changed = {
+                field: value
+                for at, (field, value) in enumerate(pairs)
+                if before is None or before[at] != value
+            }
+            self._agents.setdefault(name, []).append((number, changed))
+        if not event.tag.startswith("step."):
+            return -1
+        return self._statuses.number(state.steps[event.step].status.value)
+
+
+def _told(state: RunState, fields: Sequence[str]) -> dict[str, Any]:
+    """Some fields as plain values, which later events do not change."""
+    return {name: _plain(getattr(state, name)) for name in fields}
+
+
+def _plain(value: Any) -> Any:
+    """A value as plain ones. A payload that is not what every reader takes (a number out of bounds,
+    a text that is not UTF-8) as the text that is on record.
+    """
+    if value is None or isinstance(value, str | int):
+        return value
+    raw = msgspec.json.encode(value)
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return raw.decode(errors="backslashreplace")
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value for name, value in after.items() if name not in before or before[name] != value
+    }
+
+
+def _data(event: Event) -> list[Any]:
+    """An event's values in its fields' order; as text what JSON readers differ about."""
+    data = msgspec.json.encode(event)
+    try:
+        whole = msgspec.json.decode(data)
+        row = [whole.get(name) for name in event.__struct_encode_fields__]
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        told = _fields.decode(data)
+        row = [_plain(told.get(name)) for name in event.__struct_encode_fields__]
+    if isinstance(event, StepRequested):
+        at = event.__struct_encode_fields__.index("arguments")
+        if isinstance(row[at], dict):
+            row[at] = {name: as_blob(value) for name, value in row[at].items()}
+    elif isinstance(event, StepCompleted):
+        at = event.__struct_encode_fields__.index("result")
+        row[at] = as_blob(row[at])
+    while row and row[-1] is None:
+        row.pop()
+    return row
+
+
+def _us(found: EventTime) -> int | None:
+    """A time in us since 1970, as UTC where it has no zone; None where nobody knows it."""
+    moment = found.moment if found.is_known else None
+    return None if moment is None else (moment.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+
+
+def _more(stored: Stored) -> dict[str, Any]:
+    """What few commits have."""
+    commit = stored.commit
+    found = {
+        "on_behalf_of": list(commit.actor.on_behalf_of),
+        "causation": commit.causation,
+        "correlation": commit.correlation,
+        "traceparent": commit.traceparent,
+        "transaction": commit.tx and f"{commit.tx.index + 1} of {commit.tx.count}: {commit.tx.id}",
+        "origin": stored.origin and msgspec.to_builtins(stored.origin),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+# ---------------------------------------------------------------- blobs
+
+
+async def _blobs(
+    workspace: Workspace, history: Sequence[Stored]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values of the blobs that events name, up to the bounds; of the others, why not."""
+    found: dict[str, Any] = {}
+    absent: dict[str, str] = {}
+    left = BLOBS_BYTES_MAX
+    for stored in history:
+        if b'"$blob"' not in stored.body:
+            continue
+        for sha256, size in _references(stored):
+            if sha256 in found or sha256 in absent:
+                continue
+            if size > min(BLOB_BYTES_MAX, left):
+                absent[sha256] = "it is larger than what a page holds"
+                continue
+            try:
+                data = await workspace.blobs.get(sha256, size)
+                found[sha256] = msgspec.json.decode(data)
+            except NotFound:
+                absent[sha256] = "it was erased"
+            except (Corrupt, msgspec.DecodeError, RecursionError) as error:
+                absent[sha256] = f"it cannot be read ({error})"
+            else:
+                left -= size
+    return found, absent
+
+
+def _references(stored: Stored) -> list[tuple[str, int]]:
+    """The blobs that a commit names, in order."""
+    named: list[tuple[str, int]] = []
+    for recorded in stored.commit.events:
+        try:
+            waiting: list[Any] = [msgspec.json.decode(recorded.data)]
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        while waiting:
+            match waiting.pop():
+                case {"$blob": {"sha256": str(sha256), "size": int(size)}}:
+                    named.append((sha256, size))
+                case {"$parts": dict()} as inner if len(inner) == 1:
+                    pass  # the page has its text
+                case dict() as inner:
+                    waiting += reversed(inner.values())
+                case list() as inner:
+                    waiting += reversed(inner)
+                case _:
+                    pass
+    return named
+
+
+async def _by_parts(workspace: Workspace, history: Sequence[Stored], page: Page) -> None:
+    """Put the values that refer to earlier ones beside the blobs, whole, up to the same bounds."""
+    lines: dict[str, PartsLine] = {}
+    fetch = Fetcher(workspace)
+    left = PARTS_BYTES_MAX
+    for stored in history:
+        if not isinstance(stored.stream, AgentStream):
+            continue
+        line = lines.setdefault(stored.stream.agent, PartsLine())
+        for version, recorded in enumerate(stored.commit.events, stored.commit.version):
+            data = bytes(recorded.data)
+            line.note(recorded.type, version, data)
+            for parts, asked in line.by_parts(recorded.type, version, data):
+                if parts.sha256 in page.blobs or parts.sha256 in page.absent:
+                    continue
+                if parts.size > min(BLOB_BYTES_MAX, left):
+                    page.absent[parts.sha256] = "it is larger than what a page holds"
+                    continue
+                try:
+                    page.blobs[parts.sha256] = msgspec.json.decode(await fetch(asked))
+                except NotFound:
+                    page.absent[parts.sha256] = "a part of it was erased"
+                except (Corrupt, msgspec.DecodeError, RecursionError) as error:
+                    page.absent[parts.sha256] = f"it cannot be read ({error})"
+                else:
+                    left -= parts.size

@@ -1,0 +1,257 @@
+"""A run at a point: its life, its agents, and what does not belong to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import msgspec
+
+from hansard.agents.workspace import Workspace
+from hansard.bus.errors import NotFound
+from hansard.bus.log import AtPosition, Origin, Stored, UpTo
+from hansard.bus.states.replay import RunView
+from hansard.bus.validation import quarantine
+from hansard.domain.agent import AgentState, DecisionMade
+from hansard.domain.errors import UnknownEvent
+from hansard.domain.run import RunAssigned, RunForked, RunScored
+from hansard.domain.steps import Failure
+from hansard.inspect import snapshots
+from hansard.inspect.agent_histories import commits_by_agent
+from hansard.inspect.answer import Answer
+from hansard.inspect.messages import total
+from hansard.inspect.state import turn
+from hansard.inspect.times import EventTime, Time, began, is_imported, last, own, time_stored
+
+
+class RunState(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
+    """A run at a position. `time` is the log's, of the newest commit; `began` and `last` are as
+    their clocks say.
+    """
+
+    run: str
+    position: int
+    time: str
+    origin: Origin | None
+    started: str
+    began: Time
+    last: Time
+    workflow: str
+    status: str
+    program: str
+    conversation: str | None
+    labels: dict[str, str]
+    assigned: RunAssigned | None
+    scores: dict[str, float]
+    judged: list[RunScored]
+    error: Failure | None
+    forked: RunForked | None
+    vector: dict[str, int]
+    agents: dict[str, str]
+    at_work: list[str]
+    keys: list[str]
+
+
+class OpenStep(msgspec.Struct, kw_only=True):
+    """A step whose effect may or may not have happened."""
+
+    step: str
+    tool: str
+    effects: str
+    status: str
+    arguments: msgspec.Raw
+    error: Failure | None
+
+
+class Resource(msgspec.Struct):
+    """What an agent accessed."""
+
+    uri: str
+    operation: str
+
+
+class RunAgent(msgspec.Struct, tag_field="kind", tag="agent", kw_only=True):
+    """An agent of a run. `steps` are counted by status; `context_tokens` is None where nobody
+    counted any.
+    """
+
+    run: str
+    agent: str
+    role: str
+    version: int
+    epoch: int
+    left: str | None
+    turn_number: int
+    steps: dict[str, int]
+    open_steps: list[OpenStep]
+    checkpoints: dict[str, msgspec.Raw]
+    decisions: list[DecisionMade]
+    messages: int
+    context_tokens: int | None
+    resources: list[Resource]
+    written_by: str
+
+
+class Quarantined(msgspec.Struct, tag_field="kind", tag="quarantined", kw_only=True):
+    """A commit that does not fit where it stands, and why: nothing of what it says counts."""
+
+    run: str
+    position: int
+    stream: str
+    version: int
+    reason: str
+
+
+class Shown(Answer, kw_only=True):
+    """A run, its agents, and what is quarantined; made of the commits of `history`."""
+
+    run: RunState
+    agents: list[RunAgent]
+    quarantined: list[Quarantined]
+    history: list[Stored]
+
+    def lines(self) -> Iterable[RunState | RunAgent | Quarantined]:
+        """All of them, in this order."""
+        return (self.run, *self.agents, *self.quarantined)
+
+    @property
+    def imported(self) -> EventTime | None:
+        """When the newest commit was imported; None where it was not."""
+        newest = self.history[-1]
+        return time_stored(newest) if is_imported(newest) else None
+
+
+class Commit(msgspec.Struct, tag_field="kind", tag="commit", kw_only=True):
+    """A commit with its exact bytes."""
+
+    position: int
+    time: str
+    stream: str
+    body: msgspec.Raw
+
+
+class Unreadable(Answer, kw_only=True):
+    """The commits of a run of which no state can be made, and why."""
+
+    error: UnknownEvent
+    commits: list[Commit]
+
+    def lines(self) -> Iterable[Commit]:
+        """Each commit."""
+        return self.commits
+
+
+async def show(
+    workspace: Workspace, run: str, up_to: UpTo, agent: str | None
+) -> Shown | Unreadable:
+    """A run at a point, with one of its agents where one is named. Raises NotFound, Corrupt."""
+    try:
+        view = await workspace.states.run(run, up_to)
+    except UnknownEvent as error:
+        history = await workspace.states.history(run, up_to)
+        return Unreadable(error=error, commits=[_commit(stored) for stored in history])
+    history = await workspace.states.history(run, AtPosition(view.position))
+    if agent is not None:
+        view.agents = {agent: view.agent(agent)}
+    return Shown(
+        run=_run(view, history),
+        agents=[_agent(run, name, state) for name, state in view.agents.items()],
+        quarantined=[
+            Quarantined(
+                run=run,
+                position=stored.position,
+                stream=str(stored.stream),
+                version=stored.commit.version,
+                reason=reason,
+            )
+            for stored in history
+            if (reason := quarantine.reason(stored.commit))
+        ],
+        history=history,
+    )
+
+
+async def agent_snapshots(
+    workspace: Workspace, found: Shown, *, chained: bool
+) -> AsyncIterator[dict[str, Any]]:
+    """The snapshot of each agent of a run; `chained` those before and after each call.
+
+    Raises NotFound, Corrupt.
+    """
+    if not found.agents:
+        raise NotFound(f"an agent in run {found.run.run}", "none had begun at this point")
+    commits = commits_by_agent(found.history)
+    make = snapshots.chain if chained else snapshots.newest
+    for each in found.agents:
+        async for made in make(workspace, commits.get(each.agent, [])):
+            yield made
+
+
+def _commit(stored: Stored) -> Commit:
+    return Commit(
+        position=stored.position,
+        time=stored.time.isoformat(),
+        stream=str(stored.stream),
+        body=msgspec.Raw(stored.body),
+    )
+
+
+def _run(view: RunView, history: list[Stored]) -> RunState:
+    life, newest, ours = view.life, history[-1], own(view.run, history)
+    return RunState(
+        run=view.run,
+        position=newest.position,
+        time=newest.time.isoformat(),
+        origin=newest.origin,
+        started=ours[0].time.isoformat(),
+        began=began(ours).time,
+        last=last(ours).time,
+        workflow=life.workflow,
+        status=life.status.value,
+        program=life.program,
+        conversation=life.conversation_id,
+        labels=life.labels,
+        assigned=life.assigned,
+        scores=life.scores,
+        judged=life.judged,
+        error=life.error,
+        forked=life.forked,
+        vector=view.vector,
+        agents=life.roster,
+        at_work=life.missing,
+        keys=sorted(view.boards),
+    )
+
+
+def _agent(run: str, name: str, state: AgentState) -> RunAgent:
+    return RunAgent(
+        run=run,
+        agent=name,
+        role=state.role,
+        version=state.version,
+        epoch=state.epoch,
+        left=state.left,
+        turn_number=turn(state),
+        steps=dict(Counter(step.status.value for step in state.steps.values())),
+        open_steps=[
+            OpenStep(
+                step=f"{state.agent}#{step.number}",
+                tool=step.tool,
+                effects=step.effects.value,
+                status=step.status.value,
+                arguments=step.arguments,
+                error=step.error,
+            )
+            for step in state.open_steps
+        ],
+        checkpoints={name: saved.data for name, saved in state.checkpoints.items()},
+        decisions=state.decisions,
+        messages=len(state.messages),
+        context_tokens=total(state.messages).tokens,
+        resources=[
+            Resource(noted.fact.uri, noted.fact.operation)  # type: ignore[union-attr] # only resources
+            for noted in state.resources
+        ],
+        written_by=state.server_version,
+    )

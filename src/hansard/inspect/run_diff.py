@@ -1,0 +1,314 @@
+"""Two runs step by step, where they part, and what each cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from hansard.agents.workspace import Workspace
+from hansard.bus.log import Stored
+from hansard.bus.states.replay import fold_life
+from hansard.domain.agent import Alternative, MessageAdded
+from hansard.domain.ids import RunStream, run_of
+from hansard.domain.run import RunState
+from hansard.domain.steps import Failure
+from hansard.inspect import alignment
+from hansard.inspect.agent_histories import AgentHistory, by_agent
+from hansard.inspect.alignment import Move, Pair, What
+from hansard.inspect.answer import Answer
+from hansard.inspect.messages import summed
+from hansard.inspect.times import began, last, own
+
+
+class ComparedRun(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
+    """What a run came to, of a fork what it has from its parents included; `own_usage` is what was
+    used up in itself alone. `duration_ms` is None where nobody can tell.
+    """
+
+    side: str
+    run: str
+    forked_from: str | None
+    status: str
+    scores: dict[str, float]
+    steps: int
+    statuses: dict[str, int]
+    attempts: int
+    decisions: int
+    duration_ms: float | None
+    usage: dict[str, float]
+    own_usage: dict[str, float]
+
+
+class At(msgspec.Struct, kw_only=True):
+    """Where a move is recorded."""
+
+    place: str
+    recorded_in: str | None
+    version: int
+    position: int
+
+
+class DecisionAt(At, kw_only=True):
+    """A decision of a run."""
+
+    decision: str
+    selected: str
+    threshold: float | None
+    confidence: float | None
+    alternatives: tuple[Alternative, ...]
+    because: str | None
+
+
+class StepAt(At, kw_only=True):
+    """A step of a run, its values as recorded."""
+
+    step: int
+    tool: str
+    arguments: msgspec.Raw
+    status: str
+    result: Any
+    error: Failure | None
+    attempts: int
+    duration_ms: float | None
+    usage: dict[str, float]
+
+
+class Moves(msgspec.Struct, kw_only=True):
+    """A move of either run or of both."""
+
+    agent_a: str | None
+    agent_b: str | None
+    what: What
+    shared: bool
+    a: At | None
+    b: At | None
+
+
+class MoveLine(Moves, tag_field="kind", tag="move", kw_only=True):
+    """The same as a line."""
+
+
+class AgentNames(msgspec.Struct):
+    """Agents that were compared."""
+
+    a: str | None
+    b: str | None
+
+
+class Compared(msgspec.Struct, tag_field="kind", tag="compared", kw_only=True):
+    """What comparing came to; `parts` is where they part."""
+
+    equal: bool
+    agents: list[AgentNames]
+    shared: int
+    counts: dict[str, int]
+    parts: Moves | None
+    position: int
+
+
+class Side(msgspec.Struct):
+    """A run as it is compared."""
+
+    run: str
+    life: RunState
+    agents: dict[str, AgentHistory]
+    history: list[Stored]
+
+
+class Couple(msgspec.Struct, frozen=True):
+    """An agent of one run beside one of the other; either may be missing."""
+
+    a: AgentHistory | None
+    b: AgentHistory | None
+    pairs: list[Pair]
+
+    @property
+    def parts(self) -> Pair | None:
+        """The first difference."""
+        return next((pair for pair in self.pairs if pair.what is not What.SAME), None)
+
+    @property
+    def differs(self) -> bool:
+        """Whether they are not the same in what they called and decided."""
+        return self.a is None or self.b is None or self.parts is not None
+
+
+class RunDiff(Answer):
+    """How two runs compare."""
+
+    sides: list[Side]
+    couples: list[Couple]
+
+    @property
+    def differs(self) -> bool:
+        """Whether they differ in what was called, what came of it or what was decided."""
+        return any(couple.differs for couple in self.couples)
+
+    @property
+    def costs(self) -> list[ComparedRun]:
+        """What each run came to."""
+        return [_cost(name, side) for name, side in zip("ab", self.sides, strict=True)]
+
+    @property
+    def shared(self) -> int:
+        """How many moves are the same events."""
+        return sum(pair.shared for couple in self.couples for pair in couple.pairs)
+
+    def lines(self) -> Iterator[ComparedRun | MoveLine | Compared]:
+        """Both runs, each move, and what it came to."""
+        yield from self.costs
+        for couple in self.couples:
+            for pair in couple.pairs:
+                yield MoveLine(**_moves(couple, pair))
+        counts = Counter(pair.what for couple in self.couples for pair in couple.pairs)
+        first = self.first
+        yield Compared(
+            equal=not self.differs,
+            agents=[AgentNames(_name(couple.a), _name(couple.b)) for couple in self.couples],
+            shared=self.shared,
+            counts={what.value: counts[what] for what in What},
+            parts=Moves(**_moves(*first)) if first is not None else None,
+            position=max(side.history[-1].position for side in self.sides),
+        )
+
+    @property
+    def first(self) -> tuple[Couple, Pair] | None:
+        """Where the runs part: the difference that came first, counted in commits of its run."""
+        orders = [
+            {stored.position: order for order, stored in enumerate(side.history)}
+            for side in self.sides
+        ]
+
+        def order(pair: Pair) -> int:
+            both = zip(orders, (pair.a, pair.b), strict=True)
+            return min(known[move.position] for known, move in both if move is not None)
+
+        found = [(couple, couple.parts) for couple in self.couples if couple.parts is not None]
+        return min(found, key=lambda each: order(each[1]), default=None)
+
+
+async def run_diff(workspace: Workspace, a: str, b: str) -> RunDiff:
+    """Two runs beside each other. Raises NotFound, UnknownEvent, Corrupt."""
+    sides = [await _side(workspace, run) for run in (a, b)]
+    return RunDiff(sides, list(_couples(*sides)))
+
+
+async def _side(workspace: Workspace, run: str) -> Side:
+    history = await workspace.states.history(run)
+    life = fold_life(stored for stored in history if isinstance(stored.stream, RunStream))
+    return Side(run, life, by_agent(history), history)
+
+
+def _couples(a: Side, b: Side) -> Iterator[Couple]:
+    """Agents of one name, then those of one role in the order in which they came, then the rest."""
+    left = {name: agent for name, agent in b.agents.items() if name not in a.agents}
+    for name, agent in a.agents.items():
+        other = b.agents.get(name)
+        if other is None:
+            role = agent.state.role
+            found = next((n for n, each in left.items() if each.state.role == role), None)
+            other = left.pop(found) if found is not None else None
+        yield _couple(agent, other)
+    for agent in left.values():
+        yield _couple(None, agent)
+
+
+def _couple(a: AgentHistory | None, b: AgentHistory | None) -> Couple:
+    paths = [alignment.moves(agent) if agent is not None else [] for agent in (a, b)]
+    return Couple(a, b, alignment.aligned(*paths))
+
+
+def _cost(name: str, side: Side) -> ComparedRun:
+    agents = [agent for agent in side.agents.values() if agent.state.version]
+    steps = [step for agent in agents for step in agent.steps]
+    used: list[tuple[str | None, dict[str, float]]] = []
+    for agent in agents:
+        at = {version: run_of(event.stored.stream) for version, event in agent.events.items()}
+        used += [(at[step.outcome_version or step.version], step.usage) for step in agent.steps]
+        used += [
+            (at[noted.version], noted.fact.usage)
+            for noted in agent.state.facts
+            if isinstance(noted.fact, MessageAdded)
+        ]
+    forked = side.life.forked
+    return ComparedRun(
+        side=name,
+        run=side.run,
+        forked_from=forked.parent if forked is not None else None,
+        status=side.life.status.value,
+        scores=side.life.scores,
+        steps=len(steps),
+        statuses=dict(Counter(step.status.value for step in steps)),
+        attempts=sum(step.attempt for step in steps),
+        decisions=sum(len(agent.state.decisions) for agent in agents),
+        duration_ms=_duration_ms(side),
+        usage=summed([usage for _, usage in used]),
+        own_usage=summed([usage for run, usage in used if run == side.run]),
+    )
+
+
+def _duration_ms(side: Side) -> float | None:
+    """From a run's first event to its last, in ms; of a fork from its own first. None where nobody
+    can tell, as of an import without times.
+    """
+    ours = own(side.run, side.history)
+    first, newest = began(ours), last(ours)
+    if first.kind is None or first.kind != newest.kind:
+        return None
+    if first.moment is None or newest.moment is None:
+        return None
+    return (newest.moment - first.moment).total_seconds() * 1_000
+
+
+def _moves(couple: Couple, pair: Pair) -> dict[str, Any]:
+    return {
+        "agent_a": _name(couple.a),
+        "agent_b": _name(couple.b),
+        "what": pair.what,
+        "shared": pair.shared,
+        "a": _at(pair.a),
+        "b": _at(pair.b),
+    }
+
+
+def _name(agent: AgentHistory | None) -> str | None:
+    return agent.name if agent is not None else None
+
+
+def _at(move: Move | None) -> At | None:
+    if move is None:
+        return None
+    where: dict[str, Any] = {
+        "place": move.place,
+        "recorded_in": move.run,
+        "version": move.version,
+        "position": move.position,
+    }
+    made, step = move.decision, move.step
+    if made is not None:
+        return DecisionAt(
+            **where,
+            decision=made.question,
+            selected=made.selected,
+            threshold=made.threshold,
+            confidence=made.confidence,
+            alternatives=made.alternatives,
+            because=made.because or None,
+        )
+    if step is None:
+        return At(**where)
+    return StepAt(
+        **where,
+        step=step.number,
+        tool=step.tool,
+        arguments=step.arguments,
+        status=step.status.value,
+        result=step.items if step.streamed else step.result,
+        error=step.error,
+        attempts=step.attempt,
+        duration_ms=step.duration_ms or None,
+        usage=step.usage,
+    )

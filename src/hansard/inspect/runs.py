@@ -1,0 +1,102 @@
+"""Which runs there are, and what each one's agents did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from hansard.agents import run_index
+from hansard.agents.run_index import RunFilter, RunLife
+from hansard.agents.workspace import Workspace
+from hansard.bus.states.replay import fold_agent
+from hansard.domain.errors import HansardError
+from hansard.domain.steps import Failure
+from hansard.inspect.agent_histories import commits_by_agent
+from hansard.inspect.answer import Answer
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """A run in short. What its agents did is None where that could not be read, and `problem` says
+    why.
+    """
+
+    run: str
+    workflow: str
+    status: str
+    agents: dict[str, str]
+    at_work: list[str]
+    steps: int | None = None
+    open_steps: int | None = None
+    started: str | None
+    last: str | None = None
+    position: int | None = None
+    program: str
+    conversation: str | None
+    forked_from: str | None
+    labels: dict[str, str]
+    error: Failure | None
+    problem: str | None
+
+
+class Runs(Answer):
+    """The runs that were asked for, the newest first: at most so many of those `found`, of `all`
+    that there are. `lost` are those whose life could not be read; `unknown` says what was asked for
+    that no run has.
+    """
+
+    runs: list[Run]
+    found: int
+    all: int
+    lost: set[str]
+    unknown: list[str]
+
+    def lines(self) -> Iterable[Run]:
+        """Each run."""
+        return self.runs
+
+
+async def list_runs(workspace: Workspace, wanted: RunFilter, limit: int) -> Runs:
+    """The runs that are asked for; 0 is no limit. Reads the whole of each run it gives."""
+    lives = await run_index.read(workspace.log)
+    found = [life for life in lives if wanted.takes(life)]
+    given = found[:limit] if limit > 0 else found
+    return Runs(
+        runs=[await _run(workspace, life) for life in given],
+        found=len(found),
+        all=len(lives),
+        lost={life.run for life in given if life.problem},
+        unknown=list(wanted.unknown(lives)) if not found else [],
+    )
+
+
+async def _run(workspace: Workspace, life: RunLife) -> Run:
+    state = life.state
+    made = Run(
+        run=life.run,
+        workflow=state.workflow,
+        status=state.status.value,
+        agents=state.roster,
+        at_work=state.missing,
+        started=life.started.isoformat() if life.started is not None else None,
+        program=state.program,
+        conversation=state.conversation_id,
+        forked_from=state.forked.parent if state.forked is not None else None,
+        labels=state.labels,
+        error=state.error,
+        problem=life.problem,
+    )
+    try:
+        commits = await workspace.states.history(life.run)
+        steps = [
+            step
+            for agent in commits_by_agent(commits).values()
+            for step in fold_agent(agent).steps.values()
+        ]
+    except HansardError as error:
+        made.problem = life.problem or str(error)
+        return made
+    made.steps = len(steps)
+    made.open_steps = sum(step.is_open for step in steps)
+    made.last, made.position = commits[-1].time.isoformat(), commits[-1].position
+    return made

@@ -1,0 +1,122 @@
+"""What a workspace holds, and how far what is made of it has come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from hansard.agents import run_index
+from hansard.bus import subjects
+from hansard.bus.jetstream.raw import Figures
+from hansard.bus.log import EventLog
+from hansard.projections.publish import snapshots as published
+from hansard.projections.store import Store
+from hansard.projections.table_files import TableFiles
+
+
+class Projection(msgspec.Struct, kw_only=True):
+    """How far the tables are behind the log, and who projects."""
+
+    position: int = 0
+    behind: int
+    running: bool = False
+    pid: int | None = None
+    delay_ms: float | None = None
+
+
+class Published(msgspec.Struct, kw_only=True):
+    """How far what SQL is answered from is behind the log."""
+
+    position: int
+    behind: int
+    delay_ms: float | None
+
+
+class Absent(msgspec.Struct, tag_field="kind", tag="workspace", kw_only=True):
+    """A workspace that the broker does not have."""
+
+    workspace: str
+    exists: bool = False
+
+
+class WorkspaceStatus(Absent, tag_field="kind", tag="workspace", kw_only=True):
+    """A workspace: its streams, those with `fewer` replicas than are asked for, its runs by status,
+    whom the open ones wait for, and (None: nobody can tell) how many messages are quarantined.
+    """
+
+    position: int
+    commits: int
+    bytes: int
+    replicas: int
+    leader: str | None
+    streams: list[Figures]
+    fewer: list[str]
+    runs: dict[str, int]
+    open_runs: dict[str, list[str]]
+    projection: Projection
+    published: Published
+    quarantined: int | None
+    served: bool
+
+
+async def workspace_status(
+    log: EventLog, place: TableFiles, figures: Sequence[Figures], *, replicas: int, served: bool
+) -> WorkspaceStatus:
+    """How a workspace stands whose streams have these figures and should have so many replicas."""
+    lives = await run_index.read(log)
+    its = next(each for each in figures if each.name == subjects.log_stream(log.workspace))
+    by_status = Counter("unreadable" if life.problem else life.state.status.value for life in lives)
+    return WorkspaceStatus(
+        workspace=log.workspace,
+        exists=True,
+        position=its.last,
+        commits=its.messages,
+        bytes=sum(each.bytes for each in figures),
+        replicas=its.replicas,
+        leader=its.leader or None,
+        streams=list(figures),
+        fewer=[fact for each in figures if (fact := each.lacks(replicas)) is not None],
+        runs=dict(by_status),
+        open_runs={life.run: life.state.missing for life in lives if life.state.missing},
+        projection=_projection(place, its.last),
+        published=_published(place, its.last),
+        quarantined=_quarantined(place),
+        served=served,
+    )
+
+
+def _projection(place: TableFiles, head: int) -> Projection:
+    standing = place.standing()
+    if standing is None:
+        return Projection(behind=head)
+    return Projection(
+        position=standing.position,
+        behind=max(0, head - standing.position),
+        running=standing.running,
+        pid=standing.pid if standing.running else None,
+        delay_ms=standing.delay_ms,
+    )
+
+
+def _published(place: TableFiles, head: int) -> Published:
+    standing, stands = place.standing(), published.newest(place)
+    position = stands.position if stands is not None else 0
+    return Published(
+        position=position,
+        behind=max(0, head - position),
+        delay_ms=standing.published_delay_ms if standing is not None else None,
+    )
+
+
+def _quarantined(place: TableFiles) -> int | None:
+    """How many messages of the log are no commits of where they stand, as far as is published."""
+    with published.holding(place) as stands:
+        if stands is None:
+            return None
+        store = Store(stands.path, read_only=True)
+        try:
+            return int(store.all("SELECT count(*) FROM problems")[0][0])
+        finally:
+            store.close()

@@ -1,0 +1,136 @@
+"""The tables as they were published, to be asked: what is behind is projected first.
+
+Where another process projects (`hansard up`), what it publishes is awaited; else this one projects
+up to the newest position, publishes and lets go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager
+
+from hansard.bus.errors import BrokerError, Unreachable
+from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.domain.errors import Corrupt
+from hansard.projections.errors import Behind, Held
+from hansard.projections.publish import snapshots as generations
+from hansard.projections.publish.snapshots import PublishedSnapshot
+from hansard.projections.reader import Reader
+from hansard.projections.rows import digest
+from hansard.projections.runner import Projector
+from hansard.projections.store import Store
+from hansard.projections.table_files import TableFiles
+
+WAIT_S = 10.0
+"""How long the tables may take to get to where they are wanted, if another process makes them."""
+
+POLL_S = 0.01
+
+
+OpenRaw = Callable[[], AbstractAsyncContextManager[RawWorkspace]]
+"""Opens the log that tables are made of."""
+
+Tell = Callable[[str], None]
+"""What is told of an answer that is not as of now."""
+
+
+@contextlib.asynccontextmanager
+async def answering(
+    place: TableFiles, open_raw: OpenRaw, tell: Tell, *, wait_for: int | None = None
+) -> AsyncGenerator[Reader, None]:
+    """The newest generation, opened for our own questions. Raises as `published`."""
+    async with published(place, open_raw, tell, wait_for=wait_for) as generation:
+        store = await asyncio.to_thread(Store, generation.path, read_only=True)
+        try:
+            yield Reader(store)
+        finally:
+            await asyncio.to_thread(store.close)
+
+
+@contextlib.asynccontextmanager
+async def published(
+    place: TableFiles, open_raw: OpenRaw, tell: Tell, *, wait_for: int | None = None
+) -> AsyncGenerator[PublishedSnapshot, None]:
+    """The newest generation, at the head of the log as of this call, or at `wait_for`.
+
+    Where the broker cannot be reached, or another process takes too long to get there, it is what
+    stands, and that is told. Raises NotFound, Behind, ProjectionError, BusError.
+    """
+    try:
+        async with open_raw() as raw:
+            await reach(raw, place, tell, wait_for)
+    except (Unreachable, BrokerError) as error:
+        stands = generations.newest(place)
+        if stands is None or stands.position < (wait_for or 0):
+            raise
+        tell(f"answered from what stands, since the log cannot be read: {error}")
+    with generations.holding(place) as held:
+        if held is None:
+            raise Behind(wait_for or 0, 0, WAIT_S)
+        yield held
+
+
+async def reach(
+    raw: RawWorkspace, place: TableFiles, tell: Tell, wait_for: int | None = None
+) -> None:
+    """Have a generation published at the head of the log, or at `wait_for`, by whichever process.
+
+    Raises Behind, OtherLog, ProjectionError, BusError, Corrupt (the log lost its end).
+    """
+    _, head = await raw.bounds()
+    wanted = head if wait_for is None else wait_for
+    until_s = time.monotonic() + WAIT_S
+    stands = generations.newest(place)
+    if stands is not None and wanted <= stands.position and await _is_of(raw, stands, head):
+        return
+    while True:
+        try:
+            projector = await Projector.open(raw, place)
+        except Held as held:
+            stands = generations.newest(place)
+            if stands is not None and wanted <= stands.position <= max(head, stands.head):
+                return
+            if time.monotonic() >= until_s:
+                if stands is None or wait_for is not None:
+                    raise Behind(wanted, stands.position if stands else 0, WAIT_S) from held
+                tell(f"answered from what stands, {wanted - stands.position:,} behind: {held}")
+                return
+            await asyncio.sleep(POLL_S)
+            continue
+        reached = await _project(projector, wanted, None if wanted <= head else WAIT_S)
+        if reached < wanted:
+            fact = (
+                f"it goes to position {max(head, wanted):,}, but from {reached + 1:,} on it is gone"
+            )
+            raise Corrupt(f"the log of workspace {raw.workspace!r}", fact)
+        return
+
+
+async def _project(projector: Projector, wanted: int, timeout_s: float | None) -> int:
+    """Bring the tables to a position and publish them; where they stand then, which is before it
+    where the log has lost what is there. Raises Behind where the log ends before.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            await projector.run(until=wanted)
+    except TimeoutError as error:
+        reached = projector.store.progress.position
+        raise Behind(wanted, reached, timeout_s or 0.0) from error
+    finally:
+        await projector.close()
+    return projector.store.progress.position
+
+
+async def _is_of(raw: RawWorkspace, stands: PublishedSnapshot, head: int) -> bool:
+    """Whether a generation was made of this log: it holds the same message there."""
+    if stands.position > head or not stands.position:
+        return stands.position == head
+    async with contextlib.aclosing(
+        raw.chunks(stands.position - 1, until=stands.position)
+    ) as chunks:
+        async for chunk in chunks:
+            return [digest(message) for message in chunk.messages] == [stands.digest]
+    return False

@@ -1,0 +1,25 @@
+"""Recorded text as it may be shown."""
+
+from __future__ import annotations
+
+
+class _Escapes(dict[int, str]):
+    """Each character that does not print as an escape, found out when it is first met."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        if not char.isprintable():
+            char = char.encode("unicode_escape", "backslashreplace").decode()
+        self[code] = char
+        return char
+
+
+_ESCAPES = _Escapes()
+_ESCAPES_IN_LINES = _Escapes({ord("\n"): "\n", ord("\t"): "\t"})
+
+
+def plain_text(text: str, *, lines: bool = False) -> str:
+    """A text that cannot move the cursor or change colours: what does not print is escaped."""
+    if text.isprintable():
+        return text
+    return text.translate(_ESCAPES_IN_LINES if lines else _ESCAPES)

@@ -1,0 +1,241 @@
+"""The steps of a run as they ran, with their attempts and times."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from hansard.agents.steps import payloads
+from hansard.bus.log import Stored
+from hansard.domain.agent import AgentState
+from hansard.domain.ids import run_of
+from hansard.domain.steps import Failure, Step, StepAttempted, Verdict
+from hansard.inspect import tree
+from hansard.inspect.agent_histories import AgentHistory, by_agent
+from hansard.inspect.answer import Answer
+from hansard.inspect.payloads import Payloads
+from hansard.inspect.times import Beginning, Clock, EventTime, earlier
+
+
+class StepTime(msgspec.Struct):
+    """A time of a step: `at` is None where nobody knows, `offset_ms` counts from the beginning."""
+
+    at: str | None
+    clock: Clock
+    offset_ms: float | None
+
+
+class FailedAttempt(msgspec.Struct, kw_only=True):
+    """An attempt that failed, and what came after it."""
+
+    attempt: int
+    error: Failure
+    duration_ms: float | None
+    retry_in_ms: float | None
+    ended: StepTime | None
+
+
+class TracedStep(msgspec.Struct, kw_only=True):
+    """A step with where it stands, as programs are told it."""
+
+    run: str
+    recorded_in: str | None
+    agent: str
+    role: str
+    step: int
+    parent: int | None
+    depth: int
+    branch: str | None
+    unordered: bool
+    position: int
+    time: str
+    began: StepTime | None
+    ended: StepTime | None
+    kind: str
+    tool: str
+    call_id: str | None
+    effects: str
+    arguments: Any
+    status: str
+    late: bool
+    result: Any
+    error: Failure | None
+    rule: str | None
+    attempts: list[FailedAttempt]
+    duration_ms: float | None
+    usage: dict[str, float]
+    after: tuple[int, ...]
+    scope: str
+    reused: int | None
+    verdict: Verdict | None
+    settled_by: str | None
+    key: str | None
+    fingerprint: str
+
+
+class Line(msgspec.Struct):
+    """A step with where it stands: how deep, and the commit of its intent."""
+
+    agent: str
+    state: AgentState
+    step: Step
+    depth: int
+    stored: Stored
+
+
+class WholeStep(Answer):
+    """A step with its values whole."""
+
+    line: Line
+    told: TracedStep
+
+    def lines(self) -> Iterable[TracedStep]:
+        """The step."""
+        return (self.told,)
+
+
+class Trace(Answer):
+    """A run as it is traced."""
+
+    run: str
+    agents: dict[str, AgentHistory]
+    beginning: Beginning
+    steps: list[Line]
+
+    def lines(self) -> Iterator[TracedStep]:
+        """Each step, its values as they are recorded."""
+        for line in self.steps:
+            step = line.step
+            yield self._told(line, step.arguments, step.items if step.streamed else step.result)
+
+    async def whole(self, fetch: Payloads) -> AsyncIterator[WholeStep]:
+        """Each step with what is kept elsewhere put in. Raises Corrupt."""
+        values = _Whole(fetch)
+        for line in self.steps:
+            yield WholeStep(line, self._told(line, *await values.of(line)))
+
+    def began(self, agent: str, step: Step) -> EventTime:
+        """When a step began: what is recorded together with its outcome was so long before it."""
+        events = self.agents[agent].events
+        intent, outcome = events[step.version], events.get(step.outcome_version or 0)
+        if outcome is None or outcome.stored is not intent.stored:
+            return intent.time
+        return earlier(intent.time, step.duration_ms)
+
+    def attempts(self, agent: str, step: Step) -> Iterator[tuple[StepAttempted, int]]:
+        """A step's failed attempts with the versions at which they failed."""
+        versions = self.agents[agent].attempted.get(step.number, ())
+        return zip(step.attempts, versions, strict=True)
+
+    def _ended(self, agent: str, version: int | None) -> StepTime | None:
+        """When a version of an agent was; None where there is none."""
+        return self._time(self.agents[agent].events[version].time) if version is not None else None
+
+    def _time(self, found: EventTime) -> StepTime:
+        time = found.time
+        return StepTime(time.at, time.clock, self.beginning.offset_ms(found))
+
+    def _told(self, line: Line, arguments: Any, result: Any) -> TracedStep:
+        step = line.step
+        return TracedStep(
+            run=self.run,
+            recorded_in=run_of(line.stored.stream),
+            agent=line.agent,
+            role=line.state.role,
+            step=step.number,
+            parent=step.parent,
+            depth=line.depth,
+            branch=tree.branch(step) or None,
+            unordered=step.unordered,
+            position=line.stored.position,
+            time=line.stored.time.isoformat(),
+            began=self._time(self.began(line.agent, step)),
+            ended=self._ended(line.agent, step.outcome_version),
+            kind=step.kind,
+            tool=step.tool,
+            call_id=step.call_id,
+            effects=step.effects.value,
+            arguments=arguments,
+            status=step.status.value,
+            late=step.late,
+            result=result,
+            error=step.error,
+            rule=step.rule or None,
+            attempts=[
+                FailedAttempt(
+                    attempt=tried.attempt,
+                    error=tried.error,
+                    duration_ms=tried.duration_ms or None,
+                    retry_in_ms=tried.retry_in_ms,
+                    ended=self._ended(line.agent, version),
+                )
+                for tried, version in self.attempts(line.agent, step)
+            ],
+            duration_ms=step.duration_ms or None,
+            usage=step.usage,
+            after=step.after,
+            scope=step.scope,
+            reused=step.reused,
+            verdict=step.verdict,
+            settled_by=step.settled_by or None,
+            key=step.key,
+            fingerprint=step.fingerprint,
+        )
+
+
+def trace(run: str, history: list[Stored]) -> Trace:
+    """A run's steps from its commits. Raises UnknownEvent, Corrupt."""
+    agents = by_agent(history)
+    return Trace(run, agents, Beginning(history), _lines(agents))
+
+
+def steps_of(history: list[Stored]) -> list[Line]:
+    """Every agent's steps in the order of their intents, children after their parents."""
+    return _lines(by_agent(history))
+
+
+def _lines(agents: dict[str, AgentHistory]) -> list[Line]:
+    lines = [
+        Line(agent.name, agent.state, step, 0, agent.events[step.version].stored)
+        for agent in agents.values()
+        for step in agent.steps
+    ]
+    lines.sort(key=lambda line: (line.stored.position, line.step.version))
+    return list(_nested(lines))
+
+
+def _nested(lines: list[Line]) -> Iterator[Line]:
+    children: dict[tuple[str, int | None], list[Line]] = {}
+    for line in lines:
+        parent = line.step.parent if line.step.parent in line.state.steps else None
+        children.setdefault((line.agent, parent), []).append(line)
+    roots = [line for (_, parent), found in children.items() if parent is None for line in found]
+    roots.sort(key=lambda line: (line.stored.position, line.step.version))
+    waiting = list(reversed(roots))
+    while waiting:
+        line = waiting.pop()
+        yield line
+        for child in reversed(children.get((line.agent, line.step.number), ())):
+            child.depth = line.depth + 1
+            waiting.append(child)
+
+
+class _Whole:
+    """Steps' values with what is kept elsewhere put in."""
+
+    def __init__(self, fetch: Payloads) -> None:
+        self._fetch = fetch
+        self._readers: dict[str, payloads.Reader] = {}
+
+    async def of(self, line: Line) -> tuple[Any, Any]:
+        """A step's arguments and its result, or its items. Raises Corrupt."""
+        step, state = line.step, line.state
+        reader = self._readers.get(line.agent)
+        if reader is None:
+            reader = self._readers[line.agent] = payloads.Reader(lambda: state)
+        arguments = await self._fetch.get(reader.arguments(step), step.arguments)
+        if step.streamed:
+            return arguments, [await self._fetch.value(item) for item in step.items]
+        return arguments, await self._fetch.get(reader.result(step), step.result)

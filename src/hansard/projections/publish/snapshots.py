@@ -1,0 +1,418 @@
+"""Published generations: the tables as they stood at a position, in files that nobody writes.
+
+DuckDB lets one process write and then nobody else read, so the projector publishes:
+
+<data dir>/projections/published/<workspace>/base-<n>.duckdb   the tables after a checkpoint
+.../gen-<position>-<n>/tables.duckdb                           a link to the base
+.../gen-<position>-<n>/tables.duckdb.wal                       DuckDB's log since, up to a commit
+.../gen-<position>-<n>/generation.json                         what it is: see Generation
+
+A read-only open works the log in, in memory (25 ms a MiB), so a publication copies little and
+shares the base, which is made anew when the log has grown: after a checkpoint, while batches go on
+being written, since they go into the log. Whatever wrote into the tables' own file meanwhile (a
+checkpoint of DuckDB's, a large batch) makes a new base necessary: its time of change tells. Then it
+is copied while nothing is written. A generation gets its name by one rename when it is whole.
+Readers hold a shared flock on the folder; what is old and unread is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import threading
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import msgspec
+
+from hansard.projections.errors import Behind, ProjectionError
+from hansard.projections.migrations import migrations
+from hansard.projections.store import Progress, Store
+from hansard.projections.table_files import (
+    COPY_BYTES,
+    PRIVATE_DIR,
+    PRIVATE_FILE,
+    TableFiles,
+    away,
+    copied,
+    new_file,
+    new_folder,
+    wal,
+)
+
+TABLES = "tables.duckdb"
+"""The database in a generation's folder."""
+
+TOLD = "generation.json"
+
+LOG_BYTES_MAX = 1_250_000
+"""From this size of DuckDB's log on the base is made anew: to work it in costs a reader 30 ms."""
+
+LOG_BYTES_LIMIT = 24 * 1024 * 1024
+"""At this size it is made anew however long that takes: a reader would wait for half a second."""
+
+BASE_REST = 20
+"""A new base waits this many times as long as the last one took: a checkpoint and a copy of the
+file, about 50 ms at 50 MiB, in which no batch is written."""
+
+REST = 2
+"""The same for a publication without one: some milliseconds."""
+
+TICK_S = 0.01
+"""A file's time of change is no finer than this: a change right after another is not seen by it."""
+
+TICK_LOOKS_MAX = 8
+
+TRIES_MAX = 100
+
+POLL_S = 0.005
+"""Pause between two looks at what is published."""
+
+
+class PublishedSnapshot(msgspec.Struct, frozen=True):
+    """The tables at a position. `head` is the newest position of the log that was known then;
+    `messages` and `chain` are as in Progress.
+    """
+
+    folder: Path
+    position: int
+    head: int
+    digest: str
+    schema: int
+    messages: int = 0
+    chain: str | None = None
+
+    @property
+    def path(self) -> Path:
+        """The database: open it read-only."""
+        return self.folder / TABLES
+
+
+class _Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    position: int
+    head: int
+    digest: str
+    schema: int
+    messages: int = 0
+    chain: str | None = None
+
+    def generation(self, folder: Path) -> PublishedSnapshot:
+        """What stands in the folder that it was found in."""
+        return PublishedSnapshot(folder, *msgspec.structs.astuple(self))
+
+
+def newest(place: TableFiles) -> PublishedSnapshot | None:
+    """The newest whole generation that this version can read; None where there is none."""
+    for _, folder in sorted(_folders(place), reverse=True):
+        found = _read(folder)
+        if found is not None and found.schema == len(migrations()):
+            return found
+    return None
+
+
+@contextlib.contextmanager
+def holding(place: TableFiles) -> Generator[PublishedSnapshot | None]:
+    """The newest generation, which is not removed meanwhile."""
+    for _ in range(TRIES_MAX):
+        found = newest(place)
+        if found is None:
+            yield None
+            return
+        fd = _held(found.folder, fcntl.LOCK_SH)
+        if fd is not None:
+            try:
+                yield found
+            finally:
+                os.close(fd)
+            return
+    yield None  # each was removed while it was looked at, which takes more tries than there are
+
+
+def restore(place: TableFiles) -> int:
+    """Put what was published last in the place of tables that a kill has torn; its position, or 0
+    where nothing can be used: then there are none, and they are made from the log's beginning.
+
+    Whoever calls it holds the tables. Killed before its end, the torn tables stand as they were.
+    """
+    position = 0
+    with holding(place) as found:
+        place.remove(place.fresh)
+        if found is not None:
+            copied(found.path, place.fresh)
+            with contextlib.suppress(FileNotFoundError):
+                copied(wal(found.path), wal(place.fresh))
+            try:
+                store = Store(place.fresh)
+                position = store.progress.position
+                store.close()  # DuckDB's log is worked into the file
+            except ProjectionError:
+                place.remove(place.fresh)
+    wal(place.path).unlink(missing_ok=True)
+    if place.fresh.exists():
+        place.fresh.replace(place.path)
+    else:
+        place.remove(place.path)
+    return position
+
+
+async def wait_for(place: TableFiles, position: int, timeout_s: float) -> PublishedSnapshot:
+    """A generation at or after a position, published by whichever process. Raises Behind."""
+    until_s = time.monotonic() + timeout_s
+    while True:
+        found = newest(place)
+        if found is not None and found.position >= position:
+            return found
+        if time.monotonic() >= until_s:
+            raise Behind(position, found.position if found is not None else 0, timeout_s)
+        await asyncio.sleep(POLL_S)
+
+
+class Publisher:
+    """Publishes the tables of one open store. Whoever calls it holds the tables (see Hold), and
+    nothing is written meanwhile.
+    """
+
+    def __init__(self, place: TableFiles, store: Store) -> None:
+        self._place = place
+        self._store = store
+        self._base: Path | None = None
+        self._base_state = (0, 0)
+        self._copying: _Copy | None = None
+        self._disturbed = False
+        self._base_due_s = 0.0
+        self._due_s = 0.0
+        # Closing any descriptor of a file lets go of this process's POSIX locks on it, DuckDB's
+        # among them: so one is opened, and closed after the store.
+        self._tables = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+        self.position = -1
+        new_folder(place.published)
+        for left in (*place.published.glob(".*"), *place.published.glob("base-*")):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        stands = newest(place)
+        if stands is not None and _same(stands, store.progress):
+            self.position = stands.position
+        self._serial = max((number for number, _ in _folders(place)), default=0)
+
+    @property
+    def stale(self) -> bool:
+        """Whether the tables are further than what is published."""
+        return self.position != self._store.progress.position
+
+    def due_in_s(self) -> float:
+        """How long a publication is to wait, so that it takes a small share of the time."""
+        until_s = self._base_due_s if self._needs_base(soon=False) else self._due_s
+        return max(0.0, until_s - time.monotonic())
+
+    def publish(self, head: int, *, now: bool = True) -> PublishedSnapshot | None:
+        """Publish the tables as they stand; None where that takes another base, which is copied
+        meanwhile, unless it is to be `now`. Raises OSError (disk is full), ProjectionError.
+        """
+        began_s = time.monotonic()
+        if self._copying is not None:
+            if not now and not self._copying.done():
+                return None
+            self._adopt(self._copying)
+        with_base = self._needs_base(soon=began_s >= self._base_due_s)
+        if with_base:
+            self._begin_base()
+            if not now and not self._disturbed and self._base is not None:
+                return None
+            self._adopt(self._copying)
+        made = self._make(head)
+        self.position = made.position
+        self._sweep(made)
+        ended_s = time.monotonic()
+        self._due_s = ended_s if with_base else ended_s + REST * (ended_s - began_s)
+        return made
+
+    def close(self) -> None:
+        """After the store is closed."""
+        if self._copying is not None:
+            with contextlib.suppress(OSError):
+                self._adopt(self._copying)
+        os.close(self._tables)
+        if self._base is not None:
+            self._base.unlink(missing_ok=True)
+
+    # ------------------------------------------------------------ making
+
+    def _needs_base(self, *, soon: bool) -> bool:
+        if self._base is None or self._state() != self._base_state:
+            return True
+        size = _size(wal(self._place.path))
+        return size > LOG_BYTES_LIMIT or (soon and size > LOG_BYTES_MAX)
+
+    def _state(self) -> tuple[int, int]:
+        found = os.fstat(self._tables)
+        return found.st_mtime_ns, found.st_size
+
+    def _begin_base(self) -> None:
+        """Checkpoint, and begin to copy the file."""
+        began_s = time.monotonic()
+        self._store.checkpoint()
+        base = self._place.published / f"base-{self._number()}.duckdb"
+        self._copying = _Copy(self._tables, base, self._state(), began_s)
+
+    def _adopt(self, copy: _Copy | None) -> None:
+        """Take a copy that is whole, unless the file was written meanwhile: then the next one is
+        made while nothing is written. Raises OSError.
+        """
+        assert copy is not None, "a copy was begun"  # noqa: S101 -- for the type checker
+        self._copying = None
+        try:
+            copy.wait()
+        except BaseException:
+            copy.path.unlink(missing_ok=True)
+            raise
+        self._base_due_s = time.monotonic() + BASE_REST * copy.stall_s
+        self._disturbed = self._state() != copy.state
+        if self._disturbed:
+            copy.path.unlink()
+            return
+        if self._base is not None:
+            self._base.unlink(missing_ok=True)
+        self._base, self._base_state = copy.path, copy.state
+
+    def _make(self, head: int) -> PublishedSnapshot:
+        """A folder with everything, and then its name."""
+        progress = self._store.progress
+        name = f"gen-{progress.position}-{self._number()}"
+        part = self._place.published / f".{name}"
+        part.mkdir(mode=PRIVATE_DIR)
+        assert self._base is not None, "a base is made first"  # noqa: S101 -- for the type checker
+        _link(self._base, part / TABLES)
+        log = wal(self._place.path)
+        if _size(log):
+            fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                _copy(fd, wal(part / TABLES))
+            finally:
+                os.close(fd)
+        told = _Told(
+            progress.position,
+            max(head, progress.position),
+            progress.digest,
+            len(migrations()),
+            progress.messages,
+            progress.chain,
+        )
+        with new_file(part / TOLD) as file:
+            file.write(msgspec.json.encode(told))
+        folder = self._place.published / name
+        part.rename(folder)
+        return told.generation(folder)
+
+    def _number(self) -> int:
+        """Larger than any before, of processes before this one, too: no name comes twice."""
+        self._serial = max(self._serial + 1, time.time_ns())
+        return self._serial
+
+    def _sweep(self, kept: PublishedSnapshot) -> None:
+        """Remove what is older and not read."""
+        for _, folder in list(_folders(self._place)):
+            fd = _held(folder, fcntl.LOCK_EX) if folder != kept.folder else None
+            if fd is not None:
+                away(folder)
+                os.close(fd)
+
+
+class _Copy:
+    """A copy of the tables' file, made by a thread of its own."""
+
+    def __init__(self, source: int, path: Path, state: tuple[int, int], began_s: float) -> None:
+        self.path = path
+        self.state = state
+        self.stall_s = time.monotonic() - began_s
+        """How long nothing was written for it."""
+        self._error: OSError | None = None
+        self._thread = threading.Thread(target=self._run, args=(source,), daemon=True)
+        self._thread.start()
+
+    def done(self) -> bool:
+        """Whether it is whole, or failed."""
+        return not self._thread.is_alive()
+
+    def wait(self) -> None:
+        """Wait until it is whole. Raises OSError."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self, source: int) -> None:
+        try:
+            for _ in range(TICK_LOOKS_MAX):  # a clock that was set back would never come there
+                if time.time_ns() - self.state[0] >= TICK_S * 1e9:
+                    break
+                time.sleep(TICK_S / 4)
+            _copy(source, self.path)
+        except OSError as error:
+            self._error = error
+
+
+def _folders(place: TableFiles) -> Iterator[tuple[int, Path]]:
+    """Each generation's number, which is larger the newer it is, and its folder."""
+    with contextlib.suppress(FileNotFoundError):
+        for folder in list(place.published.iterdir()):
+            kind, _, rest = folder.name.partition("-")
+            position, _, number = rest.partition("-")
+            if kind == "gen" and position.isdigit() and number.isdigit():
+                yield int(number), folder
+
+
+def _read(folder: Path) -> PublishedSnapshot | None:
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        return msgspec.json.decode((folder / TOLD).read_bytes(), type=_Told).generation(folder)
+    return None
+
+
+def _same(stands: PublishedSnapshot, progress: Progress) -> bool:
+    return (stands.position, stands.digest) == (progress.position, progress.digest)
+
+
+def _held(folder: Path, kind: int) -> int | None:
+    """A descriptor that holds a lock on a folder; None where it is gone or locked otherwise."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(fd), folder.stat()):  # else it was removed in between
+            return fd
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(fd)
+    return None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _copy(source: int, target: Path) -> None:
+    """Copy a whole file, read by a descriptor that stays where it was."""
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        at = 0
+        while part := os.pread(source, COPY_BYTES, at):
+            view = memoryview(part)
+            while view:
+                view = view[os.write(fd, view) :]
+            at += len(part)
+    finally:
+        os.close(fd)
+
+
+def _link(source: Path, target: Path) -> None:
+    """A second name of a file; a copy where the file system has no such thing."""
+    try:
+        os.link(source, target)
+    except OSError:
+        copied(source, target)

@@ -1,0 +1,39 @@
+"""Published tables, to be asked in our own SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hansard.projections.store import Store
+
+
+class Reader:
+    """Tables that do not change while they are asked. For our own SQL: nothing bounds its cost."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def position(self) -> int:
+        """Every answer holds as of this position."""
+        return self._store.progress.position
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the message there."""
+        return self._store.progress.digest
+
+    @property
+    def path(self) -> Path:
+        """The file that is asked."""
+        return self._store.path
+
+    def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Every row of an answer."""
+        return self._store.all(sql, given)
+
+    def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
+        """Every row of an answer, by the names of its columns."""
+        return self._store.rows(sql, given)

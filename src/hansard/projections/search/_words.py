@@ -1,0 +1,136 @@
+"""Texts for the index of words: of an event, of a question, and of what was found.
+
+The index takes letters and digits of any script as words, without regard to case and accents.
+Han, kana and hangul are written without spaces between words: there each character is a word of
+its own to the index, so that a part of a sentence is found. What separates them in the index is
+U+200B, which has no width and is taken out of what is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from hansard.projections.search.errors import BadQuery
+
+WORDS_MAX = 200
+"""Words or quoted phrases of one question; each is looked up on its own."""
+
+QUERY_CHARACTERS_MAX = 10_000
+"""Of a question, in whichever form."""
+
+BESIDE_CHARACTERS_MAX = 200
+"""Shown of a text beside or in a match: a snippet counts words, and a word may be long."""
+
+BEGIN, END = "\ufdd0", "\ufdd1"
+"""Around a match, as the index marks it: they are no characters, and stand in no indexed text."""
+
+_GAP = "\u200b"
+_STRING = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"(\s*:)?', re.DOTALL)
+_UNSPACED = (
+    "[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\U00020000-\U0003ffff]"
+)
+_BETWEEN = re.compile(f"(?<={_UNSPACED})(?=\\w)|(?<=\\w)(?={_UNSPACED})")
+_WORD = re.compile(r'"([^"]+)"|(\S+)')
+_OUT = {0: "\ufffd", ord(BEGIN): "\ufffd", ord(END): "\ufffd", ord(_GAP): " "}
+
+
+class Snippet(msgspec.Struct, frozen=True):
+    """Some words around matches; `marks` are where in `text` each match begins and ends."""
+
+    text: str
+    marks: list[tuple[int, int]]
+
+
+def text_of(data: str) -> str:
+    """The texts and keys in an event's data (JSON), in their order, as `key: text; text`.
+
+    Numbers are left out: nearly every event counts something. Nothing is decoded as a whole, so
+    that no depth of nesting matters.
+    """
+    return cleaned("".join(_parts(data)))
+
+
+def _parts(data: str) -> Iterator[str]:
+    for found in _STRING.finditer(data):
+        text = found[1]
+        if "\\" in text:
+            text = _unescaped(text)
+        yield text
+        yield ": " if found[2] else "; "
+
+
+def _unescaped(text: str) -> str:
+    try:
+        told = json.loads(f'"{text}"', strict=False)
+    except json.JSONDecodeError:
+        return text  # an escape that JSON does not have
+    return told if isinstance(told, str) else text
+
+
+def cleaned(text: str) -> str:
+    """A text as the index takes it: no NUL, no half of a surrogate pair, no mark of our own."""
+    if text.isascii():
+        return text.replace("\0", "\ufffd") if "\0" in text else text
+    whole = text.encode("utf-8", "replace").decode()
+    return _BETWEEN.sub(_GAP, whole.translate(_OUT))
+
+
+def quoted(words: str) -> str:
+    """A question for all of these words; what stands in double quotes is one phrase.
+
+    Nothing in it has a meaning of its own. Raises BadQuery.
+    """
+    _bound(words)
+    found = [
+        phrase or word for phrase, word in _WORD.findall(cleaned(words).replace("\ufffd", " "))
+    ]
+    if len(found) > WORDS_MAX:
+        raise BadQuery(f"{len(found):,} words are asked for", f"give at most {WORDS_MAX}")
+    if not any(char.isalnum() for word in found for char in word):
+        raise BadQuery(f"there is no word in {words[:60]!r}", "give letters or digits")
+    return " ".join('"' + word.replace('"', '""') + '"' for word in found)
+
+
+def raw(query: str) -> str:
+    """A question in FTS5's own syntax, as the index takes it. Raises BadQuery."""
+    _bound(query)
+    told = cleaned(query).replace("\ufffd", " ").strip()
+    if not told or told.startswith("*"):  # with an asterisk begin the index's own commands
+        raise BadQuery(f"{query[:60]!r} asks for nothing", 'give a word, or "a phrase"')
+    return told
+
+
+def _bound(text: str) -> None:
+    if len(text) > QUERY_CHARACTERS_MAX:
+        remedy = f"give at most {QUERY_CHARACTERS_MAX:,}"
+        raise BadQuery(f"the question has {len(text):,} characters", remedy)
+
+
+def snippet(marked: str) -> Snippet:
+    """What the index found, with its marks taken out and no part of it too long to be shown."""
+    made, marks, at = "", [], 0
+    parts = re.split(f"[{BEGIN}{END}]", marked.replace(_GAP, ""))
+    for number, part in enumerate(parts):
+        if number % 2:
+            told = part[:BESIDE_CHARACTERS_MAX]
+            marks.append((at, at + len(told)))
+        else:
+            told = _beside(part, first=not number, last=number + 1 == len(parts))
+        made += told
+        at += len(told)
+    return Snippet(made, marks)
+
+
+def _beside(text: str, *, first: bool, last: bool) -> str:
+    """A text beside matches, cut where it is far from them."""
+    most = BESIDE_CHARACTERS_MAX
+    before = "" if first else text[:most]
+    after = "" if last else text[-most:]
+    if len(text) <= len(before) + len(after):
+        return text
+    return f"{before}…{after}"

@@ -1,0 +1,58 @@
+"""What the door and its workers say to each other: a line's length, JSON, and an answer's bytes."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+
+from hansard.projections.sql_sandbox.limits import Limits
+
+LENGTH = struct.Struct("<I")
+HEAD_BYTES_MAX = 1024 * 1024
+"""Of the JSON: an answer's rows come after it."""
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """A worker's first word: what it was able to do to itself."""
+
+    network: bool
+    """It has a network namespace of its own, with nothing in it."""
+
+    root: bool
+    """It sees no files but the generations."""
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A question: `folder` is the generation's name, `position` where it stands; `parameters` are
+    for the places of the SQL that are left open (`?`, `$1`).
+    """
+
+    folder: str
+    position: int
+    sql: str
+    limits: Limits
+    parameters: list[Any] = []
+
+
+class Said(msgspec.Struct, frozen=True):
+    """An answer's head: `size` bytes of Arrow follow; or what is wrong with the question.
+
+    `wrong` is `not allowed`, `failed`, `memory` or `gone` (the generation cannot be opened).
+    `cut` is `rows` or `bytes` where there were more.
+    """
+
+    size: int = 0
+    rows: int = 0
+    cut: str | None = None
+    engine_ms: float = 0.0
+    open_ms: float = 0.0
+    wrong: str | None = None
+    text: str = ""
+
+
+def framed(head: Ask | Said | Hello) -> bytes:
+    """A head as it is sent."""
+    body = msgspec.json.encode(head)
+    return LENGTH.pack(len(body)) + body

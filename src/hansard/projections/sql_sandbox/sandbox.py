@@ -1,0 +1,156 @@
+"""The SQL door: untrusted questions, answered from published generations of one place."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from datetime import date, datetime
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from hansard.domain.errors import BadValue
+from hansard.projections.publish import snapshots as published
+from hansard.projections.publish.snapshots import PublishedSnapshot
+from hansard.projections.sql_sandbox._wire import Ask, Said
+from hansard.projections.sql_sandbox.answer import Answer
+from hansard.projections.sql_sandbox.errors import NotAllowed, QueryFailed, SqlClosed, TooCostly
+from hansard.projections.sql_sandbox.limits import SQL_CHARACTERS_MAX, Bounds, Limits
+from hansard.projections.sql_sandbox.pool import Pool
+from hansard.projections.table_files import TableFiles
+
+WAIT_S = 10.0
+"""How long a position may take to be published."""
+
+INTEGER_MAX = 2**63 - 1
+"""Of a parameter: DuckDB's BIGINT."""
+
+TRIES_MAX = 3
+"""Tries with the generation that is newest then: a rebuild takes away what was published."""
+
+
+_NOTHING = "nothing is published of this workspace: run 'hansard up', or ask with 'hansard sql'"
+
+
+class Door:
+    """Answers SQL of whoever asks. Use it in `async with`; several questions may be asked at once.
+
+    Everybody who may ask sees all that is published there: of the workspace, or what one role sees
+    (`hansard.projections.roles`).
+    """
+
+    def __init__(self, place: TableFiles, bounds: Bounds | None = None) -> None:
+        self._place = place
+        self._pool: Pool | None = None
+        self._bounds = bounds if bounds is not None else Bounds()
+
+    async def __aenter__(self) -> Self:
+        """Start what is started ahead: one at least, since somebody is going to ask."""
+        self._pool = Pool(self._place.published, self._bounds)
+        if self._place.published.exists():
+            self._pool.warm(at_least=1)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the workers."""
+        if self._pool is not None:
+            await self._pool.close()
+
+    async def ask(
+        self,
+        sql: str,
+        limits: Limits | None = None,
+        *,
+        parameters: Sequence[object] = (),
+        wait_for: int | None = None,
+        wait_s: float = WAIT_S,
+    ) -> Answer:
+        """Answer one statement that reads, from the newest generation, or from one at `wait_for`,
+        for which it waits.
+
+        parameters: for the places that the statement leaves open: texts, numbers, true or false,
+        None, dates, times, lists of them. Raises NotAllowed, QueryFailed, TooCostly, SqlBusy,
+        SqlClosed, Behind, and BadValue for another parameter.
+        """
+        _check(sql)
+        filling = [_parameter(each) for each in parameters]
+        _check_size(filling)
+        if wait_for is not None:
+            await published.wait_for(self._place, wait_for, wait_s)
+        if self._pool is None:
+            raise SqlClosed("the SQL door is not open: use it in 'async with'")
+        given = limits if limits is not None else Limits()
+        gone = ""
+        for _ in range(TRIES_MAX):
+            if published.newest(self._place) is None:
+                raise SqlClosed(_NOTHING)
+            async with self._pool.worker() as worker:
+                with published.holding(self._place) as generation:
+                    question = _question(generation, sql, given, filling)
+                    said, body = await worker.ask(question)
+            if said.wrong != "gone":
+                return _answer(said, body, question.position, given)
+            gone = said.text
+        raise SqlClosed(f"what is published cannot be opened ({gone}): run 'hansard rebuild'")
+
+
+def _check(sql: str) -> None:
+    if len(sql) > SQL_CHARACTERS_MAX:
+        raise NotAllowed(
+            f"the question has {len(sql):,} characters, the most is {SQL_CHARACTERS_MAX:,}: "
+            "shorten it"
+        )
+    if "\0" in sql:
+        raise NotAllowed(f"the question has a NUL at character {sql.index(chr(0))}: remove it")
+    with contextlib.suppress(UnicodeEncodeError):
+        sql.encode()
+        return
+    raise NotAllowed("the question has characters that UTF-8 does not: remove them")
+
+
+def _parameter(given: object) -> object:
+    """A parameter as it is sent. Raises BadValue."""
+    if isinstance(given, list | tuple):
+        return [_parameter(each) for each in given]
+    fits = given is None or isinstance(given, str | int | float | date | datetime)
+    unfit = isinstance(given, float) and not math.isfinite(given)
+    unfit |= isinstance(given, int) and not -INTEGER_MAX <= given <= INTEGER_MAX
+    if not fits or unfit:
+        remedy = "give a text, a finite number, true or false, None, a date, a time or a list"
+        raise BadValue("a parameter of SQL", f"{given!r:.80}", remedy)
+    return given
+
+
+def _check_size(parameters: list[object]) -> None:
+    size = len(msgspec.json.encode(parameters))
+    if size > SQL_CHARACTERS_MAX:
+        raise NotAllowed(
+            f"the parameters have {size:,} bytes, the most is {SQL_CHARACTERS_MAX:,}: give fewer"
+        )
+
+
+def _question(
+    generation: PublishedSnapshot | None, sql: str, limits: Limits, parameters: list[object]
+) -> Ask:
+    if generation is None:
+        raise SqlClosed(_NOTHING)
+    return Ask(generation.folder.name, generation.position, sql, limits, parameters)
+
+
+def _answer(said: Said, body: bytes, position: int, limits: Limits) -> Answer:
+    match said.wrong:
+        case None:
+            return Answer(position, body, said.rows, said.cut, said.engine_ms, said.open_ms)
+        case "not allowed":
+            raise NotAllowed(said.text)
+        case "memory":
+            raise TooCostly("memory", f"{limits.memory_mib:,} MiB of memory")
+        case _:
+            raise QueryFailed(said.text)

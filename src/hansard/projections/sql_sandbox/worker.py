@@ -1,0 +1,301 @@
+"""A worker of the SQL door: `python -m hansard.projections.sql_sandbox.worker FOLDER`.
+
+It answers questions on stdin, one after the other, from the generations in a folder, and gives away
+beforehand what it does not need: the network (a namespace of its own, with nothing in it), the file
+system (its root is that folder), files of its own, and whatever memory, time and processes a
+question may not have. What a platform does not allow is left out and told (see Hello); what remains
+everywhere is DuckDB's own locks, the limits of the kernel and the door, which kills.
+
+DuckDB's settings are the second line, not the first: a single call of a function meets neither its
+time limit nor its memory limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+import time
+import zoneinfo
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from hansard.projections.sql_sandbox._wire import HEAD_BYTES_MAX, LENGTH, Ask, Hello, Said, framed
+from hansard.projections.sql_sandbox.limits import PREVIEW_CHARACTERS
+
+NEW_NETWORK, NEW_USER = 0x40000000, 0x10000000
+"""Of unshare(2)."""
+
+NO_NEW_PRIVILEGES = 38
+"""Of prctl(2)."""
+
+CAPABILITIES_3 = 0x20080522
+"""The version of capset(2) that has 64 bits."""
+
+TABLES = "tables.duckdb"
+FILES_MAX = 64
+PROCESSES_MAX = 64
+"""And threads, which are counted alike: DuckDB makes eight for a file. In the user namespace of its
+own alone; elsewhere the user's other processes would count, too.
+"""
+
+SPARE_MIB = 768
+"""Address space beyond what DuckDB may hold: its threads, its buffers, an answer as Arrow."""
+
+GRACE_S = 1.0
+"""How much later than the door the worker ends itself, should there be no door any more."""
+
+BATCH_ROWS = 2_048
+
+READING = frozenset({"SELECT", "EXPLAIN"})
+"""Types of statements that are taken. A courtesy, with a clear answer: a SELECT may write, too, and
+it is the file that cannot be written."""
+
+_REFUSED = (
+    "the door takes one statement that reads (SELECT, WITH, FROM, VALUES, TABLE, DESCRIBE, "
+    "SUMMARIZE, SHOW, EXPLAIN), "
+)
+
+
+def main(arguments: list[str]) -> None:
+    """Serve until stdin ends."""
+    questions, answers = _own_pipes()
+    network = _leave_network()
+    engine = _Engine()
+    folder = Path(arguments[0])
+    root = _leave_files(folder)
+    _leave_rights(alone=network)
+    answers.write(framed(Hello(network, root)))
+    answers.flush()
+    where = Path("/") if root else folder
+    while (ask := _next(questions)) is not None:
+        said, body = engine.answer(ask, where / ask.folder / TABLES)
+        answers.write(framed(said))
+        answers.write(body)
+        answers.flush()
+
+
+def _own_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """The two pipes under other numbers: what a library prints is not an answer."""
+    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1):
+        os.dup2(nothing, fd)
+    os.close(nothing)
+    return questions, answers
+
+
+def _next(questions: BinaryIO) -> Ask | None:
+    head = questions.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    (length,) = LENGTH.unpack(head)
+    if length > HEAD_BYTES_MAX:
+        return None
+    return msgspec.json.decode(questions.read(length), type=Ask)
+
+
+# ---------------------------------------------------------------- what is given away
+
+
+def _leave_network() -> bool:
+    """Into a user and a network namespace of its own: before any thread is made."""
+    if sys.platform != "linux":
+        return False
+    return not _libc().unshare(NEW_USER | NEW_NETWORK)
+
+
+def _leave_files(folder: Path) -> bool:
+    """See nothing but the generations."""
+    if sys.platform != "linux" or _libc().chroot(os.fsencode(folder)):
+        return False
+    os.chdir("/")
+    return True
+
+
+def _leave_rights(*, alone: bool) -> None:
+    """No capability, no new one, no file, no core, few processes."""
+    if sys.platform == "linux":
+        libc = _libc()
+        libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        libc.capset((ctypes.c_uint32 * 2)(CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)())
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_MAX, FILES_MAX))
+    if alone:
+        resource.setrlimit(resource.RLIMIT_NPROC, (PROCESSES_MAX, PROCESSES_MAX))
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _bound(ask: Ask, base_bytes: int) -> None:
+    """The kernel's limits for one question: CPU, memory, and an alarm that ends the process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_s = int(used.ru_utime + used.ru_stime) + 1 + ask.limits.cpu_s
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, hard))
+    allowed = base_bytes + (ask.limits.memory_mib + SPARE_MIB) * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (allowed, resource.RLIM_INFINITY))
+    signal.setitimer(signal.ITIMER_REAL, ask.limits.wall_s + GRACE_S)
+
+
+def _unbound() -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+# ---------------------------------------------------------------- the engine
+
+
+class _Engine:
+    """DuckDB, loaded and tried before the file system is left; one open generation at a time."""
+
+    def __init__(self) -> None:
+        import duckdb  # noqa: PLC0415 -- its threads are made in the namespace entered before
+        import pyarrow as pa  # noqa: PLC0415 -- its threads, too
+        from pyarrow import ipc  # noqa: PLC0415 -- its threads, too
+
+        self._duckdb = duckdb
+        self._pa = pa
+        self._ipc = ipc
+        self._open: tuple[Path, int, Any] | None = None
+        for key in ("UTC", "Etc/UTC"):
+            zoneinfo.ZoneInfo(key)
+        with duckdb.connect(":memory:", config={"threads": 1}) as con:
+            tried = "SELECT now() AS a, '{\"b\": 1}'::JSON AS b, 1.5::DECIMAL AS c, [1] AS d"
+            reader = con.sql(tried).to_arrow_reader(1)
+            self._written(list(reader), reader.schema)
+        self._base_bytes = _address_space()
+
+    def answer(self, ask: Ask, path: Path) -> tuple[Said, bytes]:
+        """Answer a question, or say what is wrong with it."""
+        began_s = time.perf_counter()
+        try:
+            root = self._database(path, ask)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the generation cannot be read
+            return Said(wrong="gone", text=self._told(error, path)), b""
+        opened_s = time.perf_counter()
+        _bound(ask, self._base_bytes)
+        try:
+            with root.cursor() as con:
+                said, body = self._ask(con, ask)
+        except MemoryError:
+            return Said(wrong="memory"), b""
+        except Exception as error:  # noqa: BLE001 -- untrusted: whatever comes of it is its answer
+            wrong = "memory" if isinstance(error, self._duckdb.OutOfMemoryException) else "failed"
+            return Said(wrong=wrong, text=self._told(error, path)), b""
+        finally:
+            _unbound()
+        took_ms = (time.perf_counter() - opened_s) * 1e3
+        told = msgspec.structs.replace(
+            said, engine_ms=round(took_ms, 3), open_ms=round((opened_s - began_s) * 1e3, 3)
+        )
+        return told, body
+
+    def _database(self, path: Path, ask: Ask) -> Any:
+        """The generation, open and locked; kept for the next question."""
+        wanted = (path, ask.limits.memory_mib)
+        if self._open is not None and self._open[:2] == wanted:
+            return self._open[2]
+        if self._open is not None:
+            self._open[2].close()
+            self._open = None
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "threads": 1,
+            "memory_limit": f"{ask.limits.memory_mib}MiB",
+            "python_enable_replacements": "false",
+            "allow_community_extensions": "false",
+            "temp_directory": "",
+        }
+        root = self._duckdb.connect(str(path), read_only=True, config=config)
+        for name, value in (
+            ("TimeZone", "UTC"),
+            ("secret_directory", "/none"),
+            ("extension_directory", "/none"),
+            ("home_directory", "/none"),
+            ("autoload_known_extensions", "false"),
+            ("autoinstall_known_extensions", "false"),
+            ("enable_external_access", "false"),
+            ("lock_configuration", "true"),
+        ):
+            root.execute(f"SET {name} = '{value}'").fetchall()
+        [(position,)] = root.execute("SELECT position FROM progress").fetchall()
+        if position != ask.position:
+            message = f"it stands at {position} and not at {ask.position}"
+            raise ValueError(message)
+        self._open = (*wanted, root)
+        return root
+
+    def _ask(self, con: Any, ask: Ask) -> tuple[Said, bytes]:
+        statements = con.extract_statements(ask.sql)
+        kinds = [statement.type.name for statement in statements]
+        if len(kinds) != 1:
+            return Said(wrong="not allowed", text=f"{_REFUSED}this is {len(kinds)}"), b""
+        if kinds[0] not in READING:
+            return Said(wrong="not allowed", text=f"{_REFUSED}and no {kinds[0]}"), b""
+        relation = con.sql(statements[0], params=ask.parameters or None)
+        if relation is None:
+            return Said(wrong="not allowed", text=f"{_REFUSED}this one has no rows"), b""
+        reader = relation.to_arrow_reader(BATCH_ROWS)
+        batches: list[Any] = []
+        rows, size, cut = 0, 0, None
+        for batch in reader:
+            kept, left = batch, ask.limits.rows_max - rows
+            if batch.num_rows > left:
+                kept, cut = batch.slice(0, left), "rows"
+            if size + kept.nbytes > ask.limits.bytes_max:
+                kept, cut = _fitting(kept, ask.limits.bytes_max - size), "bytes"
+            if kept.num_rows:
+                batches.append(kept)
+                rows += kept.num_rows
+                size += kept.nbytes
+            if cut is not None:
+                break
+        body = self._written(batches, reader.schema)
+        return Said(size=len(body), rows=rows, cut=cut), body
+
+    def _written(self, batches: list[Any], schema: Any) -> bytes:
+        sink = self._pa.BufferOutputStream()
+        with self._ipc.new_stream(sink, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        return bytes(sink.getvalue())
+
+    @staticmethod
+    def _told(error: BaseException, path: Path) -> str:
+        """An error's words, without where the file is."""
+        text = str(error)
+        for each in (path, path.parent, path.parent.parent):
+            if len(str(each)) > 1:
+                text = text.replace(str(each), "<tables>")
+        return text[:PREVIEW_CHARACTERS]
+
+
+def _fitting(batch: Any, left: int) -> Any:
+    """As many of the first rows as have so many bytes: looked for by halves."""
+    good, bad = 0, batch.num_rows
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if batch.slice(0, middle).nbytes <= left:
+            good = middle
+        else:
+            bad = middle
+    return batch.slice(0, good)
+
+
+def _address_space() -> int:
+    """What the process has of it, in bytes; a guess where nobody tells."""
+    with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 -- a number of the kernel's
+        return int(file.read().split()[0]) * resource.getpagesize()
+    return 2**31
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,219 @@
+"""Where a workspace's tables stand on disk, and who may write them.
+
+<data dir>/projections/<workspace>.duckdb        the tables
+<data dir>/projections/<workspace>.duckdb.wal    DuckDB's own
+<data dir>/projections/<workspace>.duckdb.new    what a rebuild makes, then the tables
+<data dir>/projections/<workspace>.lock          flock, held by the one process that writes;
+                                                 says how far it is, for `hansard status`
+<data dir>/projections/published/<workspace>/    what is read meanwhile: see publish.snapshots
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from hansard.domain.ids import workspace_name
+from hansard.projections.errors import Held, unusable
+
+LINE_BYTES = 512
+"""What the lock file holds at most: it is written at once, so that no reader sees half of it."""
+
+TRIES_MAX = 20
+TRY_S = 0.005
+"""Tries to take the lock: whoever looks how far the tables are has it for some microseconds."""
+
+PRIVATE_FILE = 0o600
+PRIVATE_DIR = 0o700
+
+COPY_BYTES = 8 * 1024 * 1024
+"""Copied at once, in bytes."""
+
+
+class ProjectorStatus(msgspec.Struct, frozen=True):
+    """How far the projector is, or was: its process, the position of the tables, the newest one of
+    the log that it knew of, and the time from the log to the tables; the same two of what is
+    published, which is what SQL is answered from.
+    """
+
+    pid: int
+    position: int = 0
+    head: int = 0
+    delay_ms: float | None = None
+    running: bool = True
+    published: int = 0
+    published_delay_ms: float | None = None
+
+
+class TableFiles(msgspec.Struct, frozen=True):
+    """The files of one workspace's tables."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, data_dir: Path, workspace: str) -> TableFiles:
+        """Those in a data directory. Raises BadName."""
+        return cls(data_dir / "projections" / f"{workspace_name(workspace)}.duckdb")
+
+    @property
+    def fresh(self) -> Path:
+        """What a rebuild makes."""
+        return self.path.with_name(self.path.name + ".new")
+
+    @property
+    def lock(self) -> Path:
+        """The lock file."""
+        return self.path.with_suffix(".lock")
+
+    @property
+    def published(self) -> Path:
+        """The folder of the published generations."""
+        return self.path.parent / "published" / self.path.stem
+
+    def standing(self) -> ProjectorStatus | None:
+        """How far the tables are, by whichever process; None where there are none."""
+        if not self.path.exists():
+            return None
+        try:
+            fd = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            told = _standing(fd)
+            free = _locked(fd, fcntl.LOCK_SH)
+        finally:
+            os.close(fd)
+        if told is None or not free:
+            return told
+        return msgspec.structs.replace(told, running=False)
+
+    def remove(self, path: Path) -> None:
+        """Remove a database with what DuckDB keeps beside it."""
+        for each in (path, wal(path)):
+            each.unlink(missing_ok=True)
+        shutil.rmtree(path.with_name(path.name + ".tmp"), ignore_errors=True)
+
+    def withdraw(self) -> None:
+        """Publish nothing any more; who reads an open file reads on."""
+        for each in self.published.glob("gen-*"):
+            away(each)
+
+    def replace(self) -> None:
+        """Put what a rebuild made in the place of the tables, at once.
+
+        Killed in between, the old tables stand as of DuckDB's last checkpoint: a whole state, too.
+        What was published of the old ones goes before.
+        """
+        self.withdraw()
+        wal(self.path).unlink(missing_ok=True)
+        self.fresh.replace(self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def away(path: Path) -> None:
+    """Remove a folder: its name goes first, so that nobody finds half of it."""
+    gone = path.with_name(f".{path.name}.gone")
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def private(path: Path) -> None:
+    """Make a file its owner's alone, where it is there: DuckDB makes its own as the umask says."""
+    with contextlib.suppress(FileNotFoundError):
+        path.chmod(PRIVATE_FILE)
+
+
+def new_folder(path: Path) -> None:
+    """Make a folder that is its owner's alone where there is none, and so what leads to it."""
+    missing = [each for each in path.parents if not each.exists()]
+    for each in (*reversed(missing), path):
+        each.mkdir(exist_ok=True, mode=PRIVATE_DIR)
+
+
+def new_file(path: Path) -> BinaryIO:
+    """A file to write, its owner's alone; what it held is gone."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
+    return os.fdopen(fd, "wb")
+
+
+def copied(source: Path, target: Path) -> None:
+    """Copy a file to one that is its owner's alone. Raises FileNotFoundError."""
+    with source.open("rb") as given, new_file(target) as made:
+        shutil.copyfileobj(given, made, COPY_BYTES)
+
+
+def wal(path: Path) -> Path:
+    """DuckDB's write-ahead log of a database."""
+    return path.with_name(path.name + ".wal")
+
+
+class WriteLock:
+    """The right to write a workspace's tables, until `close()` or the end of the process."""
+
+    def __init__(self, place: TableFiles) -> None:
+        """Take it. Raises Held, Unusable (the folder cannot be made or written)."""
+        self.place = place
+        try:
+            new_folder(place.path.parent)
+            self._fd = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+        except OSError as error:
+            raise unusable(place.path, error) from error
+        for _ in range(TRIES_MAX):
+            if _locked(self._fd, fcntl.LOCK_EX):
+                break
+            time.sleep(TRY_S)
+        known = _standing(self._fd)
+        self.interrupted = known is not None and known.running and place.path.exists()
+        """Whether who held it before did not come to its end: it was killed, for one."""
+        if not _locked(self._fd, fcntl.LOCK_EX):
+            os.close(self._fd)
+            raise Held(place.path, known.pid if known is not None else None)
+        mine = known if known is not None and place.path.exists() else ProjectorStatus(0)
+        try:
+            self.tell(msgspec.structs.replace(mine, pid=os.getpid(), running=True))
+        except OSError as error:
+            os.close(self._fd)
+            raise unusable(place.path, error) from error
+
+    def tell(self, standing: ProjectorStatus) -> None:
+        """Say how far it is."""
+        line = msgspec.json.encode(standing)
+        os.pwrite(self._fd, line.ljust(LINE_BYTES), 0)
+
+    def ended(self) -> None:
+        """Say that the tables were closed as they should be. Raises OSError."""
+        known = _standing(self._fd)
+        if known is not None:
+            self.tell(msgspec.structs.replace(known, running=False))
+
+    def close(self) -> None:
+        """Let go."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _locked(fd: int, kind: int) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _standing(fd: int) -> ProjectorStatus | None:
+    """What the lock file says; None before anything is said."""
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(os.pread(fd, LINE_BYTES, 0), type=ProjectorStatus)
+    return None

@@ -1,0 +1,473 @@
+"""The service's door: it takes requests, sees who asks, and hands them to hosted sessions.
+
+What comes is looked at in turn, principal by principal (`hansard.service.arrivals`). A request is
+looked at in this order: its subject (the broker let its sender publish there), its
+token, where its answer may go, its number. Whoever does not pass the first two is told the same few
+bytes, whatever the reason; the reason is on record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from hansard.agents.access.authenticator import AccessDenied, Authenticator, Principal
+from hansard.agents.access.denials import Denials
+from hansard.agents.errors import RoleRefused
+from hansard.agents.workspace import Workspace
+from hansard.bus import access, slices, subjects
+from hansard.bus.errors import BusError, TooLarge
+from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.requests import Requests
+from hansard.bus.loggers import logger
+from hansard.client.protocol import faults, wire
+from hansard.client.protocol.errors import ServiceBusy, ServiceGone
+from hansard.client.protocol.remote_call import Turn
+from hansard.client.protocol.wire import AGAIN, PING, Address, Came, Failed, Left, Request, Value
+from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.value_types import reading_context
+from hansard.service import workspace_requests
+from hansard.service.arrivals import PACED_FROM, Arrivals
+from hansard.service.decoys import Decoys
+from hansard.service.hosted import Hosted
+from hansard.service.nonces import Nonces
+from hansard.service.questions import Questions
+
+T = TypeVar("T")
+
+Arrived = tuple[Address, str, bytes]
+"""A request: its subject, where its answer goes, its body."""
+
+SESSIONS_MAX = 64
+"""Most sessions of one principal that are open at a time."""
+
+TURNS_MAX = 256
+"""Most requests of one principal that are under way at a time."""
+
+RETRY_AFTER_S = 1.0
+"""After so long one whose requests are too many may ask again, in seconds."""
+
+PENDING_S = 3.0
+"""Within this time a request outside of a session is answered, be it with "not yet", in seconds:
+well before its client holds the service to be gone.
+"""
+
+SWEEP_S = 0.5
+"""Between two looks for clients that are gone, in seconds."""
+
+DRAIN_S = 10.0
+"""How long what is under way may take when the service ends, in seconds."""
+
+PROBE = "probe"
+PROBE_SWEEPS = 10
+"""Between two looks whether the service is still reached, in sweeps."""
+
+NOBODY = "0" * 32
+"""The public id of no token: who asks whether there is a service is answered in its inbox."""
+
+_log = logger(__name__)
+
+
+class Service:
+    """A workspace's service. Open it with `open`; `close` leaves every session as a kill would."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        requests: Requests,
+        authenticator: Authenticator,
+        denials: Denials,
+        asker: workspace_requests.Sql | None,
+        quiet_s: float,
+    ) -> None:
+        self.instance = uuid4().hex
+        self.sessions: dict[str, tuple[Principal, Hosted]] = {}
+        self._workspace = workspace
+        self._requests = requests
+        self._authenticator = authenticator
+        self._denials = denials
+        self._workspace_requests = workspace_requests.WorkspaceRequests(
+            asker, Decoys(workspace.log)
+        )
+        self._quiet_s = quiet_s
+        self.questions = Questions(self.instance)
+        self._nonces = Nonces()
+        self._arrivals = Arrivals(self._looked_at)
+        self._opening: Counter[str] = Counter()
+        self._under_way: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._stops: list[Callable[[], Any]] = []
+        self._probed = True
+        self._sweep: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        workspace: Workspace,
+        options: BrokerOptions,
+        authenticator: Authenticator,
+        denials: Denials,
+        asker: workspace_requests.Sql | None = None,
+        quiet_s: float = wire.QUIET_S_MAX,
+    ) -> Service:
+        """Serve a workspace's restricted agents. Raises Unreachable, BrokerError.
+
+        asker: answers their SQL; None: it is not offered here. quiet_s: after so many seconds
+        without a sign of life a client counts as gone.
+        """
+        requests = await Requests.open(options)
+        service = cls(workspace, requests, authenticator, denials, asker, quiet_s)
+        try:
+            await service._listen()
+        except BaseException:
+            await requests.close()
+            raise
+        service._sweep = asyncio.get_running_loop().create_task(service._sweeping())
+        return service
+
+    async def close(self) -> None:
+        """Take no more requests, and let go of every session: its client resumes it elsewhere."""
+        for stop in self._stops:
+            with contextlib.suppress(BusError):
+                await stop()
+        self._arrivals.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self.questions.close()
+        for name in list(self.sessions):
+            await self._let_go(name)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=DRAIN_S)
+        await self._requests.close()
+
+    # ------------------------------------------------------------ a request
+
+    def _take(self, subject: str, reply: str, data: bytes) -> None:
+        """One message. Nothing here waits."""
+        where = wire.address(subject)
+        if where is not None and where.instance and where.verb == PROBE:
+            self._probed = True
+        if where is None or not reply:
+            return
+        inbox, _, _ = reply.partition(".")
+        if where.verb == PING:
+            if inbox == subjects.restricted_inbox(NOBODY):
+                self._say_no(inbox, reply)
+            return
+        self._arrivals.put(where.principal, (where, reply, data))  # only it may publish there
+
+    def _looked_at(self, arrived: Arrived) -> None:
+        """One request, of its principal in the order of arrival. Nothing here waits."""
+        where, reply, data = arrived
+        request = wire.request(data)
+        try:
+            who = self._who(where, request)
+        except AccessDenied as error:
+            self._deny(where, error, reply)
+            return
+        if request is None or not access.may_answer(who.inbox, reply):
+            reason = "its answer was to go elsewhere"
+            self._note_refusal(where.verb, AccessDenied(reason, who.name, who.role, known=True))
+            return
+        try:
+            work = self._begin(where, who, request)
+        except Exception as error:  # noqa: BLE001 -- told to the client, whatever it is
+            self._spawn(self._answer(reply, _failed(error)))
+            return
+        if work is not None and where.instance and where.verb != AGAIN:
+            # Now, not when it first runs: what is looked at in the same turn is counted, too.
+            self._under_way[who.name] += 1
+            self._spawn(self._counted(who, reply, work))
+        elif work is not None:
+            self._spawn(self._told(reply, work))
+
+    def _who(self, where: Address, request: Request | None) -> Principal:
+        token = request.token if request is not None else ""
+        return self._authenticator.check(token, where.principal, where.role)
+
+    def _deny(self, where: Address, error: AccessDenied, reply: str) -> None:
+        inbox, _, _ = reply.partition(".")
+        if self._authenticator.is_inbox_of(where.principal, inbox):
+            self._say_no(inbox, reply)
+        self._note_refusal(where.verb, error)
+
+    def _say_no(self, inbox: str, reply: str) -> None:
+        if access.may_answer(inbox, reply):
+            self._spawn(self._answer_raw(reply, wire.DENIED))
+
+    def _note_refusal(self, verb: str, denied: AccessDenied) -> None:
+        async def note() -> None:
+            try:
+                await self._denials.note(denied, verb)
+            except BusError as error:
+                _log.warning("a refused access could not be recorded", error=str(error))
+
+        if len(self._tasks) < TURNS_MAX * 4:
+            self._spawn(note())
+
+    def _begin(
+        self, where: Address, who: Principal, request: Request
+    ) -> Coroutine[Any, Any, bytes | None] | None:
+        """What is to be done about a request that may be made; None for nothing."""
+        if request.v != wire.VERSION:
+            fact = f"it speaks version {request.v}, this service version {wire.VERSION}"
+            raise BadValue("the client", fact, "use the hansard of the service")
+        if where.verb == "done":
+            return self._go_on(who, request)
+        if where.verb == "beat":
+            return self._beat(who, request)
+        if where.verb == AGAIN or self.questions.knows(who.name, request.nonce):
+            return self.questions.answer(who.name, request.nonce, PENDING_S)
+        if self._under_way[who.name] + self.questions.under_way(who.name) >= TURNS_MAX:
+            raise ServiceBusy("requests under way", TURNS_MAX, RETRY_AFTER_S)
+        if not where.instance:
+            if not self._nonces.news(who.name, request.nonce):
+                return self._again(who, request.nonce)
+            task = self._spawn(self._outside(where.verb, who, request))
+            self.questions.begin(who.name, request.nonce, task)
+            return self.questions.answer(who.name, request.nonce, PENDING_S)
+        hosted = self._hosted(who, request)
+        if not hosted.takes(request.n):
+            return None
+        hosted.note(request.scopes)
+        match where.verb:
+            case "cancel":
+                return self._cancel(hosted, request.turn)
+            case "close":
+                left = wire.read(request.data, Left)
+                return self._close(request.session, hosted, left)
+            case _:
+                turn = hosted.begin(where.verb, request)
+                return self._word(request.session, hosted, turn)
+
+    def _again(self, who: Principal, nonce: str) -> Coroutine[Any, Any, bytes] | None:
+        """The answer that an opening had, given again."""
+        payload = self._nonces.answer(who.name, nonce)
+        if payload is None:
+            return None
+
+        async def given() -> bytes:
+            return payload
+
+        return given()
+
+    def _hosted(self, who: Principal, request: Request) -> Hosted:
+        """The session that a request names, if it is the principal's own. Raises ServiceGone."""
+        found = self.sessions.get(request.session)
+        if found is None or (found[0].actor_chain, found[0].role) != (who.actor_chain, who.role):
+            why = "it has no such session"
+            raise ServiceGone(why)
+        if found[1].rules_version != self._authenticator.rules_version(who.role):
+            self._spawn(self._let_go(request.session))  # it was opened under other rules
+            why = "the rules of the role have changed since the session was opened"
+            raise ServiceGone(why)
+        if found[1].lowered < self._authenticator.lowered(who.name):
+            self._spawn(self._let_go(request.session))  # what it was shown it may not have said yet
+            why = "the label that this principal carries was lowered since the session was opened"
+            raise ServiceGone(why)
+        found[1].heard = time.monotonic()
+        return found[1]
+
+    # ------------------------------------------------------------ what it comes to
+
+    async def _word(self, name: str, hosted: Hosted, turn: Turn) -> bytes:
+        """A turn's next word, once what it shows is on record; where it cannot be, the session is
+        over.
+        """
+        word = await turn.word()
+        if not isinstance(word, wire.Run):
+            hosted.turns.pop(turn.number, None)
+        try:
+            await hosted.told()
+        except HansardError:
+            self._spawn(self._let_go(name))
+            raise
+        return wire.encode(word)
+
+    async def _go_on(self, who: Principal, request: Request) -> bytes:
+        hosted = self._hosted(who, request)
+        if not hosted.takes(request.n):
+            fact = f"request {request.n} was taken before"
+            raise BadValue("request", fact, "use the client")
+        hosted.note(request.scopes)
+        turn = hosted.turns.get(request.turn)
+        if turn is None or not hosted.came(turn, wire.read(request.data, Came)):
+            raise BadValue("request", f"turn {request.turn} waits for nothing", "use the client")
+        return await self._word(request.session, hosted, turn)
+
+    async def _beat(self, who: Principal, request: Request) -> bytes:
+        self._hosted(who, request)
+        return wire.encode(Value())
+
+    async def _cancel(self, hosted: Hosted, number: int) -> bytes:
+        """End a turn, and wait for its end; its last word."""
+        turn = hosted.turns.get(number)
+        if turn is None or turn.task is None:
+            return wire.encode(Value())
+        turn.task.cancel()
+        await asyncio.wait({turn.task})
+        hosted.turns.pop(number, None)
+        return wire.encode(Value())
+
+    async def _close(self, name: str, hosted: Hosted, left: Left) -> bytes:
+        error = hosted.error(left)
+        try:
+            await hosted.close(left)
+            await hosted.told()
+        finally:
+            self.sessions.pop(name, None)
+        return wire.encode(Value(wire.dump(list(faults.notes_of(error)))))
+
+    async def _outside(self, verb: str, who: Principal, request: Request) -> bytes:
+        many = self.questions.under_way(who.name) > PACED_FROM
+        slices.rests.set(many and self._arrivals.crowded)
+        try:
+            if verb == "open":
+                return await self._open(who, request)
+            return await self._workspace_requests.ask(verb, await self._asker(who), request)
+        except RoleRefused as error:  # in a session it is on record in the agent's stream
+            denied = AccessDenied(error.reason, who.name, who.role, known=True)
+            self._note_refusal(verb, denied)
+            raise
+
+    async def _asker(self, who: Principal) -> workspace_requests.Asker:
+        return await workspace_requests.Asker.of(self._authenticator, self._workspace, who)
+
+    async def _open(self, who: Principal, request: Request) -> bytes:
+        mine = sum(each.name == who.name for each, _ in self.sessions.values())
+        if mine + self._opening[who.name] >= SESSIONS_MAX:
+            raise ServiceBusy("sessions open", SESSIONS_MAX)
+        self._opening[who.name] += 1  # before anything is waited for
+        try:
+            return await self._opened(who, request)
+        finally:
+            self._opening[who.name] -= 1
+            if not self._opening[who.name]:
+                del self._opening[who.name]
+
+    async def _opened(self, who: Principal, request: Request) -> bytes:
+        asked = wire.read(request.data, wire.Open)
+        for name, (each, hosted) in list(self.sessions.items()):
+            stream = hosted.opened.engine.stream
+            if each.name == who.name and (stream.run, stream.agent) == (asked.run, asked.agent):
+                await self._let_go(name)  # its client is gone, or gives it up
+        rules_version = self._authenticator.rules_version(who.role)
+        hosted = await self._workspace_requests.open_session(
+            await self._asker(who), asked, request.nonce
+        )
+        hosted.rules_version = rules_version
+        await hosted.told()
+        name = uuid4().hex
+        self.sessions[name] = (who, hosted)
+        answer = wire.encode(workspace_requests.opened(hosted, name, self.instance))
+        self._nonces.opened(who.name, request.nonce, answer)
+        return answer
+
+    # ------------------------------------------------------------ answering
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Do something in a context of its own: the scopes of one request are not another's, and no
+        code runs in this process for the types of what clients record.
+        """
+        task = asyncio.get_running_loop().create_task(work, context=reading_context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _counted(
+        self, who: Principal, reply: str, work: Coroutine[Any, Any, bytes | None]
+    ) -> None:
+        try:
+            payload = await self._payload(work)
+        finally:
+            self._under_way[who.name] -= 1
+            if not self._under_way[who.name]:
+                del self._under_way[who.name]
+        if payload is not None:
+            await self._answer_raw(reply, payload)
+
+    async def _told(self, reply: str, work: Coroutine[Any, Any, bytes | None]) -> None:
+        payload = await self._payload(work)
+        if payload is not None:
+            await self._answer_raw(reply, payload)
+
+    async def _payload(self, work: Coroutine[Any, Any, bytes | None]) -> bytes | None:
+        try:
+            return await work
+        except Exception as error:  # noqa: BLE001 -- told to the client, whatever it is
+            return wire.encode(_failed(error))
+
+    async def _answer(self, reply: str, answer: wire.Answer) -> None:
+        await self._answer_raw(reply, wire.encode(answer))
+
+    async def _answer_raw(self, reply: str, payload: bytes) -> None:
+        with contextlib.suppress(BusError):  # whoever waits for it is told by its own connection
+            try:
+                await self._requests.answer(reply, payload)
+            except TooLarge as error:
+                what = TooLarge("the answer", error.size, error.limit)
+                await self._requests.answer(reply, wire.encode(_failed(what)))
+
+    # ------------------------------------------------------------ clients that are gone, or put out
+
+    async def _sweeping(self) -> None:
+        looks = 0
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            looks += 1
+            if looks % PROBE_SWEEPS == 0:
+                await self._probe()
+            late = time.monotonic() - self._quiet_s
+            self.questions.sweep(late)
+            for name, (who, hosted) in list(self.sessions.items()):
+                if hosted.heard < late or not self._authenticator.admits(who):
+                    await self._let_go(name)
+
+    async def _probe(self) -> None:
+        """See whether requests still come here: a connection that the client library gave up for
+        good is replaced by another, without what was subscribed to.
+        """
+        prefix = subjects.all_requests(self._workspace.log.workspace)
+        try:
+            if not self._probed:
+                await self._listen()
+            self._probed = False
+            await self._requests.answer(f"{prefix}.-.-.{self.instance}.{PROBE}", b"")
+        except BusError as error:
+            self._probed = True  # while there is no connection there is nothing to mend
+            _log.warning("the service is not reached", error=str(error))
+
+    async def _listen(self) -> None:
+        """Have requests come here; what came so far ends."""
+        stops, self._stops = self._stops, []
+        for stop in stops:
+            with contextlib.suppress(BusError):
+                await stop()
+        prefix = subjects.all_requests(self._workspace.log.workspace)
+        for subject, queue in (
+            (f"{prefix}.*.*.*", "hansard"),
+            (f"{prefix}.*.*.{self.instance}.*", ""),
+        ):
+            self._stops.append(await self._requests.serve(subject, self._take, queue))
+
+    async def _let_go(self, name: str) -> None:
+        found = self.sessions.pop(name, None)
+        if found is not None:
+            try:
+                await found[1].abandon()
+            except Exception:  # noqa: BLE001 -- the next session begins whatever this one met
+                _log.exception("a session could not be ended")
+
+
+def _failed(error: BaseException) -> Failed:
+    fault = faults.of_service(error, {})
+    if fault.type == "ServiceFailed":
+        _log.warning("a request failed", error=f"{type(error).__name__}: {error}")
+    return Failed(msgspec.structs.replace(fault))

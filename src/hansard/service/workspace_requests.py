@@ -1,0 +1,378 @@
+"""What is asked outside of a session: to open one, a role's view of a run, and SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from hansard.agents import opening, runs
+from hansard.agents.access import views
+from hansard.agents.access.authenticator import Authenticator, Principal
+from hansard.agents.access.carried import Carried
+from hansard.agents.access.views import Derived, View
+from hansard.agents.experiments.plans import NotPlaced
+from hansard.agents.opening import Options
+from hansard.agents.policy import permits
+from hansard.agents.policy.approvals import answer, listed
+from hansard.agents.runs import settle
+from hansard.agents.steps.ledger import Mode
+from hansard.agents.workspace import Workspace
+from hansard.bus.errors import NotFound
+from hansard.client.operations import (
+    OPERATIONS,
+    RecordApprove,
+    RecordCancel,
+    RecordDeny,
+    RecordFinish,
+    RecordReopen,
+    RecordSettle,
+    RecordSql,
+    RecordView,
+    Takes,
+    read,
+)
+from hansard.client.protocol import shapes, wire
+from hansard.client.protocol.errors import NotOffered, ServiceGone
+from hansard.client.protocol.program import Program
+from hansard.client.protocol.wire import Open, Request
+from hansard.domain import ids
+from hansard.domain.errors import BadValue, HansardError, Refused
+from hansard.domain.ids import RunStream
+from hansard.domain.team.task_rules import Circle
+from hansard.inspect.answer import SqlAnswer
+from hansard.service import operations
+from hansard.service.decoys import Decoys
+from hansard.service.fair_queue import Bounds, FairQueue
+from hansard.service.hosted import Hosted
+
+_UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+_NOWHERE = ids.uuid8("no run is called so")
+
+OPENINGS = Bounds(
+    what="openings",
+    places=8,
+    places_each=4,
+    waiting_each=64,
+    wait_s=30.0,
+    retry_after_s=1.0,
+)
+"""Of sessions that are being opened: each reads a run's life and an agent."""
+
+SHORT = Bounds(
+    what="views and answers",
+    places=4,
+    places_each=1,
+    waiting_each=64,
+    wait_s=30.0,
+    retry_after_s=1.0,
+)
+"""Of views, and of what is said of runs: each reads a whole run."""
+
+LONG = Bounds(
+    what="questions in SQL",
+    places=3,
+    places_each=1,
+    waiting_each=8,
+    wait_s=60.0,
+    retry_after_s=10.0,  # by then the one that is answered now has ended
+)
+"""Of questions in SQL: each is given a core and memory for up to ten seconds."""
+
+Sql = Callable[["Asker", str, Sequence[object]], Awaitable[SqlAnswer]]
+"""Answers SQL from a role's own database: who asks, the statement and its parameters. It is a
+plain value.
+"""
+
+
+class Asker(msgspec.Struct, frozen=True):
+    """Who asks: as a principal of which role, what it carries, and the workspace as it writes."""
+
+    who: Principal
+    carried: Carried
+    workspace: Workspace
+    rules: int = 0
+    """The version of the role's rules."""
+
+    @classmethod
+    async def of(cls, authenticator: Authenticator, workspace: Workspace, who: Principal) -> Asker:
+        """Somebody who was let in."""
+        carried = authenticator.carried(who, workspace.log)
+        await carried.begin()
+        rules = authenticator.rules_version(who.role)
+        return cls(who, carried, workspace.through(carried.log), rules)
+
+
+async def _session(asker: Asker, asked: Open, nonce: str, reads: FairQueue) -> Hosted:
+    who, workspace = asker.who, asker.workspace
+    asker.carried.run = asked.run or ""
+    if asked.agent != who.name:
+        remedy = f"take part as {who.name!r}: a name is whose it is, as a principal"
+        raise NotOffered(f"agent={asked.agent!r:.80}", remedy)
+    if asked.mode is not None and asked.mode not in {each.value for each in Mode}:
+        raise BadValue(
+            "mode", f"{asked.mode!r:.40}", f"give one of {[each.value for each in Mode]}"
+        )
+    program = Program(asked.budgets, asked.settles)
+    await _demand_budgets(workspace, who, program, asked.mode)
+    options = Options(
+        workflow=asked.workflow,
+        run=asked.run,
+        mode=asked.mode,
+        gate=program.said,
+        secrets=program.lent,
+        settle=program.settle,
+        labels=asked.labels,
+        program=asked.program,
+        correlation=asked.correlation,
+        traceparent=asked.traceparent,
+        experiment=asked.experiment,
+        arm=asked.arm,
+        task=asked.task,
+        trial=asked.trial,
+        unit=asked.unit,
+        on_behalf_of=who.actor_chain,
+        restricted=True,
+        opening=ids.uuid8("opening", who.name, nonce),
+        begins=nonce if _UUID7.fullmatch(nonce) else "",
+    )
+    try:
+        found = await opening.open_agent_here(workspace, who.name, who.role, options)
+    except NotPlaced:
+        raise  # of what the role sees: else it was refused before
+    except opening.OpenedBefore as error:
+        raise ServiceGone(str(error)) from error
+    except (NotFound, Refused) as error:
+        # Its text may tell of the run's roster, workflow or conversation.
+        message = (
+            f"run {asked.run!r:.80} cannot be opened so by {who.name!r} as {who.role!r}: give the "
+            "id of a run that has begun, its workflow or none, and the role that it had in it"
+        )
+        raise Refused(message) from error
+    asker.carried.run = found.run
+    return Hosted(workspace, found, program, asker.carried, partial(reads.place, who.name))
+
+
+async def _demand_budgets(
+    workspace: Workspace, who: Principal, program: Program, mode: str | None
+) -> None:
+    """Raise RoleRefused where the role may not have calls counted on a budget."""
+    if not program.said.budgets or (mode is not None and Mode(mode).reads_only):
+        return
+    permit = await permits.read(workspace, who.role, restricted=True)
+    for budget in program.said.budgets:
+        permit.demand(permits.counts(budget.name))
+
+
+def opened(hosted: Hosted, name: str, instance: str) -> wire.Opened:
+    """What the client of a session that was opened is told of it."""
+    return wire.Opened(
+        session=name,
+        instance=instance,
+        run=hosted.opened.run,
+        mode=hosted.session.mode.value,
+        epoch=hosted.opened.engine.ledger.state.epoch,
+        arm=shapes.told_arm(hosted.opened.arm),
+    )
+
+
+class WorkspaceRequests:
+    """Answers what is asked outside of a session."""
+
+    def __init__(self, sql: Sql | None, decoys: Decoys) -> None:
+        self._sql = sql
+        self._decoys = decoys
+        self._openings = FairQueue(OPENINGS)
+        self._short = FairQueue(SHORT)
+        self._long = FairQueue(LONG)
+
+    async def open_session(self, asker: Asker, asked: Open, nonce: str) -> Hosted:
+        """Open a session for a principal: as the agent of its name, in the role of its token. What
+        was opened under the same nonce before, by whichever service, is not opened once more.
+
+        Raises NotOffered, RoleRefused, Refused, BadName, BadValue, ServiceBusy.
+        """
+        async with self._openings.place(asker.who.name):
+            return await _session(asker, asked, nonce, self._short)
+
+    async def ask(self, verb: str, asker: Asker, request: Request) -> bytes:
+        """The answer; that it is shown what the answer says is on record before. Raises BadValue,
+        RoleRefused, NotOffered, Refused, NotFound, ServiceBusy.
+        """
+        operation = OPERATIONS.get(f"record.{verb}")
+        if operation is None:
+            remedy = "use the client of this version"
+            raise BadValue("request", f"there is no operation {verb!r:.40} of a record", remedy)
+        queue = self._long if operation.takes is Takes.LONG else self._short
+        async with queue.place(asker.who.name):
+            found, asked = read(request.data)
+            if found is not operation:
+                raise BadValue("request", f"{found.name!r} as {operation.name!r}", "ask for one")
+            if needs := operation.needs(asked):
+                permit = await permits.read(asker.workspace, asker.who.role, restricted=True)
+                for need in needs:
+                    permit.demand(need)
+            answer = await getattr(self, verb)(asker, asked)
+            return wire.encode(wire.Value(await shapes.told(answer)))
+
+    # Each of these answers the operation of its name; what its role needs for it was asked before.
+
+    async def view(self, asker: Asker, asked: RecordView) -> View:
+        """A run as the role sees it, on record as shown."""
+        run = ids.name("run", asked.run)
+        asker.carried.run = run
+        made = await self._derived(asker, run, asked.key)
+        if made is None:
+            raise NotFound(f"run {run!r:.80}", "give the id of one that the role is shown any of")
+        await asker.carried.shown(made.label)
+        if asked.at is not None:
+            if all(shown.id != asked.at for _, shown in made.view.events):
+                raise operations.not_shown(asked.at)
+            role = asker.who.role
+            made = await views.derive(asker.workspace.states, role, run, asked.at, asked.key)
+            await asker.carried.shown(made.label)
+        await views.record(asker.workspace, made, asker.who.actor)
+        return made.view
+
+    async def sql(self, asker: Asker, asked: RecordSql) -> SqlAnswer:
+        """The answer of the role's own database. Raises NotOffered."""
+        parameters = [wire.load(each) for each in asked.parameters]
+        if self._sql is None:
+            raise NotOffered("record.sql()", "the service that answers keeps no role databases")
+        return await self._sql(asker, asked.statement, parameters)
+
+    async def approve(self, asker: Asker, asked: RecordApprove) -> None:
+        """Grant what an agent asks."""
+        await self._answer(asker, asked, granted=True)
+
+    async def deny(self, asker: Asker, asked: RecordDeny) -> None:
+        """Deny it."""
+        await self._answer(asker, asked, granted=False)
+
+    async def _answer(self, asker: Asker, asked: RecordApprove, *, granted: bool) -> None:
+        """A question that the role is not shown is none to it."""
+        found = [
+            each.run for each in await listed(asker.workspace) if each.approval.id == asked.approval
+        ]
+        about = {"approval": asked.approval}
+        run = found[0] if found else ids.uuid8("approval", asked.approval)  # there is none
+        if not await self._sees(asker, run, "approval.requested", about):
+            raise NotFound(f"approval {asked.approval!r:.80}", "give one that the role is shown")
+        await answer(
+            asker.workspace,
+            asked.approval,
+            granted=granted,
+            by=asker.who.actor,
+            because=asked.because,
+            role=asker.who.role,
+        )
+
+    async def settle(self, asker: Asker, asked: RecordSettle) -> None:
+        """Say what is true of a step. One that the role is not shown is none to it."""
+        result = wire.load(asked.result)
+        agent, _, number = asked.step.rpartition("#")
+        about = {"step": int(number) if number.isdigit() else None}
+        if not await self._sees(asker, asked.run, "step.requested", about, agent):
+            raise NotFound(f"step {asked.step!r:.80}", "give agent#number of one that it is shown")
+        await settle(
+            asker.workspace,
+            asked.run,
+            asked.step,
+            asked.verdict,
+            result=result,
+            by=asker.who.actor,
+            because=asked.because,
+        )
+
+    async def reopen(self, asker: Asker, asked: RecordReopen) -> bool:
+        """Have a task that failed be done after all. One that the role is not shown is none to it;
+        nor is what that waits for.
+        """
+        about = {"task": asked.task}
+        if not await self._sees(asker, asked.run, "task.failed", about):
+            raise NotFound(f"failed task {asked.task!r:.80}", "give one that the role is shown")
+        done = runs.reopen(
+            asker.workspace, asked.run, asked.task, by=asker.who.actor, because=asked.because
+        )
+        try:
+            return await done
+        except Circle as circle:
+            message = f"task {asked.task!r} waits for what now waits for it: it stays as it is"
+            raise Refused(message) from circle
+
+    async def finish(self, asker: Asker, asked: RecordFinish) -> bool:
+        """Say that a run has ended as it should."""
+        return await self._end(asker, asked, runs.finish)
+
+    async def cancel(self, asker: Asker, asked: RecordCancel) -> bool:
+        """Say that it is cancelled."""
+        return await self._end(asker, asked, runs.cancel)
+
+    async def _end(self, asker: Asker, asked: RecordFinish, end: Callable[..., Any]) -> bool:
+        """A run of which the role is shown nothing is none to it."""
+        run = ids.name("run", asked.run)
+        made = await self._derived(asker, run)
+        if made is None:
+            raise NotFound(f"run {run!r:.80}", "give the id of one that the role is shown any of")
+        asker.carried.run = run
+        await asker.carried.shown(made.label)  # what is said goes by how the run stands
+        try:
+            said = await end(asker.workspace, run, by=asker.who.actor, because=asked.because)
+        except Refused as error:  # its text tells how the run ended, which may not be shown
+            message = f"run {run!r:.80} has ended otherwise: it has to be resumed first"
+            raise Refused(message) from error
+        return bool(said)
+
+    async def _derived(self, asker: Asker, run: str, key: bytes | None = None) -> Derived | None:
+        """A run as the role sees it; None where it sees nothing, whether or not there is a run:
+        that takes the same work, see `hansard.service.decoys`.
+        """
+        await self._decoys.refresh()
+        role, log = asker.who.role, asker.workspace.log
+        decoys = self._decoys.of(run, role, asker.rules)
+        if await log.last(RunStream(run)) is None:
+            await log.last(RunStream(next(iter(decoys), _NOWHERE)))
+            await self._in_vain(asker, decoys, key)
+            return None
+        await log.last(RunStream(_NOWHERE))  # there one is found and one is not, too
+        made = await views.derive(asker.workspace.states, role, run, None, key)
+        return made if made.view.events else None
+
+    async def _in_vain(self, asker: Asker, decoys: list[str], key: bytes | None) -> None:
+        """The work that a run would take of which the role is shown nothing."""
+        role, rules = asker.who.role, asker.rules
+        for run in decoys:
+            try:
+                made = await views.derive(asker.workspace.states, role, run, None, key)
+            except BadValue:
+                raise  # of what was asked, whichever run it is
+            except HansardError:
+                continue  # it says nothing of the one that was asked for
+            if not made.view.events:
+                return
+            self._decoys.shows(run, role, rules)
+
+    async def _sees(
+        self, asker: Asker, run: str, kind: str, about: dict[str, Any], agent: str = ""
+    ) -> bool:
+        """Whether the role is shown an event of a kind that says something. What the answer is goes
+        by all that it is shown of the run, which counts as shown.
+        """
+        made = await self._derived(asker, ids.name("run", run))
+        if made is None:
+            return False
+        asker.carried.run = run
+        await asker.carried.shown(made.label)
+        return any(
+            shown.type.startswith(f"{kind}.")
+            and agent in ("", shown.agent)
+            and about.items() <= msgspec.json.decode(shown.data).items()
+            for _, shown in made.view.events
+        )
+
+
+operations.demand_handlers({"record": WorkspaceRequests}, by_field=False)

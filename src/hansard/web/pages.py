@@ -1,0 +1,167 @@
+"""Pages, each one file that asks nobody for anything.
+
+A template is filled in by jinja2: what is recorded is never markup, and what does not print is
+escaped; `safe` are our own files and what is made of hashes. The content security policy allows the
+one style and the one script by their hashes, and no request of any kind. Equal data gives equal
+bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hansard.inspect.comparison_parts import Plot, blocks
+from hansard.inspect.decision_parts import Told
+from hansard.inspect.page import Page
+from hansard.inspect.texts import plain_text
+from hansard.projections.report import Part, Report
+
+if TYPE_CHECKING:
+    import jinja2
+
+Draw = Callable[[str, Part], bytes | None]
+"""Gives a picture of a part as SVG; None where there is nothing to draw."""
+
+SCRIPTS = (
+    "text.js",
+    "model.js",
+    "shared.js",
+    "value.js",
+    "axis.js",
+    "timeline.js",
+    "trace.js",
+    "detail.js",
+    "state.js",
+    "board.js",
+    "chat.js",
+)
+"""The parts of the run page's script, each using those before it; `main.js` comes last."""
+
+ALTS = {
+    "intervals": "differences to the baseline with their intervals; the table has the numbers",
+    "pairs": "each task's score under the baseline and under the arms",
+    "curves": "pass^k by k, one line an arm; the table has the numbers",
+}
+
+_ESCAPES = (
+    (b"<", rb"\u003c"),
+    (b">", rb"\u003e"),
+    (b"&", rb"\u0026"),
+    ("\u2028".encode(), rb"\u2028"),
+    ("\u2029".encode(), rb"\u2029"),
+)
+"""What could end a script element or a line of script; in JSON all of it stands inside texts."""
+
+_DATA = "<!--data-->"
+"""Where the run's data goes, which is too large for a template; nothing that is filled in is so."""
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """A picture of a comparison: what it shows in words, and its SVG in base64."""
+
+    alt: str
+    data: str
+
+
+def run_page(page: Page) -> bytes:
+    """A run, with its data and what shows it."""
+    script = "\n".join(map(asset, (*SCRIPTS, "main.js")))
+    filled = _page(
+        "run.html",
+        asset("page.css"),
+        f'(() => {{\n"use strict";\n{script}}})();\n',
+        run=page.run,
+        data=_DATA,
+    )
+    before, _, after = filled.partition(_DATA.encode())
+    return before + data_of(page) + after
+
+
+def decision_page(told: Told, position: int) -> bytes:
+    """A decision, without a script: what is many opens by a click."""
+    return _page("decision.html", asset("why.css"), told=told, position=position)
+
+
+def comparison_page(report: Report, draw: Draw | None) -> bytes:
+    """A comparison, without pictures where nothing draws."""
+    found: list[tuple[str, Any]] = [
+        (type(block).__name__, _picture(block, draw) if isinstance(block, Plot) else block)
+        for block in blocks(report)
+    ]
+    return _page(
+        "comparison.html",
+        asset("comparison.css"),
+        pictures=True,
+        experiment=report.question.experiment,
+        blocks=found,
+    )
+
+
+def _picture(plot: Plot, draw: Draw | None) -> Picture | None:
+    drawn = draw(plot.kind, plot.part) if draw is not None else None
+    return Picture(ALTS[plot.kind], base64.b64encode(drawn).decode()) if drawn is not None else None
+
+
+def data_of(page: Page) -> bytes:
+    """A run's data as JSON, with nothing in it that markup could see."""
+    made = msgspec.json.encode(page)
+    for char, escaped in _ESCAPES:
+        made = made.replace(char, escaped)
+    return made
+
+
+def asset(name: str) -> str:
+    """A static file."""
+    folder = resources.files("hansard.web") / "static"
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def _page(
+    template: str, style: str, script: str = "", *, pictures: bool = False, **values: Any
+) -> bytes:
+    found = _environment().get_template(template)
+    policy = _policy(style, script, pictures=pictures)
+    return found.render(policy=policy, style=style, script=script, **values).encode()
+
+
+def _policy(style: str, script: str, *, pictures: bool) -> str:
+    """What a page may do: its style and its script, by their hashes, and nothing else."""
+    parts = ["default-src 'none'"]
+    parts += [f"script-src '{_hash(script)}'"] if script else []
+    parts += [f"style-src '{_hash(style)}'"]
+    parts += ["img-src data:"] if pictures else []
+    parts += ["base-uri 'none'", "form-action 'none'"]
+    parts += ["require-trusted-types-for 'script'", "trusted-types 'none'"] if script else []
+    return "; ".join(parts)
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    import jinja2  # noqa: PLC0415 -- it takes time to load, and few commands make a page
+
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("hansard.web"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters["inline"] = plain_text
+    return made
+
+
+def _shown(value: Any) -> Any:
+    """Recorded text, of which what does not print is escaped; what is `safe` as it is."""
+    return plain_text(value, lines=True) if type(value) is str else value

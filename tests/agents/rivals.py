@@ -1,0 +1,53 @@
+"""A lost race, made exact: between what somebody reads and what it appends, another one writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from hansard.bus.errors import Conflict
+from hansard.bus.log import Append, EventLog, Stored
+
+
+class RivalLog:
+    """The real log; before each of some appends, the first `times` after so many others, another
+    one writes through its own. `tries` is when each append was tried, `lost` how many were lost,
+    `won` set when one was not.
+    """
+
+    def __init__(
+        self, log: EventLog, rival: Callable[[], Awaitable[Any]], times: int = 1, after: int = 0
+    ) -> None:
+        self.tries: list[float] = []
+        self.lost = 0
+        self.won = asyncio.Event()
+        self._log = log
+        self._rival = rival
+        self._numbers = range(after, after + times)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def append(self, append: Append) -> Stored:
+        """The real append, perhaps too late."""
+        stored: Stored = await self._raced(lambda: self._log.append(append))
+        return stored
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
+        """The real append of several, perhaps too late."""
+        stored: list[Stored] = await self._raced(lambda: self._log.append_all(appends))
+        return stored
+
+    async def _raced(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        number = len(self.tries)
+        self.tries.append(asyncio.get_running_loop().time())
+        if number in self._numbers:
+            await self._rival()
+        try:
+            found = await work()
+        except Conflict:
+            self.lost += 1
+            raise
+        self.won.set()
+        return found

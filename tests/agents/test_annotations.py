@@ -1,0 +1,331 @@
+"""Facts: checkpoints, messages, decisions, resources and hand-offs stand on record once."""
+
+from typing import Any
+
+import pytest
+
+import hansard
+from tests.agents.twins import Lab, twins
+
+
+async def glance(session):
+    """A value that a call returned, to decide by."""
+
+    @session.tool(effects="pure")
+    async def look() -> str:
+        return "seen"
+
+    return await look()
+
+
+async def _everything(session):
+    await session.message("user", "find papers", tokens=3)
+    await session.resource("file:a.py", "read")
+    await session.decide(
+        "Which first?",
+        selected="p1",
+        alternatives=["p1", {"id": "p2", "score": 0.4, "rejected_because": "old"}],
+        inputs=[await glance(session)],
+        threshold=0.85,
+        confidence=1,
+        because="newest",
+    )
+    await session.checkpoint("gathered", papers=3, tags={"a"})
+    await session.message("assistant", [{"type": "text", "text": "found"}], fields={"name": "ada"})
+    await session.hand_off("bob", {"papers": ["p1"]}, because="done")
+
+
+TAGS = [
+    "message.added.v1",
+    "resource.accessed.v1",
+    "decision.made.v1",
+    "checkpoint.saved.v1",
+    "message.added.v1",
+    "agent.handed_off.v1",
+]
+
+
+@twins
+async def test_facts_are_recorded_once_over_all_sessions(lab: Lab):
+    """Stating the same again on resume or in a replay records nothing; the state has it all."""
+    async with lab.connect() as record:
+        for mode in (None, "resume", "strict", "offline"):
+            async with record.run(run="r", mode=mode) as session:
+                await _everything(session)
+        tags = [tag for tag in await record.tags("r") if tag in TAGS]
+        assert tags == TAGS
+        state = (await record.state("r")).agent("ada")
+        [decision] = state.decisions
+        assert (decision.selected, decision.threshold, decision.confidence) == ("p1", 0.85, 1.0)
+        assert [a.id for a in decision.alternatives] == ["p1", "p2"]
+        assert decision.alternatives[1].rejected_because == "old"
+        assert [noted.fact.uri for noted in state.resources] == ["file:a.py"]
+        assert state.total_tokens == 3
+        assert [fact.to for fact in [noted.fact for noted in state.facts][-1:]] == ["bob"]
+
+
+@twins
+async def test_the_context_window_is_in_the_provider_s_form(lab: Lab):
+    """Messages come back as they are sent: role, content, and whatever else was given."""
+    async with lab.connect() as record, record.run(run="r") as session:
+        await _everything(session)
+        assert await session.context() == [
+            {"role": "user", "content": "find papers"},
+            {"role": "assistant", "content": [{"type": "text", "text": "found"}], "name": "ada"},
+        ]
+
+
+@twins
+async def test_the_context_window_of_a_resume_is_that_of_its_place(lab: Lab):
+    """A model asked about its context is answered from the record: later messages are not in it."""
+    asked: list[int] = []
+    async with lab.connect() as record:
+        for _ in range(2):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="pure", kind="model")
+                async def ask(messages: list[dict[str, Any]]) -> str:
+                    asked.append(len(messages))
+                    return f"answer to {len(messages)}"
+
+                for question in ("one", "two"):
+                    await session.message("user", question)
+                    await session.message("assistant", await ask(await session.context()))
+    assert asked == [1, 3]
+
+
+@twins
+async def test_the_context_window_holds_what_a_resumable_loop_skips(lab: Lab):
+    """Messages of items that are skipped count as stated, those of the item to come do not."""
+    windows: list[list[str]] = []
+    async with lab.connect() as record:
+        for end in (3, 4):
+            async with record.run(run="r") as session:
+                try:
+                    async for n in session.resumable(range(4), every=2):
+                        await session.message("user", f"{n}")
+                        if n == end - 1:
+                            raise ZeroDivisionError
+                except ZeroDivisionError:
+                    windows.append([m["content"] for m in await session.context()])
+    assert windows == [["0", "1", "2"], ["0", "1", "2", "3"]]
+
+
+@twins
+async def test_the_same_words_twice_are_two_facts(lab: Lab):
+    """A fact said again in the same session is another one; a resume knows both."""
+    async with lab.connect() as record:
+        for _ in range(2):
+            async with record.run(run="r") as session:
+                await session.message("user", "again")
+                await session.message("user", "again")
+        assert (await record.tags("r")).count("message.added.v1") == 2
+
+
+@twins
+async def test_an_edited_fact_is_added(lab: Lab):
+    """A fact with other words is another fact; the earlier one stays on record."""
+    async with lab.connect() as record:
+        for text in ("one", "two"):
+            async with record.run(run="r") as session:
+                await session.checkpoint("said", text=text)
+                assert await session.checkpoint_data("said") == {"text": text}
+        assert (await record.tags("r")).count("checkpoint.saved.v1") == 2
+
+
+@twins
+async def test_checkpoint_data_comes_back_exactly(lab: Lab):
+    """What a checkpoint held is read back with its types, of any size; None where there is none."""
+    data = {"n": (1, 2), "s": {"a"}, "big": "x" * 200_000, "at": b"\0"}
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            assert await session.checkpoint_data("big one") is None
+            await session.checkpoint("big one", **data)
+            assert await session.checkpoint_data("big one") == data
+        async with record.run(run="r") as session:
+            assert await session.checkpoint_data("big one") == data
+
+
+@twins
+async def test_facts_of_branches_keep_their_places(lab: Lab):
+    """Facts stated side by side are told apart by their scopes and recorded once."""
+    async with lab.connect() as record:
+        for _ in range(2):
+            async with record.run(run="r") as session:
+
+                async def branch(name: str) -> None:
+                    await session.message("user", "same")
+                    await session.checkpoint(name)
+
+                await session.gather(lambda: branch("a"), lambda: branch("b"))
+        tags = await record.tags("r")
+        assert (tags.count("message.added.v1"), tags.count("checkpoint.saved.v1")) == (2, 2)
+
+
+@twins
+async def test_a_tool_may_state_resources_but_no_stages(lab: Lab):
+    """A resource may be stated inside any tool, and names its step; stages belong to the agent."""
+    async with lab.connect() as record, record.run(run="r") as session:
+
+        @session.tool(effects="pure")
+        async def read() -> str:
+            await session.resource("file:x", "read")
+            with pytest.raises(hansard.ToolError, match="not composite"):
+                await session.checkpoint("inside")
+            return "x"
+
+        await read()
+        [noted] = session.state.resources
+        assert noted.fact.uri == "file:x"
+
+
+BAD_FACTS = [
+    ("message", ("user", object()), {}),
+    ("message", (5, "x"), {}),
+    ("message", ("user", "x"), {"tokens": "many"}),
+    ("message", ("user", "x"), {"tokens": 1.5}),
+    ("message", ("user", "x"), {"tokens": float("nan")}),
+    ("message", ("\ud800", "x"), {}),
+    ("resource", (5, "read"), {}),
+    ("resource", ("u", None), {}),
+    ("resource", ("u" * 300_000, "read"), {}),
+    ("decide", ("?",), {"selected": 5}),
+    ("decide", ("?",), {"selected": "a", "threshold": float("nan")}),
+    ("decide", ("?",), {"selected": "a", "confidence": "high"}),
+    ("decide", ("?",), {"selected": "a", "alternatives": [{"score": 1}]}),
+    ("decide", ("?",), {"selected": "a", "inputs": [1]}),
+    ("decide", ("q" * 300_000,), {"selected": "a"}),
+    ("checkpoint", ("",), {}),
+    ("checkpoint", ("a\0",), {}),
+    ("checkpoint", (5,), {}),
+    ("checkpoint", ("a",), {"x": object()}),
+    ("hand_off", ("",), {}),
+    ("hand_off", ("bob",), {"because": 5}),
+    ("hand_off", ("bob",), {"because": "\ud800"}),
+    ("hand_off", ("bob",), {"because": "x" * 300_000}),
+    ("hand_off", ("bob", {"x": object()}), {}),
+]
+
+
+@twins
+@pytest.mark.parametrize(("kind", "args", "fields"), BAD_FACTS)
+async def test_a_fact_that_cannot_be_read_back_is_refused(lab: Lab, kind, args, fields):
+    """Wrong types, NaN, lone surrogates, endless texts: a clear error, nothing written, and the
+    session goes on.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            with pytest.raises((hansard.BadValue, hansard.BadName)):
+                await getattr(session, kind)(*args, **fields)
+            await session.checkpoint("after")
+        state = (await record.state("r")).agent("ada")
+        assert [noted.fact.tag for noted in state.facts] == ["checkpoint.saved.v1"]
+
+
+@twins
+@pytest.mark.parametrize("labels", [{"a": 5}, {"a": "\ud800"}, {5: "a"}, {"a": None}])
+async def test_labels_that_cannot_be_read_back_are_refused(lab: Lab, labels):
+    """A run's labels are texts; anything else is refused before the run begins."""
+    async with lab.connect() as record:
+        with pytest.raises(hansard.HansardError):
+            async with record.run(run="r", labels=labels):
+                raise AssertionError
+        assert await record.runs() == []
+
+
+@twins
+async def test_a_loop_is_resumed_where_it_stood(lab: Lab):
+    """`resumable` skips what was done; progress is recorded every so many items; after the loop
+    the chain goes on as if nothing had happened.
+    """
+    async with lab.connect() as record:
+        ran: list[int] = []
+        seen: list[int] = []
+        for crash in (True, False, False):
+            try:
+                async with record.run(run="r") as session:
+
+                    @session.tool(effects="once")
+                    async def work(i: int) -> int:
+                        ran.append(i)
+                        if crash and i == 7:
+                            raise KeyboardInterrupt
+                        return i
+
+                    seen.clear()
+                    async for i in session.resumable(range(10), every=3):
+                        seen.append(await work(i))
+                    await work(100)
+                    if not crash:
+                        break
+            except KeyboardInterrupt:
+                assert seen == [0, 1, 2, 3, 4, 5, 6]
+                await record.settle("r", "8", "did_not_happen")
+        assert seen == [6, 7, 8, 9]
+        assert ran == [*range(8), 7, 8, 9, 100]
+        names = list((await record.state("r")).agent("ada").checkpoints)
+        assert names == ["progress:items"]
+        tags = await record.tags("r")
+        assert tags.count("checkpoint.saved.v1") == 4
+
+
+@twins
+async def test_a_finished_loop_is_skipped_whole(lab: Lab):
+    """After a loop is done a resume yields none of its items, and what follows it replays."""
+    async with lab.connect() as record:
+        ran: list[int] = []
+        for expected in ([0, 1, 2], []):
+            async with record.run(run="r") as session:
+
+                @session.tool(effects="pure")
+                async def work(i: int) -> int:
+                    ran.append(i)
+                    return i
+
+                await work(-1)
+                assert [
+                    i async for i in session.resumable(range(3)) if await work(i) >= 0
+                ] == expected
+                await work(9)
+        assert ran == [-1, 0, 1, 2, 9]
+
+
+@twins
+async def test_other_items_are_refused(lab: Lab):
+    """Items that are not those that were done before are refused, not skipped by their number."""
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            assert [i async for i in session.resumable([1, 2, 3], name="a")] == [1, 2, 3]
+            assert [i async for i in session.resumable([1], name="b")] == [1]
+        async with record.run(run="r") as session:
+            with pytest.raises(hansard.BadValue, match="not those that were done before"):
+                assert [i async for i in session.resumable([1, 9, 3, 4], name="a")]
+            with pytest.raises(hansard.BadValue, match="give 1 or more"):
+                assert [i async for i in session.resumable([1], every=0)]
+        async with record.run(run="r") as session:
+            assert [i async for i in session.resumable([1, 2, 3, 4], name="a")] == [4]
+
+
+@twins
+async def test_fewer_items_than_were_done_are_refused(lab: Lab):
+    """A list that ends before what was done before is another list: said, not passed over."""
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            assert [i async for i in session.resumable([1, 2, 3])] == [1, 2, 3]
+        async with record.run(run="r") as session:
+            with pytest.raises(hansard.BadValue, match="not those that were done before"):
+                assert [i async for i in session.resumable([1, 9])]
+
+
+@twins
+async def test_a_loop_left_early_goes_on_there(lab: Lab):
+    """Leaving the loop counts the items that were done, not the one that was left in."""
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            loop = session.resumable("abcd")
+            async for item in loop:
+                if item == "c":
+                    break
+            await loop.aclose()
+        async with record.run(run="r") as session:
+            assert [item async for item in session.resumable("abcd")] == ["c", "d"]

@@ -1,0 +1,362 @@
+"""Whoever states something goes by what stands there: in each of these, another writer over a
+connection of its own gets through between what the first one read and what it appends.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents import opening, runs
+from hansard.agents.access import principals, queries, views
+from hansard.agents.access.authenticator import AccessDenied
+from hansard.agents.access.carried import Carried
+from hansard.agents.access.denials import Denials
+from hansard.agents.experiments import prices, scoring
+from hansard.agents.opening import Options
+from hansard.agents.policy import approvals, labels, refusals
+from hansard.agents.policy.approvals import Approvals
+from hansard.agents.policy.budgets import LogBudgets
+from hansard.agents.policy.gate import Budget
+from hansard.agents.team.heartbeat import Heartbeat
+from hansard.agents.team.store import TeamStore
+from hansard.agents.transact import TRIES_MAX
+from hansard.agents.workspace import Workspace
+from hansard.bus.clock import Clock
+from hansard.bus.log import Append
+from hansard.bus.states.teams import tasks_of
+from hansard.domain import access, budget, principal, query
+from hansard.domain.approval import ApprovalRequested
+from hansard.domain.events import Actor
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
+from hansard.domain.label import parse
+from hansard.domain.principal import PrincipalShown
+from hansard.domain.run import RunStarted
+from tests.agents.rivals import RivalLog
+
+WAIT_S = 60.0
+WHY = {"approver": "eve", "because": "it was published"}
+Work = Callable[[Workspace], Awaitable[Any]]
+BEGUN = RunStarted(workflow="w")
+_clock = Clock()
+
+
+class Race:
+    """Two connections to one workspace."""
+
+    def __init__(self, one: hansard.AsyncRecord, other: hansard.AsyncRecord) -> None:
+        self.record = one
+        self.early = one.workspace
+        self._late = other.workspace
+
+    def late(self, log: RivalLog) -> Workspace:
+        """The other one, written through a log that comes too late."""
+        return self._late.through(log)
+
+    def rival(self, work: Callable[[], Awaitable[Any]], times: int = 1, after: int = 0) -> RivalLog:
+        """The log of the one that comes too late."""
+        return RivalLog(self._late.log, work, times, after)
+
+    async def lose(self, work: Work, rival: Work | None = None, after: int = 0) -> Any:
+        """What comes of some work (its error, if it fails), of which an append comes too late:
+        another does that work before, or what is given.
+        """
+        first = rival if rival is not None else work
+        log = self.rival(lambda: first(self.early), after=after)
+        try:
+            return await work(self.late(log))
+        except hansard.HansardError as error:
+            return type(error)
+        finally:
+            assert log.lost == 1
+
+    async def tags(self, stream: StreamId) -> list[str]:
+        """The types of a stream's events."""
+        stored = await self.early.log.read(stream)
+        return [event.type for each in stored for event in each.commit.events]
+
+
+@pytest.fixture
+async def race(data_dir: Path, workspace: str) -> AsyncIterator[Race]:
+    """A fresh workspace over two connections."""
+    async with (
+        hansard.connect_async(workspace, data_dir=data_dir) as one,
+        hansard.connect_async(workspace, data_dir=data_dir) as other,
+    ):
+        yield Race(one, other)
+
+
+# ---------------------------------------------------------------- runs
+
+
+async def test_a_score_that_another_gave_meanwhile_is_not_given_again(race: Race):
+    """The same judge said just that."""
+    async with race.record.run("w", run="r"):
+        pass
+
+    async def score(workspace: Workspace) -> bool:
+        return await scoring.score(workspace, "r", {"good": 1.0}, by="eve")
+
+    assert await race.lose(score) is False
+    assert (await race.tags(RunStream("r"))).count("run.scored.v1") == 1
+
+
+async def test_a_run_ends_once(race: Race):
+    """Who ends it the same way later has nothing to say, and who ends it another way is refused."""
+    for run in ("r", "q"):
+        await race.early.log.append(Append(RunStream(run), race.early.commit(1, "ada", [BEGUN])))
+
+    async def finish(workspace: Workspace) -> bool:
+        return await runs.finish(workspace, "r")
+
+    async def cancel(workspace: Workspace) -> bool:
+        return await runs.cancel(workspace, "q")
+
+    assert await race.lose(finish) is False
+    assert await race.lose(cancel, lambda each: runs.finish(each, "q")) is hansard.Refused
+
+
+async def test_a_step_is_settled_once(race: Race):
+    """By who came first; its agent's epoch is taken once, too."""
+    with contextlib.suppress(ConnectionError):
+        async with race.record.run("w", run="r", agent="ada", role="a") as session:
+
+            @session.tool(effects="once")
+            async def send() -> None:
+                raise ConnectionResetError
+
+            await send()
+
+    async def settle(workspace: Workspace) -> None:
+        await runs.settle(workspace, "r", "1", "happened", result="x" * 100_000, by="eve")
+
+    assert await race.lose(settle) is None
+    tags = await race.tags(AgentStream("r", "a", "ada"))
+    assert tags.count("step.settled.v1") == 1
+
+
+async def test_a_task_is_reopened_once(race: Race):
+    """Who comes second finds it open."""
+    async with race.record.run("w", run="r") as session:
+        await session.team.add("t")
+        task = await session.team.claim()
+        assert task is not None
+        await session.team.fail(task, "no")
+
+    async def reopen(workspace: Workspace) -> bool:
+        return await runs.reopen(workspace, "r", "t1", by="eve")
+
+    assert await race.lose(reopen) is False
+    assert (await race.tags(tasks_of("r"))).count("task.reopened.v1") == 1
+
+
+async def test_an_agent_that_joins_beside_another_is_on_the_roster_with_it(race: Race):
+    """Taking part goes by the run as it stands."""
+    async with race.record.run("w", run="r", agent="ada"):
+
+        async def join(name: str, workspace: Workspace) -> None:
+            opened = await opening.open_agent_here(workspace, name, "b", Options(run="r"))
+            await opening.close_agent(workspace, opened, None)
+
+        await race.lose(lambda each: join("bob", each), lambda each: join("cyn", each))
+    assert set((await race.early.states.life("r")).roster) == {"ada", "bob", "cyn"}
+
+
+# ---------------------------------------------------------------- labels
+
+
+async def _shown(race: Race) -> None:
+    """An agent that was shown a secret, and a key that it wrote of it."""
+    async with race.record.run("w", run="r", agent="ada", role="a") as session:
+
+        @session.tool(effects="pure", gives="secret")
+        async def look() -> int:
+            return 1
+
+        await look()
+        await session.board.put("k", 1)
+
+
+@pytest.mark.parametrize("which", [{"agent": "ada"}, {"key": "k"}, {"principal": "ada"}])
+async def test_a_label_is_lowered_once(race: Race, which: dict[str, str]):
+    """It is not lowered by what it was before another lowered it."""
+    await _shown(race)
+    await principals.register(race.early, "ada")
+    secret = PrincipalShown(label="secret", role="a")
+    await race.early.tell_lasting(WorkspaceStream(principal.KIND, "ada"), "ada", lambda _: [secret])
+    run = None if "principal" in which else "r"
+
+    async def lower(workspace: Workspace) -> Any:
+        return await labels.declassify(workspace, run, labels.Lowering(**which, **WHY))
+
+    assert await race.lose(lower) is hansard.Refused
+
+
+async def test_a_principal_is_shown_something_once(race: Race):
+    """Two sessions of it that are shown the same at once."""
+    await principals.register(race.early, "ada")
+    known = await principals.read(race.early, "ada")
+
+    async def show(workspace: Workspace) -> None:
+        await Carried(workspace.log, known, Actor("ada"), "a").shown(parse("secret"))
+
+    await race.lose(show)
+    tags = await race.tags(WorkspaceStream(principal.KIND, "ada"))
+    assert tags.count("principal.shown.v1") == 1
+
+
+async def test_what_is_written_for_a_principal_has_the_label_it_carries_then(race: Race):
+    """Also where it was shown more between the decision and the append."""
+    await principals.register(race.early, "ada")
+    known = await principals.read(race.early, "ada")
+    stream = WorkspaceStream("kind", "x")
+
+    async def write(workspace: Workspace) -> Any:
+        commit = workspace.commit(1, "ada", [BEGUN])
+        carried = Carried(workspace.log, known, Actor("ada"), "a")
+        return (await carried.log.append(Append(stream, commit))).commit.label
+
+    async def show(workspace: Workspace) -> None:
+        await Carried(workspace.log, known, Actor("ada"), "a").shown(parse("secret"))
+
+    assert await race.lose(write, show) == parse("secret")
+
+
+# ---------------------------------------------------------------- policy
+
+
+@pytest.mark.parametrize(("limit", "granted"), [(10.0, False), (12.0, True)])
+@pytest.mark.parametrize("before", [0, 1])
+async def test_a_share_is_set_aside_of_what_others_left(
+    race: Race, limit: float, granted: bool, before: int
+):
+    """Whether it is counted here for the first time, or by what is known of it."""
+    rule = Budget(name="b", limit=limit, reserve=6)
+
+    async def reserve(workspace: Workspace) -> bool:
+        count = LogBudgets(workspace.log, workspace.states, "r", "ada", _clock)
+        for number in range(before):
+            await count.spend(rule, f"before {number}", 0.0)
+        return await count.reserve(rule, "late")
+
+    async def early(workspace: Workspace) -> None:
+        count = LogBudgets(workspace.log, workspace.states, "r", "eve", _clock)
+        assert await count.reserve(rule, "early")
+
+    assert await race.lose(reserve, early, after=before) is granted
+    tags = await race.tags(KeyStream("r", budget.key_of("b")))
+    assert tags.count("budget.reserved.v1") == 1 + granted
+
+
+async def test_a_question_is_answered_once(race: Race):
+    """Who denies what another granted a moment ago is refused."""
+    async with race.record.run("w", run="r", agent="ada"):
+        pass
+    asked = ApprovalRequested(
+        approval="a1",
+        agent="ada",
+        role="agent",
+        step=1,
+        tool="send",
+        arguments=msgspec.Raw(b"{}"),
+        call="c",
+        fingerprint="f",
+        rule="ask",
+        timeout_ms=600_000,
+    )
+    await Approvals(race.early.states, "r").record(asked, "ada")
+
+    async def deny(workspace: Workspace) -> None:
+        await approvals.answer(workspace, "a1", granted=False, by="eve")
+
+    async def grant(workspace: Workspace) -> None:
+        await approvals.answer(workspace, "a1", granted=True, by="bob")
+
+    assert await race.lose(deny, grant) is hansard.Refused
+    assert await race.tags(approvals.stream_of("r")) == [
+        "approval.requested.v1",
+        "approval.granted.v1",
+    ]
+
+
+async def _refuse(workspace: Workspace) -> None:
+    await refusals.note(workspace, "eve", "clerk", "query", "it may not")
+
+
+async def _deny(workspace: Workspace) -> None:
+    async with Denials(workspace) as denials:
+        await denials.note(AccessDenied("no such principal", "eve", "clerk"), "open")
+
+
+@pytest.mark.parametrize("refuse", [_refuse, _deny])
+async def test_refusals_at_once_are_both_on_record(race: Race, refuse: Work):
+    """The later one follows on the other."""
+    assert await race.lose(refuse) is None
+    tags = await race.tags(WorkspaceStream(access.KIND, access.STRANGER))
+    assert tags == ["access.refused.v1"] * 2
+
+
+# ---------------------------------------------------------------- what outlives runs
+
+
+async def test_answers_and_views_at_once_are_all_on_record(race: Race):
+    """The later ones follow on the others."""
+    async with race.record.run("w", run="r"):
+        pass
+
+    async def answered(workspace: Workspace) -> None:
+        await queries.answered(
+            workspace, "clerk", "select 1", head=1, position=1, rows=1, cut=False
+        )
+
+    async def served(workspace: Workspace) -> None:
+        await views.serve(workspace, "clerk", "r")
+
+    assert await race.lose(answered) is None
+    assert await race.tags(WorkspaceStream(query.KIND, "clerk")) == ["query.answered.v1"] * 2
+    await race.lose(served)
+    assert await race.tags(views.stream_of("r", "clerk")) == ["view.served.v1"] * 2
+
+
+async def test_what_another_stated_meanwhile_is_not_stated_again(race: Race):
+    """A price, a principal."""
+    terms = prices.Terms(since=_clock.now())
+
+    async def price(workspace: Workspace) -> bool:
+        return await prices.state(workspace, "m", {"input_tokens": 1.0}, terms, by="eve")
+
+    async def register(workspace: Workspace) -> bool:
+        return await principals.register(workspace, "ada")
+
+    assert await race.lose(price) is False
+    assert await race.lose(register) is False
+    assert await race.tags(WorkspaceStream(principal.KIND, "ada")) == ["principal.registered.v1"]
+
+
+# ---------------------------------------------------------------- heartbeats
+
+
+async def test_a_heartbeat_that_loses_again_and_again_leaves_the_others_a_while(race: Race):
+    """Its tries at once are bounded; it goes on before its lease is over."""
+    lease_ms = 9_000  # it beats each third of it, and tries again after a third of that
+    async with race.record.run("w", run="r", agent="ada", role="a") as session:
+        await session.team.add("t")
+        task = await session.team.claim(lease_s=3_600.0)
+        assert task is not None
+        log = race.rival(lambda: session.team.add("more"), times=TRIES_MAX + 3)
+        late = race.late(log)
+        store = TeamStore(late.states, AgentStream("r", "a", "ada"))
+        beat = Heartbeat(late.boards, store, Actor("ada"), task.id, task.number, lease_ms)
+        await beat.start(at_once=True)
+        try:
+            await asyncio.wait_for(log.won.wait(), WAIT_S)
+        finally:
+            await beat.stop()
+        await session.team.complete(task)
+    assert log.lost == TRIES_MAX + 3
+    assert log.tries[TRIES_MAX] - log.tries[TRIES_MAX - 1] >= 0.9

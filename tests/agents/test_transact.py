@@ -1,0 +1,153 @@
+"""Read, decide, append: a lost race is read, decided and appended anew, and not for ever."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from hansard.agents.transact import TRIES_MAX, retry, transact
+from hansard.bus.clock import Clock
+from hansard.bus.codec import record
+from hansard.bus.errors import AppendUnknown, Conflict
+from hansard.bus.log import Append, Stored
+from hansard.bus.recorder.log import RecorderLog
+from hansard.client.protocol import faults
+from hansard.domain.events import Actor, Commit
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.run import RunCompleted
+from tests.agents.rivals import RivalLog
+
+STREAM = WorkspaceStream("kind", "one")
+_clock = Clock()
+
+
+class Counting(RecorderLog):
+    """A log of which each answer takes a while; others go on meanwhile. It counts its reads."""
+
+    reads = 0
+
+    async def last(self, stream: Any) -> Stored | None:
+        """The newest commit, a turn of the loop later."""
+        self.reads += 1
+        found = await super().last(stream)
+        await asyncio.sleep(0)
+        return found
+
+
+def following(by: str, last: Stored | None) -> Append:
+    """The next commit."""
+    version = last.commit.last_version + 1 if last is not None else 1
+    event = record(RunCompleted(), _clock.new_id())
+    commit = Commit(
+        id=_clock.new_id(), version=version, at=_clock.now(), actor=Actor(by), events=(event,)
+    )
+    return Append(STREAM, commit)
+
+
+async def told(log: Any, by: str, tries_max: int = TRIES_MAX) -> Stored | None:
+    """State something, whatever stands there."""
+
+    async def read() -> Stored | None:
+        found: Stored | None = await log.last(STREAM)
+        return found
+
+    return await transact(read, lambda last: following(by, last), log.append, tries_max)
+
+
+async def test_it_reads_again_after_each_lost_race():
+    """What it appends in the end follows on what the others wrote."""
+    log = Counting("w")
+    late = RivalLog(log, lambda: told(log, "early"), times=3)
+    stored = await told(late, "late")
+    assert stored is not None
+    assert (stored.commit.version, late.lost, log.reads) == (4, 3, 3 + 4)
+    authors = [each.commit.actor.agent for each in await log.read(STREAM)]
+    assert authors == ["early"] * 3 + ["late"]
+
+
+async def test_its_tries_are_bounded_and_the_error_says_so():
+    """With how many there were, the stream, who won the last one, and what can be done."""
+    log = Counting("w")
+    late = RivalLog(log, lambda: told(log, "early"), times=1_000)
+    with pytest.raises(Conflict) as lost:
+        await told(late, "late", tries_max=3)
+    assert (lost.value.tries, lost.value.stream, lost.value.version) == (3, STREAM, 3)
+    assert str(lost.value) == (
+        f"3 tries in a row to write stream {STREAM} were lost to others: version 3 of stream "
+        f"{STREAM} is already written by 'early' at position 3: nothing was written; try again, "
+        "or let fewer write to it at once"
+    )
+    assert len(late.tries) == 3
+    assert {each.commit.actor.agent for each in await log.read(STREAM)} == {"early"}
+
+
+async def test_nothing_to_append_appends_nothing():
+    """It reads once, and that is all."""
+    log = Counting("w")
+
+    async def never(_: Append) -> Stored:
+        pytest.fail("there was nothing to append")
+
+    def nothing(_: Stored | None) -> Append | None:
+        return None
+
+    assert await transact(lambda: log.last(STREAM), nothing, never) is None
+    assert log.reads == 1
+
+
+async def test_a_bound_that_was_reached_below_is_not_multiplied():
+    """What was tried as often as it may be is not tried again by who asked for it."""
+    log = Counting("w")
+    late = RivalLog(log, lambda: told(log, "early"), times=1_000)
+    with pytest.raises(Conflict) as lost:
+        await retry(lambda: told(late, "late", tries_max=3), tries_max=3)
+    assert (lost.value.tries, len(late.tries)) == (3, 3)
+
+
+async def test_a_race_of_somebody_else_s_is_raised_at_once():
+    """As it was lost."""
+    log = Counting("w")
+    late = RivalLog(log, lambda: told(log, "early"))
+
+    async def attempt() -> Stored:
+        return await late.append(following("late", await late.last(STREAM)))
+
+    with pytest.raises(Conflict) as lost:
+        await retry(attempt, ours=lambda lost: lost.stream != STREAM)
+    assert (lost.value.tries, len(late.tries)) == (1, 1)
+
+
+async def test_an_append_whose_outcome_is_unknown_is_not_made_again():
+    """It may be stored: another one, with another id, might state it twice."""
+    log = Counting("w")
+
+    async def lost_answer(append: Append) -> Stored:
+        stored = await log.append(append)
+        raise AppendUnknown(STREAM, stored.commit.version, stored.commit.id, 1.0)
+
+    with pytest.raises(AppendUnknown):
+        await transact(lambda: log.last(STREAM), lambda last: following("a", last), lost_answer)
+    assert len(await log.read(STREAM)) == 1
+
+
+async def test_many_at_once_each_get_through():
+    """Whatever the order of their turns: nothing is lost, and nothing is stated twice."""
+    log = Counting("w")
+
+    async def work(name: str) -> None:
+        for _ in range(10):
+            await told(log, name)
+
+    await asyncio.gather(*(work(f"a{number}") for number in range(5)))
+    authors = [each.commit.actor.agent for each in await log.read(STREAM)]
+    assert sorted(authors) == sorted(f"a{number}" for number in range(5) for _ in range(10))
+    assert log.reads > len(authors)  # some races were lost
+
+
+def test_a_client_of_the_service_is_told_how_often_it_was_tried():
+    """But not who won."""
+    fault = faults.of_service(Conflict(STREAM, 3, None, 50), {})
+    found = faults.ours(fault)
+    assert isinstance(found, Conflict)
+    assert found.tries == 50
+    assert "50 tries in a row" in str(found)

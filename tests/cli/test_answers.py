@@ -1,0 +1,66 @@
+"""What `hansard.inspect` answers is what `--json` prints."""
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hansard import settings
+from hansard.agents.run_index import RunFilter
+from hansard.agents.workspace import Workspace
+from hansard.cli import output
+from hansard.client.connect import open_workspace
+from hansard.inspect.approvals import list_approvals
+from hansard.inspect.board import keys
+from hansard.inspect.principals import list_logins
+from hansard.inspect.replay import replay
+from hansard.inspect.roles import read_roles
+from hansard.inspect.run import show
+from hansard.inspect.run_diff import run_diff
+from hansard.inspect.runs import list_runs
+from hansard.inspect.state import difference, state
+from hansard.inspect.team import team
+from tests.cli.support import WORKSPACE, Call, Runs
+
+Read = Callable[[Workspace, Runs], Coroutine[Any, Any, object]]
+
+READS: dict[str, Read] = {
+    "runs --limit 0": lambda workspace, _: list_runs(workspace, RunFilter(), 0),
+    "runs --limit 2": lambda workspace, _: list_runs(workspace, RunFilter(), 2),
+    "team {}": lambda workspace, runs: team(workspace, runs.team, None),
+    "approvals --all": lambda workspace, _: list_approvals(workspace, every=True),
+    "principals": lambda workspace, _: list_logins(workspace),
+    "roles show": lambda workspace, _: read_roles(workspace, [], None),
+    "run show {}": lambda workspace, runs: show(workspace, runs.team, None, None),
+    "run state {}": lambda workspace, runs: state(workspace, runs.team, None, None),
+    "run state {} --diff 9 now": lambda workspace, runs: difference(
+        workspace, runs.team, ("9", "now"), None
+    ),
+    "run diff {0} {0}": lambda workspace, runs: run_diff(workspace, runs.team, runs.team),
+    "run replay {}": lambda workspace, runs: replay(workspace, runs.team),
+    "board {}": lambda workspace, runs: keys(workspace, runs.team, None),
+}
+
+
+async def answered(read: Read, home: Path, runs: Runs) -> object:
+    """What a read answers on a workspace that is open."""
+    workspace = await open_workspace(settings.load(data_dir=home, workspace=WORKSPACE))
+    try:
+        return await read(workspace, runs)
+    finally:
+        await workspace.close()
+
+
+@pytest.mark.parametrize("command", READS)
+async def test_a_read_and_its_command_say_the_same(
+    command: str, home: Path, runs: Runs, capsys, shell: Call
+):
+    """The lines of the answer are those of the command, field by field; reading prints nothing."""
+    answer = await answered(READS[command], home, runs)
+    assert capsys.readouterr() == ("", "")
+    encoder = msgspec.json.Encoder()
+    lines = [encoder.encode(line).decode() for line in output.lines(answer)]
+    told = shell(*command.format(runs.team).split(), "--json")
+    assert (told.code, told.out.splitlines()) == (0, lines)

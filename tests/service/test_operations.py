@@ -1,0 +1,345 @@
+"""The operations that are declared: each is answered, refuses what it is not, and needs of a role
+what it says.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hansard.agents.policy.permits import Need, Permit
+from hansard.bus.portal import portal
+from hansard.client import operations as declared
+from hansard.client.operations import OPERATIONS, Kind, Operation, read
+from hansard.client.protocol import faults, wire
+from hansard.client.protocol.wire import Answer, Do, Failed, Left, Open
+from hansard.client.restricted.link import Link, SessionLink
+from hansard.domain.roles import file as role_file
+from hansard.domain.roles.authorize import Trust, unversioned
+from hansard.service import operations
+from hansard.service.hosted import BLOCKS
+from hansard.service.workspace_requests import WorkspaceRequests
+from tests.service._exchange import request
+from tests.service.support import House
+
+NAMES = sorted(OPERATIONS)
+CLAIM = {"is": "claim", "id": "t1", "number": 1}
+SAMPLES: dict[str, tuple[Any, ...]] = {
+    "record.view": ("r1",),
+    "record.sql": ("SELECT 1",),
+    "record.approve": ("0" * 32,),
+    "record.deny": ("0" * 32,),
+    "record.settle": ("r1", "ada#1", "happened"),
+    "record.reopen": ("r1", "t1"),
+    "record.finish": ("r1",),
+    "record.cancel": ("r1",),
+    "session.view": (),
+    "facts.checkpoint": ("half", {}),
+    "facts.checkpoint_data": ("half",),
+    "facts.decide": ("which", "this"),
+    "facts.message": ("user", "hi", None, {}),
+    "facts.resource": ("file:///x", "read"),
+    "facts.hand_off": ("eve", "", {}),
+    "facts.context": (),
+    "board.entry": ("k",),
+    "board.keys": (),
+    "board.put": ("k", 1, "any"),
+    "board.append": ("list", 1),
+    "board.add": ("sum", 1),
+    "board.include": ("set", 1),
+    "board.discard": ("set", 1),
+    "board.merge": ("most", "max", 1),
+    "board.remove": ("k", "any"),
+    "board.transaction": (),
+    "transaction.get": ("k",),
+    "transaction.put": ("k", 1),
+    "transaction.append": ("list", 1),
+    "transaction.add": ("sum", 1),
+    "transaction.include": ("set", 1),
+    "transaction.discard": ("set", 1),
+    "transaction.merge": ("most", "max", 1),
+    "transaction.remove": ("k",),
+    "transaction.roll_back": ("no",),
+    "team.add": ("to do",),
+    "team.claim": (),
+    "team.claimed": (),
+    "team.extend": (CLAIM,),
+    "team.complete": (CLAIM,),
+    "team.fail": (CLAIM, "no"),
+    "team.release": (CLAIM,),
+    "team.hand_off": (CLAIM, "writer"),
+    "team.reopen": ("t1",),
+    "team.tasks": (),
+    "team.wait_for": ("k", None, 0.01),
+    "team.send": ("hi", None, "eve"),
+    "team.inbox": (),
+    "loop.begin": ("items", 1),
+    "loop.skips": (1,),
+    "loop.done": (),
+    "loop.leave": (),
+    "loop.end": (),
+}
+"""A request of each, its fields in their order."""
+
+BEFORE: dict[str, list[tuple[str, tuple[Any, ...]]]] = {
+    "transaction": [("board.transaction", ())],
+    "loop": [("loop.begin", ("items", 1))],
+    "loop.end": [("loop.begin", ("items", 2)), ("loop.skips", (1,)), ("loop.done", ())],
+}
+"""What is asked before those of a group, or before one."""
+
+OWN = '[[roles.{role}.sees]]\nname = "own work"\nroles = ["{role}"]\n'
+ROLES = {
+    "nothing": "",
+    "claims": 'kinds = ["task.claimed"]',
+    "states": 'kinds = ["**"]',
+    "writes": 'keys = ["**"]',  # which it sees
+    "trusted": "approve = true\nsettle = true\nquery = true",
+}
+"""What roles may that see their own work, and one of them the board."""
+
+BOARD = '[[roles.writes.sees]]\nname = "board"\nkinds = ["board.*"]\nkeys = ["**"]\n'
+
+
+WRONG = [{"x": [1]}]
+"""What no field holds that is no program's value."""
+
+
+def text_of(names: dict[str, str]) -> str:
+    """These roles as a file says them."""
+    told = ""
+    for role, may in names.items():
+        sees = OWN.format(role=role) + (BOARD if role == "writes" else "")
+        told += f"[roles.{role}]\n{sees}[roles.{role}.may]\n{may}\n"
+    return told
+
+
+class Asking:
+    """A principal, and a session of its."""
+
+    def __init__(self, link: Link, session: SessionLink) -> None:
+        self._link = link
+        self._session = session
+
+    def ask(self, operation: Operation, asked: Any, context: int = 0) -> Answer:
+        """What a request comes to, where it is asked for."""
+        if operation.group == "record":
+            return portal().run(self._link.outside(operation.method, asked))
+        verb = "enter" if operation.name in BLOCKS else "do"
+        return portal().run(self._session.ask(verb, Do(operation=asked, context=context)))
+
+    def answers(self, name: str, *given: Any) -> Iterator[Answer]:
+        """What an operation comes to, with the block that it needs, or that it begins."""
+        operation = OPERATIONS[name]
+        opens, *before = BEFORE.get(name, BEFORE.get(operation.group, [("", ())]))
+        if opens[0] not in ("", name):
+            opened: Any = self.ask(OPERATIONS[opens[0]], request(opens[0], *opens[1]))
+            yield opened
+            for each, asked in before:
+                yield self.ask(OPERATIONS[each], request(each, *asked), opened.context)
+            yield self.ask(operation, request(name, *given), opened.context)
+            if operation.group == "transaction":
+                yield self.exit(opened.context)
+            return
+        answer: Any = self.ask(operation, request(name, *given))
+        yield answer
+        if name in BLOCKS and not isinstance(answer, Failed):
+            yield self.exit(answer.context)
+
+    def exit(self, context: int) -> Answer:
+        """Leave a block."""
+        return portal().run(self._session.ask("exit", Left(context=context)))
+
+
+def asking(house: House, name: str, role: str, run: str) -> Iterator[Asking]:
+    """A principal in a role, with a session in a run."""
+    with house.link(name, role) as link:
+        session = portal().run(link.open_session(Open(workflow="w", run=run, agent=name)))
+        try:
+            yield Asking(link, session)
+            portal().run(session.ask("close", Left()))
+        finally:
+            portal().run(session.end())
+
+
+@pytest.fixture
+def ada(house: House) -> Iterator[Asking]:
+    """A principal that may do all."""
+    house.login()
+    yield from asking(house, "ada", "writer", "r1")
+
+
+def refusal(answer: Answer) -> Any:
+    """The error that it is, or None."""
+    return faults.ours(answer.fault) if isinstance(answer, Failed) else None
+
+
+def test_each_is_answered() -> None:
+    """There is a sample of each here, and a method of its name that answers it."""
+    assert sorted(SAMPLES) == NAMES
+    answers = {**operations.ANSWERS, "record": WorkspaceRequests}
+    assert {each.group for each in OPERATIONS.values()} == set(answers)
+    operations.demand_handlers(operations.ANSWERS, by_field=True)
+    operations.demand_handlers({"record": WorkspaceRequests}, by_field=False)
+
+
+class Silent:
+    """Answers nothing."""
+
+
+class Another:
+    """Answers with other fields."""
+
+    def keys(self, prefix: str) -> None:
+        """What is declared without one."""
+
+
+def test_none_is_served_without_its_answer() -> None:
+    """The service does not begin with an operation that nobody answers, or answers otherwise."""
+    with pytest.raises(TypeError, match=r"Silent has no \w+ for board\.\w+"):
+        operations.demand_handlers({"board": Silent}, by_field=True)
+    only = {name: each for name, each in OPERATIONS.items() if name == "board.keys"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(declared, "OPERATIONS", only)
+        with pytest.raises(TypeError, match=r"board\.keys is declared with other fields"):
+            operations.demand_handlers({"board": Another}, by_field=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_request_comes_back_as_it_was_made(name: str) -> None:
+    """What a client encodes by a declaration is what the service decodes by it."""
+    operation, asked = read(request(name, *SAMPLES[name]))
+    assert operation is OPERATIONS[name]
+    assert isinstance(asked, operation.request)
+    again = msgspec.Raw(wire.encode(asked))
+    assert wire.encode(read(again)[1]) == bytes(again)
+
+
+def wrong_requests(operation: Operation) -> Iterator[tuple[Any, str]]:
+    """Requests that it does not take, and what the error names."""
+    fields = dict(zip(operation.fields, SAMPLES[operation.name], strict=False))
+    fields = {"op": operation.name, **fields}
+    yield {**fields, "colour": 1}, f"{operation.called}(colour)"
+    for field, kind in operation.fields.items():
+        told = f"{operation.called}({field})"
+        if kind is Kind.VALUE:
+            # A claim of another's is refused before.
+            if CLAIM not in fields.values():
+                yield {**fields, field: {"$tuple": 3}}, ""
+        else:
+            yield {**fields, field: WRONG if kind is not Kind.VALUES else 3}, told
+        if field in operation.request.__struct_fields__[: _needed(operation)]:
+            yield {key: each for key, each in fields.items() if key != field}, told
+
+
+def _needed(operation: Operation) -> int:
+    config = operation.request.__struct_defaults__
+    return len(operation.fields) - len(config)
+
+
+def test_what_none_takes_is_refused(ada: Asking) -> None:
+    """A field that there is not, one that is missing, one of another type: a BadValue that names
+    the operation and the field; and the session goes on.
+    """
+    asked = 0
+    for name in NAMES:
+        for fields, told in wrong_requests(OPERATIONS[name]):
+            error = refusal(ada.ask(OPERATIONS[name], msgspec.Raw(msgspec.json.encode(fields))))
+            assert type(error).__name__ == "BadValue", (fields, error)
+            assert told in str(error), (fields, error)
+            asked += 1
+    assert asked > 2 * len(NAMES)
+    assert refusal(ada.ask(OPERATIONS["facts.context"], request("facts.context"))) is None
+
+
+HUGE = b'"' + b"x" * 500_000 + b'"'
+DEEP = b"[" * 300 + b"]" * 300
+
+
+@pytest.mark.parametrize("huge", [HUGE, DEEP], ids=["long", "deep"])
+def test_what_is_huge_ends_nothing(ada: Asking, huge: bytes) -> None:
+    """A field of half a megabyte, or nested deep, is taken or refused by its name, never an
+    error of the service's own; and the session goes on.
+    """
+    for name in NAMES:
+        operation = OPERATIONS[name]
+        for field in [*operation.fields, "colour"]:
+            given = dict(zip(operation.fields, SAMPLES[name], strict=False))
+            told = {key: wire.dump(each) for key, each in given.items()}
+            fields = {"op": name, **told, field: msgspec.Raw(huge)}
+            error = refusal(ada.ask(operation, msgspec.Raw(wire.encode(fields))))
+            assert type(error).__name__ not in ("ServiceFailed", "ServiceGone"), (name, field)
+    assert refusal(ada.ask(OPERATIONS["facts.context"], request("facts.context"))) is None
+
+
+@pytest.mark.parametrize("role", [*ROLES, "writer"])
+def test_each_needs_what_it_says(house: House, role: str) -> None:
+    """An operation is refused for what its declaration says that it needs and the role has not, and
+    for nothing else.
+    """
+    house.apply(text_of(ROLES))
+    with house.trusted() as record, record.run("w", run="r1", agent="eve", role="boss") as eve:
+        for number in range(12):
+            eve.team.add(f"task {number}")
+        house.login("ada", role)
+        for who in asking(house, "ada", role, "r1"):
+            for name in NAMES:
+                _check_needs(who, OPERATIONS[name], _permit(role))
+
+
+def _permit(role: str) -> Permit:
+    rules = role_file.parse(text_of(ROLES)) if role in ROLES else {}
+    return Permit(role, rules.get(role), enforced=role in ROLES)
+
+
+def _check_needs(who: Asking, operation: Operation, permit: Permit) -> None:
+    given = SAMPLES[operation.name]
+    if CLAIM in given:
+        claimed = [*who.answers("team.claim")]
+        task = wire.load(claimed[0].value) if isinstance(claimed[0], wire.Value) else None
+        if task is None:
+            return  # the role claims none
+        claim = {"is": "claim", "id": task["id"], "number": task["number"]}
+        given = (claim, *given[1:])
+    _, asked = read(request(operation.name, *given))
+    denied = [each for each in operation.needs(asked) if not permit.ask(each).allowed]
+    found = [refusal(each) for each in who.answers(operation.name, *given)]
+    refused = [(each.what, each.name) for each in found if type(each).__name__ == "RoleRefused"]
+    assert refused[:1] == [(each.what, each.name) for each in denied][:1], (operation.name, found)
+
+
+# ------------------------------------------------------------ documents
+
+
+def needed(need: Need) -> str:
+    """What a role needs, as the documents say it."""
+    match need.what:
+        case "kind":
+            return f'`kinds = ["{unversioned(need.name)}"]`'
+        case "key":
+            return "`keys`, and to see all of the key"
+        case "read":
+            return "to see all of the key"
+        case "task":
+            return "to see the tasks of that role"
+        case _:
+            return f"`{Trust(need.what).value} = true`"
+
+
+def row(operation: Operation) -> str:
+    """An operation's line in the documents."""
+    _, asked = read(request(operation.name, *SAMPLES[operation.name]))
+    needs = "; ".join(needed(each) for each in operation.needs(asked)) or "nothing"
+    fields = ", ".join(f"`{each}`" for each in operation.fields) or "nothing"
+    return f"| `{operation.name}` | {fields} | {needs} |"
+
+
+def test_documents_say_what_each_needs() -> None:
+    """The table of operations in docs/service.md is that of the declarations."""
+    text = Path(__file__).parents[2].joinpath("docs/service.md").read_text()
+    _, _, section = text.partition("## What may be asked")
+    section, _, _ = section.partition("\n## ")
+    told = [line for line in section.splitlines() if line.startswith("| `")]
+    assert told == [row(each) for each in OPERATIONS.values()]

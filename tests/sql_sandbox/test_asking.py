@@ -1,0 +1,207 @@
+"""The door as a service: neighbours, queues, workers that end, and generations that change."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from statistics import quantiles
+
+import pytest
+
+from hansard.projections.errors import Behind
+from hansard.projections.sql_sandbox.errors import (
+    QueryFailed,
+    SqlBusy,
+    SqlClosed,
+    SqlError,
+    TooCostly,
+)
+from hansard.projections.sql_sandbox.limits import Bounds, Limits
+from hansard.projections.sql_sandbox.sandbox import Door
+from hansard.projections.table_files import TableFiles
+from tests.sql_sandbox.conftest import RUNS, Asker, fill_place
+
+COUNT = "SELECT count(*) AS c FROM runs"
+BURN = "SELECT count(*) FROM range(1000000) a(i), range(1000000) b(i) WHERE a.i * b.i = 3"
+BOMB = "SELECT length(repeat('x', 1000000000) || repeat('y', 1000000000))"
+ROUNDS = 120
+TRIES = 5
+FLOOR_MS = 25.0
+"""Under this a p99 is the machine's noise and not the neighbour's doing."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hostile", [BURN, BOMB])
+async def test_a_neighbour_is_not_starved(place: TableFiles, hostile: str):
+    """While one question burns what it may, another's p99 stays within 3 times its own alone, in
+    one of several tries: what else runs on the machine has the cores, too. The burner gives way.
+    """
+    async with Door(place, Bounds(workers_max=2, spares=2)) as door:
+        await door.ask(COUNT)
+
+        async def p99_ms() -> float:
+            times_ms = []
+            for _ in range(ROUNDS):
+                began_s = time.perf_counter()
+                await door.ask("SELECT workflow, count(*) FROM runs GROUP BY ALL")
+                times_ms.append((time.perf_counter() - began_s) * 1e3)
+            return quantiles(times_ms, n=100)[-1]
+
+        tried: list[tuple[float, float]] = []
+        while len(tried) < TRIES:
+            alone = await p99_ms()
+            burning = asyncio.ensure_future(door.ask(hostile, Limits(wall_s=20, cpu_s=20)))
+            await asyncio.sleep(0.5)
+            beside = await p99_ms()
+            burnt = not burning.done()
+            burning.cancel()
+            await asyncio.gather(burning, return_exceptions=True)
+            assert burnt
+            tried.append((alone, beside))
+            if beside < max(3 * alone, FLOOR_MS):
+                return
+        pytest.fail(f"p99 alone and beside a burner, in ms: {tried}")
+
+
+@pytest.mark.slow
+async def test_more_questions_than_workers_wait_or_are_turned_away(place: TableFiles):
+    """They wait for their turn, no longer than said, and no more of them than said."""
+    bounds = Bounds(workers_max=1, spares=1, waiting_max=2, queue_s=0.8)
+    async with Door(place, bounds) as door:
+        await door.ask(COUNT)
+        assert [a.rows for a in await asyncio.gather(*(door.ask(COUNT) for _ in range(3)))] == [
+            1
+        ] * 3
+        burning = asyncio.ensure_future(door.ask(BURN, Limits(wall_s=2.5, cpu_s=9)))
+        await asyncio.sleep(0.2)
+        told = await asyncio.gather(*(door.ask(COUNT) for _ in range(3)), return_exceptions=True)
+        assert [type(each) for each in told] == [SqlBusy] * 3
+        assert sorted(str(each).split(":")[0] for each in told) == [
+            "2 questions wait already",
+            "no worker was free within 0.8 s",
+            "no worker was free within 0.8 s",
+        ]
+        with pytest.raises(TooCostly):
+            await burning
+        assert list((await door.ask(COUNT)).tuples()) == [(RUNS,)]
+
+
+async def _gone(pid: int) -> None:
+    """Wait until a process has ended."""
+    async with asyncio.timeout(10):
+        with contextlib.suppress(ProcessLookupError):
+            while True:
+                os.kill(pid, 0)
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.slow
+async def test_a_question_that_nobody_waits_for_ends(place: TableFiles):
+    """Cancelled, its worker is killed at once, and the next one is answered by another."""
+    async with Door(place, Bounds(workers_max=1)) as door:
+        await door.ask(COUNT)
+        pool = door._pool
+        assert pool is not None
+        pid = pool._idle[-1].pid
+        asking = asyncio.ensure_future(door.ask(BURN, Limits(wall_s=60, cpu_s=60)))
+        await asyncio.sleep(0.2)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await _gone(pid)
+        assert (await door.ask(COUNT)).rows == 1
+
+
+@pytest.mark.slow
+async def test_a_worker_that_dies_is_replaced(place: TableFiles):
+    """Idle or at work: whoever asks next does not notice."""
+    async with Door(place, Bounds(workers_max=1)) as door:
+        await door.ask(COUNT)
+        pool = door._pool
+        assert pool is not None
+        for _ in range(2):
+            os.kill(pool._idle[-1].pid, signal.SIGKILL)
+            await asyncio.sleep(0.1)
+            assert (await door.ask(COUNT)).rows == 1
+
+
+@pytest.mark.slow
+async def test_workers_are_replaced_after_a_while(place: TableFiles):
+    """After so many questions, or one that was slow."""
+    async with Door(place, Bounds(workers_max=1, spares=1, answers_max=3)) as door:
+        pool = door._pool
+        assert pool is not None
+        seen: list[int] = []
+        for _ in range(7):
+            await door.ask(COUNT)
+            seen += [worker.pid for worker in pool._idle if worker.pid not in seen]
+        assert len(seen) >= 3
+
+
+def test_no_question_sees_what_another_left(asker: Asker):
+    """Nothing that a question makes outlives it."""
+    for sql in ("CREATE TEMP VIEW runs AS SELECT 1", "CREATE TEMP MACRO count(x) AS 0"):
+        with pytest.raises(SqlError):
+            asker.ask(sql)
+    with pytest.raises(QueryFailed):
+        asker.ask("SELECT getvariable('x') + nothing")
+    assert list(asker.ask(COUNT).tuples()) == [(RUNS,)]
+
+
+@pytest.mark.slow
+def test_answers_are_cut_where_they_are_too_large(asker: Asker):
+    """By rows, by bytes, and a single value that is too large leaves no row; each says so."""
+    rows = asker.ask("SELECT i FROM range(100000) t(i)", Limits(rows_max=5_000))
+    assert (rows.rows, rows.cut) == (5_000, "rows")
+    assert [i for (i,) in rows.tuples()] == list(range(5_000))
+    exact = asker.ask("SELECT i FROM range(5000) t(i)", Limits(rows_max=5_000))
+    assert (exact.rows, exact.cut) == (5_000, None)
+    size = asker.ask("SELECT repeat('x', 1000) FROM range(100000)", Limits(bytes_max=1_000_000))
+    assert size.cut == "bytes"
+    assert 900 < size.rows <= 1_000
+    huge = asker.ask("SELECT repeat('x', 2000000)", Limits(bytes_max=1_000_000))
+    assert (huge.rows, huge.cut) == (0, "bytes")
+
+
+def test_several_at_once_are_answered_each(asker: Asker):
+    """No answer goes to another question."""
+    asked = [asker.later(f"SELECT {n} AS n, count(*) FROM range({n})") for n in range(40)]
+    assert [list(each.result().tuples()) for each in asked] == [[(n, n)] for n in range(40)]
+
+
+@pytest.mark.slow
+async def test_it_follows_what_is_published(tmp_path: Path):
+    """Each answer is as of the newest generation; after a rebuild there is none until the next."""
+    place = TableFiles.of(tmp_path, "w")
+    async with Door(place) as door:
+        with pytest.raises(SqlClosed, match="nothing is published"):
+            await door.ask(COUNT)
+        for count in (3, 5, 9):
+            await asyncio.to_thread(fill_place, place, count)
+            answer = await door.ask(COUNT, wait_for=count)
+            assert (answer.position, list(answer.tuples())) == (count, [(count,)])
+        with pytest.raises(Behind):
+            await door.ask(COUNT, wait_for=10, wait_s=0.1)
+        place.withdraw()
+        with pytest.raises(SqlClosed, match="nothing is published"):
+            await door.ask(COUNT)
+    with pytest.raises(SqlClosed):
+        await door.ask(COUNT)
+
+
+@pytest.mark.slow
+async def test_a_damaged_generation_is_told(tmp_path: Path):
+    """What is published and cannot be opened, or is not what it says, is an error with a remedy."""
+    place = TableFiles.of(tmp_path, "w")
+    await asyncio.to_thread(fill_place, place, 3)
+    [folder] = place.published.glob("gen-*")
+    told = (folder / "generation.json").read_text()
+    (folder / "generation.json").write_text(told.replace('"position":3', '"position":4'))
+    async with Door(place) as door:
+        with pytest.raises(SqlClosed, match="it stands at 3 and not at 4"):
+            await door.ask(COUNT)
+    (folder / "tables.duckdb").write_bytes(b"no database")
+    async with Door(place) as door:
+        with pytest.raises(SqlClosed, match="cannot be opened"):
+            await door.ask(COUNT)

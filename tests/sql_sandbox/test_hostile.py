@@ -1,0 +1,173 @@
+"""The published corpus of hostile statements: all contained, and the door answers on."""
+
+import contextlib
+import hashlib
+import os
+import re
+import resource
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hansard.projections.sql_sandbox.errors import NotAllowed, QueryFailed, SqlError, TooCostly
+from hansard.projections.sql_sandbox.limits import Limits
+from hansard.projections.table_files import TableFiles
+from tests.sql_sandbox.conftest import RUNS, SECRET, Asker
+
+CORPUS: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("hostile.toml").read_text(encoding="utf-8")
+)
+LIMITS = Limits(wall_s=20.0, cpu_s=2, memory_mib=256, rows_max=1_000, bytes_max=4 * 2**20)
+COSTLY_S = 0.3
+"""For what is stopped: whatever else is answered is answered on a machine that is busy, too."""
+
+LATE_S = 5.0
+"""For a kill, and a machine that does other things."""
+
+WORKER_MIB_MAX = 1_600
+"""What a worker may have resident at most: its limits and what Python and Arrow need."""
+
+LEAKS = re.compile(r"root:x:|/root|/home|/etc/|/work|\.venv|site-packages|" + re.escape(SECRET))
+
+
+def sql_of(told: dict[str, Any]) -> str:
+    """The statement; what cannot be written out is repeated."""
+    count = told.get("repeat", 0)
+    pieces = {
+        "{open}": "(" * count,
+        "{close}": ")" * count,
+        "{open_list}": "[" * count,
+        "{close_list}": "]" * count,
+        "{plus}": "+1" * (count // 2),
+        "{nots}": "NOT " * count,
+    }
+    text = str(told["sql"])
+    for name, piece in pieces.items():
+        text = text.replace(name, piece)
+    return text
+
+
+def state(place: TableFiles) -> dict[str, str]:
+    """Every file of the projections and what is in it."""
+    return {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(place.path.parent.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_the_corpus_is_large_enough():
+    """At least sixty statements, no two the same."""
+    assert len({told["sql"] + str(told.get("repeat")) for told in CORPUS.values()}) >= 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CORPUS)
+def test_a_hostile_statement_is_contained(name: str, asker: Asker, place: TableFiles):
+    """It ends in bounded time, as is published; tells no path and no secret; changes no file; and
+    the door answers the next question rightly.
+    """
+    told = CORPUS[name]
+    limits = LIMITS
+    if told["outcome"] in {"stopped", "any"}:
+        limits = msgspec.structs.replace(LIMITS, wall_s=COSTLY_S)
+    sql, before, began_s = sql_of(told), state(place), time.monotonic()
+    try:
+        answer = asker.ask(sql, limits)
+    except SqlError as error:
+        came, said = ("stopped" if isinstance(error, TooCostly) else "error"), str(error)
+    else:
+        came, said = "answer", str(answer.columns) + str(list(answer.tuples()))
+        assert len(answer.ipc) < LIMITS.bytes_max * 2
+        assert answer.rows <= LIMITS.rows_max
+    assert time.monotonic() - began_s < limits.wall_s + LATE_S
+    assert told["outcome"] in {came, "any"}, said[:500]
+    leaked = LEAKS.search(said.replace(sql, ""))
+    quoted = leaked is not None and leaked[0] in sql
+    assert leaked is None or quoted, said[:500]
+    assert str(place.path.parent) not in said
+    assert state(place) == before
+    assert not list(Path("/tmp").glob("hansard-stolen*"))  # noqa: S108 -- where the corpus tries to write
+    found = asker.ask("SELECT count(*) AS runs, count(run) FROM runs")
+    assert list(found.tuples()) == [(RUNS, RUNS)]
+    peak_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1_024
+    assert peak_mib < WORKER_MIB_MAX
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_is_refused_is_said(asker: Asker):
+    """Fact, value and remedy: the type of the statement, and what may be asked instead.
+
+    A question gives way to all others: where those are busy, a second of work takes minutes.
+    """
+    with pytest.raises(NotAllowed, match=r"takes one statement that reads .* and no CREATE"):
+        asker.ask("CREATE TABLE t (x INTEGER)")
+    with pytest.raises(NotAllowed, match="this is 2"):
+        asker.ask("SELECT 1; SELECT 2")
+    with pytest.raises(NotAllowed, match=r"has a NUL at character 7"):
+        asker.ask("SELECT \0")
+    with pytest.raises(QueryFailed, match="Table with name nowhere does not exist"):
+        asker.ask("FROM nowhere")
+    with pytest.raises(TooCostly, match=r"it may take 0\.5 s") as stopped:
+        asker.ask(
+            "SELECT count(*) FROM range(1000000) a, range(1000000) b", Limits(wall_s=0.5, cpu_s=9)
+        )
+    assert stopped.value.limit == "time"
+    with pytest.raises(TooCostly) as stopped:
+        asker.ask(
+            "SELECT sum(hash(a.range + b.range)) FROM range(1000000) a, range(1000000) b",
+            Limits(wall_s=500, cpu_s=1),
+        )
+    assert stopped.value.limit == "cpu"
+    with pytest.raises(TooCostly) as stopped:
+        asker.ask("SELECT len(list(i)) FROM range(1000000000) t(i)", Limits(memory_mib=64))
+    assert stopped.value.limit == "memory"
+
+
+@pytest.mark.skipif(os.uname().sysname != "Linux", reason="namespaces are Linux's")
+def test_a_worker_has_given_away_what_it_does_not_need(asker: Asker, place: TableFiles):
+    """No variable but those it starts with, no network but a dead loopback, no capability, no file
+    but the generations, no descriptor but its own.
+    """
+    asker.ask("SELECT 1")
+    pid = asker.workers()[0]
+    proc = Path(f"/proc/{pid}")
+    variables = proc.joinpath("environ").read_bytes()
+    assert b"HANSARD" not in variables
+    assert SECRET.encode() not in variables
+    fds = {str(each.readlink()) for each in proc.joinpath("fd").iterdir()}
+    allowed = re.compile(r"pipe:|/dev/null|anon_inode:|.*tables\.duckdb(\.wal)?$")
+    assert not [each for each in fds if not allowed.match(each)]
+    status = proc.joinpath("status").read_text()
+    assert "NoNewPrivs:\t1" in status
+    limits = proc.joinpath("limits").read_text()
+    assert re.search(r"Max file size +0 +0", limits)
+    assert re.search(r"Max core file size +0 +0", limits)
+    pool = asker.door._pool
+    assert pool is not None
+    hello = pool._idle[0].hello
+    if hello.root:
+        assert str(proc.joinpath("root").readlink()) == str(place.published)
+        assert re.search(r"CapEff:\t0{16}", status)
+    if hello.network:
+        lines = proc.joinpath("net", "dev").read_text().splitlines()[2:]
+        assert {line.split(":")[0].strip() for line in lines} <= {"lo"}
+        assert proc.joinpath("ns/net").readlink() != Path("/proc/self/ns/net").readlink()
+
+
+@pytest.mark.slow
+def test_who_was_killed_is_not_asked_again(asker: Asker):
+    """A question that is stopped at once, while its worker gives back its memory for long yet: the
+    next one is answered, by another worker.
+    """
+    limits = msgspec.structs.replace(LIMITS, wall_s=COSTLY_S)
+    for _ in range(5):
+        with contextlib.suppress(SqlError):
+            asker.ask(sql_of(CORPUS["lpad"]), limits)
+        found = asker.ask("SELECT count(*) AS runs, count(run) FROM runs")
+        assert list(found.tuples()) == [(RUNS, RUNS)]

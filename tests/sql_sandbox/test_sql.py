@@ -1,0 +1,278 @@
+"""`hansard sql`: formats, where a question comes from, what stands on stderr, who answers."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import structlog
+from pyarrow import csv, ipc, parquet
+
+import hansard
+from hansard.projections.publish import snapshots as published
+from hansard.projections.table_files import TableFiles, WriteLock
+from tests.cli.support import WORKSPACE, Call, Ran, environment, make_runs, ran
+
+WAIT_S = 20.0
+EVERY_TYPE = """
+    SELECT 1 AS i, 1 AS i, 1.5::DECIMAL(9, 2) AS d, 'nan'::DOUBLE AS f, 'a"b,c' AS s, NULL AS n,
+    true AS b, '{"x": 1}'::JSON AS j, {'x': 1, 'y': ['a']} AS st, MAP {'k': 1} AS m, [1, 2] AS l,
+    '\\x00\\xFF'::BLOB AS bl, uuid() AS u, DATE '2026-01-02' AS da, TIME '10:11:12' AS t,
+    TIMESTAMP '2026-01-02 03:04:05.678' AS ts, TIMESTAMP_NS '2026-01-02 03:04:05.123456789' AS ns,
+    TIMESTAMPTZ '2026-01-02 03:04:05+02' AS tz, INTERVAL '1 day' AS iv,
+    1234567890123456789012345678901::HUGEINT AS h
+"""
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory."""
+    return tmp_path_factory.mktemp("sql") / "data"
+
+
+@pytest.fixture(scope="session")
+def record(home: Path) -> Iterator[hansard.Record]:
+    """A workspace with runs, held open so that its broker stays."""
+    with hansard.connect(WORKSPACE, data_dir=home) as opened:
+        make_runs(opened)
+        yield opened
+
+
+@pytest.fixture
+def ask(
+    home: Path,
+    record: hansard.Record,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Call]:
+    """`hansard sql ...`, in this process; its stdout as latin-1, byte for byte."""
+    wanted = environment(home)
+    for name in os.environ.keys() - wanted.keys():
+        monkeypatch.delenv(name)
+    for name, value in wanted.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments: str, stdin: str = "") -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        return ran(capfdbinary, monkeypatch, ["sql", *arguments], "latin-1")
+
+    yield run
+    structlog.reset_defaults()
+
+
+@pytest.mark.slow
+def test_it_answers_as_of_the_head(ask: Call, record: hansard.Record):
+    """What was recorded before the question is in the answer, and stderr says the position."""
+    before = ask("SELECT count(*) AS runs FROM runs", "--json")
+    assert before.code == 0, before.err
+    with record.run("one more", agent="a", role="r"):
+        pass
+    after = ask("SELECT count(*) AS runs, max(last_position) AS head FROM runs", "--json")
+    [line] = after.lines
+    assert line["runs"] == before.lines[0]["runs"] + 1
+    assert after.err == f"as of position {line['head']}: 1 row\n"
+
+
+@pytest.mark.slow
+def test_it_is_a_program(home: Path, record: hansard.Record):
+    """As whoever asks starts it: the question on stdin, the answer on stdout."""
+    done = subprocess.run(
+        [sys.executable, "-m", "hansard", "sql", "--json"],
+        env=environment(home),
+        input=b"SELECT 1 AS x",
+        capture_output=True,
+        timeout=170,
+        check=True,
+    )
+    assert done.stdout == b'{"x":1}\n'
+    assert done.stderr.startswith(b"as of position ")
+
+
+@pytest.mark.slow
+def test_people_get_a_table(ask: Call):
+    """Numbers to the right, nothing for NULL, no quotes."""
+    told = ask("SELECT 'ab' AS name, 5 AS number, NULL AS nothing UNION ALL SELECT 'c', 1234, 'x'")
+    assert told.out.splitlines() == [
+        "name  number  nothing",
+        "ab         5",
+        "c       1234  x",
+    ]
+
+
+@pytest.mark.slow
+def test_every_type_goes_into_every_format(ask: Call, tmp_path: Path):
+    """Two columns of one name are told apart; what a format does not have stands as text."""
+    [row] = ask(EVERY_TYPE, "--format", "ndjson").lines
+    assert row | {"u": ""} == {
+        "i": 1,
+        "i_1": 1,
+        "d": 1.5,
+        "f": "nan",
+        "s": 'a"b,c',
+        "n": None,
+        "b": True,
+        "j": '{"x": 1}',
+        "st": {"x": 1, "y": ["a"]},
+        "m": [["k", 1]],
+        "l": [1, 2],
+        "bl": "00ff",
+        "u": "",
+        "da": "2026-01-02",
+        "t": "10:11:12",
+        "ts": "2026-01-02T03:04:05.678000",
+        "ns": "2026-01-02T03:04:05.123456",
+        "tz": "2026-01-02T01:04:05Z",
+        "iv": row["iv"],
+        "h": 1234567890123456789012345678901,
+    }
+    for name in ("x.csv", "x.parquet", "x.arrow", "x.ndjson", "x.txt"):
+        told = ask(EVERY_TYPE, "-o", str(tmp_path / name))
+        assert (told.code, told.out) == (0, ""), told.err
+    position = ask("SELECT position FROM progress", "--json").lines[0]["position"]
+    assert json.loads((tmp_path / "x.ndjson").read_text())["l"] == [1, 2]
+    read = csv.read_csv(tmp_path / "x.csv")
+    assert read.column_names[:3] == ["i", "i_1", "d"]
+    assert (read["s"][0].as_py(), read["l"][0].as_py()) == ('a"b,c', "[1,2]")
+    stored = parquet.read_table(tmp_path / "x.parquet")
+    assert stored["st"].to_pylist() == [{"x": 1, "y": ["a"]}]
+    assert stored.schema.metadata[b"hansard.position"] == b"%d" % position
+    with ipc.open_stream((tmp_path / "x.arrow").read_bytes()) as stream:
+        arrow = stream.read_all()
+    assert arrow.schema.metadata[b"hansard.position"] == b"%d" % position
+    assert arrow.schema.metadata[b"hansard.cut"] == b"no"
+    assert arrow["ts"].type == pa.timestamp("us")
+    assert (tmp_path / "x.txt").read_text().splitlines()[0].startswith("i  i_1")
+
+
+@pytest.mark.slow
+def test_pipes_carry_every_format(ask: Call):
+    """On stdout stands the answer alone, as bytes."""
+    sql = "SELECT 7 AS x"
+    assert ask(sql, "--format", "csv").out == '"x"\n7\n'
+    arrow = ask(sql, "--format", "arrow").out.encode("latin-1")
+    assert ipc.open_stream(arrow).read_all().to_pylist() == [{"x": 7}]
+    stored = ask(sql, "--format", "parquet").out.encode("latin-1")
+    assert parquet.read_table(pa.BufferReader(stored)).to_pylist() == [{"x": 7}]
+    empty = ask("SELECT 1 AS x WHERE false", "--format", "csv")
+    assert (empty.out, empty.err.split(": ")[1]) == ('"x"\n', "0 rows\n")
+
+
+@pytest.mark.slow
+def test_a_question_comes_from_anywhere(ask: Call, tmp_path: Path):
+    """An argument, a file, a pipe; two at once, or none, is an error that says so."""
+    file = tmp_path / "q.sql"
+    file.write_text("SELECT 3 AS x")
+    assert ask("-f", str(file), "--json").lines == [{"x": 3}]
+    assert ask("-", "--json", stdin="SELECT 4 AS x;").lines == [{"x": 4}]
+    assert ask("--json", stdin="SELECT 5 AS x -- at the end").lines == [{"x": 5}]
+    both = ask("SELECT 1", "-f", str(file))
+    assert (both.code, both.out) == (2, "")
+    assert "two questions" in both.err
+    assert "cannot be read" in ask("-f", str(tmp_path / "none.sql")).err
+    assert "this is 0" in ask(stdin="").err
+
+
+@pytest.mark.slow
+def test_a_cut_answer_says_so(ask: Call):
+    """With what to do about it."""
+    told = ask("SELECT i FROM range(100) t(i)", "--rows", "3", "--json")
+    assert [line["i"] for line in told.lines] == [0, 1, 2]
+    assert told.err.endswith(": 3 rows, and there are more: give --rows (now 3)\n")
+    whole = ask("SELECT i FROM range(3) t(i)", "--rows", "3", "--json")
+    assert whole.err.endswith(": 3 rows\n")
+
+
+@pytest.mark.thorough
+def test_what_cannot_be_answered_is_an_error(ask: Call):
+    """With 2, in one line, and nothing on stdout."""
+    for arguments, said in (
+        (["DROP TABLE runs"], "takes one statement that reads"),
+        (["SELECT nonsense FROM runs"], "nonsense"),
+        (["SELECT count(*) FROM range(1e9::BIGINT) a, range(1000) b", "--timeout", "0.5"], "0.5 s"),
+        (["SELECT 1", "--role", "auditor"], "role 'auditor' was not found"),
+        (["SELECT 170141183460469231731687303715884105727 AS h"], "cast it"),
+        (["SELECT 1", "--json", "--format", "csv"], "--json is --format ndjson"),
+        (["SELECT 1", "--wait-for", "999999"], "position 999999 was not projected within 10 s"),
+    ):
+        told = ask(*arguments)
+        assert (told.code, told.out) == (2, "")
+        assert told.err.startswith("error: ")
+        assert said in told.err
+
+
+def test_a_mistyped_name_makes_nothing(home: Path, ask: Call, tmp_path: Path):
+    """No folder for a workspace, or a data directory, that is not there."""
+    told = ask("SELECT 1", "-w", "nowhere")
+    assert (told.code, told.out) == (2, "")
+    assert "workspace 'nowhere' was not found" in told.err
+    assert not TableFiles.of(home, "nowhere").published.exists()
+    absent = tmp_path / "absent"
+    assert ask("SELECT 1", "--data-dir", str(absent)).code == 2
+    assert not absent.exists()
+
+
+@pytest.mark.thorough
+def test_it_answers_while_another_process_projects(home: Path, ask: Call, record: hansard.Record):
+    """From what `hansard up` publishes; and from what stands where nobody publishes further."""
+    up = subprocess.Popen(
+        [sys.executable, "-m", "hansard", "up"],
+        env=environment(home),
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        place = TableFiles.of(home, WORKSPACE)
+        until_s = time.monotonic() + WAIT_S
+        while time.monotonic() < until_s:
+            standing = place.standing()
+            if standing is not None and standing.running and standing.pid == up.pid:
+                break
+            time.sleep(0.02)
+        for number in range(3):
+            with record.run(f"meanwhile {number}", agent="a", role="r"):
+                pass
+            asked = f"SELECT count(*) AS c FROM runs WHERE workflow = 'meanwhile {number}'"
+            told = ask(asked, "--json")
+            assert told.lines == [{"c": 1}], told.err
+            assert told.err.startswith("as of position ")
+        standing = place.standing()
+        assert standing is not None
+        assert standing.pid == up.pid
+        assert standing.published == standing.position > 0
+        done = subprocess.run(
+            [sys.executable, "-m", "hansard", "status", "--json"],
+            env=environment(home),
+            capture_output=True,
+            check=True,
+        )
+        told_of = json.loads(done.stdout.splitlines()[1])["published"]
+        assert (told_of["position"], told_of["behind"]) == (standing.position, 0)
+        assert 0 < told_of["delay_ms"] < WAIT_S * 1_000
+    finally:
+        up.terminate()
+        up.wait()
+    found = published.newest(place)
+    assert found is not None
+    hold = WriteLock(place)
+    with record.run("unseen", agent="a", role="r"):
+        pass
+    told = ask("SELECT count(*) AS c FROM runs WHERE workflow = 'unseen'", "--json")
+    hold.close()
+    assert told.lines == [{"c": 0}]
+    assert f"as of position {found.position}: " in told.err
+    assert "answered from what stands, " in told.err
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_away_leaves_what_stands(home: Path, ask: Call):
+    """The answer is as of then, and stderr says why."""
+    assert ask("SELECT 1").code == 0
+    away = "nats://127.0.0.1:9"
+    told = ask("SELECT count(*) > 0 AS some FROM runs", "--json", "--nats", away)
+    assert told.lines == [{"some": True}]
+    assert "answered from what stands, since the log cannot be read" in told.err

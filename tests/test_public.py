@@ -1,0 +1,125 @@
+"""Whatever the public API takes, gives, holds or raises is imported from `hansard` itself."""
+
+import enum
+import importlib
+import inspect
+import pkgutil
+import re
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import hansard
+from hansard import HansardError
+
+NAMES = {name: getattr(hansard, name) for name in hansard.__all__}
+OFFERED = {id(value): name for name, value in NAMES.items()}
+
+UNRAISED = {
+    "hansard.agents.access.authenticator": "what the broker's logins are told",
+    "hansard.agents.exchange": "`hansard import` and `export`",
+    "hansard.agents.importers": "`hansard import`",
+    "hansard.agents.opening": "the service, which was asked twice",
+    "hansard.bus.access": "the service, whose server is not told yet",
+    "hansard.bus.jetstream": "the log, which raises others in their place",
+    "hansard.cli": "commands",
+    "hansard.inspect": "commands",
+    "hansard.projections.report": "`hansard ask`",
+    "hansard.projections.search": "`hansard search`",
+    "hansard.demo": "the demo",
+}
+"""Where errors stand that no call of the API raises, and who does."""
+
+OWN = re.compile(r"^hansard(\.|$)")
+
+
+def types_in(hint: object) -> Iterator[type]:
+    """The classes of this package in an annotation, whatever it is made of."""
+    if isinstance(hint, list | tuple):
+        for each in hint:
+            yield from types_in(each)
+    elif typing.get_origin(hint) is not None:
+        yield from types_in(typing.get_origin(hint))
+        yield from types_in(typing.get_args(hint))
+    elif isinstance(hint, type) and OWN.match(hint.__module__):
+        yield hint
+
+
+def functions(cls: type) -> Iterator[tuple[str, Any]]:
+    """A class's public methods and properties, as plain functions."""
+    for name in dir(cls):
+        found: Any = inspect.getattr_static(cls, name)
+        found = getattr(found, "__func__", found)
+        found = found.fget if isinstance(found, property) else found
+        if name.startswith("_") or not isinstance(found, types.FunctionType):
+            continue
+        if OWN.match(found.__module__):
+            yield name, inspect.unwrap(found)
+
+
+def attributes(cls: type) -> dict[str, Any]:
+    """The public attributes that a class states with their types. What stands in a private base
+    (`record.workspace`) is what the package itself works with.
+    """
+    shown = [base for base in cls.__mro__ if not base.__name__.startswith("_")]
+    named = {name for base in shown for name in vars(base).get("__annotations__", {})}
+    told = typing.get_type_hints(cls)
+    return {name: told[name] for name in sorted(named & set(told)) if not name.startswith("_")}
+
+
+def needed(name: str, value: object) -> Iterator[tuple[str, type]]:
+    """Each class that something of the API names, and where."""
+    if isinstance(value, types.FunctionType):
+        for hint in typing.get_type_hints(value, localns=NAMES).values():
+            yield from ((name, each) for each in types_in(hint))
+    elif typing.get_origin(value) is not None:
+        yield from ((name, each) for each in types_in(value))
+    elif isinstance(value, type) and not issubclass(value, enum.Enum | BaseException):
+        for attribute, hint in attributes(value).items():
+            yield from ((f"{name}.{attribute}", each) for each in types_in(hint))
+        for method, function in functions(value):
+            yield from needed(f"{name}.{method}", function)
+
+
+def test_each_type_that_the_api_takes_or_gives_is_imported_from_the_package():
+    """Nobody has to look for the module of what he was given, or is asked for."""
+    hidden = {
+        f"{kind.__module__}.{kind.__qualname__}": where
+        for name in hansard.__all__
+        for where, kind in needed(name, getattr(hansard, name))
+        if id(kind) not in OFFERED
+    }
+    assert not hidden, "add it to _HOME of hansard/__init__.py"
+
+
+def errors(kind: type[BaseException]) -> Iterator[type[BaseException]]:
+    """An error and all that it is the base of."""
+    yield kind
+    for each in kind.__subclasses__():
+        yield from errors(each)
+
+
+def test_each_error_that_the_api_raises_is_imported_from_the_package():
+    """Who catches an error names it as he names all else."""
+    for module in pkgutil.walk_packages(hansard.__path__, "hansard."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    hidden = {
+        f"{kind.__module__}.{kind.__name__}"
+        for kind in errors(HansardError)
+        if OWN.match(kind.__module__) and not kind.__name__.startswith("_")
+        if id(kind) not in OFFERED
+        if not any(f"{kind.__module__}.".startswith(f"{home}.") for home in UNRAISED)
+    }
+    assert not hidden, "add it to _HOME of hansard/__init__.py, or say here who raises it"
+
+
+def test_the_names_of_the_package_are_there():
+    """What it lists, a type checker finds, too: one list says where each name stands."""
+    source = inspect.getsource(hansard)
+    [checked] = re.findall(r"if TYPE_CHECKING:\n(.*?)\ndel TYPE_CHECKING", source, re.DOTALL)
+    for name in hansard.__all__:
+        assert re.search(rf"\b{name}\b", checked), name
+        assert getattr(hansard, name) is not None
+    assert len(OFFERED) == len(hansard.__all__)
