@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hansard.inspect.comparison_parts import Plot, blocks
+from hansard.inspect.comparison_parts import Heading, Paragraph, Plot, Table, blocks
 from hansard.inspect.decision_parts import Told
 from hansard.inspect.page import Page
 from hansard.inspect.texts import plain_text
@@ -49,6 +49,9 @@ ALTS = {
     "pairs": "each task's score under the baseline and under the arms",
     "curves": "pass^k by k, one line an arm; the table has the numbers",
 }
+
+_KINDS = {Heading: "heading", Paragraph: "paragraph", Table: "table", Plot: "picture"}
+"""What a template calls each block of a comparison."""
 
 _ESCAPES = (
     (b"<", rb"\u003c"),
@@ -92,7 +95,7 @@ def decision_page(told: Told, position: int) -> bytes:
 def comparison_page(report: Report, draw: Draw | None) -> bytes:
     """A comparison, without pictures where nothing draws."""
     found: list[tuple[str, Any]] = [
-        (type(block).__name__, _picture(block, draw) if isinstance(block, Plot) else block)
+        (_KINDS[type(block)], _picture(block, draw) if isinstance(block, Plot) else block)
         for block in blocks(report)
     ]
     return _page(

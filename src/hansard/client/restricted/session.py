@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any, TypeVar
 
 from hansard.agents.callables import is_async_generator_function
@@ -192,6 +192,3 @@ class AsyncRemoteSession(_Remote, AsyncSession):
             await self._drive(loop.end())
         finally:
             await self._drive(loop.leave())
-
-
-Twin = Callable[..., Session | AsyncSession]
