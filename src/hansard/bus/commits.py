@@ -17,6 +17,9 @@ from hansard.domain.ids import StreamId, uuid8
 TRANSACTION_COMMITS_MAX = 1_000
 """Most commits in one transaction: the limit of a JetStream atomic batch."""
 
+TRANSACTION_BYTES_MAX = 8 * 1024 * 1024
+"""Largest sum of bodies in one transaction: what the connection to a broker buffers."""
+
 
 def enveloped(append: Append) -> tuple[Append, bytes]:
     """The append as it is stored (with its stream's name where a subject cannot carry it), and its
@@ -81,6 +84,22 @@ def wholes(appends: Iterable[Append]) -> Iterator[list[Append]]:
             raise TooLarge("a transaction's list of commits", len(whole), TRANSACTION_COMMITS_MAX)
     if whole:
         yield whole
+
+
+def torn(before: Tx | None, now: Tx | None) -> tuple[str, str]:
+    """How a commit's place in a transaction does not follow on that of the commit before it in the
+    log (None: it is in none, or there is no commit): what the one before lacks, and what this one
+    does; nothing where it follows.
+    """
+    due = None
+    if before is not None and before.index + 1 < before.count:
+        due = replace(before, index=before.index + 1)
+    if now == due:
+        return "", ""
+    cut = f"transaction {due.id} has {due.index} of its {due.count} commits" if due else ""
+    if now is None or now.index == 0:
+        return cut, ""
+    return cut, f"commit {now.index} of {now.count} of transaction {now.id} without the first"
 
 
 def stored_from(

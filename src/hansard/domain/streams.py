@@ -52,11 +52,6 @@ _LASTING: dict[str, frozenset[Any]] = {
 }
 
 
-def belongs(stream: StreamId, event: Event) -> bool:
-    """Whether an event is of a type that the stream may hold."""
-    return may_hold(stream, type(event))
-
-
 def may_hold(stream: StreamId, kind: type[Event]) -> bool:
     """Whether a stream may hold events of a type."""
     if isinstance(stream, WorkspaceStream):

@@ -23,7 +23,7 @@ from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import AgentStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.integrity.fold import Fold
-from hansard.domain.streams import belongs
+from hansard.domain.streams import may_hold
 from hansard.projections._arrow import chunk, schema
 
 EVENT_BITS = 16
@@ -353,7 +353,7 @@ class Rows:
         except Corrupt as error:
             reason = error.fact
         else:
-            if belongs(stream, event):
+            if may_hold(stream, type(event)):
                 if event.tag == recorded.type:
                     return event.tag, None
                 return event.tag, str(record(event, "").data, "utf-8")

@@ -238,11 +238,9 @@ async def _tell(
         case TokenIssued() | PrincipalShown() | LabelDeclassified():
             pass  # the one has no texts, what is shown is told by `carried`, because is cleaned
 
-    def next_append(stored: list[Stored]) -> Sequence[Event]:
-        return principal.decide(_folded(stored), event)
-
+    stream = WorkspaceStream(KIND, ids.name("principal", name))
     return await workspace.tell_lasting(
-        WorkspaceStream(KIND, ids.name("principal", name)), by, next_append
+        stream, by, lambda told: principal.decide(_folded(told), event)
     )
 
 

@@ -109,12 +109,8 @@ async def withdraw(
 
 
 async def _tell(workspace: Workspace, name: str, event: RoleEvent, by: str) -> bool:
-    def next_append(stored: list[Stored]) -> Sequence[RoleEvent]:
-        return role.decide(_folded(stored), event)
-
-    return await workspace.tell_lasting(
-        WorkspaceStream(KIND, ids.name("role", name)), by, next_append
-    )
+    stream = WorkspaceStream(KIND, ids.name("role", name))
+    return await workspace.tell_lasting(stream, by, lambda told: role.decide(_folded(told), event))
 
 
 async def seen(

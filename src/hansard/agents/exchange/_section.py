@@ -30,18 +30,17 @@ from hansard.agents.steps.payloads import VALUE_BYTES_MAX
 from hansard.agents.workspace import Workspace
 from hansard.bus import subjects
 from hansard.bus.codec import decode, revive
+from hansard.bus.commits import TRANSACTION_BYTES_MAX, TRANSACTION_COMMITS_MAX, torn
 from hansard.bus.log import COMMIT_BYTES_MAX, Append, Copied, Origin
 from hansard.domain import ids
 from hansard.domain.agent import MessageAdded
 from hansard.domain.errors import BadName, Corrupt, UnknownEvent
-from hansard.domain.events import Commit, Event
+from hansard.domain.events import Commit, Event, Tx
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
+from hansard.domain.integrity.content import foreign
+from hansard.domain.integrity.fold import Fold
 from hansard.domain.run import RunForked, RunStarted
 from hansard.domain.steps import StepRequested
-
-TRANSACTION_COMMITS_MAX = 1_000
-TRANSACTION_BYTES_MAX = 8 * 1024 * 1024
-"""Largest transaction that a log takes, in commits and in bytes of bodies."""
 
 _TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})\.[0-9]{9}Z")
 
@@ -55,16 +54,6 @@ class _Blob(msgspec.Struct):
     first: BlobLine
     next: int = 0
     size: int = 0
-
-
-class _Tx(msgspec.Struct):
-    """A transaction whose commits are being read."""
-
-    id: str
-    count: int
-    next: int = 0
-    size: int = 0
-    streams: set[StreamId] = set()
 
 
 class Section:
@@ -88,12 +77,14 @@ class Section:
         self._hash = hashlib.sha256()
         self._blob: _Blob | None = None
         self._blob_hash = hashlib.sha256()
-        self._tx: _Tx | None = None
+        self._tx: Tx | None = None
+        self._tx_streams: set[StreamId] = set()
+        self._tx_size = 0
         self._carries: list[str] = []
         self._following: dict[StreamId, int] = {}
         self._vectors: dict[str, dict[str, int]] = {}
         self._cuts: dict[str, dict[str, int]] = {}
-        self._roles: dict[tuple[str, str], str] = {}
+        self._integrity = Fold()
         self._unnamed: set[str] = set()
         self._given: dict[str, int] = {}
         self._lacking: dict[str, int] = {}
@@ -179,7 +170,7 @@ class Section:
         events = list(_events(commit))
         self._transaction(stream, commit, len(body))
         await self._version(stream, commit)
-        self._role(stream)
+        self._stands(stream, commit)
         stands = await self.standing.compare(stream, commit, body)
         for event in events:
             self._sense.take(stream, event)
@@ -191,22 +182,23 @@ class Section:
         self.tally.events += len(commit.events)
 
     def _transaction(self, stream: StreamId, commit: Commit, size: int) -> None:
-        tx, told = self._tx, commit.tx
-        if tx is not None and (told is None or (told.id, told.index) != (tx.id, tx.next)):
-            raise Damaged(f"transaction {tx.id} has {tx.next} of its {tx.count} commits before it")
-        if told is None:
-            return
+        self._whole_so_far(commit.tx)
+        tx = self._tx = commit.tx
         if tx is None:
-            if told.index != 0 or not 0 < told.count <= TRANSACTION_COMMITS_MAX:
-                raise Damaged(f"transaction {told.id} begins with {told.index} of {told.count}")
-            tx = self._tx = _Tx(told.id, told.count)
-        tx.next += 1
-        tx.size += size
-        if told.count != tx.count or stream in tx.streams or tx.size > TRANSACTION_BYTES_MAX:
+            return
+        if tx.index == 0:
+            self._tx_streams, self._tx_size = set(), 0
+        self._tx_size += size
+        if not tx.index < tx.count <= TRANSACTION_COMMITS_MAX:
+            raise Damaged(f"transaction {tx.id} has {tx.count} commits: no log takes so many")
+        if stream in self._tx_streams or self._tx_size > TRANSACTION_BYTES_MAX:
             raise Damaged(f"transaction {tx.id} is none: it does not go with what came before")
-        tx.streams.add(stream)
-        if tx.next == tx.count:
-            self._tx = None
+        self._tx_streams.add(stream)
+
+    def _whole_so_far(self, tx: Tx | None) -> None:
+        for fault in torn(self._tx, tx):
+            if fault:
+                raise Damaged(f"{fault}: export it again")
 
     async def _version(self, stream: StreamId, commit: Commit) -> None:
         due = self._following.get(stream)
@@ -259,18 +251,26 @@ class Section:
                     f"which ends at {have.get(name, 0)}: import all of that run first"
                 )
 
-    def _role(self, stream: StreamId) -> None:
+    def _stands(self, stream: StreamId, commit: Commit) -> None:
+        """Raise Damaged where the stream may not hold what a commit says, or is of another role
+        than its agent joined in. Who wrote it is judged by whoever reads it.
+        """
+        why = foreign(stream, commit)
+        if why:
+            raise Damaged(why)
+        run = run_of(stream)
+        if run is None:
+            return
+        self._integrity.learn(run, stream, commit)
         if isinstance(stream, AgentStream):
-            role = self._roles.setdefault((stream.run, stream.agent), stream.role)
+            role = self._integrity.members(run).roles.get(stream.agent, stream.role)
             if role != stream.role:
                 raise Damaged(f"agent {stream.agent!r} has role {role!r} and {stream.role!r}")
 
     # ------------------------------------------------------------ the end
 
     def _end(self, line: End) -> None:
-        if self._tx is not None:
-            tx = self._tx
-            raise Damaged(f"transaction {tx.id} has {tx.next} of its {tx.count} commits")
+        self._whole_so_far(None)
         if (line.commits, line.blobs) != (self.tally.commits, self.tally.blobs):
             raise Damaged(
                 f"it counts {line.commits} commits and {line.blobs} blobs, but there are "

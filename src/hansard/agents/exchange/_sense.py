@@ -1,4 +1,4 @@
-"""Whether events can be folded: each in a stream of its kind, what became of a call after it."""
+"""Whether events can be folded: what became of a call comes after it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hansard.domain.events import Event
 from hansard.domain.ids import AgentStream, RunStream, StreamId, in_run
 from hansard.domain.run import RunForked, RunStarted
 from hansard.domain.steps import StepEvent, StepRequested
-from hansard.domain.streams import belongs
 
 _OF_STEPS = frozenset(get_args(StepEvent))
 
@@ -46,8 +45,6 @@ class Sense:
         """
         if event is None:
             self._trusted.add(stream)
-        elif not belongs(stream, event):
-            raise Damaged(f"a {event.tag} does not belong into stream {stream}")
         elif isinstance(stream, RunStream):
             if isinstance(event, RunStarted | RunForked):
                 parent = event.parent if isinstance(event, RunForked) else None

@@ -17,6 +17,7 @@ from hansard.agents.exchange._writing import Section
 from hansard.agents.exchange.format import FORMAT, CommitLine, Header, Missing, blobs_of
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
+from hansard.bus.commits import torn
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Origin, Stored
 from hansard.bus.validation.quarantine import as_it_stands
@@ -81,7 +82,7 @@ async def export(
     tx: Tx | None = None
     async for found in _in_order(workspace, needed, up_to):
         stored = as_it_stands(workspace.log.workspace, found)
-        _check_tx(tx, stored)
+        _check_tx(tx, stored.commit.tx)
         tx = stored.commit.tx
         await section.named(iter(blobs_of(stored.commit).items()))
         section.line(_line(workspace, section.number, stored))
@@ -104,17 +105,11 @@ def _line(workspace: Workspace, number: int, stored: Stored) -> CommitLine:
     return CommitLine(number, stored.stream, stored.commit.version, body, origin)
 
 
-def _check_tx(before: Tx | None, stored: Stored | None) -> None:
+def _check_tx(before: Tx | None, now: Tx | None) -> None:
     """What no reader would take is not written: half of a transaction. Raises Corrupt."""
-    now = stored.commit.tx if stored is not None else None
-    left = before if before is not None and before.index < before.count - 1 else None
-    due = (left.id, left.index + 1) if left is not None else None
-    if due is None and (now is None or now.index == 0):
-        return
-    if now is None or (now.id, now.index) != due:
-        broken = left or now
-        name = broken.id if broken is not None else ""
-        raise Corrupt(f"transaction {name}", "not all of its commits belong to these runs")
+    cut, headless = torn(before, now)
+    if cut or headless:
+        raise Corrupt(cut or headless, "not all of its commits belong to these runs")
 
 
 # ---------------------------------------------------------------- what belongs together

@@ -209,11 +209,9 @@ async def stop(
 
 
 async def _tell(workspace: Workspace, name: str, event: ExperimentEvent, by: str) -> bool:
-    def next_append(stored: list[Stored]) -> Sequence[ExperimentEvent]:
-        return experiments.decide(_folded(stored), event)
-
+    stream = WorkspaceStream(KIND, ids.name(KIND, name))
     return await workspace.tell_lasting(
-        WorkspaceStream(KIND, ids.name(KIND, name)), by, next_append
+        stream, by, lambda told: experiments.decide(_folded(told), event)
     )
 
 

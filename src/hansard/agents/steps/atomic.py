@@ -24,6 +24,7 @@ from hansard.agents.steps.failures import failure, failure_digest
 from hansard.agents.steps.ledger import Joined
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope
+from hansard.agents.transact import retry
 from hansard.bus.atomic_sender import Ticket
 from hansard.bus.clock import Clock
 from hansard.bus.errors import Conflict
@@ -67,7 +68,7 @@ class JointWrite(ABC):
         self._own = engine.ledger.label
         self._ledger = engine.ledger
         self._clearances = engine.clearances
-        self._lost = 0
+        self._lost = False
         self._boards = engine.boards
         self._blobs = engine.outcomes.blobs
         self._agent = engine.stream
@@ -99,16 +100,13 @@ class JointWrite(ABC):
 
     async def __call__(self, joined: Joined, send: Send) -> Stored:
         """The joint decision; see `Ledger.tell_jointly`."""
-        lost: Exception = TimeoutError()
-        while self._lost < RACES_MAX:
-            try:
-                return await self._sent_once(joined, send)
-            except Conflict as conflict:
-                if not isinstance(conflict.stream, KeyStream):
-                    raise
-                lost = conflict
-                self._lost += 1
-        outcome = self._failed(lost)
+        attempt = functools.partial(self._sent_once, joined, send)
+        try:
+            return await retry(attempt, RACES_MAX, ours=_of_a_key)
+        except Conflict as lost:
+            if not _of_a_key(lost):
+                raise
+            outcome = self._failed(lost)
         [mine] = await send(joined.events(outcome), label=joined.shown(self.used))
         joined.outcome(outcome)
         return mine
@@ -139,6 +137,7 @@ class JointWrite(ABC):
                 stored = await send(joined.events(outcome), others, label, through=through)
             except Conflict as conflict:
                 if isinstance(conflict.stream, KeyStream):
+                    self._lost = True
                     boards.outdate(conflict.stream)
                     if sent and sent[0].took_s:
                         boards.lost(conflict.stream, sent[0].took_s)
@@ -188,6 +187,10 @@ class JointWrite(ABC):
             label=self.label,
             events=tuple(draft.events),
         )
+
+
+def _of_a_key(lost: Conflict) -> bool:
+    return isinstance(lost.stream, KeyStream)
 
 
 class JointSteps:

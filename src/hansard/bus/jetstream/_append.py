@@ -16,7 +16,7 @@ from typing import assert_never
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.commits import enveloped, transactions, wholes
+from hansard.bus.commits import TRANSACTION_BYTES_MAX, enveloped, transactions, wholes
 from hansard.bus.errors import (
     AppendUnknown,
     BrokerError,
@@ -56,9 +56,6 @@ from hansard.bus.log import (
     StreamAt,
     VersionFree,
 )
-
-TRANSACTION_BYTES_MAX = 8 * 1024 * 1024
-"""Largest sum of bodies in one atomic batch: what the connection buffers."""
 
 PASSING = LOST_RACE | UNFINISHED | {STORE_FAILED}
 """Rejections after which the same may be sent again, if nothing is seen that explains them (and

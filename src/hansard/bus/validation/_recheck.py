@@ -9,12 +9,13 @@ import msgspec
 
 from hansard.bus import subjects
 from hansard.bus.codec import decode, revive
+from hansard.bus.commits import torn
 from hansard.bus.validation._recheck_approvals import Approvals
 from hansard.bus.validation._recheck_carried import Carried
 from hansard.domain import agent, run, steps
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Corrupt, UnknownEvent
-from hansard.domain.events import Commit, Event, Recorded
+from hansard.domain.events import Commit, Event, Recorded, Tx
 from hansard.domain.ids import AgentStream, RunStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.integrity.content import foreign
 from hansard.domain.integrity.fold import Fold
@@ -48,15 +49,6 @@ class _Stream(msgspec.Struct):
     lists: dict[int, dict[str, int | None]] = {}
 
 
-class _Tx(msgspec.Struct):
-    """A transaction whose commits are being read."""
-
-    id: str
-    count: int
-    seen: int
-    position: int
-
-
 class Recheck:
     """Takes the messages of a log in order and counts what is wrong with them."""
 
@@ -69,7 +61,8 @@ class Recheck:
         self.blobs: dict[str, tuple[int, int]] = {}
         self.causations: dict[str, tuple[int, bool]] = {}
         """By the event's id: the first position that names it, and whether only copies do."""
-        self._tx: _Tx | None = None
+        self._tx: Tx | None = None
+        self._tx_begin = 0
         self._commit_ids: set[int] = set()
         self._of_conversation: dict[str, tuple[str, int]] = {}
         self._joined: dict[tuple[str, str], int] = {}
@@ -99,7 +92,7 @@ class Recheck:
             self._count("label", odd, where, wrong=False)
         self.commits += 1
         self.events += len(commit.events)
-        self._transaction(commit, position)
+        self._transaction(commit.tx, position)
         self._cause(commit, position, copied=copied)
         known = self._versions(stream, commit, where)
         self._identity(stream, commit, known, where)
@@ -137,25 +130,15 @@ class Recheck:
         known = self.streams.setdefault(stream, _Stream(None))
         known.following, known.partial = None, True
 
-    def _transaction(self, commit: Commit, position: int) -> None:
-        tx, open_ = commit.tx, self._tx
-        if open_ is not None and (tx is None or tx.id != open_.id or tx.index != open_.seen):
-            self._incomplete(open_)
-            open_ = self._tx = None
-        if tx is None:
-            return
-        if open_ is None:
-            if tx.index != 0:
-                fact = f"commit {tx.index} of {tx.count} of transaction {tx.id} without the first"
-                self._count("transaction", fact, {"position": position})
-            open_ = self._tx = _Tx(tx.id, tx.count, tx.index, position)
-        open_.seen += 1
-        if open_.seen == open_.count:
-            self._tx = None
-
-    def _incomplete(self, tx: _Tx) -> None:
-        fact = f"transaction {tx.id} has {tx.seen} of its {tx.count} commits"
-        self._count("transaction", fact, {"position": tx.position})
+    def _transaction(self, tx: Tx | None, position: int) -> None:
+        cut, headless = torn(self._tx, tx)
+        if cut:
+            self._count("transaction", cut, {"position": self._tx_begin})
+        if headless:
+            self._count("transaction", headless, {"position": position})
+        if tx is not None and (tx.index == 0 or headless):
+            self._tx_begin = position
+        self._tx = tx
 
     def _versions(self, stream: StreamId, commit: Commit, where: dict[str, Any]) -> _Stream:
         known = self.streams.get(stream)
@@ -380,8 +363,7 @@ class Recheck:
 
     def end(self) -> None:
         """What only shows when all is read."""
-        if self._tx is not None:
-            self._incomplete(self._tx)
+        self._transaction(None, 0)
         for stream in self.streams:
             if isinstance(stream, AgentStream):
                 self._in_roster(stream)
