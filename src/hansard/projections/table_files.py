@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import time
@@ -20,15 +19,18 @@ from typing import BinaryIO
 
 import msgspec
 
+from hansard.bus.file_lock import take, take_by
 from hansard.domain.ids import workspace_name
 from hansard.projections.errors import Held, unusable
 
 LINE_BYTES = 512
 """What the lock file holds at most: it is written at once, so that no reader sees half of it."""
 
-TRIES_MAX = 20
+HELD_S_MAX = 0.1
 TRY_S = 0.005
-"""Tries to take the lock: whoever looks how far the tables are has it for some microseconds."""
+"""How long the lock is tried for, and how often: whoever looks how far the tables are has it for
+some microseconds.
+"""
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIR = 0o700
@@ -87,7 +89,7 @@ class TableFiles(msgspec.Struct, frozen=True):
             return None
         try:
             told = _standing(fd)
-            free = _locked(fd, fcntl.LOCK_SH)
+            free = take(fd, shared=True)
         finally:
             os.close(fd)
         if told is None or not free:
@@ -170,14 +172,11 @@ class WriteLock:
             self._fd = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         except OSError as error:
             raise unusable(place.path, error) from error
-        for _ in range(TRIES_MAX):
-            if _locked(self._fd, fcntl.LOCK_EX):
-                break
-            time.sleep(TRY_S)
+        held = take_by(time.monotonic() + HELD_S_MAX, self._fd, TRY_S)
         known = _standing(self._fd)
         self.interrupted = known is not None and known.running and place.path.exists()
         """Whether who held it before did not come to its end: it was killed, for one."""
-        if not _locked(self._fd, fcntl.LOCK_EX):
+        if not held:
             os.close(self._fd)
             raise Held(place.path, known.pid if known is not None else None)
         mine = known if known is not None and place.path.exists() else ProjectorStatus(0)
@@ -203,13 +202,6 @@ class WriteLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-def _locked(fd: int, kind: int) -> bool:
-    with contextlib.suppress(BlockingIOError):
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-        return True
-    return False
 
 
 def _standing(fd: int) -> ProjectorStatus | None:

@@ -27,6 +27,7 @@ from pathlib import Path
 import msgspec
 
 from hansard.bus import disk, marks
+from hansard.bus.file_lock import release, take
 from hansard.bus.server import logins as server_logins
 from hansard.bus.server import private_copy
 from hansard.bus.server import process as server_process
@@ -40,8 +41,6 @@ from hansard.bus.server.files import (
     ServerInfo,
     hung_up,
     locked,
-    release,
-    take,
 )
 
 UP = b"up\n"

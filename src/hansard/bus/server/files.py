@@ -23,20 +23,20 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
-import fcntl
 import os
 import secrets
 import select
 import stat
-import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from hansard.bus.file_lock import release, take_by
+
 LOCK_POLL_S = 0.01
-"""Pause between two tries to take a lock: flock has no timeout of its own."""
+"""Pause between two tries to take a lock."""
 
 LOG_BYTES_MAX = 8 * 1024 * 1024
 """From this size on, what the log holds is put aside, and one old log kept."""
@@ -334,28 +334,9 @@ def locked(path: Path, deadline: float) -> Generator[bool, None, None]:
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     try:
-        held = take(fd)
-        while not held and time.monotonic() < deadline:
-            time.sleep(LOCK_POLL_S)
-            held = take(fd)
-        yield held
+        yield take_by(deadline, fd, LOCK_POLL_S)
     finally:
         release(fd)
-
-
-def take(fd: int, *, shared: bool = False) -> bool:
-    """Try to lock an open lock file; whether it is held now."""
-    try:
-        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def release(fd: int) -> None:
-    """Unlock and close. Closing alone would leave the lock with a child forked meanwhile."""
-    fcntl.flock(fd, fcntl.LOCK_UN)
-    os.close(fd)
 
 
 def _read(path: Path, kind: type[_T]) -> _T | None:

@@ -35,6 +35,7 @@ import msgspec
 
 from hansard.bus import disk
 from hansard.bus.errors import BusError, NotWritable
+from hansard.bus.file_lock import release, take_by
 from hansard.bus.server.files import (
     Durability,
     Login,
@@ -42,8 +43,6 @@ from hansard.bus.server.files import (
     ServerInfo,
     hung_up,
     locked,
-    release,
-    take,
 )
 
 __all__ = [
@@ -367,11 +366,7 @@ def _freed(place: ServerFiles, deadline: float) -> bool:
     """Whether the store is free before the deadline: no server, no supervisor."""
     fd = os.open(place.store_lock, os.O_RDWR | os.O_CLOEXEC)
     try:
-        while not take(fd, shared=True):
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(STATE_POLL_MS / 1000)
-        return True
+        return take_by(deadline, fd, STATE_POLL_MS / 1000, shared=True)
     finally:
         release(fd)
 

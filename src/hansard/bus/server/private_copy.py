@@ -20,7 +20,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 import stat
@@ -33,7 +32,8 @@ from pathlib import Path
 import msgspec
 
 from hansard.bus.errors import ReadOnly
-from hansard.bus.server.files import PRIVATE_FILE, ServerFiles, take
+from hansard.bus.file_lock import release, take
+from hansard.bus.server.files import PRIVATE_FILE, ServerFiles
 from hansard.bus.server.lease import BadDataDir, ServerError
 
 FOLDERS = ("marks", "projections", "nats")
@@ -214,6 +214,4 @@ def _free(lock: Path) -> bool:
     try:
         return take(fd)
     finally:
-        with contextlib.suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)
+        release(fd)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Generator
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from hansard.bus import access
 from hansard.bus.access import BadCredentials, Credentials
+from hansard.bus.file_lock import take
 from hansard.cli.commands._whole_file import Unwritable
 from hansard.domain.errors import Refused
 
@@ -89,8 +89,7 @@ def _held(hidden: Path) -> int:
     while True:
         fd = os.open(hidden, flags, PRIVATE_FILE)
         try:
-            _check_own(fd, hidden)
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take_own(fd, hidden)
             os.fchmod(fd, PRIVATE_FILE)
             if _is(fd, hidden):
                 return fd
@@ -100,12 +99,16 @@ def _held(hidden: Path) -> int:
         os.close(fd)  # whoever held it moved it to its place meanwhile
 
 
-def _check_own(fd: int, hidden: Path) -> None:
-    """Raise PermissionError for a file that somebody put there to have what is written to it."""
+def _take_own(fd: int, hidden: Path) -> None:
+    """Lock it. Raises PermissionError for a file that somebody put there to have what is written to
+    it, BlockingIOError where another process holds it.
+    """
     found = os.fstat(fd)
     is_file = stat.S_ISREG(found.st_mode)
     if not is_file or found.st_uid != os.geteuid() or found.st_nlink > 1:
         raise PermissionError(errno.EPERM, f"{str(hidden)!r} was put there by another")
+    if not take(fd):
+        raise BlockingIOError
 
 
 def _is(fd: int, path: Path) -> bool:

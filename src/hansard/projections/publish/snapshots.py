@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import shutil
 import threading
@@ -29,6 +28,7 @@ from pathlib import Path
 
 import msgspec
 
+from hansard.bus.file_lock import take
 from hansard.projections.errors import Behind, ProjectionError
 from hansard.projections.migrations import migrations
 from hansard.projections.store import Progress, Store
@@ -122,7 +122,7 @@ def holding(place: TableFiles) -> Generator[PublishedSnapshot | None]:
         if found is None:
             yield None
             return
-        fd = _held(found.folder, fcntl.LOCK_SH)
+        fd = _held(found.folder, shared=True)
         if fd is not None:
             try:
                 yield found
@@ -314,7 +314,7 @@ class Publisher:
     def _sweep(self, kept: PublishedSnapshot) -> None:
         """Remove what is older and not read."""
         for _, folder in list(_folders(self._place)):
-            fd = _held(folder, fcntl.LOCK_EX) if folder != kept.folder else None
+            fd = _held(folder) if folder != kept.folder else None
             if fd is not None:
                 away(folder)
                 os.close(fd)
@@ -373,17 +373,16 @@ def _same(stands: PublishedSnapshot, progress: Progress) -> bool:
     return (stands.position, stands.digest) == (progress.position, progress.digest)
 
 
-def _held(folder: Path, kind: int) -> int | None:
+def _held(folder: Path, *, shared: bool = False) -> int | None:
     """A descriptor that holds a lock on a folder; None where it is gone or locked otherwise."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(fd), folder.stat()):  # else it was removed in between
-            return fd
-    except (BlockingIOError, FileNotFoundError):
+        if take(fd, shared=shared) and os.path.samestat(os.fstat(fd), folder.stat()):
+            return fd  # else it was removed in between
+    except FileNotFoundError:
         pass
     os.close(fd)
     return None

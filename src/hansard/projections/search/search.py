@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import sqlite3
 import time
@@ -24,6 +23,7 @@ from typing import cast
 
 import msgspec
 
+from hansard.bus.file_lock import take_by
 from hansard.domain.ids import workspace_name
 from hansard.projections.errors import OtherLog, ProjectionError, Unusable
 from hansard.projections.rows import Batch
@@ -113,24 +113,19 @@ class IndexPlace(TableFiles, frozen=True):
     def reading(self) -> Generator[None]:
         """Keep the file from being replaced meanwhile. Raises IndexUnusable."""
         replaced = f"another process has been replacing it for {READERS_WAIT_S:g} s"
-        with self._locked(fcntl.LOCK_SH, IndexUnusable(self.path, replaced)):
+        with self._locked(IndexUnusable(self.path, replaced), shared=True):
             yield
 
     def _alone(self) -> AbstractContextManager[None]:
         """Wait until nobody reads, and let nobody begin."""
-        return self._locked(fcntl.LOCK_EX, IndexRead(self.path, READERS_WAIT_S))
+        return self._locked(IndexRead(self.path, READERS_WAIT_S))
 
     @contextlib.contextmanager
-    def _locked(self, kind: int, late: ProjectionError) -> Generator[None]:
-        fd, until_s = self._reading_lock(), time.monotonic() + READERS_WAIT_S
+    def _locked(self, late: ProjectionError, *, shared: bool = False) -> Generator[None]:
+        fd = self._reading_lock()
         try:
-            while True:
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(fd, kind | fcntl.LOCK_NB)
-                    break
-                if time.monotonic() >= until_s:
-                    raise late
-                time.sleep(TRY_S)
+            if not take_by(time.monotonic() + READERS_WAIT_S, fd, TRY_S, shared=shared):
+                raise late
             yield
         finally:
             os.close(fd)
