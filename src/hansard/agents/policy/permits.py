@@ -12,6 +12,7 @@ import msgspec
 from hansard.agents.access import roles
 from hansard.agents.errors import RoleRefused
 from hansard.agents.workspace import Workspace
+from hansard.domain import toml
 from hansard.domain.budget import key_of as budget_key
 from hansard.domain.refusal import AgentRefused
 from hansard.domain.roles import authorize
@@ -102,7 +103,7 @@ class Permit(msgspec.Struct, frozen=True):
 
     def because(self, permission: Permission) -> str:
         """Why something is refused, and what to ask for."""
-        ask_for, name = permission.ask_for, _bare(self.role)
+        ask_for, name = permission.ask_for, toml.key(self.role)
         match permission.where:
             case "may":
                 ask_for = f"{ask_for} in [roles.{name}.may]"
@@ -133,12 +134,6 @@ FREE = Permit()
 def refused(told: AgentRefused) -> RoleRefused:
     """What is on record of a refusal as the error."""
     return RoleRefused(told.what, told.name, told.rule, told.because)
-
-
-def _bare(role: str) -> str:
-    """A role's name as a key of TOML."""
-    bare = role.isascii() and role.replace("-", "").replace("_", "").isalnum()
-    return role if bare else msgspec.json.encode(role).decode()
 
 
 async def read(workspace: Workspace, role: str, *, restricted: bool = False) -> Permit:

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 import msgspec
 
+from hansard.domain import toml
 from hansard.domain.roles.fields import kinds_of
 from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
 from hansard.domain.roles.patterns import (
@@ -69,7 +70,7 @@ def may_call(rules: RoleDefined | None, tool: str) -> Permission:
     """Whether a role may call a tool, whatever its kind (a model, a resource)."""
     given = rules.may.tools if rules is not None else ()
     found = next((text for text in given if tool and tool_matches(text, tool)), None)
-    return _told(rules, found, f"none of its tools is {tool!r}", f"tools = [{_text(tool)}]")
+    return _told(rules, found, f"none of its tools is {tool!r}", f"tools = [{toml.text(tool)}]")
 
 
 def may_state(rules: RoleDefined | None, tag: str) -> Permission:
@@ -80,7 +81,7 @@ def may_state(rules: RoleDefined | None, tag: str) -> Permission:
     wanted = (tag, _CLAIM) if tag in _WITH_CLAIM else (tag,)
     found = next((each for each in kinds for kind in wanted if kind_matches(each, kind)), None)
     name = unversioned(tag)
-    return _told(rules, found, f"none of its kinds is {name!r}", f"kinds = [{_text(name)}]")
+    return _told(rules, found, f"none of its kinds is {name!r}", f"kinds = [{toml.text(name)}]")
 
 
 def unversioned(tag: str) -> str:
@@ -92,7 +93,7 @@ def unversioned(tag: str) -> str:
 def may_write(rules: RoleDefined | None, key: str) -> Permission:
     """Whether a role may write a key of shared state: one of its keys, and seen whole."""
     found = _matching(rules.may.keys if rules is not None else (), SLASH, key)
-    line = f"keys = [{_text(_exactly(key))}]"
+    line = f"keys = [{toml.text(_exactly(key))}]"
     named = _told(rules, found, f"none of its keys is {key!r:.200}", line)
     return named if not named.allowed else sees_whole_key(rules, key)
 
@@ -104,7 +105,7 @@ def may_count(rules: RoleDefined | None, key: str) -> Permission:
     kinds = rules.may.kinds if rules is not None else ()
     states = all(any(kind_matches(each, tag) for each in kinds) for tag in kinds_of(BUDGET_KINDS))
     name = BUDGET_KINDS[0]
-    line = f"kinds = [{_text(name)}]"
+    line = f"kinds = [{toml.text(name)}]"
     named = _told(rules, name if states else None, f"none of its kinds is {name!r}", line)
     return named if not named.allowed else sees_whole_key(rules, key, BUDGET_KINDS)
 
@@ -115,7 +116,7 @@ def sees_whole_key(
     """Whether a role sees all that is written to a key: so that it may read it."""
     masks = rules.masks if rules is not None else ()
     hiding = next((mask.name for mask in masks if _may_touch(mask, key, kinds)), None)
-    lines = f"kinds = [{_text(kinds[0])}], keys = [{_text(_exactly(key))}]"
+    lines = f"kinds = [{toml.text(kinds[0])}], keys = [{toml.text(_exactly(key))}]"
     if hiding is not None:
         fact = f"mask {hiding!r} may hide some of key {key!r:.200}"
         return _told(
@@ -217,8 +218,3 @@ def _literal(text: str) -> str:
 def _exactly(key: str) -> str:
     """A key as a pattern that matches it alone."""
     return key.replace("\\", "\\\\").replace("*", "\\*")
-
-
-def _text(value: str) -> str:
-    """A text as TOML has it."""
-    return msgspec.json.encode(value).decode()

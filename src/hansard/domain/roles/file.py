@@ -21,14 +21,12 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain import ids
+from hansard.domain import ids, toml
 from hansard.domain.errors import BadValue
 from hansard.domain.roles import check as role_check
 from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
 
 _ROLES = "roles"
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-_BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 def parse(text: str, where: str = "roles") -> dict[str, RoleDefined]:
@@ -97,12 +95,12 @@ def write(roles: Mapping[str, RoleDefined]) -> str:
 
 
 def _role(name: str, role: RoleDefined) -> Iterator[str]:
-    head = f"{_ROLES}.{_key(name)}"
+    head = f"{_ROLES}.{toml.key(name)}"
     yield f"[{head}]"
     if role.about:
-        yield f"about = {_text(role.about)}"
+        yield f"about = {toml.text(role.about)}"
     if role.clearance:
-        yield f"clearance = {_text(role.clearance)}"
+        yield f"clearance = {toml.text(role.clearance)}"
     yield ""
     for kind, parts in (("sees", role.sees), ("masks", role.masks)):
         for part in parts:
@@ -127,23 +125,9 @@ def _value(value: Any) -> str:
         case int():
             return str(value)
         case str():
-            return _text(value)
+            return toml.text(value)
         case dict():
-            inside = ", ".join(f"{_key(name)} = {_text(it)}" for name, it in value.items())
+            inside = ", ".join(f"{toml.key(name)} = {toml.text(it)}" for name, it in value.items())
             return f"{{{inside}}}"
         case _:
-            return f"[{', '.join(_text(item) for item in value)}]"
-
-
-def _key(name: str) -> str:
-    return name if name and set(name) <= _BARE else _text(name)
-
-
-def _text(text: str) -> str:
-    """A TOML basic string (v1.0.0): quotes, backslashes and controls escaped."""
-    return '"' + "".join(_ESCAPES.get(char) or _plain(char) for char in text) + '"'
-
-
-def _plain(char: str) -> str:
-    is_control = ord(char) < ord(" ") or char == "\x7f"
-    return f"\\u{ord(char):04X}" if is_control else char
+            return f"[{', '.join(toml.text(item) for item in value)}]"
