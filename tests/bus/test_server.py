@@ -83,8 +83,11 @@ def commands() -> dict[int, bytes]:
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended meanwhile
-            found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
-    return {pid: command for pid, command in found.items() if command}  # a zombie has none
+            # Who is on its way out loses its command line first, and its files and locks after it.
+            state = (folder / "stat").read_bytes().rpartition(b") ")[2][:1]
+            if state not in b"ZX":
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+    return found
 
 
 def alive(pid: int) -> bool:
