@@ -199,6 +199,7 @@ async def test_usage_is_recorded_with_the_call_that_reports_it(lab: Lab):
             async def think() -> str:
                 session.raw.usage(input_tokens=3, cost=0.25)
                 session.raw.usage(input_tokens=4)
+                session.raw.usage(self=1)
                 for bad in (float("nan"), float("inf"), "7", None):
                     with pytest.raises(hansard.BadValue, match="usage"):
                         session.raw.usage(cost=bad)
@@ -206,4 +207,4 @@ async def test_usage_is_recorded_with_the_call_that_reports_it(lab: Lab):
 
             await think()
         [step] = await record.steps("r")
-        assert step.usage == {"input_tokens": 7.0, "cost": 0.25}
+        assert step.usage == {"input_tokens": 7.0, "cost": 0.25, "self": 1.0}

@@ -102,11 +102,11 @@ def test_threads_are_scopes_joined_when_their_result_is_asked_for(record):
                 assert mode is None
                 return name
 
-            def late() -> str:
+            def late(function: str) -> str:
                 slow.wait(5)
-                return work("late")
+                return work(function)
 
-            one = session.thread(late)
+            one = session.thread(late, function="late")
 
             def early() -> str:
                 found = work("early")

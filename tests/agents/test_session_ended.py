@@ -49,17 +49,18 @@ def operations(session, tool):
     """Every public operation of a session and of what hangs on it, ready to be called."""
     parts = {"": session, "board.": session.board, "team.": session.team}
     found = {"a tool": functools.partial(tool, 1)}
+    plain = {"gather": (), "thread": (tool,), "checkpoint": ("n",)}
     for part, holder in parts.items():
         for name, function in inspect.getmembers(type(holder), callable):
             if name.startswith("_") or name in ALWAYS:
                 continue
-            given = {"function": tool, "spec": tool.spec}
+            given = {"spec": tool.spec}
             if name in ("send", "hand_off") and part == "team.":
                 given["agent"] = "bob"
             if name == "usage":
                 given["tokens"] = 1
-            if name == "gather":
-                found[name] = functools.partial(session.gather)
+            if name in plain:
+                found[name] = functools.partial(getattr(session, name), *plain[name])
                 continue
             for parameter in list(inspect.signature(function).parameters.values())[1:]:
                 required = parameter.default is inspect.Parameter.empty
@@ -77,7 +78,6 @@ def operations(session, tool):
                 if key in accepted or (takes and key == "tokens")
             }
             found[part + name] = functools.partial(getattr(holder, name), **given)
-    found.update({"checkpoint": functools.partial(session.checkpoint, "n")})
     return found
 
 

@@ -139,7 +139,7 @@ class _Session(Brief):
         with self.engine.ledger.lock:
             return self.engine.ledger.state.copy()
 
-    def usage(self, **figures: float) -> None:
+    def usage(self, /, **figures: float) -> None:
         """Report what the current call used; it is summed over the call.
 
         Args:
@@ -221,7 +221,7 @@ class OnPortal(_Session):
         answered, value = self.engine.answer(call)
         return value if answered else self._drive(self.engine.execute(call))
 
-    def thread(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> SessionThread[T]:
+    def thread(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> SessionThread[T]:
         """Run a function in a thread with a scope of its own; `.result()` joins it."""
         parent, [child] = self._spawn(1)
         return SessionThread(self, parent, child, function, args, kwargs)

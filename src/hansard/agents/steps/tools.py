@@ -293,7 +293,7 @@ class Tool(Brief, Generic[P, R]):
             "kind": spec.kind,
         }
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Resolve, gate, run, record; what the function returns, or what it once returned."""
         session = self._session if self._session is not None else ambient(self.spec.name)
         result: R = session.call(self.spec, args, kwargs)
