@@ -22,7 +22,7 @@ from benchmarks import _world
 from benchmarks._report import Findings, say, sized, summary
 from hansard.cli.commands.credentials import Wanted, credentials
 from hansard.cli.opening import Options
-from hansard.client.session import AsyncSession
+from hansard.client.session import AsyncCommonSession
 from hansard.domain.roles import file as role_file
 
 ROLE = """
@@ -36,7 +36,7 @@ kinds = ["**"]
 keys = ["**"]
 query = true
 """
-Once = Callable[[AsyncSession, int], Awaitable[object]]
+Once = Callable[[AsyncCommonSession, int], Awaitable[object]]
 
 
 @contextlib.asynccontextmanager
@@ -70,7 +70,7 @@ async def login(folder: Path, name: str) -> Path:
     return place
 
 
-def tools(session: AsyncSession) -> dict[str, Once]:
+def tools(session: AsyncCommonSession) -> dict[str, Once]:
     """What is timed."""
 
     @session.tool(effects="once")
@@ -81,10 +81,10 @@ def tools(session: AsyncSession) -> dict[str, Once]:
     async def look(number: int) -> int:
         return number
 
-    async def message(session: AsyncSession, number: int) -> None:
+    async def message(session: AsyncCommonSession, number: int) -> None:
         await session.message("user", f"message {number}")
 
-    async def put(session: AsyncSession, number: int) -> None:
+    async def put(session: AsyncCommonSession, number: int) -> None:
         await session.board.put("key", number)
 
     return {

@@ -25,7 +25,7 @@ import hansard
 from benchmarks import _world
 from benchmarks._report import Findings, say, sized, summary
 from benchmarks.bench_service import login, service
-from hansard.client.session import AsyncSession
+from hansard.client.session import AsyncCommonSession
 
 BURN = "--burn"
 AT_ONCE = {"SQL": 24, "views": 24, "messages": 64}
@@ -86,7 +86,7 @@ async def burning(kind: str, place: Path) -> AsyncGenerator[None, None]:
         await process.wait()
 
 
-async def asked(record: Any, session: AsyncSession) -> dict[str, list[float]]:
+async def asked(record: Any, session: AsyncCommonSession) -> dict[str, list[float]]:
     """What each operation of the other took, in milliseconds."""
     works: dict[str, tuple[int, Callable[[], Awaitable[object]]]] = {
         "a view": (sized(100, 3), lambda: record.view("short")),

@@ -134,9 +134,17 @@ if TYPE_CHECKING:
     )
     from hansard.client.record import AsyncRecord, sessions
     from hansard.client.record_sync import Record
-    from hansard.client.restricted.record import AsyncRestrictedRecord, RestrictedRecord
-    from hansard.client.session import AsyncSession, SessionTasks, SessionThread
-    from hansard.client.session_sync import Session
+    from hansard.client.restricted.record import AsyncRestrictedRecord
+    from hansard.client.restricted.record_sync import RestrictedRecord
+    from hansard.client.restricted.session import AsyncRestrictedSession
+    from hansard.client.restricted.session_sync import RestrictedSession
+    from hansard.client.session import (
+        AsyncCommonSession,
+        AsyncSession,
+        SessionTasks,
+        SessionThread,
+    )
+    from hansard.client.session_sync import CommonSession, Session
     from hansard.domain.agent import (
         AgentState,
         Alternative,
@@ -348,13 +356,17 @@ _HOME = {
     ),
     "hansard.client.record": ("AsyncRecord", "sessions"),
     "hansard.client.record_sync": ("Record",),
-    "hansard.client.restricted.record": ("AsyncRestrictedRecord", "RestrictedRecord"),
+    "hansard.client.restricted.record": ("AsyncRestrictedRecord",),
+    "hansard.client.restricted.record_sync": ("RestrictedRecord",),
+    "hansard.client.restricted.session": ("AsyncRestrictedSession",),
+    "hansard.client.restricted.session_sync": ("RestrictedSession",),
     "hansard.client.session": (
+        "AsyncCommonSession",
         "AsyncSession",
         "SessionTasks",
         "SessionThread",
     ),
-    "hansard.client.session_sync": ("Session",),
+    "hansard.client.session_sync": ("CommonSession", "Session"),
     "hansard.domain.agent": (
         "AgentState",
         "Alternative",
@@ -469,8 +481,10 @@ __all__ = [
     "AskOptions",
     "AsyncBoard",
     "AsyncCommonRecord",
+    "AsyncCommonSession",
     "AsyncRecord",
     "AsyncRestrictedRecord",
+    "AsyncRestrictedSession",
     "AsyncSession",
     "AsyncTeam",
     "AsyncTransaction",
@@ -497,6 +511,7 @@ __all__ = [
     "ClaimLost",
     "Closed",
     "CommonRecord",
+    "CommonSession",
     "Condition",
     "Confidentiality",
     "Conflict",
@@ -577,6 +592,7 @@ __all__ = [
     "ResourceAccess",
     "ResourceAccessed",
     "RestrictedRecord",
+    "RestrictedSession",
     "ResultNotRecordable",
     "RoleDefined",
     "RoleRefused",

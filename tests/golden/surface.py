@@ -36,6 +36,14 @@ MODULES = (
 configures both, and what tests of programs use.
 """
 
+MADE = (
+    hansard.AsyncCommonSession,
+    hansard.AsyncRestrictedSession,
+    hansard.CommonSession,
+    hansard.RestrictedSession,
+)
+"""Sessions that no run of `reached` hands out."""
+
 RENAMED: dict[str, str] = {}
 """Public names of Python that have another name now: `"Session.old": "Session.new"`. A command, an
 option, a tag, a table or a column is never renamed.
@@ -160,7 +168,7 @@ def parameters(handed_out: Handed) -> Iterator[str]:
     only those that people call: errors, records and sessions are made for them.
     """
     found: list[tuple[str, Any]] = []
-    made = {cls for _, cls in handed_out}
+    made = {*MADE, *(cls for _, cls in handed_out)}
     for name in hansard.__all__:
         value = getattr(hansard, name)
         if inspect.isfunction(value):

@@ -441,8 +441,11 @@ def test_not_offered(house: House) -> None:
         with record.run("w") as session:
             with pytest.raises(NotOffered, match="position"):
                 session.wait_for(position=1)
-            with pytest.raises(NotOffered):
-                _ = session.state
+            for name in ("state", "label"):
+                with pytest.raises(NotOffered, match=rf"session\.{name} is not .*session\.view"):
+                    getattr(session, name)
+            with pytest.raises(AttributeError, match="no attribute 'stat'"):
+                _ = session.stat
 
 
 def test_role_refuses(house: House) -> None:

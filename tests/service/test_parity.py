@@ -183,3 +183,20 @@ def test_two_agents(house: House, other: House, client: str) -> None:
                 data.pop(digest, None)
         found[door] = bare(told, {}), record
     assert found["restricted"] == found["trusted"]
+
+
+def test_what_each_session_is(lab: Lab) -> None:
+    """A restricted agent's is no `Session`, which has a state and a label. Both are one of those
+    that have all else.
+    """
+    trusted: Any = hansard.AsyncSession if lab.is_async else hansard.Session
+    common: Any = hansard.AsyncCommonSession if lab.is_async else hansard.CommonSession
+
+    async def scenario() -> None:
+        async with lab.connect() as record, record.run("w") as session:
+            assert isinstance(session.raw, common)
+            assert isinstance(session.raw, trusted) == (lab.door == "trusted")
+
+    play(lab, scenario())
+    offered = {name for name in dir(trusted) if not name.startswith("_")}
+    assert offered - {*dir(common)} == {"state", "label"}

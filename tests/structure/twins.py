@@ -25,9 +25,9 @@ SRC = Path(__file__).parents[2] / "src"
 class Twin(msgspec.Struct, frozen=True, kw_only=True):
     """A module, and the one that is made of it.
 
-    classes: the async class, or function, and its sync twin. names: further names that differ.
-    drives: in what an awaited coroutine is put; an awaited call of a function in `calls` is one of
-    its twin.
+    classes: the async class, function or type variable, and its sync twin. names: further names
+    that differ. drives: in what an awaited coroutine is put; an awaited call of a function in
+    `calls` is one of its twin.
     """
 
     source: str
@@ -48,6 +48,8 @@ FLOWS = frozenset({"self._drive"})
 """Drives a flow, in either client."""
 
 SESSION = {
+    "AsyncCommonSession": "CommonSession",
+    "AsyncS": "S",
     "AsyncSession": "Session",
     "stay_async": "stay",
     "within_async": "within",
@@ -93,15 +95,47 @@ TWINS = (
         source="client/session.py",
         made="client/session_sync.py",
         about="The session of the sync client",
-        classes={"AsyncSession": "Session", "within_async": "within", "stay_async": "stay"},
+        classes={
+            "AsyncCommonSession": "CommonSession",
+            "AsyncS": "S",
+            "AsyncSession": "Session",
+            "within_async": "within",
+            "stay_async": "stay",
+        },
         names={
             "AsyncBoard": "Board",
             "AsyncTeam": "Team",
             "OnLoop": "OnPortal",
+            "iterate_async": "iterate",
             "hansard.agents.board.twins": "hansard.agents.board.twins_sync",
             "hansard.agents.team.twins": "hansard.agents.team.twins_sync",
         },
         calls=FLOWS | {"session.close", "old.close"},
+    ),
+    Twin(
+        source="client/restricted/record.py",
+        made="client/restricted/record_sync.py",
+        about="The record of a restricted agent, for the sync client",
+        classes={"AsyncRestrictedRecord": "RestrictedRecord"},
+        names=SESSION
+        | {
+            "AsyncRecord": "Record",
+            "AsyncRestrictedSession": "RestrictedSession",
+            "AsyncSessions": "SyncSessions",
+            "OnLoop": "OnPortal",
+            "hansard.client.common": "hansard.client.common_sync",
+            "hansard.client.record": "hansard.client.record_sync",
+            "hansard.client.restricted.session": "hansard.client.restricted.session_sync",
+        },
+        calls=frozenset({"self._ask"}),
+    ),
+    Twin(
+        source="client/restricted/session.py",
+        made="client/restricted/session_sync.py",
+        about="The session of a restricted agent, for the sync client",
+        classes={"AsyncRestrictedSession": "RestrictedSession"},
+        names=SESSION,
+        calls=FLOWS,
     ),
 )
 
@@ -121,8 +155,8 @@ def text(twin: Twin) -> str:
     """The made module."""
     source = (SRC / "hansard" / twin.source).read_text(encoding="utf-8")
     tree = ast.parse(source)
-    found = [each for each in tree.body if getattr(each, "name", "") in twin.classes]
-    own = [name for each in tree.body for name in _names(each) if name not in twin.classes]
+    found = [each for each in tree.body if {*named(each)} & {*twin.classes}]
+    own = [name for each in tree.body for name in named(each) if name not in twin.classes]
     imports = [each for each in tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
     head = [
         f'"""{twin.about}.',
@@ -137,7 +171,7 @@ def text(twin: Twin) -> str:
     return _formatted("\n".join([*head, *(_class(source, each, twin) for each in found)]))
 
 
-def _names(node: ast.stmt) -> list[str]:
+def named(node: ast.stmt) -> list[str]:
     """What a statement of a module names."""
     match node:
         case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):

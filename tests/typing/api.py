@@ -1,7 +1,7 @@
 """The public surface as a type checker sees it. Checked by `make types`, never run."""
 
 from collections.abc import AsyncIterator, Iterator
-from typing import assert_type
+from typing import Any, assert_type
 
 import hansard
 from hansard.agents.policy.approvals import ListedApproval
@@ -73,7 +73,13 @@ async def whoever_awaits(record: hansard.AsyncCommonRecord) -> None:
     """The same of the async client."""
     assert_type(await record.sql("SELECT 1"), hansard.SqlAnswer)
     async with record.run("w") as session:
-        assert_type(session, hansard.AsyncSession)
+        assert_type(session, hansard.AsyncCommonSession)
+
+
+def whoever_works(session: hansard.CommonSession) -> None:
+    """What their sessions have in common."""
+    assert_type(session.context(), list[dict[str, Any]])
+    assert_type(session.view(), hansard.View)
 
 
 async def both() -> None:
@@ -82,10 +88,17 @@ async def both() -> None:
         assert_type(restricted, hansard.RestrictedRecord)
         whoever_asks(trusted)
         whoever_asks(restricted)
+        with trusted.run("w") as whole, restricted.run("w") as part:
+            assert_type(part, hansard.RestrictedSession)
+            whoever_works(whole)
+            whoever_works(part)
+            assert_type(whole.state, hansard.AgentState)
     async with hansard.connect_async() as mine, hansard.connect_async(credentials="a") as theirs:
         assert_type(theirs, hansard.AsyncRestrictedRecord)
         await whoever_awaits(mine)
         await whoever_awaits(theirs)
+        session = await theirs.open("w")
+        assert_type(session, hansard.AsyncRestrictedSession)
 
 
 async def async_side() -> None:
@@ -108,6 +121,20 @@ def refused() -> None:
     pure("x", time=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- no such parameter
     tool: Tool[..., int] = once
     del tool
+
+
+def lacking(
+    record: hansard.RestrictedRecord,
+    session: hansard.RestrictedSession,
+    other: hansard.AsyncRestrictedSession,
+) -> None:
+    """What a restricted agent lacks is an error, and so is its session in a trusted one's place."""
+    record.fork("r")  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue] -- a trusted program's
+    _ = record.workspace  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue] -- a trusted program's
+    _ = session.state  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue] -- a trusted program's
+    _ = other.label  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue] -- a trusted program's
+    whole: hansard.Session = session  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] -- it has no state
+    del whole
 
 
 def misspelt(record: hansard.Record, session: hansard.Session) -> None:

@@ -96,13 +96,19 @@ class Portal:
         return Future()
 
 
-def refuse_in_loop() -> None:
-    """Raise SyncInLoop inside a running event loop."""
+def in_loop() -> bool:
+    """Whether an event loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return
-    raise SyncInLoop
+        return False
+    return True
+
+
+def refuse_in_loop() -> None:
+    """Raise SyncInLoop inside a running event loop."""
+    if in_loop():
+        raise SyncInLoop
 
 
 _lock = threading.Lock()

@@ -11,7 +11,7 @@ import os
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, Self, TypedDict, Unpack
+from typing import Any, Generic, Protocol, Self, TypedDict, Unpack
 
 import msgspec
 
@@ -22,7 +22,7 @@ from hansard.agents.steps.recorder import Settle
 from hansard.agents.steps.scope import kept
 from hansard.agents.steps.secrets import SecretProvider
 from hansard.bus.server.lease import Durability
-from hansard.client.session import AsyncSession, stay_async, within_async
+from hansard.client.session import AsyncCommonSession, AsyncS, stay_async, within_async
 from hansard.domain.brief import Brief
 from hansard.domain.steps import Verdict
 from hansard.inspect.answer import SqlAnswer
@@ -155,7 +155,7 @@ class AsyncCommonRecord(Protocol):
         agent: str | None = None,
         role: str | None = None,
         **options: Unpack[RunOptions],
-    ) -> AbstractAsyncContextManager[AsyncSession]:
+    ) -> AbstractAsyncContextManager[AsyncCommonSession]:
         """Begin, join or resume a run."""
         ...
 
@@ -166,7 +166,7 @@ class AsyncCommonRecord(Protocol):
         agent: str | None = None,
         role: str | None = None,
         **options: Unpack[RunOptions],
-    ) -> AsyncSession:
+    ) -> AsyncCommonSession:
         """Like `run`, without a block."""
         ...
 
@@ -221,7 +221,7 @@ class AsyncCommonRecord(Protocol):
         ...
 
 
-class AsyncSessions(Brief):
+class AsyncSessions(Brief, Generic[AsyncS]):
     """Begins sessions for the async client; who does it says how."""
 
     @contextlib.asynccontextmanager
@@ -232,7 +232,7 @@ class AsyncSessions(Brief):
         agent: str | None = None,
         role: str | None = None,
         **options: Unpack[RunOptions],
-    ) -> AsyncGenerator[AsyncSession, None]:
+    ) -> AsyncGenerator[AsyncS, None]:
         """Begin a run, or with `run=ID` join or resume one, as one agent in one role.
 
         Leaving the block ends the agent's session, and with the last of its agents the run:
@@ -264,7 +264,7 @@ class AsyncSessions(Brief):
         agent: str | None = None,
         role: str | None = None,
         **options: Unpack[RunOptions],
-    ) -> AsyncSession:
+    ) -> AsyncS:
         """Like `run`, without a block: the session stays open until `session.close()`, or until
         this record is closed. Wherever no block's session is current, a call of a `@hansard.tool`
         goes to it, if it is the only one in this process (`hansard.sessions()`).
@@ -288,7 +288,7 @@ class AsyncSessions(Brief):
     @abstractmethod
     async def _begin(
         self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
-    ) -> AsyncSession: ...
+    ) -> AsyncS: ...
 
     @abstractmethod
     def _place(self) -> str: ...

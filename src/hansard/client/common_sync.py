@@ -11,12 +11,12 @@ import os
 from abc import abstractmethod
 from collections.abc import Generator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, Self, Unpack
+from typing import Any, Generic, Protocol, Self, Unpack
 
 from hansard.agents.access.views import View
 from hansard.agents.steps.scope import kept
 from hansard.client.common import RunOptions
-from hansard.client.session_sync import Session, stay, within
+from hansard.client.session_sync import CommonSession, S, stay, within
 from hansard.domain.brief import Brief
 from hansard.domain.steps import Verdict
 from hansard.inspect.answer import SqlAnswer
@@ -36,7 +36,7 @@ class CommonRecord(Protocol):
         agent: str | None = None,
         role: str | None = None,
         **options: Unpack[RunOptions],
-    ) -> AbstractContextManager[Session]:
+    ) -> AbstractContextManager[CommonSession]:
         """Begin, join or resume a run."""
         ...
 
@@ -47,7 +47,7 @@ class CommonRecord(Protocol):
         agent: str | None = None,
         role: str | None = None,
         **options: Unpack[RunOptions],
-    ) -> Session:
+    ) -> CommonSession:
         """Like `run`, without a block."""
         ...
 
@@ -102,7 +102,7 @@ class CommonRecord(Protocol):
         ...
 
 
-class SyncSessions(Brief):
+class SyncSessions(Brief, Generic[S]):
     """Begins sessions for the sync client; who does it says how."""
 
     @contextlib.contextmanager
@@ -113,7 +113,7 @@ class SyncSessions(Brief):
         agent: str | None = None,
         role: str | None = None,
         **options: Unpack[RunOptions],
-    ) -> Generator[Session, None, None]:
+    ) -> Generator[S, None, None]:
         """Begin a run, or with `run=ID` join or resume one, as one agent in one role.
 
         Leaving the block ends the agent's session, and with the last of its agents the run:
@@ -145,7 +145,7 @@ class SyncSessions(Brief):
         agent: str | None = None,
         role: str | None = None,
         **options: Unpack[RunOptions],
-    ) -> Session:
+    ) -> S:
         """Like `run`, without a block: the session stays open until `session.close()`, or until
         this record is closed. Wherever no block's session is current, a call of a `@hansard.tool`
         goes to it, if it is the only one in this process (`hansard.sessions()`).
@@ -169,7 +169,7 @@ class SyncSessions(Brief):
     @abstractmethod
     def _begin(
         self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
-    ) -> Session: ...
+    ) -> S: ...
 
     @abstractmethod
     def _place(self) -> str: ...

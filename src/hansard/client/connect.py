@@ -40,7 +40,8 @@ from hansard.domain.choices import chosen
 from hansard.settings import Settings, SettingsError
 
 if TYPE_CHECKING:  # a trusted program never needs it
-    from hansard.client.restricted.record import AsyncRestrictedRecord, RestrictedRecord
+    from hansard.client.restricted.record import AsyncRestrictedRecord
+    from hansard.client.restricted.record_sync import RestrictedRecord
 
 _log = logger(__name__)
 
@@ -281,9 +282,10 @@ def connect(  # noqa: PLR0913 -- each is a setting of its own
     gateway = portal()
     login = _login(settings, given)
     if login is not None:
-        from hansard.client.restricted import record as restricted  # noqa: PLC0415 -- a trusted program never needs it
+        from hansard.client.restricted.link import Link  # noqa: PLC0415 -- a trusted program never needs it
+        from hansard.client.restricted.record_sync import RestrictedRecord  # noqa: PLC0415 -- a trusted program never needs it
 
-        return restricted.connected(login, gateway, _defaults(settings, rules))
+        return RestrictedRecord(gateway.run(Link.open(login)), gateway, _defaults(settings, rules))
     opened, tables = gateway.run(_opened(settings))
     return Record(opened, gateway, _defaults(settings, rules), tables)
 
@@ -324,9 +326,10 @@ def connect_async(  # noqa: PLR0913 -- each is a setting of its own
 
     async def opened() -> AsyncRecord | AsyncRestrictedRecord:
         if login is not None:
-            from hansard.client.restricted import record as restricted  # noqa: PLC0415 -- see `connect`
+            from hansard.client.restricted.link import Link  # noqa: PLC0415 -- see `connect`
+            from hansard.client.restricted.record import AsyncRestrictedRecord  # noqa: PLC0415 -- see `connect`
 
-            return await restricted.connected_async(login, defaults)
+            return AsyncRestrictedRecord(await Link.open(login), defaults)
         workspace, tables = await _opened(settings)
         return AsyncRecord(workspace, defaults, tables)
 

@@ -35,8 +35,8 @@ from hansard.bus.portal import Portal
 from hansard.bus.states.replay import RunView
 from hansard.client.common import AsyncSessions, Defaults, RunOptions, Tables
 from hansard.client.common_sync import SyncSessions
-from hansard.client.session import AsyncSession
-from hansard.client.session_sync import Session
+from hansard.client.session import AsyncCommonSession, AsyncSession
+from hansard.client.session_sync import CommonSession, Session
 from hansard.domain.brief import first
 from hansard.domain.choices import NOTHING, by_name, check_options, chosen
 from hansard.domain.errors import BadValue, Refused
@@ -59,7 +59,7 @@ AGENT = "agent"
 """The agent and its role, where none is said."""
 
 
-def sessions() -> list[Session | AsyncSession]:
+def sessions() -> list[CommonSession | AsyncCommonSession]:
     """The sessions of this process that `record.open` opened and nobody has closed, the oldest
     first. A call of a `@hansard.tool` outside of any block goes to the only one of them.
     """
@@ -163,7 +163,7 @@ class _OfWorkspace:
         }
 
 
-class OnPortal(_OfWorkspace, SyncSessions):
+class OnPortal(_OfWorkspace, SyncSessions[Session]):
     """What the sync twin does its own way: it waits for the bus's loop in another thread."""
 
     def __init__(
@@ -192,7 +192,7 @@ class OnPortal(_OfWorkspace, SyncSessions):
         )
         opened = self._portal.run(begin)
         ending = partial(opening.close_agent, self.workspace, opened)
-        return Session(opened.engine, opened.run, opened.arm, self._portal, ending)
+        return Session(opened.engine, opened.arm, self._portal, ending)
 
     def evaluate(
         self,
@@ -220,7 +220,7 @@ class OnPortal(_OfWorkspace, SyncSessions):
         return scoring.evaluate(work, runs, evaluator, self._portal.run)
 
 
-class OnLoop(_OfWorkspace, AsyncSessions):
+class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
     """What the async twin does its own way."""
 
     def __init__(
@@ -238,7 +238,7 @@ class OnLoop(_OfWorkspace, AsyncSessions):
         acts_as = AGENT if role is None else role
         opened = await opening.open_agent_here(self.workspace, named, acts_as, wanted)
         ending = partial(opening.close_agent, self.workspace, opened)
-        return AsyncSession(opened.engine, opened.run, opened.arm, ending)
+        return AsyncSession(opened.engine, opened.arm, ending)
 
     async def evaluate(
         self,

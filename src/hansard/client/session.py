@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import math
 import threading
+from abc import abstractmethod
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -22,25 +23,31 @@ from collections.abc import (
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from hansard.agents.access.views import View
 from hansard.agents.annotations import statements
 from hansard.agents.annotations.inputs import stated
+from hansard.agents.board.transaction import TransactedFlows
 from hansard.agents.board.twins import AsyncBoard
 from hansard.agents.board.twins_sync import Board
 from hansard.agents.callables import is_async_generator_function
 from hansard.agents.errors import SessionEnded, ToolError
 from hansard.agents.experiments.plans import Arm
-from hansard.agents.flow import Flow, drive, drive_async
+from hansard.agents.flow import Drive, Flow, drive, drive_async
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.ledger import Ledger, Mode
+from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope, current, drop, enter, keep, leave
 from hansard.agents.steps.secrets import check_names
-from hansard.agents.steps.streams import iterate, iterate_async
+from hansard.agents.steps.streams import iterate_async
 from hansard.agents.steps.tools import Declare, ToolSpec
 from hansard.agents.steps.view_steps import ViewFlows
+from hansard.agents.team.mail import MailFlows
 from hansard.agents.team.twins import AsyncTeam
 from hansard.agents.team.twins_sync import Team
-from hansard.bus.portal import Portal
+from hansard.agents.team.wait_for import WaitFlows
+from hansard.bus.portal import Portal, in_loop
 from hansard.domain import ids
 from hansard.domain.agent import AgentState
 from hansard.domain.brief import Brief
@@ -62,27 +69,51 @@ def _labelled(fields: Mapping[str, Any], label: str) -> dict[str, Any]:
     return told | {"label": label} if label else told
 
 
+class SessionFlows(msgspec.Struct):
+    """What a session's operations are, by their group: those of the log, or those that the service
+    is asked for.
+    """
+
+    facts: Any
+    views: Any
+    board: Any
+    team: Any
+    mail: Any
+
+
 class _Session(Brief):
-    """What both twins share: no method here waits. `arm` is the run's in its experiment; None
-    where it has none.
+    """What all sessions share: no method here waits. `arm` is the run's in its experiment; None
+    where it has none. `now`: runs a flow in the calling thread, where one may wait there.
     """
 
     def __init__(
-        self, engine: StepEngine, run: str, arm: Arm | None, ending: Ending | None
+        self, engine: Any, arm: Arm | None, ending: Ending | None, now: Drive | None = None
     ) -> None:
         self.engine = engine
         self._ending = ending
-        self.run = run
+        stream: ids.AgentStream = engine.stream
+        self.run = stream.run
         """The run's id."""
         self.arm = arm
         """The arm that the run has in its experiment; None where it has none."""
         self.tool = Declare(self)
         """Declares a function as a tool of this session: `@session.tool(effects="pure")`."""
-        self.facts = statements.Annotations(engine)
-        self._views = ViewFlows(engine)
+        self._flows = self._made(now)
+        self.facts = self._flows.facts
         engine.ledger.client = self
 
     _closed = False
+
+    @abstractmethod
+    def _made(self, now: Drive | None) -> SessionFlows: ...
+
+    @abstractmethod
+    def _progress(self, name: str, every: int) -> Any:
+        """How far a loop has come."""
+
+    @abstractmethod
+    def _items(self, call: Any) -> Any:
+        """A call of a streaming tool, item by item."""
 
     def _closing(self) -> Ending | None:
         """What puts its end on record; None the second time."""
@@ -92,16 +123,12 @@ class _Session(Brief):
         return ending
 
     def _brief(self) -> dict[str, Any]:
-        ledger = self.engine.ledger
         return {
             "run": self.run,
             "agent": self.agent,
             "role": self.role,
             "mode": self.mode.value,
-            "status": "ended" if ledger.ended else "open",
-            "epoch": ledger.state.epoch,
-            "version": ledger.state.version,
-            "steps": len(ledger.state.steps),
+            "status": "ended" if self.engine.ledger.ended else "open",
         }
 
     @contextlib.contextmanager
@@ -116,28 +143,20 @@ class _Session(Brief):
     @property
     def agent(self) -> str:
         """This agent's name."""
-        return self.engine.stream.agent
+        agent: str = self.engine.stream.agent
+        return agent
 
     @property
     def role(self) -> str:
         """This agent's role in the run."""
-        return self.engine.stream.role
-
-    @property
-    def label(self) -> Label:
-        """The join of the labels of all that this agent was shown."""
-        return self.engine.ledger.label
+        role: str = self.engine.stream.role
+        return role
 
     @property
     def mode(self) -> Mode:
         """How this session treats what is on record."""
-        return self.engine.settings.mode
-
-    @property
-    def state(self) -> AgentState:
-        """A copy of the agent's state as it stands."""
-        with self.engine.ledger.lock:
-            return self.engine.ledger.state.copy()
+        mode: Mode = self.engine.settings.mode
+        return mode
 
     def usage(self, /, **figures: float) -> None:
         """Report what the current call used; it is summed over the call.
@@ -161,8 +180,8 @@ class _Session(Brief):
             scope.usage[name] = scope.usage.get(name, 0.0) + float(amount)
 
     def _spawn(self, count: int) -> tuple[Scope, list[Scope]]:
-        ledger: Ledger = self.engine.ledger
-        parent = self.engine.scope("gather")
+        ledger = self.engine.ledger
+        parent: Scope = self.engine.scope("gather")
         with ledger.lock:
             children = parent.spawn(count)
             ledger.busy += count
@@ -179,13 +198,11 @@ class OnPortal(_Session):
     answered there, without the broker.
     """
 
-    def __init__(
-        self, engine: StepEngine, run: str, arm: Arm | None, portal: Portal, ending: Ending
-    ) -> None:
-        super().__init__(engine, run, arm, ending)
+    def __init__(self, engine: Any, arm: Arm | None, portal: Portal, ending: Ending) -> None:
+        super().__init__(engine, arm, ending, self._drive)
         self._portal = portal
-        self.board = Board(engine, self._drive)
-        self.team = Team(engine, self._drive)
+        self.board = Board(self._flows.board, self._drive)
+        self.team = Team(self._flows.team, self._flows.mail, self._drive)
         self.wait_for = self.team.wait_for
 
     def _drive(self, flow: Flow[T]) -> T:
@@ -217,7 +234,7 @@ class OnPortal(_Session):
             raise ToolError(message)
         call = self.engine.begin(spec, args, kwargs)
         if spec.is_stream:
-            return iterate(self.engine, call, self._drive)
+            return self._items(call)
         answered, value = self.engine.answer(call)
         return value if answered else self._drive(self.engine.execute(call))
 
@@ -295,14 +312,12 @@ class SessionThread(Generic[T]):
 class OnLoop(_Session):
     """What the async twin does its own way."""
 
-    def __init__(
-        self, engine: StepEngine, run: str, arm: Arm | None, ending: Ending | None = None
-    ) -> None:
-        super().__init__(engine, run, arm, ending)
+    def __init__(self, engine: Any, arm: Arm | None, ending: Ending | None = None) -> None:
+        super().__init__(engine, arm, ending)
         self._loop = asyncio.get_running_loop()
         self._drive = drive_async
-        self.board = AsyncBoard(engine, drive_async)
-        self.team = AsyncTeam(engine, drive_async)
+        self.board = AsyncBoard(self._flows.board, drive_async)
+        self.team = AsyncTeam(self._flows.team, self._flows.mail, drive_async)
         self.wait_for = self.team.wait_for
 
     @property
@@ -327,7 +342,7 @@ class OnLoop(_Session):
         self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> AsyncGenerator[Any, None]:
         call = self.engine.begin(spec, args, kwargs)
-        async with contextlib.aclosing(iterate_async(self.engine, call, drive_async)) as items:
+        async with contextlib.aclosing(self._items(call)) as items:
             async for item in items:
                 yield item
 
@@ -399,11 +414,7 @@ def handed(work: Any, loop: asyncio.AbstractEventLoop, tool: str) -> Any:
 
     Raises ToolError where the session's own loop does not run: nobody would do the call.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass
-    else:
+    if in_loop():
         work.__qualname__ = tool  # what Python names where it was never awaited
         return work
     if not loop.is_running():
@@ -417,11 +428,7 @@ def handed_items(
     items: AsyncGenerator[Any, None], loop: asyncio.AbstractEventLoop, tool: str
 ) -> AsyncGenerator[Any, None] | Iterator[Any]:
     """A streamed call for who made it: see `handed`."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return _items(items, loop, tool)
-    return items
+    return items if in_loop() else _items(items, loop, tool)
 
 
 def _items(
@@ -439,8 +446,9 @@ def _items(
         handed(items.aclose(), loop, tool)
 
 
-class AsyncSession(OnLoop):
-    """One agent at work in one run, for the async client. Made by `record.run(...)`.
+class AsyncCommonSession(OnLoop):
+    """One agent at work in one run, for the async client: what every session has, a trusted
+    program's (`AsyncSession`) and a restricted agent's. Made by `record.run(...)`.
 
     After its `with` each of these raises `SessionEnded`.
     """
@@ -469,7 +477,8 @@ class AsyncSession(OnLoop):
             NotFound: There is no such point.
             ViewDiffers: It is on record, and derived again it is another one.
         """
-        return await self._drive(self._views.view(at, key))
+        found: View = await self._drive(self._flows.views.view(at, key))
+        return found
 
     async def checkpoint(self, name: str, /, **data: Any) -> None:
         """Put a named stage on record, with data that can be read back."""
@@ -477,7 +486,8 @@ class AsyncSession(OnLoop):
 
     async def checkpoint_data(self, name: str) -> dict[str, Any] | None:
         """The data of the newest checkpoint of a name; None where there is none."""
-        return await self._drive(self.facts.checkpoint_data(name))
+        found: dict[str, Any] | None = await self._drive(self.facts.checkpoint_data(name))
+        return found
 
     async def decide(
         self,
@@ -577,20 +587,66 @@ class AsyncSession(OnLoop):
         Raises:
             BadValue: `every` is less than 1.
         """
-        progress = statements.Progress(self.facts, name, every)
+        progress = self._progress(name, every)
         await self._drive(progress.begin())
         try:
             for item in items:
-                if not progress.skips(item):
+                if not await self._drive(progress.skips(item)):
                     yield item
                     await self._drive(progress.done())
+            await self._drive(progress.end())
         finally:
-            progress.leave()
-        await self._drive(progress.end())
+            await self._drive(progress.leave())
+
+
+class Trusted(_Session):
+    """What a trusted program's session has besides: it holds the agent's whole state."""
+
+    def _made(self, now: Drive | None) -> SessionFlows:  # noqa: ARG002 -- a write of the log waits for its commit
+        engine: StepEngine = self.engine
+        team = WaitFlows(engine)
+        return SessionFlows(
+            facts=statements.Annotations(engine),
+            views=ViewFlows(engine),
+            board=TransactedFlows(engine),
+            team=team,
+            mail=MailFlows(engine, team.store),
+        )
+
+    def _progress(self, name: str, every: int) -> statements.Progress:
+        return statements.Progress(self.facts, name, every)
+
+    def _brief(self) -> dict[str, Any]:
+        state: AgentState = self.engine.ledger.state
+        steps = len(state.steps)
+        return super()._brief() | {"epoch": state.epoch, "version": state.version, "steps": steps}
+
+    @property
+    def label(self) -> Label:
+        """The join of the labels of all that this agent was shown."""
+        label: Label = self.engine.ledger.label
+        return label
+
+    @property
+    def state(self) -> AgentState:
+        """A copy of the agent's state as it stands."""
+        ledger: Ledger = self.engine.ledger
+        with ledger.lock:
+            return ledger.state.copy()
+
+
+class AsyncSession(Trusted, AsyncCommonSession):
+    """A trusted program's session, for the async client."""
+
+    def _items(self, call: Call) -> AsyncGenerator[Any, None]:
+        return iterate_async(self.engine, call, self._drive)
+
+
+AsyncS = TypeVar("AsyncS", bound=AsyncCommonSession)
 
 
 @contextlib.asynccontextmanager
-async def within_async(session: AsyncSession) -> AsyncGenerator[AsyncSession]:
+async def within_async(session: AsyncS) -> AsyncGenerator[AsyncS, None]:
     """A session's block: it is current inside, and ends with it."""
     with session.use():
         try:
@@ -602,7 +658,7 @@ async def within_async(session: AsyncSession) -> AsyncGenerator[AsyncSession]:
             await session.close()
 
 
-async def stay_async(session: AsyncSession, record: Any, where: str) -> AsyncSession:
+async def stay_async(session: AsyncS, record: Any, where: str) -> AsyncS:
     """Have calls find a session without a block; one that it takes the place of ends."""
     for old in keep(session, record, where):
         await old.close(SessionEnded(old.run, old.agent))

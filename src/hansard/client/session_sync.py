@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from hansard.agents.access.views import View
-from hansard.agents.annotations import statements
 from hansard.agents.annotations.inputs import stated
 from hansard.agents.board.twins_sync import Board
 from hansard.agents.errors import SessionEnded
+from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import keep
+from hansard.agents.steps.streams import iterate
 from hansard.agents.team.twins_sync import Team
-from hansard.client.session import OnPortal, T, _labelled
+from hansard.client.session import OnPortal, T, Trusted, _labelled
 from hansard.domain.choices import NOTHING, by_name
 
 
-class Session(OnPortal):
-    """One agent at work in one run, for the sync client. Made by `record.run(...)`.
+class CommonSession(OnPortal):
+    """One agent at work in one run, for the sync client: what every session has, a trusted
+    program's (`Session`) and a restricted agent's. Made by `record.run(...)`.
 
     After its `with` each of these raises `SessionEnded`.
     """
@@ -51,7 +53,8 @@ class Session(OnPortal):
             NotFound: There is no such point.
             ViewDiffers: It is on record, and derived again it is another one.
         """
-        return self._drive(self._views.view(at, key))
+        found: View = self._drive(self._flows.views.view(at, key))
+        return found
 
     def checkpoint(self, name: str, /, **data: Any) -> None:
         """Put a named stage on record, with data that can be read back."""
@@ -59,7 +62,8 @@ class Session(OnPortal):
 
     def checkpoint_data(self, name: str) -> dict[str, Any] | None:
         """The data of the newest checkpoint of a name; None where there is none."""
-        return self._drive(self.facts.checkpoint_data(name))
+        found: dict[str, Any] | None = self._drive(self.facts.checkpoint_data(name))
+        return found
 
     def decide(
         self,
@@ -155,20 +159,30 @@ class Session(OnPortal):
         Raises:
             BadValue: `every` is less than 1.
         """
-        progress = statements.Progress(self.facts, name, every)
+        progress = self._progress(name, every)
         self._drive(progress.begin())
         try:
             for item in items:
-                if not progress.skips(item):
+                if not self._drive(progress.skips(item)):
                     yield item
                     self._drive(progress.done())
+            self._drive(progress.end())
         finally:
-            progress.leave()
-        self._drive(progress.end())
+            self._drive(progress.leave())
+
+
+class Session(Trusted, CommonSession):
+    """A trusted program's session, for the sync client."""
+
+    def _items(self, call: Call) -> Generator[Any, None, None]:
+        return iterate(self.engine, call, self._drive)
+
+
+S = TypeVar("S", bound=CommonSession)
 
 
 @contextlib.contextmanager
-def within(session: Session) -> Generator[Session]:
+def within(session: S) -> Generator[S, None, None]:
     """A session's block: it is current inside, and ends with it."""
     with session.use():
         try:
@@ -180,7 +194,7 @@ def within(session: Session) -> Generator[Session]:
             session.close()
 
 
-def stay(session: Session, record: Any, where: str) -> Session:
+def stay(session: S, record: Any, where: str) -> S:
     """Have calls find a session without a block; one that it takes the place of ends."""
     for old in keep(session, record, where):
         old.close(SessionEnded(old.run, old.agent))

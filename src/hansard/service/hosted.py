@@ -96,7 +96,7 @@ class Hosted:
     ) -> None:
         """reading: a place among those who read whole runs."""
         self.opened = opened
-        self.session = AsyncSession(opened.engine, opened.run, opened.arm)
+        self.session = AsyncSession(opened.engine, opened.arm)
         self.heard = time.monotonic()
         """When the client was last heard of."""
         self.rules_version = 0

@@ -27,9 +27,10 @@ class Loop:
         self._progress = Progress(self._session.facts, name, every)
         await drive_async(self._progress.begin())
 
-    def skips(self, item: object) -> str | None:
+    def skips(self, item: object) -> Flow[str | None]:
         """The next item: the path of its scope; None where it was done before."""
-        child = None if self._progress.skips(item) else current(self._session.engine.ledger)
+        skipped = yield from self._progress.skips(item)
+        child = None if skipped else current(self._session.engine.ledger)
         if child is None:
             return None
         self._scopes[child.path] = self._child = child
@@ -40,9 +41,9 @@ class Loop:
         await drive_async(self._progress.done())
         self._ended()
 
-    def leave(self) -> None:
+    def leave(self) -> Flow[None]:
         """The loop is over, in whatever way."""
-        self._progress.leave()
+        yield from self._progress.leave()
         self._ended()
 
     def end(self) -> Flow[None]:

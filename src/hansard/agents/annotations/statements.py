@@ -331,11 +331,12 @@ class Progress:
         self._scope.go_on(saved.head, saved.after)
         self._facts.skip_to(saved)
 
-    def skips(self, item: object) -> bool:
+    def skips(self, item: object) -> Flow[bool]:
         """Whether an item was done before; if not, what follows stands in its own scope.
 
         Raises BadValue where the items are other ones than before.
         """
+        yield from ()  # it waits for nothing
         self._facts.engine.ledger.demand_open()
         content = canonical(values.plain(item, "item", self._facts.engine.settings.scrub))
         self._running = digest(self._running.encode(), content)
@@ -362,9 +363,10 @@ class Progress:
         if self._done % self._every == 0:
             yield from self._save()
 
-    def leave(self) -> None:
+    def leave(self) -> Flow[None]:
         """The loop is over, in whatever way."""
         back(self._around)
+        yield from ()  # it waits for nothing
 
     def end(self) -> Flow[None]:
         """All items are done. Raises BadValue where there were fewer than before."""

@@ -207,6 +207,14 @@ class TransactionFlows:
         self._blobs += blobs
 
 
+class TransactedFlows(BoardFlows):
+    """A session's board, and the transactions of it."""
+
+    def transaction(self) -> TransactionFlows:
+        """A transaction that is to begin."""
+        return TransactionFlows(self)
+
+
 def _unbound(wanted: BoardEvent) -> BoardEvent:
     """A write for this transaction's own sight: versions are compared at its end."""
     match wanted:

@@ -12,11 +12,10 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
-from hansard.agents.board.operations import BoardEntry, BoardFlows, Expected
-from hansard.agents.board.transaction import TransactionFlows
+from hansard.agents.board.operations import BoardEntry, Expected
+from hansard.agents.board.transaction import TransactedFlows, TransactionFlows
 from hansard.agents.board.write import Resolve
 from hansard.agents.flow import AsyncDrive
-from hansard.agents.steps.engine import StepEngine
 from hansard.domain.brief import Brief
 from hansard.domain.merges import Merge
 
@@ -99,8 +98,8 @@ class AsyncTransaction(_Writes):
 class AsyncBoard(OfAgent):
     """The run's shared state, for the async client."""
 
-    def __init__(self, engine: StepEngine, drive: AsyncDrive) -> None:
-        self._flows = BoardFlows(engine)
+    def __init__(self, flows: TransactedFlows, drive: AsyncDrive) -> None:
+        self._flows = flows
         self._drive = drive
 
     async def get(self, key: str, default: Any = None) -> Any:
@@ -183,7 +182,7 @@ class AsyncBoard(OfAgent):
 
         Raises BoardConflict at the end where a key that was read has changed.
         """
-        flows = TransactionFlows(self._flows)
+        flows = self._flows.transaction()
         await self._drive(flows.begin())
         try:
             yield AsyncTransaction(flows, self._drive)

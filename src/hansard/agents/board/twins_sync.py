@@ -10,12 +10,11 @@ import contextlib
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from hansard.agents.board.operations import BoardEntry, BoardFlows, Expected
-from hansard.agents.board.transaction import TransactionFlows
+from hansard.agents.board.operations import BoardEntry, Expected
+from hansard.agents.board.transaction import TransactedFlows, TransactionFlows
 from hansard.agents.board.twins import NO_LABELS, OfAgent, _word, _Writes
 from hansard.agents.board.write import Resolve
 from hansard.agents.flow import Drive
-from hansard.agents.steps.engine import StepEngine
 from hansard.domain.merges import Merge
 
 
@@ -38,8 +37,8 @@ class Transaction(_Writes):
 class Board(OfAgent):
     """The run's shared state, for the sync client."""
 
-    def __init__(self, engine: StepEngine, drive: Drive) -> None:
-        self._flows = BoardFlows(engine)
+    def __init__(self, flows: TransactedFlows, drive: Drive) -> None:
+        self._flows = flows
         self._drive = drive
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -122,7 +121,7 @@ class Board(OfAgent):
 
         Raises BoardConflict at the end where a key that was read has changed.
         """
-        flows = TransactionFlows(self._flows)
+        flows = self._flows.transaction()
         self._drive(flows.begin())
         try:
             yield Transaction(flows, self._drive)

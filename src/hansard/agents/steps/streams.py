@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from typing import Any, NoReturn
 
 import msgspec
@@ -196,7 +196,7 @@ class StreamCall:
 Drive = Callable[[Flow[Any]], Any]
 
 
-def iterate(engine: StepEngine, call: Call, drive: Drive) -> Iterator[Any]:
+def iterate(engine: StepEngine, call: Call, drive: Drive) -> Generator[Any, None, None]:
     """A streamed call for the sync client."""
     stream = StreamCall(engine, call)
     try:

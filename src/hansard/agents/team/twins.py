@@ -8,8 +8,6 @@ from typing import Any
 
 from hansard.agents.board.twins import OfAgent
 from hansard.agents.flow import AsyncDrive
-from hansard.agents.steps.engine import StepEngine
-from hansard.agents.team.claimed import Claimed
 from hansard.agents.team.mail import Mail, MailFlows
 from hansard.agents.team.tasks import LEASE_S, Task, TaskEntry
 from hansard.agents.team.wait_for import WaitFlows
@@ -18,9 +16,9 @@ from hansard.agents.team.wait_for import WaitFlows
 class AsyncTeam(OfAgent):
     """What the run's agents are to do, for the async client."""
 
-    def __init__(self, engine: StepEngine, drive: AsyncDrive) -> None:
-        self._flows = WaitFlows(engine)
-        self._mail = MailFlows(engine, self._flows.store)
+    def __init__(self, flows: WaitFlows, mail: MailFlows, drive: AsyncDrive) -> None:
+        self._flows = flows
+        self._mail = mail
         self._drive = drive
 
     async def add(
@@ -119,7 +117,7 @@ class AsyncTeam(OfAgent):
         that says that the run stops here, not the task, leaves the claim to the resumed session,
         and so does any error while a call of the block is in doubt.
         """
-        claimed = Claimed(self._flows)
+        claimed = self._flows.claimed()
         task = await self._drive(claimed.begin(role, lease_s, timeout_s))
         try:
             yield task

@@ -16,6 +16,7 @@ from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.tools import operation
 from hansard.agents.team import follow
+from hansard.agents.team.claimed import Claimed
 from hansard.agents.team.store import TeamStore
 from hansard.agents.team.tasks import TeamFlows
 from hansard.bus import waiting
@@ -30,7 +31,11 @@ SPEC = operation("team.wait_for", "key", "task", "position", "timeout", kind="te
 
 
 class WaitFlows(TeamFlows):
-    """A session's tasks, and what it waits for."""
+    """A session's tasks, those that it claims for a block, and what it waits for."""
+
+    def claimed(self) -> Claimed:
+        """A block that is to claim a task."""
+        return Claimed(self)
 
     def wait_for(
         self, key: str | None, task: str | None, position: int | None, timeout: float | None

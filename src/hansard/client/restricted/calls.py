@@ -25,8 +25,9 @@ from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.secrets import check_names, reveal
 from hansard.agents.steps.tools import DidNotHappen, Happened, ToolSpec
 from hansard.bus.errors import TooLarge
+from hansard.bus.portal import in_loop
 from hansard.client.protocol import faults, wire
-from hansard.client.protocol.wire import Call, Came, Declared, Failed, Run, Value
+from hansard.client.protocol.wire import Call, Came, Declared, Failed, Next, Run, Value
 from hansard.client.restricted.engine import RemoteCore, RemoteScope
 from hansard.domain import value_types, values
 from hansard.domain.errors import BadValue
@@ -154,6 +155,56 @@ class Calling(Doing):
         return found
 
 
+class Giving(Calling):
+    """Runs a streaming tool's own iterator."""
+
+    def __init__(self, engine: RemoteCore, spec: ToolSpec, arguments: Mapping[str, Any]) -> None:
+        super().__init__(engine, spec, arguments)
+        self._inner: Any = None
+        self._usage: dict[str, float] = {}
+
+    def work(self, asked: Run, scope: Scope) -> Flow[Came]:
+        """The next item, or the iterator's end."""
+        scope.usage = self._usage  # of the whole call
+        match asked.what:
+            case "item":
+                if self._inner is None:
+                    args, kwargs = passed(self.tool, self.given(asked))
+                    self._inner = self.tool.function(*args, **kwargs)
+                taken, _ = yield Body(self._take(), (), {}, scope)
+                return self.gave(taken[0]) if taken else Came(end=True)
+            case "shut":
+                if self._inner is not None:
+                    yield Body(self._close(), (), {}, scope)
+                return Came()
+            case _:
+                return (yield from super().work(asked, scope))
+
+    def _take(self) -> Any:
+        def following() -> list[Any]:
+            for item in self._inner:
+                return [item]
+            return []
+
+        async def waited() -> list[Any]:
+            if not inspect.isasyncgen(self._inner):
+                return following()
+            async for item in self._inner:
+                return [item]
+            return []
+
+        return waited if in_loop() else following
+
+    def _close(self) -> Any:
+        async def waited() -> None:
+            if inspect.isasyncgen(self._inner):
+                await self._inner.aclose()
+            else:
+                self._inner.close()
+
+        return waited if in_loop() else self._inner.close
+
+
 def _said(said: object, engine: RemoteCore) -> msgspec.Raw:
     match said:
         case Happened(result):
@@ -231,36 +282,61 @@ class Begun(msgspec.Struct):
     data: Call
     doing: Calling
 
+    def value(self, told: Value) -> Any:
+        """What it came to, or an item of it: what was made here, or once returned."""
+        if told.own:
+            return self.doing.value
+        return converted(wire.load(told.value), self.doing.tool.returns)
 
-def begin(
-    engine: RemoteCore,
-    spec: ToolSpec,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    doing: type[Calling] = Calling,
-) -> Begun:
-    """A call with where it stands. Raises TypeError, BadValue, NoScope, ToolError."""
-    arguments = spec.arguments(args, kwargs)
-    scrub = engine.settings.scrub
-    plain: dict[str, Any] = {
-        name: values.plain(value, f"{spec.name}({name})", scrub)
-        for name, value in arguments.items()
-        if name != spec.key_argument
-    }
-    names = {"name": spec.name, "version": spec.version, "kind": spec.kind}
-    check_names("tool", names, scrub)
-    scope = engine.scope(spec.name)
-    raw = values.dump(plain)
-    made = doing(engine, spec, arguments)
-    secrets = _secrets(engine, bytes(raw))
-    made.hides = b'"$secret"' in bytes(raw)
-    call = Call(
-        tool=declared(spec),
-        arguments=raw,
-        verdict=_verdict(engine, spec, arguments),
-        secrets=secrets,
-    )
-    return Begun(scope, call, made)
+
+class RemoteEngine(RemoteCore):
+    """Calls tools as a trusted session's engine does."""
+
+    def begin(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Begun:
+        """A call with where it stands. Raises TypeError, BadValue, NoScope, ToolError."""
+        arguments = spec.arguments(args, kwargs)
+        scrub = self.settings.scrub
+        plain: dict[str, Any] = {
+            name: values.plain(value, f"{spec.name}({name})", scrub)
+            for name, value in arguments.items()
+            if name != spec.key_argument
+        }
+        names = {"name": spec.name, "version": spec.version, "kind": spec.kind}
+        check_names("tool", names, scrub)
+        scope = self.scope(spec.name)
+        raw = values.dump(plain)
+        doing = (Giving if spec.is_stream else Calling)(self, spec, arguments)
+        doing.hides = b'"$secret"' in bytes(raw)
+        call = Call(
+            tool=declared(spec),
+            arguments=raw,
+            verdict=_verdict(self, spec, arguments),
+            secrets=_secrets(self, bytes(raw)),
+        )
+        return Begun(scope, call, doing)
+
+    def answer(self, _: Begun) -> tuple[bool, Any]:
+        """Whether it is on record, only the service knows."""
+        return False, None
+
+    def execute(self, call: Begun) -> Flow[Any]:
+        """What it returned, or once returned. Raises as a trusted session does."""
+        busy = self.ledger.enter_call(call.scope)
+        try:
+            told = yield from converse(self, "call", call.data, call.scope, call.doing, busy=busy)
+        finally:
+            self.ledger.leave_call(call.scope)
+        return call.value(told)
+
+    def item(self, call: Begun, number: int, *, busy: bool) -> Flow[Value]:
+        """The next item of a stream; its first where it has no number yet."""
+        if number:
+            return (yield from converse(self, "next", Next(number), call.scope, call.doing))
+        return (yield from converse(self, "stream", call.data, call.scope, call.doing, busy=busy))
+
+    def shut(self, call: Begun, number: int) -> Flow[Value]:
+        """Its reader wants no more."""
+        return (yield from converse(self, "shut", Next(number), call.scope, call.doing))
 
 
 def _verdict(
@@ -311,18 +387,3 @@ def declared(spec: ToolSpec) -> Declared:
         gives=spec.gives,
         takes=spec.takes,
     )
-
-
-def call(
-    engine: RemoteCore, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Flow[Any]:
-    """Call a tool: what it returned, or once returned. Raises as a trusted session does."""
-    begun = begin(engine, spec, args, kwargs)
-    busy = engine.ledger.enter_call(begun.scope)
-    try:
-        told = yield from converse(engine, "call", begun.data, begun.scope, begun.doing, busy=busy)
-    finally:
-        engine.ledger.leave_call(begun.scope)
-    if told.own:
-        return begun.doing.value
-    return converted(wire.load(told.value), spec.returns)

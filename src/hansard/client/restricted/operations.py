@@ -6,20 +6,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from hansard.agents.board.twins import AsyncBoard, AsyncTransaction
-from hansard.agents.board.twins_sync import Board, Transaction
 from hansard.agents.callables import name_of
-from hansard.agents.flow import Drive, Flow, drive_async
+from hansard.agents.flow import Drive, Flow
 from hansard.agents.steps.scope import Scope, current
 from hansard.agents.steps.secrets import check_names
-from hansard.agents.team.tasks import LEASE_S, Task
-from hansard.agents.team.twins import AsyncTeam
-from hansard.agents.team.twins_sync import Team
+from hansard.agents.team.tasks import Task
 from hansard.client.operations import (
     OPERATIONS,
     ChainKind,
@@ -43,10 +39,10 @@ from hansard.domain.values import Scrub
 class Flows:
     """A group of operations; `context` is the block that they belong to, 0 for the session."""
 
-    def __init__(self, engine: RemoteCore, group: str, context: int = 0) -> None:
+    def __init__(self, engine: RemoteCore, group: str) -> None:
         self.engine = engine
         self._group = group
-        self._context = context
+        self._context = 0
 
     def __getattr__(self, name: str) -> Callable[..., Flow[Any]]:
         if f"{self._group}.{name}" not in OPERATIONS:
@@ -58,8 +54,24 @@ class Flows:
         return getattr(self, name)(*given, **named)
 
 
+class BoardFlows(Flows):
+    """The operations of the board. `now`: runs a flow at once, where nobody awaits it."""
+
+    def __init__(self, engine: RemoteCore, now: Drive | None) -> None:
+        super().__init__(engine, "board")
+        self._now = now
+
+    def transaction(self) -> TransactionFlows:
+        """A transaction that is to begin."""
+        return TransactionFlows(self.engine, self._now)
+
+
 class TeamFlows(Flows):
     """The operations of the team, as its twins call them."""
+
+    def claimed(self) -> Block:
+        """A block that is to claim a task."""
+        return Block(self.engine, "team.claimed")
 
     def claim(self, *given: Any) -> Flow[tuple[Task | None, bool]]:
         """A task; whether it was claimed before, the service knows."""
@@ -214,52 +226,40 @@ def here(engine: RemoteCore) -> Scope:
 # ------------------------------------------------------------ blocks
 
 
-def enter_block(engine: RemoteCore, name: str, *args: Any) -> Flow[tuple[int, Any]]:
-    """Begin a `with` block of the session: its number, and what it gives."""
-    asked = prepared(engine, name, 0, args)
-    found = yield from answered(engine, asked, "enter")
-    return found.context, shapes.back(found.value, asked.operation.result)
+class Block:
+    """A `with` block of the session."""
 
-
-def exit_block(
-    engine: RemoteCore, number: int, error: BaseException | None, result: Any = None
-) -> Flow[None]:
-    """Leave it. What the session has to add to the error is added."""
-    scrub = engine.settings.scrub
-    left = Left(
-        context=number,
-        fault=faults.of_program(error, None, scrub) if error is not None else None,
-        result=values.dump(values.plain(result, "result", scrub)),
-    )
-    if error is not None and engine.link.lost is not None:
-        return
-    found = yield from converse(engine, "exit", left, here(engine), Doing(engine))
-    if error is not None:
-        for note in wire.load(found.value) or ():
-            if note not in getattr(error, "__notes__", ()):
-                error.add_note(note)
-
-
-class RemoteBoard(Board):
-    """The run's shared state, for the sync client."""
-
-    def __init__(self, engine: RemoteCore, drive: Drive) -> None:
+    def __init__(self, engine: RemoteCore, name: str) -> None:
         self._engine = engine
-        self._flows: Any = Flows(engine, "board")
-        self._drive = drive
+        self._name = name
+        self._gave: Any = None
+        self.number = 0
 
-    @contextlib.contextmanager
-    def transaction(self) -> Generator[Transaction, None, None]:
-        """Several keys in one commit; see `Board.transaction`."""
-        number, _ = self._drive(enter_block(self._engine, "board.transaction"))
-        flows: Any = Driven(self._engine, number, self._drive)
-        try:
-            yield Transaction(flows, self._drive)
-        except BaseException as error:
-            self._drive(exit_block(self._engine, number, error))
-            raise
-        else:
-            self._drive(exit_block(self._engine, number, None))
+    def begin(self, *args: Any) -> Flow[Any]:
+        """Begin it; what it gives."""
+        asked = prepared(self._engine, self._name, 0, args)
+        found = yield from answered(self._engine, asked, "enter")
+        self.number = found.context
+        self._gave = shapes.back(found.value, asked.operation.result)
+        return self._gave
+
+    def end(self, error: BaseException | None) -> Flow[None]:
+        """Leave it. What the session has to add to the error is added."""
+        engine = self._engine
+        scrub = engine.settings.scrub
+        result = getattr(self._gave, "result", None) if error is None else None
+        left = Left(
+            context=self.number,
+            fault=faults.of_program(error, None, scrub) if error is not None else None,
+            result=values.dump(values.plain(result, "result", scrub)),
+        )
+        if error is not None and engine.link.lost is not None:
+            return
+        found = yield from converse(engine, "exit", left, here(engine), Doing(engine))
+        if error is not None:
+            for note in wire.load(found.value) or ():
+                if note not in getattr(error, "__notes__", ()):
+                    error.add_note(note)
 
 
 WRITES = frozenset(
@@ -270,29 +270,15 @@ WRITES = frozenset(
 """A transaction's operations that its twins call plainly: they wait for its end."""
 
 
-class Driven(Flows):
-    """A transaction's operations: its writes are asked for at once, its other operations driven by
-    whoever asks.
+class TransactionFlows(Flows):
+    """A transaction's operations. Its writes are plain calls: without `now` they are sent with the
+    next operation that is awaited, at the latest the end of the block.
     """
 
-    def __init__(self, engine: RemoteCore, number: int, drive: Drive) -> None:
-        super().__init__(engine, "transaction", number)
-        self._drive = drive
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        flow = super().__getattr__(name)
-        if name in WRITES:
-            return lambda *args, **kwargs: self._drive(flow(*args, **kwargs))
-        return flow
-
-
-class Waiting(Flows):
-    """A transaction's operations for the async client, whose writes are plain calls: they are sent
-    with the next operation that is awaited, at the latest the end of the block.
-    """
-
-    def __init__(self, engine: RemoteCore, number: int) -> None:
-        super().__init__(engine, "transaction", number)
+    def __init__(self, engine: RemoteCore, now: Drive | None) -> None:
+        super().__init__(engine, "transaction")
+        self._block = Block(engine, "board.transaction")
+        self._now = now
         self._writes: list[Prepared] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -301,7 +287,7 @@ class Waiting(Flows):
         flow = super().__getattr__(name)
 
         def after(*args: Any, **kwargs: Any) -> Flow[Any]:
-            yield from self.sent()
+            yield from self._sent()
             return (yield from flow(*args, **kwargs))
 
         return after
@@ -309,89 +295,28 @@ class Waiting(Flows):
     def _write(self, name: str, *args: Any, **kwargs: Any) -> None:
         asked = prepared(self.engine, f"transaction.{name}", self._context, args, kwargs)
         self._writes.append(asked)
+        if self._now is not None:
+            self._now(self._sent())
 
-    def sent(self) -> Flow[None]:
+    def _sent(self) -> Flow[None]:
         """Send the writes that wait. Raises what the first that is refused raises."""
         while self._writes:
             yield from asked_for(self.engine, self._writes.pop(0))
 
+    def begin(self) -> Flow[None]:
+        """Begin it."""
+        yield from self._block.begin()
+        self._context = self._block.number
 
-class AsyncRemoteBoard(AsyncBoard):
-    """The run's shared state, for the async client."""
-
-    def __init__(self, engine: RemoteCore) -> None:
-        self._engine = engine
-        self._flows: Any = Flows(engine, "board")
-        self._drive = drive_async
-
-    @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[AsyncTransaction, None]:
-        """Several keys in one commit; see `Board.transaction`. A write that is refused is told
-        by the next operation that is awaited.
-        """
-        number, _ = await drive_async(enter_block(self._engine, "board.transaction"))
-        flows: Any = Waiting(self._engine, number)
-        try:
-            yield AsyncTransaction(flows, drive_async)
-            await drive_async(flows.sent())
-        except BaseException as error:
+    def end(self, error: BaseException | None) -> Flow[None]:
+        """The block is left."""
+        if error is None:
+            try:
+                yield from self._sent()
+            except BaseException as refused:
+                yield from self.end(refused)
+                raise
+        else:
             with contextlib.suppress(HansardError):  # the block's own error is the stronger news
-                await drive_async(flows.sent())
-            await drive_async(exit_block(self._engine, number, error))
-            raise
-        else:
-            await drive_async(exit_block(self._engine, number, None))
-
-
-class RemoteTeam(Team):
-    """What the run's agents are to do, for the sync client."""
-
-    def __init__(self, engine: RemoteCore, drive: Drive) -> None:
-        self._engine = engine
-        self._flows: Any = TeamFlows(engine, "team")
-        self._mail: Any = self._flows
-        self._drive = drive
-
-    @contextlib.contextmanager
-    def claimed(
-        self, role: str | None = None, *, lease_s: float = LEASE_S, timeout_s: float | None = 0
-    ) -> Generator[Task | None, None, None]:
-        """Claim a task for a block of code; see `Team.claimed`."""
-        entering = enter_block(self._engine, "team.claimed", role, lease_s, timeout_s)
-        number, task = self._drive(entering)
-        try:
-            yield task
-        except BaseException as error:
-            self._drive(exit_block(self._engine, number, error))
-            raise
-        else:
-            self._drive(exit_block(self._engine, number, None, _result(task)))
-
-
-class AsyncRemoteTeam(AsyncTeam):
-    """What the run's agents are to do, for the async client."""
-
-    def __init__(self, engine: RemoteCore) -> None:
-        self._engine = engine
-        self._flows: Any = TeamFlows(engine, "team")
-        self._mail: Any = self._flows
-        self._drive = drive_async
-
-    @contextlib.asynccontextmanager
-    async def claimed(
-        self, role: str | None = None, *, lease_s: float = LEASE_S, timeout_s: float | None = 0
-    ) -> AsyncGenerator[Task | None, None]:
-        """Claim a task for a block of code; see `Team.claimed`."""
-        entering = enter_block(self._engine, "team.claimed", role, lease_s, timeout_s)
-        number, task = await drive_async(entering)
-        try:
-            yield task
-        except BaseException as error:
-            await drive_async(exit_block(self._engine, number, error))
-            raise
-        else:
-            await drive_async(exit_block(self._engine, number, None, _result(task)))
-
-
-def _result(task: Task | None) -> Any:
-    return task.result if task is not None else None
+                yield from self._sent()
+        yield from self._block.end(error)

@@ -1,4 +1,4 @@
-"""The record as a restricted agent has it: sync and async. Made by `hansard.connect`."""
+"""The record of a restricted agent. Made by `hansard.connect`; `record_sync` is made of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
-from typing import Any, NoReturn
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import structs
@@ -20,7 +20,6 @@ from hansard.agents.runs import told_labels
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.scope import kept
 from hansard.agents.steps.secrets import check_names, scrubber
-from hansard.bus.access import Credentials
 from hansard.bus.portal import Portal
 from hansard.client.common import AsyncSessions, Defaults, RunOptions
 from hansard.client.common_sync import SyncSessions
@@ -39,14 +38,14 @@ from hansard.client.operations import (
 from hansard.client.protocol import faults, shapes, wire
 from hansard.client.protocol.errors import NotOffered
 from hansard.client.protocol.program import told_budgets
-from hansard.client.record import check_rules
-from hansard.client.record_sync import Record
-from hansard.client.restricted.engine import Given, RemoteCore
+from hansard.client.record import AsyncRecord, check_rules
+from hansard.client.restricted.calls import RemoteEngine
+from hansard.client.restricted.engine import Given
+from hansard.client.restricted.lacking import TRUSTED, Lacking
 from hansard.client.restricted.link import Link, SessionLink, value_of
 from hansard.client.restricted.operations import event_point
-from hansard.client.restricted.session import AsyncRemoteSession, RemoteSession
-from hansard.client.session import AsyncSession
-from hansard.client.session_sync import Session
+from hansard.client.restricted.session import AsyncRestrictedSession
+from hansard.client.restricted.session_sync import RestrictedSession
 from hansard.domain import values
 from hansard.domain.brief import first
 from hansard.domain.choices import check_options, chosen
@@ -61,8 +60,6 @@ TAKEN = frozenset(
     | {"correlation", "traceparent", "experiment", "arm", "task", "trial", "unit"}
 )
 """The options of a run that a restricted agent has."""
-
-TRUSTED = "ask a trusted program, or whoever runs the workspace"
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -139,16 +136,16 @@ def wanted(
     return Wanted(asked, given)
 
 
-async def opened(link: Link, what: Wanted) -> RemoteCore:
+async def opened(link: Link, what: Wanted) -> RemoteEngine:
     """Open it. Raises AccessRefused, ServiceGone, ServiceBusy, Refused."""
     session = await link.open_session(what.asked)
     given = msgspec.structs.replace(what.given, mode=Mode(session.opened.mode))
     mine = link.credentials
     stream = AgentStream(session.opened.run, mine.role, mine.principal)
-    return RemoteCore(session, stream, given)
+    return RemoteEngine(session, stream, given)
 
 
-async def closed(engine: RemoteCore, error: BaseException | None) -> None:
+async def closed(engine: RemoteEngine, error: BaseException | None) -> None:
     """End a session in order. With an error it never raises one of its own: it adds a note."""
     link: SessionLink = engine.link
     engine.ledger.ended = True
@@ -178,18 +175,14 @@ async def ask(link: Link, asked: Ask) -> Any:
     return shapes.back(value_of(await link.outside(operation.method, asked)), operation.result)
 
 
-async def sql(link: Link, question: str, parameters: tuple[object, ...]) -> SqlAnswer:
-    """The answer of the role's own tables. Raises RoleRefused, NotOffered, BadValue."""
-    given = [wire.dump(each, "a parameter of SQL") for each in parameters]
-    found: SqlAnswer = await ask(link, RecordSql(question, given))
-    return found
-
-
-class _OfRole:
+class _OfRole(Lacking):
     """What both twins have of their credentials."""
 
     _link: Link
     _defaults: Defaults
+
+    _called = "record"
+    _instead: ClassVar = {"workspace": TRUSTED}
 
     def _text(self, text: str) -> str:
         """A reason as it leaves this process: without what is redacted."""
@@ -214,99 +207,40 @@ class _OfRole:
     def _place(self) -> str:
         return self._link.where
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """What only a trusted program has: other people's states, and what is said of all runs."""
-        if name == "workspace" or (not name.startswith("_") and hasattr(Record, name)):
-            raise NotOffered(f"record.{name}", TRUSTED)
-        message = f"{type(self).__name__!r} object has no attribute {name!r}"
-        raise AttributeError(message)
 
-
-class RestrictedRecord(_OfRole, SyncSessions):
-    """A workspace's record for the sync client of a restricted agent."""
+class OnPortal(_OfRole, SyncSessions[RestrictedSession]):
+    """What the sync twin does its own way: it waits for the bus's loop in another thread."""
 
     def __init__(self, link: Link, portal: Portal, defaults: Defaults) -> None:
         self._link = link
         self._portal = portal
         self._defaults = defaults
 
-    def _begin(
-        self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
-    ) -> Session:
-        what = wanted(self._link, self._defaults, workflow, agent, role, options)
-        engine = self._portal.run(opened(self._link, what))
-        return RemoteSession(engine, self._portal, partial(closed, engine))
-
-    def view(
-        self, run: str, at: str | None = None, *, role: str | None = None, key: bytes | None = None
-    ) -> View:
-        """A run as the role sees it: now, or at an event that it was shown."""
-        _demand_own_role(self._link, role)
-        found: View = self._ask(RecordView(run, event_point(at), key))
-        return found
-
-    def sql(self, question: str, *parameters: object) -> SqlAnswer:
-        """The answer of the role's own tables, where the role may query."""
-        return self._portal.run(sql(self._link, question, parameters))
-
-    def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:  # noqa: ARG002 -- as a trusted program has it
-        """Raises NotOffered: roles are a trusted program's to give."""
-        raise NotOffered("record.apply_roles", TRUSTED)
-
-    def approve(self, approval: str, *, because: str = "") -> None:
-        """Grant what an agent asks, where the role may and is shown the question."""
-        self._ask(RecordApprove(approval, self._text(because)))
-
-    def deny(self, approval: str, *, because: str = "") -> None:
-        """Deny what an agent asks, where the role may and is shown the question."""
-        self._ask(RecordDeny(approval, self._text(because)))
-
-    def settle(
-        self,
-        run: str,
-        step: str,
-        verdict: Verdict | str,
-        *,
-        result: Any = None,
-        because: str = "",
-    ) -> None:
-        """Say what is true of a step in doubt, where the role may and is shown the step."""
-        self._ask(self._settling(run, step, verdict, result, because))
-
-    def reopen(self, run: str, task: str, *, because: str = "") -> bool:
-        """Have a task that failed be done after all, where the role may state `task.reopened`
-        and is shown the task.
-        """
-        return bool(self._ask(RecordReopen(run, task, self._text(because))))
-
-    def finish(self, run: str, *, because: str = "") -> bool:
-        """Say that a run has ended as it should, where the role may state `run.completed`."""
-        return bool(self._ask(RecordFinish(run, self._text(because))))
-
-    def cancel(self, run: str, *, because: str = "") -> bool:
-        """Say that a run is cancelled, where the role may state `run.cancelled`."""
-        return bool(self._ask(RecordCancel(run, self._text(because))))
-
-    def _ask(self, asked: Ask) -> Any:
-        return self._portal.run(ask(self._link, asked))
-
-    def _let_go(self) -> None:
-        self._portal.run(self._link.close())
+    def _session(self, engine: RemoteEngine) -> RestrictedSession:
+        return RestrictedSession(engine, engine.arm, self._portal, partial(closed, engine))
 
 
-class AsyncRestrictedRecord(_OfRole, AsyncSessions):
-    """A workspace's record for the async client of a restricted agent."""
+class OnLoop(_OfRole, AsyncSessions[AsyncRestrictedSession]):
+    """What the async twin does its own way."""
 
     def __init__(self, link: Link, defaults: Defaults) -> None:
         self._link = link
         self._defaults = defaults
 
+    def _session(self, engine: RemoteEngine) -> AsyncRestrictedSession:
+        return AsyncRestrictedSession(engine, engine.arm, partial(closed, engine))
+
+
+class AsyncRestrictedRecord(OnLoop):
+    """A workspace's record for the async client of a restricted agent."""
+
+    _trusted = AsyncRecord
+
     async def _begin(
         self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
-    ) -> AsyncSession:
+    ) -> AsyncRestrictedSession:
         what = wanted(self._link, self._defaults, workflow, agent, role, options)
-        engine = await opened(self._link, what)
-        return AsyncRemoteSession(engine, partial(closed, engine))
+        return self._session(await opened(self._link, what))
 
     async def view(
         self, run: str, at: str | None = None, *, role: str | None = None, key: bytes | None = None
@@ -318,9 +252,11 @@ class AsyncRestrictedRecord(_OfRole, AsyncSessions):
 
     async def sql(self, question: str, *parameters: object) -> SqlAnswer:
         """The answer of the role's own tables, where the role may query."""
-        return await sql(self._link, question, parameters)
+        given = [wire.dump(each, "a parameter of SQL") for each in parameters]
+        found: SqlAnswer = await self._ask(RecordSql(question, given))
+        return found
 
-    async def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:  # noqa: ARG002 -- see above
+    async def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:  # noqa: ARG002 -- as a trusted program has it
         """Raises NotOffered: roles are a trusted program's to give."""
         raise NotOffered("record.apply_roles", TRUSTED)
 
@@ -363,13 +299,3 @@ class AsyncRestrictedRecord(_OfRole, AsyncSessions):
 
     async def _let_go(self) -> None:
         await self._link.close()
-
-
-def connected(login: Credentials, portal: Portal, defaults: Defaults) -> RestrictedRecord:
-    """The record of a restricted agent. Raises Unreachable, AccessRefused."""
-    return RestrictedRecord(portal.run(Link.open(login)), portal, defaults)
-
-
-async def connected_async(login: Credentials, defaults: Defaults) -> AsyncRestrictedRecord:
-    """The record of a restricted agent, async. Raises Unreachable, AccessRefused."""
-    return AsyncRestrictedRecord(await Link.open(login), defaults)

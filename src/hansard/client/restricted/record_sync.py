@@ -1,0 +1,101 @@
+"""The record of a restricted agent, for the sync client.
+
+Made by `python -m tests.structure.twins`: do not edit it, but
+`hansard.client.restricted.record`, from which it is made.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hansard.agents.access.views import View
+from hansard.client.operations import (
+    Ask,
+    RecordApprove,
+    RecordCancel,
+    RecordDeny,
+    RecordFinish,
+    RecordReopen,
+    RecordSql,
+    RecordView,
+)
+from hansard.client.protocol import wire
+from hansard.client.protocol.errors import NotOffered
+from hansard.client.record_sync import Record
+from hansard.client.restricted.lacking import TRUSTED
+from hansard.client.restricted.operations import event_point
+from hansard.client.restricted.record import OnPortal, _demand_own_role, ask, opened, wanted
+from hansard.client.restricted.session_sync import RestrictedSession
+from hansard.domain.steps import Verdict
+from hansard.inspect.answer import SqlAnswer
+
+
+class RestrictedRecord(OnPortal):
+    """A workspace's record for the sync client of a restricted agent."""
+
+    _trusted = Record
+
+    def _begin(
+        self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
+    ) -> RestrictedSession:
+        what = wanted(self._link, self._defaults, workflow, agent, role, options)
+        return self._session(self._portal.run(opened(self._link, what)))
+
+    def view(
+        self, run: str, at: str | None = None, *, role: str | None = None, key: bytes | None = None
+    ) -> View:
+        """A run as the role sees it: now, or at an event that it was shown."""
+        _demand_own_role(self._link, role)
+        found: View = self._ask(RecordView(run, event_point(at), key))
+        return found
+
+    def sql(self, question: str, *parameters: object) -> SqlAnswer:
+        """The answer of the role's own tables, where the role may query."""
+        given = [wire.dump(each, "a parameter of SQL") for each in parameters]
+        found: SqlAnswer = self._ask(RecordSql(question, given))
+        return found
+
+    def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:  # noqa: ARG002 -- as a trusted program has it
+        """Raises NotOffered: roles are a trusted program's to give."""
+        raise NotOffered("record.apply_roles", TRUSTED)
+
+    def approve(self, approval: str, *, because: str = "") -> None:
+        """Grant what an agent asks, where the role may and is shown the question."""
+        self._ask(RecordApprove(approval, self._text(because)))
+
+    def deny(self, approval: str, *, because: str = "") -> None:
+        """Deny what an agent asks, where the role may and is shown the question."""
+        self._ask(RecordDeny(approval, self._text(because)))
+
+    def settle(
+        self,
+        run: str,
+        step: str,
+        verdict: Verdict | str,
+        *,
+        result: Any = None,
+        because: str = "",
+    ) -> None:
+        """Say what is true of a step in doubt, where the role may and is shown the step."""
+        self._ask(self._settling(run, step, verdict, result, because))
+
+    def reopen(self, run: str, task: str, *, because: str = "") -> bool:
+        """Have a task that failed be done after all, where the role may state `task.reopened`
+        and is shown the task.
+        """
+        return bool(self._ask(RecordReopen(run, task, self._text(because))))
+
+    def finish(self, run: str, *, because: str = "") -> bool:
+        """Say that a run has ended as it should, where the role may state `run.completed`."""
+        return bool(self._ask(RecordFinish(run, self._text(because))))
+
+    def cancel(self, run: str, *, because: str = "") -> bool:
+        """Say that a run is cancelled, where the role may state `run.cancelled`."""
+        return bool(self._ask(RecordCancel(run, self._text(because))))
+
+    def _ask(self, asked: Ask) -> Any:
+        return self._portal.run(ask(self._link, asked))
+
+    def _let_go(self) -> None:
+        self._portal.run(self._link.close())
