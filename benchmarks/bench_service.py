@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import subprocess
 import sys
 import time
@@ -20,8 +19,8 @@ from statistics import median
 import hansard
 from benchmarks import _world
 from benchmarks._report import Findings, say, sized, summary
-from hansard.cli.commands.credentials import Wanted, credentials
-from hansard.cli.opening import Options
+from hansard import settings as configuration
+from hansard.client.credentials import Wanted, make
 from hansard.client.session import AsyncCommonSession
 from hansard.domain.roles import file as role_file
 
@@ -64,9 +63,8 @@ async def service(folder: Path) -> AsyncIterator[Path]:
 async def login(folder: Path, name: str) -> Path:
     """Credentials of a principal."""
     place = folder / f"{name}.json"
-    with contextlib.redirect_stdout(io.StringIO()):
-        wanted = Wanted(role="writer", name=name, output=place)
-        await credentials(Options(workspace="bench", data_dir=folder), wanted, json=True)
+    settings = configuration.load(workspace="bench", data_dir=folder)
+    await make(settings, Wanted(role="writer", name=name, output=place))
     return place
 
 

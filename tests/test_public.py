@@ -22,6 +22,7 @@ UNRAISED = {
     "hansard.agents.importers": "`hansard import`",
     "hansard.agents.opening": "the service, which was asked twice",
     "hansard.bus.access": "the service, whose server is not told yet",
+    "hansard.bus.whole_file": "commands",
     "hansard.bus.jetstream": "the log, which raises others in their place",
     "hansard.cli": "commands",
     "hansard.inspect": "commands",

@@ -1,31 +1,25 @@
 """A folder with a workspace in it, and the command line there."""
 
 import asyncio
-import contextlib
-import io
 import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import hansard
+from hansard import settings as configuration
 from hansard.agents.access.authenticator import AccessDenied, Authenticator
 from hansard.bus.access import Credentials
 from hansard.bus.server.lease import Lease, join
-from hansard.cli.commands.credentials import Wanted
-from hansard.cli.commands.credentials import credentials as make
-from hansard.cli.commands.principals import principals as listing
-from hansard.cli.commands.principals import register, revoke
-from hansard.cli.commands.roles import apply
-from hansard.cli.opening import Options
+from hansard.client.credentials import Wanted, make
 from hansard.domain.errors import HansardError
-from tests.access.support import ROLES, let_in
+from tests.access.support import ROLES, called, let_in
 
 PROGRAM = Path(__file__).parent / "programs" / "killed.py"
 HANSARD = [sys.executable, "-m", "hansard"]
@@ -40,7 +34,7 @@ class Desk:
         self.file = folder / "ada.json"
         (folder / "roles.toml").write_text(ROLES)
         self.lease: Lease = join(self.data_dir)
-        self.work(apply, folder / "roles.toml", "person")
+        self.work("roles", "apply", folder / "roles.toml")
 
     def run(self, command: list[str], line: str) -> subprocess.CompletedProcess[str]:
         """Run a program with arguments, in the folder."""
@@ -66,35 +60,31 @@ class Desk:
             self.make(role, name, **more)
         return str(caught.value)
 
-    def work(self, command: Callable[..., Any], *given: Any, **more: Any) -> list[dict[str, Any]]:
+    def work(self, *given: object) -> list[dict[str, Any]]:
         """What a command does, without the start of a process: the objects it prints."""
-
-        def do() -> str:
-            with contextlib.redirect_stdout(io.StringIO()) as told:
-                options = Options(workspace="lab", data_dir=self.data_dir)
-                assert asyncio.run(command(options, *given, json=True, **more)) == 0
-            return told.getvalue()
-
-        with ThreadPoolExecutor(1) as thread:  # it has a loop of its own
-            return [json.loads(each) for each in thread.submit(do).result().splitlines()]
+        return called("--workspace", "lab", "--data-dir", self.data_dir, *given)
 
     def make(self, role: str = "writer", name: str = "ada", **more: Any) -> dict[str, Any]:
         """`hansard credentials ROLE --name NAME --output NAME.json`."""
         place = self.folder / more.pop("output", f"{name}.json")
-        (made,) = self.work(make, Wanted(role=role, name=name, output=place, **more))
-        return made
+        settings = configuration.load(workspace="lab", data_dir=self.data_dir)
+        doing = make(settings, Wanted(role=role, name=name, output=place, **more))
+        with ThreadPoolExecutor(1) as thread:  # it has a loop of its own
+            made = thread.submit(asyncio.run, doing).result()
+        told: dict[str, Any] = json.loads(msgspec.json.encode(made))
+        return told
 
     def listed(self) -> list[dict[str, Any]]:
         """`hansard principals`."""
-        return self.work(listing)
+        return self.work("principals")
 
     def register(self, name: str, kind: str = "person") -> None:
         """`hansard principals register NAME --kind KIND`."""
-        self.work(register, name, kind, "", "person")
+        self.work("principals", "register", name, "--kind", kind)
 
     def revoke(self, which: str) -> list[dict[str, Any]]:
         """`hansard principals revoke WHICH --because lost`."""
-        return self.work(revoke, which, "lost", "person")
+        return self.work("principals", "revoke", which, "--because", "lost")
 
     def opens(self, found: Credentials) -> bool:
         """Whether the broker lets the holder in."""

@@ -3,9 +3,11 @@
 import asyncio
 import base64
 import contextlib
+import io
 import json
 import socket
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -13,15 +15,16 @@ from uuid import uuid4
 import msgspec
 import nats
 import nkeys
+import structlog
 from nats.aio.client import Client
 
 import hansard
+from hansard import settings as configuration
 from hansard.bus import access
 from hansard.bus.access import Credentials
 from hansard.bus.server.lease import Lease, Login, join
-from hansard.cli.commands.credentials import Wanted
-from hansard.cli.commands.credentials import credentials as make
-from hansard.cli.opening import Options
+from hansard.cli import command
+from hansard.client.credentials import Wanted, make
 from hansard.domain.roles import file as role_file
 
 ROLES = """
@@ -52,9 +55,25 @@ async def credentials(
     """Credentials as `hansard credentials` makes them, in a file of their own."""
     workspace = more.pop("workspace", "lab")
     place = folder / f"{workspace}-{uuid4().hex}.json"
-    options = Options(workspace=workspace, data_dir=data_dir)
-    await make(options, Wanted(role=role, name=name, output=place, **more), json=True)
+    settings = configuration.load(workspace=workspace, data_dir=data_dir)
+    await make(settings, Wanted(role=role, name=name, output=place, **more))
     return access.load(place)
+
+
+def called(*arguments: object) -> list[dict[str, Any]]:
+    """What a command that succeeds prints with --json, without the start of a process: the global
+    options come first. What it raises is raised.
+    """
+
+    def call() -> str:
+        with contextlib.redirect_stdout(io.StringIO()) as told:
+            given = [*map(str, arguments), "--json"]
+            assert command()(args=given, standalone_mode=False) == 0
+        structlog.reset_defaults()
+        return told.getvalue()
+
+    with ThreadPoolExecutor(1) as thread:  # it has a loop of its own
+        return [json.loads(each) for each in thread.submit(call).result().splitlines()]
 
 
 def plant(data_dir: Path, workspace: str = "lab") -> None:

@@ -14,7 +14,6 @@ from hansard.agents.workspace import Workspace
 from hansard.bus import access
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append
-from hansard.cli.commands.roles import apply
 from hansard.domain import principal
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.ids import WorkspaceStream
@@ -286,7 +285,7 @@ async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, 
 @pytest.mark.slow
 def test_the_tables_tell_for_whom(desk: Desk):
     """`tokens` has the chain, and why it ended."""
-    desk.work(apply, desk.folder / "roles.toml", "person")
+    desk.work("roles", "apply", desk.folder / "roles.toml")
     made = _team(desk)
     desk.revoke("alice")
     rows = desk.call(

@@ -17,14 +17,12 @@ import pytest
 import hansard
 from hansard.bus.portal import portal
 from hansard.bus.server.lease import join
-from hansard.cli.commands.principals import register, revoke
-from hansard.cli.opening import Options
 from hansard.client.protocol import wire
 from hansard.client.restricted.link import SessionLink, value_of
 from hansard.domain.events import Actor
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.query import KIND as QUERIES
-from tests.access.support import eventually
+from tests.access.support import called, eventually
 from tests.service.support import ALL, House, credentials
 from tests.service.test_doors import wait_for_question
 from tests.service.test_kills import up
@@ -42,12 +40,12 @@ def house(tmp_path: Path) -> Iterator[House]:
         made = House(tmp_path / "data", f"chains-{os.getpid()}", tmp_path)
         made.apply(ALL)
         for name in CHAIN:
-            asyncio.run(register(_options(made), name, "person", "", "person", json=True))
+            _called(made, "register", name)
         yield made
 
 
-def _options(house: House) -> Options:
-    return Options(workspace=house.workspace, data_dir=house.data_dir)
+def _called(house: House, *given: str) -> None:
+    called("--workspace", house.workspace, "--data-dir", house.data_dir, "principals", *given)
 
 
 def _login(house: House, *chain: str) -> Path:
@@ -181,7 +179,7 @@ def _sql(house: House, statement: str) -> list[dict[str, Any]]:
 
 
 def _revoke(house: House, who: str) -> None:
-    asyncio.run(revoke(_options(house), who, "left", "person", json=True))
+    _called(house, "revoke", who, "--because", "left")
 
 
 def _of(house: House, stream: Any) -> list[Actor]:

@@ -12,14 +12,13 @@ import msgspec
 import pytest
 
 import hansard
+from hansard import settings as configuration
 from hansard.agents.access import tokens
 from hansard.bus import access
 from hansard.bus.access import BadCredentials, Credentials
 from hansard.bus.errors import NotFound
-from hansard.cli.commands._access import telling
-from hansard.cli.commands.credentials import seconds
-from hansard.cli.commands.roles import withdraw
-from hansard.cli.opening import Options
+from hansard.client.credentials import seconds
+from hansard.client.logins import telling
 from hansard.domain.errors import BadValue
 from tests.access.desk import HANSARD, PROGRAM, Desk
 from tests.access.programs.killed import POINTS
@@ -130,7 +129,7 @@ async def test_who_has_expired_is_put_out_while_a_service_runs(desk: Desk):
     desk.make(expires="1s")
     desk.make(name="bob")
     found, bob = access.load(desk.file), access.load(desk.folder / "bob.json")
-    settings = Options(workspace="lab", data_dir=desk.data_dir).settings()
+    settings = configuration.load(workspace="lab", data_dir=desk.data_dir)
     with Held(found) as connection, Held(bob) as other:
         assert connection.is_in()
         async with (
@@ -231,7 +230,7 @@ def test_a_role_without_rules_gets_no_credentials(desk: Desk):
     assert "'ghost' has no rules" in desk.refused("ghost")
     assert "too long for a subject" in desk.refused(name="x" * 200, output="x.json")
     assert "12h, 30d, 8w" in desk.refused(expires="soon")
-    desk.work(withdraw, "writer", "", "person")
+    desk.work("roles", "withdraw", "writer")
     done = desk.run(HANSARD, MAKE)
     assert done.returncode == 2
     assert "error: role 'writer' has no rules" in done.stderr

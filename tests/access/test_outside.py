@@ -1,8 +1,6 @@
 """A broker that somebody else runs: the printed line is what its configuration needs."""
 
 import contextlib
-import io
-import json
 import os
 import signal
 import socket
@@ -14,17 +12,15 @@ from pathlib import Path
 import pytest
 
 import hansard
+from hansard import settings as configuration
 from hansard.agents.access.authenticator import Authenticator
 from hansard.bus import access
 from hansard.bus.errors import BrokerError
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.server.lease import find_binary
-from hansard.cli.commands.credentials import Wanted
-from hansard.cli.commands.credentials import credentials as make
-from hansard.cli.commands.principals import revoke
-from hansard.cli.opening import Options
+from hansard.client.credentials import Wanted, make
 from hansard.domain.roles import file as role_file
-from tests.access.support import ROLES, Lab, credentials, eventually, let_in
+from tests.access.support import ROLES, Lab, called, credentials, eventually, let_in
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "nats.conf"
 START_S_MAX = 60.0
@@ -83,24 +79,21 @@ async def test_the_printed_line_lets_the_holder_in(theirs: Theirs, tmp_path: Pat
     async with hansard.connect_async("lab", nats=theirs.url) as record:
         for name, rules in role_file.parse(ROLES).items():
             await record.apply_role(name, rules)
-        options = Options(workspace="lab", nats_url=theirs.url, data_dir=tmp_path / "unused")
-        place = tmp_path / "ada.json"
-        told = io.StringIO()
-        with contextlib.redirect_stdout(told):
-            wanted = Wanted(role="writer", name="ada {x} # y", output=place)
-            assert await make(options, wanted, json=True) == 0
-        made = json.loads(told.getvalue())
+        unused, place = tmp_path / "unused", tmp_path / "ada.json"
+        settings = configuration.load(workspace="lab", nats_url=theirs.url, data_dir=unused)
+        made = await make(settings, Wanted(role="writer", name="ada {x} # y", output=place))
         found = access.load(place)
         assert "pass-word" not in place.read_text()
         assert found.url == f"nats://127.0.0.1:{theirs.port}"
         assert not let_in(found)
-        theirs.add(made["broker_entry"])
+        assert made.broker_entry is not None
+        theirs.add(made.broker_entry)
         await eventually(lambda: let_in(found), START_S_MAX)
         async with await Authenticator.open(record.workspace) as keeper:
-            assert keeper.check(found.token, "ada {x} # y", "writer").token_id == made["token"]
-        with contextlib.redirect_stdout(io.StringIO()):
-            assert await revoke(options, made["token"], "", "person", json=False) == 0
-        assert not (tmp_path / "unused").exists()
+            assert keeper.check(found.token, "ada {x} # y", "writer").token_id == made.token
+        given = ("--workspace", "lab", "--nats", theirs.url, "--data-dir", unused)
+        assert called(*given, "principals", "revoke", made.token)[0]["revoked"]
+        assert not unused.exists()
 
 
 async def test_our_own_client_logs_in_with_the_file(lab: Lab):
@@ -119,9 +112,7 @@ async def test_our_own_client_logs_in_with_the_file(lab: Lab):
 async def test_our_own_client_says_at_once_that_it_is_not_let_in(lab: Lab):
     """A revoked login is the caller's to mend: no retry, no long wait."""
     gone = await credentials(lab.data_dir, lab.folder, "gone")
-    options = Options(workspace="lab", data_dir=lab.data_dir)
-    with contextlib.redirect_stdout(io.StringIO()):
-        await revoke(options, "gone", "", "person", json=True)
+    called("--workspace", "lab", "--data-dir", lab.data_dir, "principals", "revoke", "gone")
     begin = time.monotonic()
     with pytest.raises(BrokerError, match=r"(?i)auth") as refused:
         await Broker.open(gone.options())

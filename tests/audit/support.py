@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from hansard import settings as configuration
 from hansard.agents.flow import Flow
-from hansard.cli.commands._answers import answering
-from hansard.cli.opening import Options
+from hansard.client.opening import reading_raw
 from hansard.client.session import _Session
 from hansard.domain.agent import DecisionMade
+from hansard.inspect.tables import answering
+from hansard.projections.table_files import TableFiles
 from tests.real.support import Place, Told
 
 
@@ -42,7 +45,10 @@ class Audited(msgspec.Struct, frozen=True):
         """Answers of the tables, up to the head of the log; each question with what it is given."""
 
         async def work() -> list[list[dict[str, Any]]]:
-            async with answering(Options(workspace=self.workspace, data_dir=self.home)) as answers:
+            settings = configuration.load(workspace=self.workspace, data_dir=self.home)
+            told: list[str] = []
+            place = TableFiles.of(self.home, self.workspace)
+            async with answering(place, partial(reading_raw, settings), told.append) as answers:
                 return [answers.rows(sql, given) for sql, given in asked]
 
         return asyncio.run(work())

@@ -13,8 +13,8 @@ from playwright.async_api import Page
 
 from hansard.agents.workspace import Workspace
 from hansard.bus.states.replay import RunView
-from hansard.cli.commands._whole_file import write_whole
-from hansard.cli.commands.page import default_path
+from hansard.bus.whole_file import write_whole
+from hansard.cli.run.html import default_path
 from hansard.domain.agent import AgentState
 from hansard.inspect import page as page_data
 from hansard.web.pages import run_page

@@ -28,7 +28,7 @@ from hansard.bus.jetstream.durability import outside_durability
 from hansard.bus.jetstream.raw import Figures, RawWorkspace
 from hansard.bus.log import COMMIT_BYTES_MAX, AtPosition, AtTime, Stored
 from hansard.bus.recorder import Factory
-from hansard.cli.commands import status
+from hansard.cli import status
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from tests.bus import brokers, cluster

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.cli.commands._whole_file import whole
+from hansard.bus.whole_file import whole
 from tests.cli.support import Call, Runs
 
 

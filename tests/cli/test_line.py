@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hansard import cli
 from hansard._version import __version__
 from hansard.cli import hoisted
 from hansard.cli._reference import reference
@@ -47,17 +48,42 @@ def test_every_command_has_help(call: Call, command: tuple[str, ...]):
     assert call(*command, "-h").out == told.out
 
 
-def test_help_is_quick(tmp_path: Path):
-    """Help imports no broker, no tables, nothing that draws."""
-    code = "import sys; import hansard.cli; print(*sys.modules)"
-    loaded = subprocess.run(
+@pytest.mark.parametrize("asked", [["--help"], ["run", "--help"], ["roles", "--help"]])
+def test_help_is_quick(tmp_path: Path, asked: list[str]):
+    """The help of a group imports no broker, no tables, nothing that draws, and no command."""
+    code = (
+        "import atexit, sys\n"
+        "from hansard.cli import main\n"
+        f"sys.argv = ['hansard', *{asked}]\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "main()"
+    )
+    done = subprocess.run(
         [sys.executable, "-c", code],
         env=environment(tmp_path),
         check=True,
         capture_output=True,
         text=True,
-    ).stdout.split()
-    assert not {"nats", "rich.console", "structlog", "duckdb", "asyncio"} & set(loaded)
+    )
+    assert done.stdout.startswith("Usage: hansard")
+    loaded = set(done.stderr.split())
+    assert not {"nats", "rich.console", "structlog", "duckdb", "asyncio"} & loaded
+    assert {each for each in loaded if each.startswith("hansard.cli.")} == {"hansard.cli.common"}
+
+
+def test_the_help_of_a_group_has_the_line_of_each_command():
+    """It is shown without the command's module, and is what the command's own help begins with."""
+    assert [
+        path for path, line in cli.COMMANDS.items() if not f"{_help(path)} ".startswith(f"{line} ")
+    ] == []
+
+
+def _help(path: str) -> str:
+    """What a command says of itself, in one line."""
+    found = cli.command()
+    for name in path.split():
+        found = found.commands[name]
+    return " ".join(getattr(found, "loaded", found).help.split())
 
 
 def test_a_command_loads_no_log_and_no_keys(tmp_path: Path):
@@ -81,7 +107,7 @@ def test_a_command_loads_no_log_and_no_keys(tmp_path: Path):
 
 def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
     """What answers in SQL imports neither Parquet nor what CSV needs."""
-    code = "import sys, hansard.cli.commands.sql; print(*sys.modules)"
+    code = "import sys, hansard.cli.sql; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code],
         env=environment(tmp_path),

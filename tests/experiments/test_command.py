@@ -5,7 +5,7 @@ import json
 import pytest
 
 import hansard
-from hansard.cli.commands.experiment import from_file
+from hansard.cli.experiment import from_file
 from hansard.domain.experiment import arm_of, differences
 from tests.test_docs import ROOT, blocks
 

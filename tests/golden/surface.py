@@ -16,10 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, is_typeddict
 
-import typer.main
-
 import hansard
-from hansard.cli import app
+from hansard.cli import command
 from hansard.domain.events import REGISTRY
 from hansard.projections.store import Store
 
@@ -55,11 +53,11 @@ Handed = list[tuple[str, type]]
 
 def commands() -> Iterator[str]:
     """Each command, and each argument and option it takes, under every name."""
-    root: Any = typer.main.get_command(app)
-    yield from _of_command(root, "hansard")
+    yield from _of_command(command(), "hansard")
 
 
-def _of_command(command: Any, path: str) -> Iterator[str]:
+def _of_command(given: Any, path: str) -> Iterator[str]:
+    command = getattr(given, "loaded", given)
     yield path
     for parameter in command.params:
         if parameter.param_type_name == "argument":

@@ -16,11 +16,13 @@ import pytest
 import structlog
 
 import hansard
+from hansard import settings as configuration
 from hansard.agents import run_index
 from hansard.agents.run_index import RunLife
 from hansard.cli import main
-from hansard.cli.opening import Options, reading, reading_raw
+from hansard.client.opening import reading, reading_raw
 from hansard.domain.run import RunAssigned
+from hansard.settings import Settings
 
 WORKSPACE = "w"
 
@@ -71,9 +73,9 @@ class Place(msgspec.Struct, frozen=True):
     home: Path
 
     @property
-    def options(self) -> Options:
-        """Where it is, as a command's options."""
-        return Options(workspace=WORKSPACE, data_dir=self.home)
+    def settings(self) -> Settings:
+        """Where it is."""
+        return configuration.load(workspace=WORKSPACE, data_dir=self.home)
 
     def call(self, *arguments: str) -> Told:
         """Run the command line, in this process: a process each would take half a second."""
@@ -107,7 +109,7 @@ class Place(msgspec.Struct, frozen=True):
         """Every run's life."""
 
         async def work() -> list[RunLife]:
-            async with reading(self.options) as workspace:
+            async with reading(self.settings) as workspace:
                 return await run_index.read(workspace.log)
 
         found = asyncio.run(work())
@@ -118,7 +120,7 @@ class Place(msgspec.Struct, frozen=True):
         """The newest position of the log."""
 
         async def work() -> int:
-            async with reading_raw(self.options) as raw:
+            async with reading_raw(self.settings) as raw:
                 _, head = await raw.bounds()
                 return head
 
@@ -130,7 +132,7 @@ class Place(msgspec.Struct, frozen=True):
             return recorded
 
         async def work() -> bytes:
-            async with reading_raw(self.options) as raw:
+            async with reading_raw(self.settings) as raw:
                 return await raw.blob(**recorded["$blob"])
 
         return json.loads(asyncio.run(work()))
@@ -139,7 +141,7 @@ class Place(msgspec.Struct, frozen=True):
         """Every commit of the log, in order, as its bytes say."""
 
         async def work() -> list[Stored]:
-            async with reading_raw(self.options) as raw:
+            async with reading_raw(self.settings) as raw:
                 _, head = await raw.bounds()
                 return [
                     Stored(message.position, message.subject, message.body)

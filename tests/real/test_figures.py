@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.cli.opening import reading_raw
+from hansard.client.opening import reading_raw
 from hansard.projections.rebuild import rebuild
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles as Tables
@@ -34,7 +34,7 @@ def projected(place: support.Place) -> Iterator[Store]:
     tables = Tables.of(place.home, support.WORKSPACE)
 
     async def work() -> None:
-        async with reading_raw(place.options) as raw:
+        async with reading_raw(place.settings) as raw:
             await rebuild(raw, tables, lambda _done, _total: None)
 
     asyncio.run(work())

@@ -8,7 +8,7 @@ import pytest
 
 from hansard.agents.access import views
 from hansard.agents.access.views import View
-from hansard.cli.opening import reading
+from hansard.client.opening import reading
 from hansard.domain.roles import file as role_file
 from hansard.domain.roles.model import RoleDefined, RoleRule
 from tests.real import support
@@ -81,7 +81,7 @@ def views_of(place, found: list[Team]) -> dict[tuple[str, str], View]:
     """The view of every role of every run."""
 
     async def work() -> dict[tuple[str, str], View]:
-        async with reading(place.options) as workspace:
+        async with reading(place.settings) as workspace:
             return {
                 (team.name, role): (await views.derive(workspace.states, role, team.run)).view
                 for team in found

@@ -17,14 +17,11 @@ from hansard.bus import access
 from hansard.bus.access import Credentials
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
-from hansard.cli.commands._serving import served
-from hansard.cli.commands.credentials import Wanted
-from hansard.cli.commands.credentials import credentials as make
-from hansard.cli.opening import Options
 from hansard.client import connect as connecting
+from hansard.client.credentials import Wanted, make
 from hansard.client.restricted.link import Link
 from hansard.domain.roles import file as role_file
-from hansard.service.running import serving
+from hansard.service.running import served, serving
 from hansard.service.server import Service
 from tests.agents.twins import TwinRecord
 
@@ -49,8 +46,8 @@ async def credentials(
 ) -> Path:
     """A file of credentials, as `hansard credentials` makes it."""
     place = folder / f"{name}-{uuid4().hex}.json"
-    options = Options(workspace=workspace, data_dir=data_dir)
-    await make(options, Wanted(role=role, name=name, output=place, **more), json=True)
+    given = settings.load(workspace=workspace, data_dir=data_dir)
+    await make(given, Wanted(role=role, name=name, output=place, **more))
     return place
 
 
@@ -139,10 +136,10 @@ class Served(House):
 
     async def _begin(self, quiet_s: float) -> None:
         del quiet_s
-        options = Options(workspace=self.workspace, data_dir=self.data_dir)
-        broker = await connecting.find_broker(options.settings())
+        given = settings.load(workspace=self.workspace, data_dir=self.data_dir)
+        broker = await connecting.find_broker(given)
         self.stack.push_async_callback(broker.release)
-        serves = await self.stack.enter_async_context(served(options, broker, pytest.fail))
+        serves = await self.stack.enter_async_context(served(given, broker, pytest.fail))
         assert serves
 
 

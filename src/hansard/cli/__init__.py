@@ -1,4 +1,4 @@
-"""The `hansard` command: reads the arguments and hands them to `hansard.cli.commands`.
+"""The `hansard` command: a module a noun, which is loaded when one of its commands is called.
 
 Exit codes: 0 done; 1 something is wrong (a finding, a difference, no broker); 2 an error, told in
 one line on stderr; 130 interrupted; 141 the reader of a pipe left.
@@ -7,34 +7,19 @@ one line on stderr; 130 interrupted; 141 the reader of a pipe left.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
-from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 import typer.main
+from typer.core import TyperCommand, TyperGroup
 
 from hansard._version import __version__
-from hansard.cli import (
-    approvals,
-    ask,
-    audit,
-    board,
-    compare,
-    experiment,
-    find,
-    move,
-    principals,
-    roles,
-    team,
-    views,
-)
-from hansard.cli._common import PIPE_CLOSED, Given, Json, do, options
-from hansard.cli.look import conversation_app
-from hansard.cli.run import run_app
+from hansard.cli.common import PIPE_CLOSED, Given
 from hansard.domain.errors import HansardError
 
 ERROR, INTERRUPTED = 2, 130
@@ -53,6 +38,104 @@ app = typer.Typer(
 VALUED = {"--workspace", "-w", "--data-dir", "--nats", "--durability", "--replicas"}
 FLAGS = {"--debug"}
 """The global options, with and without a value, which `hoisted` brings to the front."""
+
+COMMANDS = {
+    "up": "Hold the broker, project, serve restricted agents; show each commit as it is made.",
+    "status": "Show the broker and what the workspace holds.",
+    "demo": "Watch three agents work, be killed, and resume.",
+    "check": "Recheck a whole workspace.",
+    "runs": "List the runs, the newest first; those that are all that is asked for.",
+    "import": "Import recorded runs.",
+    "export": "Write runs as JSON lines with their exact stored bytes, large payloads included.",
+    "rebuild": "Make the workspace's tables anew from its log.",
+    "sql": "Ask the record in SQL, read-only.",
+    "why": "Show why something was decided.",
+    "audit": "Look for what is missing or odd.",
+    "trail": "Show what happened in a run, one line an event that matters, in words.",
+    "board": "Show the state that a run's agents share, now or at any point.",
+    "compare": "Compare the arms of an experiment.",
+    "search": "Search what events say, the best fit first.",
+    "credentials": "Make a login that reaches the service in one role, and nothing else.",
+    "team": "Show a run's agents and tasks: who does what, what waits, whose lease runs out.",
+    "knew": "Show what an agent knew when it decided: its state, and what its role could see.",
+    "approvals": "List what agents ask before a call runs, and grant or deny it.",
+    "experiment": "Register what is compared before the data, and look at how it stands.",
+    "experiment register": "Register an experiment: its arms, its metrics and how it is judged.",
+    "experiment list": "List experiments, registered or met in runs.",
+    "experiment show": "Show a plan, whether it stood before the data, and the runs by arm.",
+    "experiment stop": "Assign no run to an experiment any more.",
+    "experiment assign": "Print the arm that a unit has by its hash; nothing is recorded.",
+    "price": "State what a model's use costs from a day on. A recorded cost is never changed by "
+    "it.",
+    "price state": "State what one million of each usage of a model costs.",
+    "price list": "List the prices as they are stated; of several for one day the newest.",
+    "principals": "Show who may log in with which token, and take that away.",
+    "roles": "Say what each role sees and may do, deny by default, and ask why.",
+    "roles apply": "Give the roles of a file their rules, each as a whole.",
+    "roles show": "Show a role's rules as a file that can be applied again, or list the roles.",
+    "roles explain": "Tell whether a role sees an event: which rule decides, and what each other "
+    "rule lacks.",
+    "roles withdraw": "Take a role's rules away: from here on it sees nothing and may do nothing.",
+    "roles view": "Show what a role may see of a run: now, or at a point by its rules as they "
+    "stood then.",
+    "run": "Look at one run, replay it, resume it, fork it, settle its doubts, end it.",
+    "run show": "Show the state of a run, now or at any point.",
+    "run trace": "List the steps of a run, nested as they ran.",
+    "run replay": "Replay a run: no tool runs.",
+    "run resume": "Go on with a run: run its program again.",
+    "run fork": "Begin a new run where another stood; prints its id.",
+    "run settle": "Say what is true of a step in doubt or diverged.",
+    "run reopen": "Have a task that failed be done after all: it may be claimed again.",
+    "run finish": "Say that a run has ended as it should, whoever has not left it.",
+    "run cancel": "Say that a run is cancelled, whoever has not left it; it stops nobody.",
+    "run score": "Put on record what came of a run.",
+    "run diff": "Compare two runs step by step.",
+    "run context": "Show the context window of a run's agents as it stood at a point.",
+    "run state": "Show the whole state of a run at a point, or what changed between two.",
+    "run html": "Write a run as one HTML file that needs no server.",
+    "conversation": "Look at what continues over several runs.",
+    "conversation show": "Show a conversation's runs and messages.",
+}
+"""Each command and group, in the order of the help, with the first sentence of its help: the help
+of the group that it stands in loads no module.
+"""
+
+GROUPS = ("experiment", "price", "roles", "run", "conversation")
+
+MODULES = {
+    "import": "importing",
+    "export": "exporting",
+    "trail": "audit",
+    "knew": "views",
+    "roles view": "views",
+    **{
+        f"run {name}": "run.resume_fork_settle"
+        for name in ("resume", "fork", "settle", "reopen", "finish", "cancel")
+    },
+}
+"""Where a command stands that is in no module of its own, or of its group's, name."""
+
+
+class Later(TyperCommand):
+    """A command whose module is loaded when it is called, or asked for its own help."""
+
+    def __init__(self, path: str, help_: str) -> None:
+        super().__init__(path.rpartition(" ")[2], help=help_)
+        noun = path.replace(" ", ".") if path.startswith("run ") else path.partition(" ")[0]
+        self._module = f"{__name__}.{MODULES.get(path, noun)}"
+
+    @cached_property
+    def loaded(self) -> Any:
+        """The command itself, or the group of those of its module."""
+        noun: typer.Typer = importlib.import_module(self._module).app
+        group = typer.main.get_group(noun)
+        return group if noun.registered_callback else group.commands[self.name or ""]
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """What it is called with, for the command itself."""
+        return self.loaded.make_context(info_name, args, parent, **extra)
 
 
 def _show_version(wanted: bool) -> None:
@@ -108,122 +191,6 @@ def _globals(
     Given.debug = debug
 
 
-@app.command()
-def up(
-    after: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="POSITION", help="Show the log from here; else what is new."),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Hold the broker, project, serve restricted agents; show each commit as it is made.
-
-    Of all workspaces that are there, and of those begun meanwhile; with --workspace of that one
-    alone, which is made if it is missing (projected are all).
-    """
-    from hansard.cli.commands.up import up as work
-
-    do(lambda: work(options(), after, json=json), json=json)
-
-
-@app.command()
-def status(
-    start: Annotated[bool, typer.Option("--start", help="Start the broker if none runs.")] = False,
-    json: Json = False,
-) -> None:
-    """Show the broker and what the workspace holds."""
-    from hansard.cli.commands.status import status as work
-
-    do(lambda: work(options(), start=start, json=json), json=json)
-
-
-@app.command()
-def demo(
-    seed: Annotated[int | None, typer.Option(help="Kill at the same moments again.")] = None,
-    json: Json = False,
-) -> None:
-    """Watch three agents work, be killed, and resume.
-
-    About a minute, offline, on real input: the standard library's own source.
-    """
-    from hansard.demo import main as work
-
-    raise typer.Exit(work(json=json, data_dir=Given.values.get("data_dir"), seed=seed))
-
-
-@app.command()
-def check(json: Json = False) -> None:
-    """Recheck a whole workspace.
-
-    Holes in positions and versions, bodies against subjects, transactions, epochs, references
-    between events, and every blob; and the whole log beside what was known of it: the broker's
-    mark and the tables. Exits with 1 where anything is wrong.
-    """
-    from hansard.cli.commands.check import check as work
-
-    do(lambda: work(options(), json=json), json=json)
-
-
-@app.command()
-def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
-    status: Annotated[
-        Literal["open", "completed", "failed", "cancelled", "unknown"] | None,
-        typer.Option(help="Only runs of this status; unknown: nothing of its life can count."),
-    ] = None,
-    workflow: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only runs of this workflow.")
-    ] = None,
-    agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only runs that this agent has joined.")
-    ] = None,
-    role: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only runs that --agent, or one, joined so.")
-    ] = None,
-    experiment: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only trials of this experiment.")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only runs begun then or later: with zone.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only runs begun then or before: with zone.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Most runs to show; 0 shows all.")] = 20,
-    json: Json = False,
-) -> None:
-    """List the runs, the newest first; those that are all that is asked for."""
-    from hansard.agents.run_index import RunFilter
-    from hansard.cli.commands.runs import runs as work
-
-    given = {
-        "status": status,
-        "workflow": workflow,
-        "agent": agent,
-        "role": role,
-        "experiment": experiment,
-        "since": since,
-        "until": until,
-    }
-    wanted = RunFilter.of(given, "--{}")
-    do(lambda: work(options(), wanted, limit, json=json), json=json)
-
-
-approvals.register(app)
-move.register(app)
-ask.register(app)
-audit.register(app)
-board.register(app)
-compare.register(app)
-experiment.register(app)
-find.register(app)
-principals.register(app)
-roles.register(app)
-team.register(app)
-views.register(app)
-app.add_typer(run_app)
-app.add_typer(conversation_app)
-
-
 def hoisted(arguments: list[str]) -> list[str]:
     """The arguments with the global options in front, so that they may stand anywhere."""
     front: list[str] = []
@@ -244,16 +211,25 @@ def hoisted(arguments: list[str]) -> list[str]:
 
 
 @cache
-def _command() -> Callable[..., object]:
-    """What `app` says, made once a process: it takes some 30 ms."""
-    return typer.main.get_command(app)
+def command() -> Any:
+    """All commands, made once a process."""
+    root: Any = typer.main.get_command(app)
+    for path, help_ in COMMANDS.items():
+        group, _, name = path.rpartition(" ")
+        within = root.commands[group] if group else root
+        within.commands[name] = (
+            TyperGroup(name=path, help=help_, no_args_is_help=True, rich_markup_mode=None)
+            if path in GROUPS
+            else Later(path, help_)
+        )
+    return root
 
 
 def main() -> None:
     """Run the command line and exit."""
     code = ERROR
     try:
-        _command()(args=hoisted(sys.argv[1:]), prog_name="hansard")
+        command()(args=hoisted(sys.argv[1:]), prog_name="hansard")
     except HansardError as error:
         _tell(error)
     except KeyboardInterrupt:

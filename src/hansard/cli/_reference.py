@@ -7,9 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
-from hansard.cli import app
+from hansard.cli import command
 
 _HEAD = """\
 # The command line
@@ -26,19 +24,19 @@ pipe left. `hansard run resume` and `replay` with a command exit with that comma
 
 def reference() -> str:
     """The page."""
-    root: Any = typer.main.get_command(app)
-    return _HEAD + "".join(_sections(root, "hansard"))
+    return _HEAD + "".join(_sections(command(), "hansard"))
 
 
-def _sections(command: Any, path: str, above: Any = None) -> Iterator[str]:
-    context = command.make_context(path, [], parent=above, resilient_parsing=True)
-    yield f"\n## `{path}`\n\n{_paragraphs(command.help or '')}\n\n"
-    yield f"```text\n{_usage(command, context, path)}\n```\n"
-    rows = list(_rows(command, context))
+def _sections(given: Any, path: str, above: Any = None) -> Iterator[str]:
+    context = given.make_context(path, [], parent=above, resilient_parsing=True)
+    found = context.command
+    yield f"\n## `{path}`\n\n{_paragraphs(found.help or '')}\n\n"
+    yield f"```text\n{_usage(found, context, path)}\n```\n"
+    rows = list(_rows(found, context))
     if rows:
         yield "\n| | |\n|---|---|\n" + "".join(f"| {name} | {text} |\n" for name, text in rows)
-    for name in sorted(getattr(command, "commands", {})):
-        yield from _sections(command.commands[name], f"{path} {name}", context)
+    for name in sorted(getattr(found, "commands", {})):
+        yield from _sections(found.commands[name], f"{path} {name}", context)
 
 
 def _paragraph(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What agents ask before a call runs, and answering it."""
+"""`hansard approvals`: what agents ask before a call runs, listed and answered."""
 
 from __future__ import annotations
 
@@ -6,13 +6,23 @@ from typing import Annotated
 
 import typer
 
-from hansard.cli._common import Json, do, options
+from hansard.agents.policy import approvals as asked
+from hansard.agents.policy.approvals import ListedApproval
+from hansard.agents.workspace import Workspace
+from hansard.bus.errors import NotFound
+from hansard.cli import output
+from hansard.cli.common import Json, do, noun, work
+from hansard.cli.opening import reading
+from hansard.cli.output import Column, Hint, Part
+from hansard.domain.approval import ApprovalStatus
+from hansard.domain.errors import BadName
+from hansard.inspect.approvals import Approvals, list_approvals, question
+from hansard.inspect.payloads import recorded
 
-approvals_app = typer.Typer(
+app = noun(
     name="approvals",
     help="List what agents ask before a call runs, and grant or deny it.",
     invoke_without_command=True,
-    rich_markup_mode=None,
 )
 
 Approval = Annotated[
@@ -23,9 +33,31 @@ Because = Annotated[
     str, typer.Option(metavar="TEXT", help="Why, for the record and for the agent.")
 ]
 
+ID_CHARACTERS = 36
+"""Of a whole id: a UUID."""
 
-@approvals_app.callback()
-def listing(
+_STYLES = {
+    ApprovalStatus.PENDING: "bold yellow",
+    ApprovalStatus.GRANTED: "green",
+    ApprovalStatus.DENIED: "red",
+    ApprovalStatus.EXPIRED: "yellow",
+}
+
+COLUMNS = (
+    Column("approval", whole=True),
+    Column("standing", whole=True, styles=_STYLES),
+    Column("run", whole=True),
+    Column("agent"),
+    Column("tool", whole=True),
+    Column("arguments", lambda each: output.arguments_preview(recorded(each.arguments))),
+    Column("until", whole=True),
+    Column("answered by", lambda each: each.by),
+    Column("because"),
+)
+
+
+@app.callback()
+def approvals(
     context: typer.Context,
     every: Annotated[
         bool, typer.Option("--all", help="Also what is answered, and what nobody answered in time.")
@@ -33,29 +65,63 @@ def listing(
     json: Json = False,
 ) -> None:
     """List what agents ask before a call runs, in all runs; grant or deny it."""
-    if context.invoked_subcommand is not None:
-        return
-    from hansard.cli.commands.approvals import approvals as work
-
-    do(lambda: work(options(), every=every, json=json), json=json)
+    if context.invoked_subcommand is None:
+        do(_listing(every=every, json=json), json=json)
 
 
-@approvals_app.command()
-def grant(approval: Approval, because: Because = "", by: By = "person", json: Json = False) -> None:
+async def _listing(*, every: bool, json: bool) -> None:
+    async with reading() as workspace:
+        found = await list_approvals(workspace, every=every)
+    output.show(found, _people, json=json)
+
+
+@app.command()
+@work
+async def grant(
+    approval: Approval, because: Because = "", by: By = "person", json: Json = False
+) -> None:
     """Let a call run, once. The agent that waits for it goes on."""
-    from hansard.cli.commands.approvals import answer as work
-
-    do(lambda: work(options(), approval, because, by, granted=True, json=json), json=json)
+    await _answer(approval, because, by, granted=True, json=json)
 
 
-@approvals_app.command()
-def deny(approval: Approval, because: Because = "", by: By = "person", json: Json = False) -> None:
+@app.command()
+@work
+async def deny(
+    approval: Approval, because: Because = "", by: By = "person", json: Json = False
+) -> None:
     """Refuse a call. The agent that waits for it is told, and why."""
-    from hansard.cli.commands.approvals import answer as work
-
-    do(lambda: work(options(), approval, because, by, granted=False, json=json), json=json)
+    await _answer(approval, because, by, granted=False, json=json)
 
 
-def register(app: typer.Typer) -> None:
-    """Add them to the command line."""
-    app.add_typer(approvals_app)
+async def _answer(approval: str, because: str, by: str, *, granted: bool, json: bool) -> None:
+    """Grant or deny. Raises NotFound, Refused, RoleRefused, BadName."""
+    async with reading() as workspace:
+        found = await _find(workspace, approval)
+        stands = await asked.answer(
+            workspace, found.approval.id, granted=granted, by=by, because=because
+        )
+    told = question(ListedApproval(found.run, stands, stands.given))
+    what = f"{told.tool} of {told.agent} in run {told.run}"
+    output.show(told, f"approval {told.approval} is {told.standing.value}: {what}", json=json)
+
+
+def _people(found: Approvals) -> list[Part]:
+    if not found.questions:
+        more = "; 'hansard approvals --all' has what was asked" if found.all else ""
+        return [f"nothing waits for an answer{more}"]
+    waits = any(each.standing is ApprovalStatus.PENDING for each in found.questions)
+    how = Hint("answer with 'hansard approvals grant ID' or 'deny ID --because TEXT'")
+    return [output.listing(COLUMNS, found.questions), *([how] if waits else [])]
+
+
+async def _find(workspace: Workspace, text: str) -> ListedApproval:
+    """A question by its id, or by a prefix that no other has: for that all questions are read."""
+    if len(text) == ID_CHARACTERS:
+        return await asked.find(workspace, text)
+    found = [each for each in await asked.listed(workspace) if each.approval.id.startswith(text)]
+    same = [each for each in found if each.approval.id == text]
+    if not text or not found:
+        raise NotFound(f"approval {text!r:.80}", "see 'hansard approvals --all'")
+    if len(same or found) > 1:
+        raise BadName("approval", text, f"{len(found)} begin so: give more of it")
+    return (same or found)[0]

@@ -1,16 +1,38 @@
-"""What compares the arms of an experiment."""
+"""`hansard compare`: the arms of an experiment beside each other."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from hansard.cli._common import Json, do, options
+from hansard.bus.whole_file import write_whole
+from hansard.cli import output as _show
+from hansard.cli.answers import answering
+from hansard.cli.common import Json, noun, work
+from hansard.cli.output import Bytes, Column, Hint, Lines, Part
+from hansard.inspect import comparison as reads
+from hansard.inspect.comparison_parts import Heading, Paragraph, Plot, Table, blocks
+from hansard.inspect.texts import plain_text
+from hansard.projections.report import Question, Report
+from hansard.web.pages import Draw, comparison_page
+
+app = noun()
+
+NO_PICTURES = (
+    "the page has no pictures: matplotlib, which draws them, is not installed: "
+    "pip install 'hansard[plots]'"
+)
+
+VERDICT_STYLES = {"better": "bold green", "worse": "bold red", "cannot tell": "bold yellow"}
 
 
-def compare(
+@app.command()
+@work
+async def compare(
     experiment: Annotated[str, typer.Argument(help="The experiment's name.")],
     metric: Annotated[
         str | None, typer.Option(help="Judge by this metric instead of the plan's.")
@@ -37,13 +59,108 @@ def compare(
     cannot tell. Trials without a value count as failures unless the plan says otherwise, and what
     leaving them out would change stands beside. Equal log and question give equal bytes.
     """
-    from hansard.cli.commands.compare import compare as work
-    from hansard.projections.report import Question
-
     question = Question(experiment=experiment, metric=metric, baseline=baseline, by=by)
-    do(lambda: work(options(), question, form, output, json=json), json=json)
+    async with answering() as answers:
+        found = await asyncio.to_thread(reads.compare, answers, question)
+    _show.show(found, lambda found: _people(found.report, form, output), json=json)
 
 
-def register(app: typer.Typer) -> None:
-    """Add it to the command line."""
-    app.command()(compare)
+def _people(made: Report, form: str, output: Path | None) -> Iterator[Part]:
+    if form == "table" and output is None:
+        yield from _table(made)
+        return
+    data = _FORMS[form](made)
+    if output is None:
+        yield Bytes(data)
+    else:
+        write_whole(output, data)
+        yield Hint(f"wrote {output}")
+    if form == "html" and _draw() is None:
+        yield Hint(NO_PICTURES)
+
+
+def _table(made: Report) -> Iterator[Part]:
+    for place, block in enumerate(blocks(made)):
+        match block:
+            case Heading():
+                yield from [""] if place else []
+                yield _show.styled(block.text, "bold")
+            case Paragraph():
+                yield from [""] if block.verdict else []
+                yield _show.styled(block.text, VERDICT_STYLES.get(block.verdict, ""))
+            case Table():
+                yield _grid(block)
+            case Plot():
+                pass
+
+
+def _grid(block: Table) -> Lines:
+    columns = [
+        Column(name.removeprefix(">"), right=name.startswith(">"), whole=True)
+        for name in block.columns
+    ]
+    return _show.table(columns, block.rows)
+
+
+def _text(made: Report) -> bytes:
+    lines: list[str] = []
+    for block in blocks(made):
+        match block:
+            case Heading() | Paragraph():
+                lines.append(plain_text(block.text))
+            case Table():
+                lines += [line.plain.rstrip() for line in _grid(block).lines]
+            case Plot():
+                pass
+    return ("\n".join(lines) + "\n").encode()
+
+
+def markdown(made: Report) -> bytes:
+    """The comparison as Markdown, tables as GitHub writes them."""
+    lines: list[str] = []
+    level = 1
+    for block in blocks(made):
+        match block:
+            case Heading():
+                lines += ["#" * level + " " + _marked(block.text), ""]
+                level = 2
+            case Paragraph():
+                text = _marked(block.text)
+                lines += [f"**{text}**" if block.verdict else text, ""]
+            case Table():
+                names = [_marked(name.removeprefix(">")) for name in block.columns]
+                rules = ["---:" if name.startswith(">") else "---" for name in block.columns]
+                rows = [names, rules, *([_marked(each) for each in row] for row in block.rows)]
+                lines += ["| " + " | ".join(row) + " |" for row in rows] + [""]
+            case Plot():
+                pass
+    return "\n".join(lines).rstrip().encode() + b"\n"
+
+
+_MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#~&"})
+
+
+def _marked(text: str) -> str:
+    """A text that Markdown shows as it is."""
+    return plain_text(text).translate(_MARKS)
+
+
+def page(made: Report) -> bytes:
+    """The comparison as one HTML file that asks nobody for anything; without matplotlib it has no
+    pictures.
+    """
+    return comparison_page(made, _draw())
+
+
+def _draw() -> Draw | None:
+    """What draws pictures, whose loading takes 0.5 s; None where matplotlib is not installed."""
+    try:
+        from hansard.web.comparison_plots import draw
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        return None
+    return draw
+
+
+_FORMS: dict[str, Callable[[Report], bytes]] = {"table": _text, "markdown": markdown, "html": page}

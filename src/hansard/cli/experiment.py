@@ -1,35 +1,63 @@
-"""What compares: experiments, what came of runs, and prices."""
+"""`hansard experiment`: plans that are registered, and the runs that have an arm of one."""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hansard.cli._common import Json, Run, do, options
-from hansard.cli.run import run_app
+from hansard.agents.experiments import plans as experiments
+from hansard.cli import output
+from hansard.cli.answers import answering
+from hansard.cli.common import Because, By, Json, noun, work
+from hansard.cli.opening import beginning, reading
+from hansard.cli.output import Column, Part
+from hansard.domain.counted import counted
+from hansard.domain.errors import BadValue
+from hansard.domain.experiment import ExperimentRegistered
+from hansard.inspect.acknowledgements import Registered, Stopped
+from hansard.inspect.experiments import (
+    Experiment,
+    Listed,
+    Plan,
+    assigned,
+    experiment,
+    list_experiments,
+)
 
-experiment_app = typer.Typer(
-    name="experiment",
-    help="Register what is compared before the data, and look at how it stands.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-price_app = typer.Typer(
-    name="price",
-    help="State what a model's use costs from a day on. A recorded cost is never changed by it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = noun()
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The experiment's name.")]
-By = Annotated[str, typer.Option(metavar="NAME", help="Who says so.")]
-Because = Annotated[str, typer.Option(metavar="TEXT", help="Why, for the record.")]
+
+FILE_BYTES_MAX = 1024 * 1024
+"""Of a plan's file: far more than the largest plan takes."""
 
 
-@experiment_app.command("register")
-def register_plan(
+def from_file(path: Path) -> tuple[str, ExperimentRegistered]:
+    """An experiment's name and plan from a TOML file. Raises BadValue, BadName."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise BadValue("file", str(error), "give a TOML file") from error
+    if len(raw) > FILE_BYTES_MAX:
+        raise BadValue("file", f"{path} has more than {FILE_BYTES_MAX:,} bytes", "give a plan")
+    try:
+        fields = tomllib.loads(raw.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadValue(f"{path}", f"it is no TOML: {error}", "see docs/experiments.md") from error
+    if "name" not in fields:
+        raise BadValue(f"{path}", "it has no name", 'begin it with name = "..."')
+    name = fields.pop("name")
+    return name, experiments.plan(**fields)
+
+
+@app.command("register")
+@work
+async def register(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Name and plan.")],
     by: By = "person",
     json: Json = False,
@@ -38,101 +66,121 @@ def register_plan(
 
     A plan is never changed. Registering the same one again changes nothing.
     """
-    from hansard.cli.commands.experiment import register as work
-
-    do(lambda: work(options(), file, by, json=json), json=json)
-
-
-@experiment_app.command("list")
-def list_(json: Json = False) -> None:
-    """List experiments, registered or met in runs."""
-    from hansard.cli.commands.experiment import list_ as work
-
-    do(lambda: work(options(), json=json), json=json)
+    name, plan = from_file(file)
+    async with beginning() as workspace:
+        is_new = await experiments.register(workspace, name, plan, by=by)
+    said = "is registered" if is_new else "is registered already, with this plan"
+    told = Registered(experiment=name, registered=is_new)
+    output.show(told, f"experiment {name} {said}", json=json)
 
 
-@experiment_app.command()
-def show(name: Name, json: Json = False) -> None:
-    """Show a plan, whether it stood before the data, and the runs by arm."""
-    from hansard.cli.commands.experiment import show as work
-
-    do(lambda: work(options(), name, json=json), json=json)
-
-
-@experiment_app.command()
-def stop(name: Name, because: Because = "", by: By = "person", json: Json = False) -> None:
+@app.command()
+@work
+async def stop(name: Name, because: Because = "", by: By = "person", json: Json = False) -> None:
     """Assign no run to an experiment any more."""
-    from hansard.cli.commands.experiment import stop as work
+    async with reading() as workspace:
+        is_new = await experiments.stop(workspace, name, because=because, by=by)
+    said = "is stopped: no run is assigned any more" if is_new else "is stopped already"
+    output.show(Stopped(experiment=name, stopped=is_new), f"experiment {name} {said}", json=json)
 
-    do(lambda: work(options(), name, because, by, json=json), json=json)
 
-
-@experiment_app.command()
-def assign(
+@app.command()
+@work
+async def assign(
     name: Name,
     unit: Annotated[str, typer.Argument(metavar="UNIT", help="A task, a run, a conversation ...")],
     json: Json = False,
 ) -> None:
     """Print the arm that a unit has by its hash; nothing is recorded."""
-    from hansard.cli.commands.experiment import assign as work
-
-    do(lambda: work(options(), name, unit, json=json), json=json)
-
-
-@run_app.command()
-def score(
-    run: Run,
-    metrics: Annotated[
-        list[str], typer.Argument(metavar="METRIC=NUMBER...", help="Such as reward=1 cost=0.2.")
-    ],
-    by: By = "person",
-    because: Because = "",
-    json: Json = False,
-) -> None:
-    """Put on record what came of a run."""
-    from hansard.cli.commands.figures import score as work
-
-    do(lambda: work(options(), run, metrics, by, because, json=json), json=json)
+    async with reading() as workspace:
+        found, is_stopped = await assigned(workspace, name, unit)
+    output.show(found, found.arm, json=json)
+    if is_stopped:
+        output.hint("the experiment is stopped: no run is assigned any more")
 
 
-@price_app.command("state")
-def state_price(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="As the record names it.")],
-    amounts: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="USAGE=AMOUNT...", help="Of one million: input_tokens=2.5 output_tokens=10."
-        ),
-    ],
-    since: Annotated[str, typer.Option(metavar="TIME", help="From when on: with its zone.")],
-    currency: Annotated[str, typer.Option(metavar="CODE", help="As in ISO 4217.")] = "USD",
-    source: Annotated[str, typer.Option(metavar="TEXT", help="Where it was read.")] = "",
-    by: By = "person",
-    json: Json = False,
-) -> None:
-    """State what one million of each usage of a model costs."""
-    from hansard.agents.experiments.prices import Terms
-    from hansard.cli.commands.figures import state_price as work
-    from hansard.domain.times import moment
-
-    terms = Terms(since=moment("--since", since), currency=currency, source=source)
-    do(lambda: work(options(), model, amounts, terms, by, json=json), json=json)
-
-
-@price_app.command("list")
-def list_prices(
-    model: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="Only of this model.")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """List the prices as they are stated; of several for one day the newest."""
-    from hansard.cli.commands.figures import list_prices as work
-
-    do(lambda: work(options(), model, json=json), json=json)
+LIST = (
+    Column("experiment", whole=True),
+    Column("arms"),
+    Column("metric"),
+    Column("runs", right=True),
+    Column("standing", lambda each: each.standing + ("; stopped" if each.stopped else "")),
+    Column("question"),
+)
+ARMS = (
+    Column("arm", whole=True),
+    Column("share", lambda arm: f"{arm.share:.0%}" if arm.share is not None else "", right=True),
+    Column("prompt"),
+    Column("model"),
+    Column(
+        "parameters",
+        lambda arm: output.arguments_preview(arm.parameters) if arm.parameters else "",
+    ),
+    *(Column(name, right=True) for name in ("runs", "tasks", "completed", "failed", "open")),
+)
+METRICS = (
+    Column("metric", whole=True),
+    Column("better"),
+    Column("smallest", lambda m: "" if m.smallest is None else f"{m.smallest:g}", right=True),
+    Column("runs judged", lambda each: each.judged_runs, right=True),
+)
 
 
-def register(app: typer.Typer) -> None:
-    """Add them to the command line; `run score` is with the other commands of a run."""
-    app.add_typer(experiment_app)
-    app.add_typer(price_app)
+@app.command("list")
+@work
+async def list_(json: Json = False) -> None:
+    """List experiments, registered or met in runs."""
+    async with answering() as reader:
+        found = list_experiments(reader)
+    output.show(found, _listed, json=json)
+
+
+def _listed(found: list[Listed]) -> list[Part]:
+    return [output.listing(LIST, found) if found else "no experiment yet"]
+
+
+@app.command()
+@work
+async def show(name: Name, json: Json = False) -> None:
+    """Show a plan, whether it stood before the data, and the runs by arm."""
+    async with answering() as reader:
+        found = experiment(reader, name)
+    output.show(found, _people, json=json)
+
+
+def _people(found: Experiment) -> Iterator[Part]:
+    plan = found.plan
+    rows: list[tuple[str, object]] = [
+        ("experiment", plan.experiment),
+        ("question", plan.question),
+        ("standing", plan.standing),
+    ]
+    if plan.registered and plan.registered_at is not None:
+        rows += [
+            ("registered", f"{output.moment(plan.registered_at)} by {plan.registered_by}"),
+            ("stopped", _stopped(plan)),
+            ("unit", plan.unit),
+            ("cluster", plan.cluster),
+            ("alpha", f"{plan.alpha:g}"),
+            ("stop rule", plan.stop),
+            ("planned", _planned(plan)),
+            ("missing", f"counts as {plan.missing}"),
+        ]
+    yield output.pairs([*rows, ("runs", plan.runs), ("as of", f"position {plan.position}")])
+    yield ""
+    yield output.listing(ARMS, found.arms)
+    yield ""
+    yield output.listing(METRICS, found.metrics)
+
+
+def _stopped(plan: Plan) -> str:
+    if plan.stopped_at is None:
+        return ""
+    why = f" ({plan.stopped_because})" if plan.stopped_because else ""
+    return output.moment(plan.stopped_at) + why
+
+
+def _planned(plan: Plan) -> str:
+    tasks = counted(plan.planned, "task") if plan.planned is not None else ""
+    trials = f"{counted(plan.trials, 'trial')} of each task and arm" if plan.trials else ""
+    return ", ".join(part for part in (tasks, trials) if part)

@@ -1,29 +1,23 @@
-"""From a command's options to an open workspace, and from what was typed to a run.
-
-A command that only reads makes nothing: no data directory, no workspace. A mistyped name is an
-error and not an empty answer.
-"""
+"""From a command's options to an open workspace, and from what was typed to a run."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import re
-from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from hansard import settings as configuration
 from hansard.agents import run_index
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.bus.marks import Witness
 from hansard.cli import output
-from hansard.client.connect import find_broker, open_workspace, readable
+from hansard.cli.common import Given
+from hansard.client import opening
+from hansard.client.connect import readable
+from hansard.client.opening import data_dir_of
 from hansard.domain.counted import counted
 from hansard.domain.errors import CallerError
 from hansard.settings import Settings
@@ -49,28 +43,15 @@ class Ambiguous(CallerError):
         self.runs = runs
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The global options; what is None comes from the environment."""
+def settings() -> Settings:
+    """The settings that the global options lead to; what they do not say comes from the
+    environment. A data directory that cannot be written is a private copy of it.
 
-    workspace: str | None = None
-    data_dir: Path | None = None
-    nats_url: str | None = None
-    durability: str | None = None
-    nats_replicas: int | None = None
-
-    def settings(self) -> Settings:
-        """The settings they lead to; a data directory that cannot be written is a private copy of
-        it. Raises SettingsError, NotCopied, BadDataDir.
-        """
-        given: dict[str, Any] = msgspec.structs.asdict(self)
-        settings = configuration.load(**given)
-        _tell_found(data_dir_of(settings))
-        return readable(settings, output.hint)
-
-    def names_workspace(self) -> bool:
-        """Whether they, or the environment, say which workspace is meant. Raises SettingsError."""
-        given: dict[str, Any] = msgspec.structs.asdict(self)
-        return configuration.names_workspace(**given)
+    Raises SettingsError, NotCopied, BadDataDir.
+    """
+    found = configuration.load(**Given.values)
+    _tell_found(data_dir_of(found))
+    return readable(found, output.hint)
 
 
 @functools.cache
@@ -86,61 +67,19 @@ def masked(text: str) -> str:
     return _PASSWORD.sub("***", text)
 
 
-def data_dir_of(settings: Settings) -> Path:
-    """The embedded broker's folder, in full."""
-    return Path(settings.data_dir).absolute()
+def reading_raw(*, damaged: bool = False) -> AbstractAsyncContextManager[RawWorkspace]:
+    """The workspace, which must exist, undecoded: see `hansard.client.opening`."""
+    return opening.reading_raw(settings(), damaged=damaged)
 
 
-def check_data_dir(settings: Settings) -> None:
-    """Raise NotFound where there is no embedded broker's folder, and none other is named."""
-    folder = data_dir_of(settings)
-    if settings.nats_url is None and not folder.is_dir():
-        remedy = "give --data-dir or --nats, or begin a record with 'hansard up' or connect()"
-        raise NotFound(f"data directory {str(folder)!r}", remedy)
+def reading() -> AbstractAsyncContextManager[Workspace]:
+    """The workspace, which must exist: see `hansard.client.opening`."""
+    return opening.reading(settings())
 
 
-async def check_workspace(raw: RawWorkspace, witness: Witness | None = None) -> None:
-    """Raise NotFound where the broker has no such workspace; with a witness Corrupt where it had
-    one.
-    """
-    found = await raw.workspaces()
-    if raw.workspace not in found:
-        if witness is not None:
-            await raw.refuse_loss(witness)
-        known = ", ".join(found) or "none yet"
-        raise NotFound(f"workspace {raw.workspace!r}", f"give --workspace; there are: {known}")
-
-
-@contextlib.asynccontextmanager
-async def reading_raw(options: Options, *, damaged: bool = False) -> AsyncGenerator[RawWorkspace]:
-    """A workspace that exists, undecoded. Raises NotFound, Unreachable, ServerError, BadName, and
-    Corrupt where the broker lost something of it; `damaged` only where it is not there at all.
-    """
-    settings = options.settings()
-    check_data_dir(settings)
-    broker = await find_broker(settings)
-    try:
-        raw = await RawWorkspace.open(broker.runtime, settings.workspace)
-        try:
-            await check_workspace(raw, broker.witness)
-            if broker.witness is not None and not damaged:
-                await raw.refuse_loss(broker.witness)
-            yield raw
-        finally:
-            await raw.close()
-    finally:
-        await broker.release()
-
-
-@contextlib.asynccontextmanager
-async def reading(options: Options) -> AsyncGenerator[Workspace]:
-    """A workspace that exists. Raises as `reading_raw`, and Contradiction."""
-    async with reading_raw(options):
-        workspace = await open_workspace(options.settings())
-        try:
-            yield workspace
-        finally:
-            await workspace.close()
+def beginning() -> AbstractAsyncContextManager[Workspace]:
+    """The workspace, which is made where it is not there: see `hansard.client.opening`."""
+    return opening.beginning(settings())
 
 
 async def find_run(workspace: Workspace, text: str) -> str:

@@ -186,6 +186,13 @@ def progress(*whats: str) -> Generator[Callable[[str, int, int], None]]:
         yield lambda what, done, total: shown.update(tasks[what], completed=done, total=total)
 
 
+@contextlib.contextmanager
+def positions() -> Generator[Callable[[int, int], None]]:
+    """A bar for the positions of a log: how far, and of how many."""
+    with progress("positions") as update:
+        yield lambda done, total: update("positions", done, total)
+
+
 def _fallback(value: Any) -> Any:
     return str(value)
 

@@ -1,87 +1,64 @@
-"""Who may log in."""
+"""`hansard principals`: who may log in, in which role, until when; and taking that away."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from hansard.cli._common import Json, do, options
+from hansard.agents.access import principals as recorded
+from hansard.cli import output
+from hansard.cli.common import Because, By, Json, do, noun, work
+from hansard.cli.opening import reading, settings
+from hansard.cli.output import Column
+from hansard.client.logins import tell_broker
+from hansard.domain.principal import PrincipalKind
+from hansard.inspect.acknowledgements import PrincipalNamed, Revoked
+from hansard.inspect.principals import Standing, list_logins
 
-principals_app = typer.Typer(
+app = noun(
     name="principals",
     help="Show who may log in with which token, and take that away.",
-    rich_markup_mode=None,
     invoke_without_command=True,
 )
 
-By = Annotated[str, typer.Option(metavar="NAME", help="Who says so.")]
+Kind = Literal["agent", "person", "service"]
+
+_STYLES = {Standing.VALID: "green", Standing.EXPIRED: "yellow", Standing.REVOKED: "red"}
+
+COLUMNS = (
+    Column("principal", whole=True),
+    Column("kind"),
+    Column("role", whole=True),
+    Column("on behalf of"),
+    Column("token", lambda login: login.token or "none", whole=True),
+    Column("standing", whole=True, styles=_STYLES),
+    Column("carries", whole=True),
+    Column("expires", lambda login: login.expires or ("never" if login.token else "")),
+    Column("because", short=True),
+)
 
 
-def credentials(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
-    role: Annotated[str, typer.Argument(metavar="ROLE", help="The role; it must have rules.")],
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose they are; else the role's name.")
-    ] = None,
-    kind: Annotated[
-        Literal["agent", "person", "service"] | None,
-        typer.Option(help="What it is, where it is new [agent]."),
-    ] = None,
-    expires: Annotated[
-        str, typer.Option(metavar="LIFE", help="How long they are valid: 12h, 30d, 8w, never.")
-    ] = "30d",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to; else hansard-NAME.json."),
-    ] = None,
-    about: Annotated[str, typer.Option(metavar="TEXT", help="For the record.")] = "",
-    on_behalf_of: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Whom it acts for, the nearest first; may be repeated."),
-    ] = None,
-    by: By = "person",
-    json: Json = False,
-) -> None:
-    """Make a login that reaches the service in one role, and nothing else.
-
-    The file is private to its owner. Run again after an error or a kill, it finishes what was
-    begun; what is there and valid stays.
-    """
-    from hansard.cli.commands.credentials import Wanted
-    from hansard.cli.commands.credentials import credentials as work
-
-    wanted = Wanted(
-        role=role,
-        name=name,
-        kind=kind,
-        expires=expires,
-        output=output,
-        about=about,
-        by=by,
-        on_behalf_of=tuple(on_behalf_of or ()),
-    )
-    do(lambda: work(options(), wanted, json=json), json=json)
-
-
-@principals_app.callback()
+@app.callback()
 def principals(context: typer.Context, json: Json = False) -> None:
     """Show who may log in: every principal with its tokens, whether they are valid, and the label
     that it carries from run to run.
     """
-    if context.invoked_subcommand is not None:
-        return
-    from hansard.cli.commands.principals import principals as work
-
-    do(lambda: work(options(), json=json), json=json)
+    if context.invoked_subcommand is None:
+        do(_listing(json=json), json=json)
 
 
-@principals_app.command("register")
-def register_principal(
+async def _listing(*, json: bool) -> None:
+    async with reading() as workspace:
+        found = await list_logins(workspace)
+    output.show(found, lambda logins: [output.listing(COLUMNS, logins)], json=json)
+
+
+@app.command()
+@work
+async def register(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")],
-    kind: Annotated[
-        Literal["agent", "person", "service"], typer.Option(help="What it is, for good.")
-    ] = "person",
+    kind: Annotated[Kind, typer.Option(help="What it is, for good.")] = "person",
     about: Annotated[str, typer.Option(metavar="TEXT", help="For the record.")] = "",
     by: By = "person",
     json: Json = False,
@@ -90,17 +67,20 @@ def register_principal(
 
     Whoever is given credentials is registered with the first of them.
     """
-    from hansard.cli.commands.principals import register as work
+    async with reading() as workspace:
+        is_new = await recorded.register(workspace, name, PrincipalKind(kind), about=about, by=by)
+    told = PrincipalNamed(principal=name, kind=kind, registered=is_new)
+    said = f"principal {name} ({kind}) is registered{'' if is_new else ' already'}"
+    output.show(told, said, json=json)
 
-    do(lambda: work(options(), name, kind, about, by, json=json), json=json)
 
-
-@principals_app.command()
-def revoke(
+@app.command()
+@work
+async def revoke(
     which: Annotated[
         str, typer.Argument(metavar="TOKEN|NAME", help="A token's id, or a principal.")
     ],
-    because: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the record.")] = "",
+    because: Because = "",
     by: By = "person",
     json: Json = False,
 ) -> None:
@@ -108,12 +88,12 @@ def revoke(
 
     Of a principal all its own end, and all that act on behalf of it.
     """
-    from hansard.cli.commands.principals import revoke as work
-
-    do(lambda: work(options(), which, because, by, json=json), json=json)
-
-
-def register(app: typer.Typer) -> None:
-    """Add them to the command line."""
-    app.command()(credentials)
-    app.add_typer(principals_app)
+    async with reading() as workspace:
+        ended = await recorded.revoke_all(workspace, which, because=because, by=by)
+        told = await tell_broker(settings(), workspace)
+    for each in ended:
+        done = Revoked(principal=each.principal, token=each.token, revoked=each.is_new)
+        said = f"token {each.token} of {each.principal} is revoked"
+        output.show(done, said if each.is_new else f"{said} already", json=json)
+    outside = "the broker is not ours: take these logins out of its configuration, too"
+    output.show([], lambda _: [] if told else [output.Hint(outside)], json=json)

@@ -1,28 +1,32 @@
-"""What roles see and may do."""
+"""`hansard roles`: what roles see and may do, and why one sees an event or not."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hansard.cli._common import At, Json, Run, do, options
+from hansard.agents.access import roles
+from hansard.bus.errors import NotFound
+from hansard.cli import output
+from hansard.cli.answers import answering
+from hansard.cli.common import Because, By, Json, noun, work
+from hansard.cli.opening import beginning, reading
+from hansard.cli.output import Column, Hint, Part
+from hansard.domain import ids
+from hansard.domain.ids import run_of
+from hansard.domain.roles import file as role_file
+from hansard.domain.roles.model import KIND
+from hansard.inspect import roles as reads
+from hansard.inspect.acknowledgements import Applied, Withdrawn
+from hansard.inspect.roles import EVENT_REMEDY, Explained, Roles
 
-roles_app = typer.Typer(
-    name="roles",
-    help="Say what each role sees and may do, deny by default, and ask why.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = noun()
 
-By = Annotated[str, typer.Option(metavar="NAME", help="Who says so.")]
-HashKey = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="A file of 32 secret bytes or more, where a mask of the role hashes."
-    ),
-]
+Role = Annotated[str, typer.Argument(metavar="ROLE", help="The role.")]
 RoleAt = Annotated[
     str | None,
     typer.Option(
@@ -30,9 +34,18 @@ RoleAt = Annotated[
     ),
 ]
 
+REMEDY = "see 'hansard roles show'"
+_ADDRESS = re.compile(r"(?P<position>[0-9]{1,18})\.(?P<index>[0-9]{1,9})")
 
-@roles_app.command()
-def apply(
+_NAMES = """
+    SELECT DISTINCT stream FROM events WHERE run IS NULL AND starts_with(stream, $1) ORDER BY 1
+"""
+_EVENT = "SELECT position, event_index FROM events WHERE id = $1"
+
+
+@app.command()
+@work
+async def apply(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Roles and their rules.")],
     by: By = "person",
     json: Json = False,
@@ -42,13 +55,28 @@ def apply(
     Every rule is checked before the first role is changed. The same rules again change nothing; a
     role that is not in the file stays as it is.
     """
-    from hansard.cli.commands.roles import apply as work
+    found = roles.read_file(file)
+    async with beginning() as workspace:
+        for name, is_new in (await roles.apply_all(workspace, found, by=by)).items():
+            said = f"role {name} has these rules{'' if is_new else ' already'}"
+            output.show(Applied(role=name, applied=is_new), said, json=json)
 
-    do(lambda: work(options(), file, by, json=json), json=json)
+
+@app.command()
+@work
+async def withdraw(
+    role: Role, because: Because = "", by: By = "person", json: Json = False
+) -> None:
+    """Take a role's rules away: from here on it sees nothing and may do nothing."""
+    async with reading() as workspace:
+        is_new = await roles.withdraw(workspace, role, because=because, by=by)
+    said = "is withdrawn: it sees nothing any more" if is_new else "is withdrawn already"
+    output.show(Withdrawn(role=role, withdrawn=is_new), f"role {role} {said}", json=json)
 
 
-@roles_app.command()
-def show(
+@app.command()
+@work
+async def show(
     role: Annotated[
         str | None, typer.Argument(metavar="[ROLE]", help="Its rules; else a list of all roles.")
     ] = None,
@@ -56,14 +84,55 @@ def show(
     json: Json = False,
 ) -> None:
     """Show a role's rules as a file that can be applied again, or list the roles."""
-    from hansard.cli.commands.roles import show as work
+    names = [role] if role is not None else await _names()
+    async with reading() as workspace:
+        found = await reads.read_roles(workspace, names, at)
+    if role is not None and not found.roles:
+        raise NotFound(f"role {role!r} at position {found.position}", REMEDY)
+    output.show(found, _list if role is None else _rules, json=json)
 
-    do(lambda: work(options(), role, at, json=json), json=json)
+
+async def _names() -> list[str]:
+    head = f"{KIND}/"
+    async with answering() as answers:
+        streams = [stream.removeprefix(head) for (stream,) in answers.all(_NAMES, [head])]
+    return [stream.replace("%2F", "/").replace("%25", "%") for stream in streams]
 
 
-@roles_app.command()
-def explain(
-    role: Annotated[str, typer.Argument(metavar="ROLE", help="The role.")],
+LIST = (
+    Column("role", whole=True),
+    Column("standing"),
+    Column("version", right=True),
+    Column("rules", lambda role: len(role.rules.sees) if role.rules else None, right=True),
+    Column("masks", lambda role: len(role.rules.masks) if role.rules else None, right=True),
+    Column("about", lambda role: role.rules.about if role.rules else None, short=True),
+)
+
+
+def _list(found: Roles) -> list[Part]:
+    return [output.listing(LIST, found.roles), Hint(f"as of position {found.position}")]
+
+
+def _rules(found: Roles) -> Iterator[Part]:
+    """Each role as a file that can be applied."""
+    for role in found.roles:
+        yield Hint(f"version {role.version}, as of position {found.position}")
+        yield _file(role)
+
+
+def _file(role: reads.Role) -> str:
+    if role.rules is None:
+        return f"# role {role.role} is withdrawn{f': {role.because}' if role.because else ''}"
+    return role_file.write({role.role: role.rules}).rstrip("\n")
+
+
+# ---------------------------------------------------------------- explain
+
+
+@app.command()
+@work
+async def explain(
+    role: Role,
     event: Annotated[
         str, typer.Argument(metavar="EVENT", help="An event's id, or its address (position.index).")
     ],
@@ -71,43 +140,27 @@ def explain(
     json: Json = False,
 ) -> None:
     """Tell whether a role sees an event: which rule decides, and what each other rule lacks."""
-    from hansard.cli.commands.roles import explain as work
-
-    do(lambda: work(options(), role, event, at, json=json), json=json)
-
-
-@roles_app.command()
-def withdraw(
-    role: Annotated[str, typer.Argument(metavar="ROLE", help="The role.")],
-    because: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the record.")] = "",
-    by: By = "person",
-    json: Json = False,
-) -> None:
-    """Take a role's rules away: from here on it sees nothing and may do nothing."""
-    from hansard.cli.commands.roles import withdraw as work
-
-    do(lambda: work(options(), role, because, by, json=json), json=json)
+    ids.name("role", role)
+    address = await address_of(event)
+    async with reading() as workspace:
+        found = await reads.explain(workspace, role, address, at)
+    output.show(found, _why, json=json)
 
 
-@roles_app.command()
-def view(
-    role: Annotated[str, typer.Argument(metavar="ROLE", help="The role.")],
-    run: Run,
-    at: At = None,
-    key: HashKey = None,
-    by: Annotated[str, typer.Option(metavar="NAME", help="Who looks.")] = "person",
-    follow: Annotated[bool, typer.Option("--follow", help="Then show each change.")] = False,
-    json: Json = False,
-) -> None:
-    """Show what a role may see of a run: now, or at a point by its rules as they stood then.
-
-    Events have the role's own numbers. That it was looked at is put on record.
-    """
-    from hansard.cli.commands.views import view as work
-
-    do(lambda: work(options(), role, run, at, key, by, follow=follow, json=json), json=json)
+def _why(found: Explained) -> list[Part]:
+    told, run = found.told, run_of(found.stream)
+    where = f"{found.stream} of run {run}" if run is not None else f"{found.stream}"
+    return [f"role {told.role}, event {told.address}: {told.type} in {where}", *told.why]
 
 
-def register(app: typer.Typer) -> None:
-    """Add them to the command line."""
-    app.add_typer(roles_app)
+async def address_of(text: str) -> tuple[int, int]:
+    """Where an event stands, from its address or its id. Raises NotFound."""
+    address = _ADDRESS.fullmatch(text)
+    if address is not None:
+        return int(address["position"]), int(address["index"])
+    async with answering() as answers:
+        found = answers.all(_EVENT, [text])
+    if not found:
+        raise NotFound(f"event {text!r}", EVENT_REMEDY)
+    position, index = found[0]
+    return position, index

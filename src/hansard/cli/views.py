@@ -1,16 +1,122 @@
-"""What an agent knew when it decided."""
+"""`hansard roles view` and `hansard knew`: what a role may see, and what an agent knew when it
+decided.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hansard.cli._common import Json, do, options
-from hansard.cli.roles import HashKey
+from hansard.agents.access.views import View
+from hansard.agents.workspace import Workspace
+from hansard.cli import output, state_lines
+from hansard.cli.common import At, Json, Run, noun, work
+from hansard.cli.opening import find_run, reading
+from hansard.cli.output import Column, Hint, Part
+from hansard.cli.roles import address_of
+from hansard.domain.counted import counted
+from hansard.domain.errors import BadValue
+from hansard.inspect import role_views
+from hansard.inspect.payloads import recorded
+from hansard.inspect.role_views import Knew, Moment, RoleView
+
+app = noun()
+
+HashKey = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="A file of 32 secret bytes or more, where a mask of the role hashes."
+    ),
+]
+
+EVENTS_SHOWN_MAX = 50
+"""Events of a view that people are shown, the newest; `--json` has all."""
+
+KEY_BYTES_MAX = 4_096
+"""Longest key of hashed values that is read from a file."""
+
+EVENTS = (
+    Column("", lambda row: str(row[0]), right=True),
+    Column("event", lambda row: row[1].type.rpartition(".")[0], whole=True),
+    Column("agent", lambda row: row[1].agent, short=True),
+    Column("key", lambda row: row[1].key, short=True),
+    Column("data", lambda row: output.preview(recorded(row[1].data))),
+)
 
 
-def knew(
+@app.command()
+@work
+async def view(
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="The role.")],
+    run: Run,
+    at: At = None,
+    key: HashKey = None,
+    by: Annotated[str, typer.Option(metavar="NAME", help="Who looks.")] = "person",
+    follow: Annotated[bool, typer.Option("--follow", help="Then show each change.")] = False,
+    json: Json = False,
+) -> None:
+    """Show what a role may see of a run: now, or at a point by its rules as they stood then.
+
+    Events have the role's own numbers. That it was looked at is put on record.
+    """
+    secret = _key(key)
+    if follow and at is not None:
+        raise BadValue("--follow", f"--at {at}", "the past does not change: give one of them")
+    async with reading() as workspace:
+        run = await find_run(workspace, run)
+        if not follow:
+            found = await role_views.role_view(workspace, role, run, at, by, secret)
+            output.show(found, _people, json=json)
+            return
+        changes = role_views.follow_view(workspace, role, run, by, secret)
+        async with contextlib.aclosing(changes):
+            async for change in changes:
+                output.show(change, _people, json=json)
+                sys.stdout.flush()
+
+
+def _people(served: RoleView) -> Iterator[Part]:
+    made, found = served.made, served.made.view
+    yield f"run {found.run} as role {found.role} sees it: {counted(len(found.events), 'event')}"
+    yield ""
+    yield from _events(found, served.known)
+    if not made.rules:
+        yield Hint(
+            f"role {found.role!r} has no rules there, and sees nothing: see 'hansard roles apply'"
+        )
+    yield Hint(f"as of position {made.position}, digest {found.digest or 'of nothing'}")
+
+
+def _key(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            return file.read(KEY_BYTES_MAX)
+    except OSError as error:
+        raise BadValue("key", str(error), "give a file of 32 secret bytes or more") from error
+
+
+def _events(found: View, known: int = 0) -> Iterator[Part]:
+    shown = found.events[known:][-EVENTS_SHOWN_MAX:]
+    if shown:
+        yield output.listing(EVENTS, shown)
+    more = len(found.events) - known - len(shown)
+    if more > 0:
+        yield f"and {more:,} earlier: --json has them"
+    for name, entry in found.state.board.items():
+        note = "" if entry.is_whole else " (part of it is hidden)"
+        yield f"key {name}: {output.preview(entry.value)}{note}"
+
+
+@app.command()
+@work
+async def knew(
     moment: Annotated[
         str,
         typer.Argument(
@@ -36,11 +142,36 @@ def knew(
 
     The events have the role's own numbers; what was served to the agent before is listed with it.
     """
-    from hansard.cli.commands.views import knew as work
+    secret = _key(key)
+    async with reading() as workspace:
+        where = await _moment(workspace, moment, role)
+        found = await role_views.knew(workspace, where, rules, secret)
+    output.show(found, _knew, json=json)
 
-    do(lambda: work(options(), moment, role, rules, key, json=json), json=json)
+
+async def _moment(workspace: Workspace, text: str, role: str | None) -> Moment:
+    run, is_point, point = text.partition("@")
+    if is_point:
+        return await role_views.at_point(workspace, await find_run(workspace, run), point, role)
+    return await role_views.before_event(workspace, text, await address_of(text), role)
 
 
-def register(app: typer.Typer) -> None:
-    """Add them to the command line."""
-    app.command()(knew)
+def _knew(found: Knew) -> Iterator[Part]:
+    where, view = found.where, found.made.view
+    what = f"{where.event.type} at {where.address}" if where.event is not None else "that point"
+    shown = found.made.rules and f"{counted(len(view.events), 'event')} of the run"
+    rows: list[tuple[str, object]] = [
+        ("run", where.run),
+        ("agent", where.agent),
+        ("role", where.role),
+        ("before", what),
+        ("its role could see", shown or "nothing: it had no rules by then"),
+        ("views served to it", f"{len(found.before):,}" if found.before else "none"),
+    ]
+    yield output.pairs(rows)
+    yield ""
+    if found.data is not None:
+        yield output.Lines(list(state_lines.agent(where.agent, found.data)))
+        yield ""
+    yield from _events(view)
+    yield Hint(f"as of position {where.position}, digest {view.digest or 'of nothing'}")

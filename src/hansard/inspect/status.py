@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -11,9 +12,42 @@ from hansard.agents import run_index
 from hansard.bus import subjects
 from hansard.bus.jetstream.raw import Figures
 from hansard.bus.log import EventLog
+from hansard.bus.server.lease import hindrance, peek
 from hansard.projections.publish import snapshots as published
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles
+
+
+class BrokerStatus(msgspec.Struct, kw_only=True):
+    """The broker. Only of the embedded one: `pid`, `data_dir`, and why it cannot write in
+    `hindered`.
+    """
+
+    kind: str = "broker"
+    running: bool
+    embedded: bool
+    url: str | None = None
+    version: str | None = None
+    durability: str = "unknown"
+    pid: int | None = None
+    data_dir: str | None = None
+    hindered: str | None = None
+
+
+def status_of(urls: Sequence[str], durability: str, folder: Path | None) -> BrokerStatus:
+    """A running broker; of the embedded one with its folder."""
+    running = peek(folder) if folder is not None else None
+    hinders = hindrance(folder) if folder is not None and running is not None else None
+    return BrokerStatus(
+        running=True,
+        embedded=folder is not None,
+        url=", ".join(urls),
+        version=running.version if running is not None else None,
+        durability=durability,
+        pid=running.server_pid if running is not None else None,
+        data_dir=str(folder) if folder is not None else None,
+        hindered=str(hinders) if hinders is not None else None,
+    )
 
 
 class Projection(msgspec.Struct, kw_only=True):

@@ -14,19 +14,19 @@ from typing import Any
 import hansard.agents.access.principals
 import hansard.bus.server.files
 import hansard.bus.server.logins
-import hansard.cli.commands._credentials_file
-import hansard.cli.commands.credentials
+import hansard.cli.credentials
+import hansard.client.credentials_file
 from hansard.cli import main
 
 POINTS: dict[str, tuple[Any, str]] = {
-    "draft": (hansard.cli.commands._credentials_file.Draft, "write"),
+    "draft": (hansard.client.credentials_file.Draft, "write"),
     "register": (hansard.agents.access.principals, "register"),
     "issue": (hansard.agents.access.principals, "issue"),
     "access": (hansard.bus.server.files.ServerFiles, "write_access"),
     "config": (hansard.bus.server.files.ServerFiles, "write_access_config"),
     "reload": (hansard.bus.server.logins, "_have_reloaded"),
-    "finish": (hansard.cli.commands._credentials_file.Draft, "finish"),
-    "tell": (hansard.cli.commands.credentials, "_tell"),
+    "finish": (hansard.client.credentials_file.Draft, "finish"),
+    "tell": (hansard.cli.credentials, "_tell"),
 }
 """Of `hansard credentials`, in their order."""
 

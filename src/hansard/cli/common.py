@@ -1,0 +1,70 @@
+"""What the commands share: the options that many take, and how one is run."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, ParamSpec
+
+import typer
+
+P = ParamSpec("P")
+
+PIPE_CLOSED = 141
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout.")]
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's id, a prefix no other has, or 'last'.")
+]
+POINT = (
+    "A position (1234), agent@version (researcher_1@12), life@version, a time "
+    "(2026-11-21T10:00:00Z), or the id of a commit, event or snapshot."
+)
+
+At = Annotated[str | None, typer.Option(metavar="POINT", help=POINT)]
+Agent = Annotated[str | None, typer.Option(help="Only this agent.")]
+By = Annotated[str, typer.Option(metavar="NAME", help="Who says so.")]
+Because = Annotated[str, typer.Option(metavar="TEXT", help="Why, for the record.")]
+Command = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="A program, after '--'.")
+]
+
+
+class Given:
+    """The global options, for the command that follows them in the same process."""
+
+    values: dict[str, Any] = {}
+    debug = False
+
+
+def noun(**said: Any) -> typer.Typer:
+    """What the commands of a module are declared with."""
+    return typer.Typer(add_completion=False, rich_markup_mode=None, **said)
+
+
+def work(function: Callable[P, Coroutine[Any, Any, int | None]]) -> Callable[P, None]:
+    """A command that is run to its end, and left with the exit code it returns (None is 0)."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        do(function(*args, **kwargs), json=bool(kwargs.get("json")))
+
+    return run
+
+
+def do(doing: Coroutine[Any, Any, int | None], *, json: bool) -> None:
+    """Run a command to its end and exit with its code."""
+    import asyncio
+
+    from hansard import logging
+    from hansard.domain.value_types import reading
+
+    logging.setup(json=json, debug=Given.debug)
+    try:
+        with reading():
+            code = asyncio.run(doing)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise typer.Exit(PIPE_CLOSED) from None
+    raise typer.Exit(code or 0)

@@ -1,0 +1,95 @@
+"""`hansard export`: runs as JSON lines, with their exact bytes or as one role sees them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hansard.agents.exchange.format import Missing
+from hansard.agents.exchange.view import export_view
+from hansard.agents.exchange.writer import export as write_out
+from hansard.agents.workspace import Workspace
+from hansard.bus.whole_file import whole
+from hansard.cli import output as _show
+from hansard.cli.common import noun, work
+from hansard.cli.opening import find_run, reading
+from hansard.domain.counted import counted
+
+NAMED_MAX = 5
+"""Runs carried along that are told by their ids."""
+
+Write = Callable[[bytes], object]
+
+
+app = noun()
+
+
+@app.command()
+@work
+async def export(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Ids, prefixes no other has, or 'last'.")
+    ],
+    role: Annotated[
+        str | None,
+        typer.Option(help="Only what this role sees; such a file cannot be imported again."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file to write [stdout].")
+    ] = None,
+) -> int:
+    """Write runs as JSON lines with their exact stored bytes, large payloads included.
+
+    A fork brings its parents, a run of a conversation the runs before it. 'hansard import events'
+    reads the file.
+    """
+    async with reading() as workspace:
+        known = set(await workspace.log.runs())
+        asked = [run if run in known else await find_run(workspace, run) for run in runs]
+        asked = list(dict.fromkeys(asked))
+        with _target(output) as write:
+            if role is None:
+                missing = await _whole(workspace, asked, write)
+            else:
+                missing = await _view(workspace, asked, role, write)
+    for each in missing:
+        _show.hint(f"missing: {each.what}: {each.why}")
+    return 1 if missing else 0
+
+
+async def _whole(workspace: Workspace, asked: list[str], write: Write) -> list[Missing]:
+    told = await write_out(workspace, asked, write)
+    others = [run for run in told.carries if run not in asked]
+    counts = (len(told.carries), "run"), (told.commits, "commit"), (told.blobs, "blob")
+    said = ", ".join(counted(number, of) for number, of in counts)
+    if others:
+        more = ", ..." if len(others) > NAMED_MAX else ""
+        said += f"; carried along: {', '.join(others[:NAMED_MAX])}{more}"
+    _show.hint(said)
+    return told.missing
+
+
+async def _view(workspace: Workspace, asked: list[str], role: str, write: Write) -> list[Missing]:
+    told = await export_view(workspace, asked, role, write)
+    _show.hint(
+        f"{counted(told.events, 'event')} and {counted(told.blobs, 'blob')} "
+        f"as role {role!r} sees them: "
+        "a view, which cannot be imported"
+    )
+    return told.missing
+
+
+@contextmanager
+def _target(output: Path | None) -> Generator[Write]:
+    """Stdout, or a file that is there whole or not at all. Raises Unwritable."""
+    if output is None or str(output) == "-":
+        yield sys.stdout.buffer.write
+        sys.stdout.buffer.flush()
+        return
+    with whole(output) as file:
+        yield file.write

@@ -1,0 +1,158 @@
+"""Messages for people: who said what, calls readably, long contents folded.
+
+A message is in its provider's form, which differs: content is a text or a list of parts; calls
+stand in `tool_calls` or among the parts. What is not understood is shown as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from rich.text import Text
+
+from hansard.cli import output, times
+from hansard.cli.output import Part
+from hansard.domain.counted import counted
+from hansard.inspect.messages import Message
+from hansard.inspect.texts import plain_text
+from hansard.inspect.times import Time
+
+FOLD_LINES = 8
+"""Of a content; `--json` gives all of it."""
+
+FOLD_CHARACTERS = 600
+CALLS_SHOWN_MAX = 50
+"""Calls of one message that are shown; the rest are counted."""
+
+_INDENT = "      "
+
+ROLES = {"user": "green", "assistant": "cyan", "tool": "magenta", "system": "yellow"}
+
+
+class Figures(Protocol):
+    """What messages come to: `tokens` is None where nobody counted any."""
+
+    messages: int
+    tokens: int | None
+    usage: dict[str, float]
+
+
+def text(found: Message) -> output.Lines:
+    """A message of the record."""
+    head = Text(f"{found.index:>4}  ")
+    head.append(output.cut(found.role), style=f"bold {ROLES.get(found.role, '')}")
+    about = (
+        counted(found.tokens, "token") if found.tokens is not None else "",
+        times.usage(found.usage),
+        times.shown(Time(found.at, found.clock)),
+        f"{output.cut(found.agent)}@{found.version}",
+        f"position {found.position}",
+    )
+    head.append("  " + "  ".join(part for part in about if part), style="dim")
+    body = [Text(_INDENT + plain_text(line, lines=True)) for line in readable(found.message)]
+    return output.Lines([head, *body])
+
+
+def readable(message: dict[str, Any]) -> Iterator[str]:
+    """A message's lines: its content, its calls, and what else it has."""
+    said, calls = _content(message.get("content"))
+    yield from folded(said)
+    calls += _calls(message)
+    yield from calls[:CALLS_SHOWN_MAX]
+    if len(calls) > CALLS_SHOWN_MAX:
+        yield f"… and {counted(len(calls) - CALLS_SHOWN_MAX, 'call')} more"
+    known = {"role", "content", "tool_calls", "function_call"}
+    for name, value in message.items():
+        if name not in known and value is not None:
+            yield f"{output.cut(name)}: {output.preview(value)}"
+
+
+def folded(text: str) -> Iterator[str]:
+    """A text's first lines; what was left out is counted."""
+    text = text.replace("\r\n", "\n")
+    kept = text[:FOLD_CHARACTERS]
+    lines = kept.split("\n", FOLD_LINES)
+    rest = len(lines.pop()) if len(lines) > FOLD_LINES else 0
+    rest += len(text) - len(kept)
+    if lines != [""]:
+        yield from lines
+    if rest:
+        yield f"… {counted(rest, 'character')} more: --json has them"
+
+
+def _content(content: Any) -> tuple[str, list[str]]:
+    """What was said, and the calls among its parts."""
+    if not isinstance(content, list):
+        return (content if isinstance(content, str) else _other(content)), []
+    said: list[str] = []
+    calls: list[str] = []
+    for part in content:
+        match part:
+            case str():
+                said.append(part)
+            case {"type": "tool_use", "name": str(name)}:
+                calls.append(_call(name, part.get("input"), part.get("id")))
+            case {"type": "tool_result"}:
+                inner, _ = _content(part.get("content"))
+                said.append(f"result of {output.cut(str(part.get('tool_use_id')))}: {inner}")
+            case {"text": str(text)}:
+                said.append(text)
+            case _:
+                said.append(_other(part))
+    return "\n".join(said), calls
+
+
+def _other(content: Any) -> str:
+    return "" if content is None else output.preview(content, FOLD_CHARACTERS)
+
+
+def _calls(message: dict[str, Any]) -> list[str]:
+    found = message.get("tool_calls")
+    asked: Sequence[Any] = found if isinstance(found, list) else []
+    told = [*asked, *([message["function_call"]] if message.get("function_call") else [])]
+    return [_asked(call) for call in told]
+
+
+def _asked(call: Any) -> str:
+    """A call as any of the providers' forms has it."""
+    match call:
+        case {"function": {"name": str(name)}}:
+            return _call(name, call["function"].get("arguments"), call.get("id"))
+        case {"custom": {"name": str(name)}}:
+            return _call(name, call["custom"].get("input"), call.get("id"))
+        case {"name": str(name)}:
+            return _call(name, call.get("arguments"), call.get("id"))
+        case _:
+            return f"→ {_other(call)}"
+
+
+def _call(name: str, arguments: Any, call_id: Any) -> str:
+    """A call in one line; arguments told as JSON in a text are read."""
+    if isinstance(arguments, str):
+        given = output.cut(arguments, FOLD_CHARACTERS)
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):  # a text like any other
+            given = output.arguments_preview(msgspec.json.decode(arguments), FOLD_CHARACTERS)
+    else:
+        given = "" if arguments is None else output.arguments_preview(arguments, FOLD_CHARACTERS)
+    called = f"  [{output.cut(str(call_id))}]" if call_id is not None else ""
+    return f"→ {output.cut(name)}({given}){called}"
+
+
+def apart(found: Message) -> list[Part]:
+    """A message of the record, and an empty line before it."""
+    return [Text(), text(found)]
+
+
+def total_text(total: Figures) -> str:
+    """The totals of messages."""
+    used = times.usage(total.usage)
+    return f"{count_text(total)}, {used}" if used else count_text(total)
+
+
+def count_text(total: Figures) -> str:
+    """How many messages and, where anybody counted them, tokens."""
+    said = counted(total.messages, "message")
+    return said if total.tokens is None else f"{said}, {counted(total.tokens, 'token')}"

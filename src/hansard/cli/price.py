@@ -1,0 +1,91 @@
+"""`hansard price`: what a model's use costs, as people or programs state it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hansard.agents.experiments import prices
+from hansard.cli import output
+from hansard.cli.answers import answering
+from hansard.cli.common import By, Json, noun, work
+from hansard.cli.opening import beginning
+from hansard.cli.output import Column, Part
+from hansard.domain.errors import BadValue
+from hansard.domain.times import moment
+from hansard.inspect import experiments
+from hansard.inspect.acknowledgements import Stated
+from hansard.inspect.experiments import Price
+
+app = noun()
+
+COLUMNS = (
+    Column("model", whole=True),
+    Column("usage", whole=True),
+    Column("per million", lambda price: f"{price.amount:,.10g}", right=True),
+    Column("currency"),
+    Column("since", whole=True),
+    Column("source"),
+)
+
+
+def numbers(given: list[str]) -> dict[str, float]:
+    """Numbers by name from `name=number`. Raises BadValue."""
+    found: dict[str, float] = {}
+    for text in given:
+        name, _, number = text.rpartition("=")
+        try:
+            amount = float(number)
+        except ValueError:
+            amount = None
+        if not name or amount is None:
+            raise BadValue("argument", f"{text!r:.80} is no name=number", "give such as reward=1")
+        if name in found:
+            raise BadValue("argument", f"{name!r} is given twice", "give each name once")
+        found[name] = amount
+    return found
+
+
+@app.command("state")
+@work
+async def state_price(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="As the record names it.")],
+    amounts: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="USAGE=AMOUNT...", help="Of one million: input_tokens=2.5 output_tokens=10."
+        ),
+    ],
+    since: Annotated[str, typer.Option(metavar="TIME", help="From when on: with its zone.")],
+    currency: Annotated[str, typer.Option(metavar="CODE", help="As in ISO 4217.")] = "USD",
+    source: Annotated[str, typer.Option(metavar="TEXT", help="Where it was read.")] = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """State what one million of each usage of a model costs."""
+    terms = prices.Terms(since=moment("--since", since), currency=currency, source=source)
+    given = numbers(amounts)
+    async with beginning() as workspace:
+        is_new = await prices.state(workspace, model, given, terms, by=by)
+    said = f"the prices of {model} are stated" + ("" if is_new else " so already")
+    told = Stated(model=model, amounts=given, since=terms.since, stated=is_new)
+    output.show(told, said, json=json)
+
+
+@app.command("list")
+@work
+async def list_prices(
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="Only of this model.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the prices as they are stated; of several for one day the newest."""
+    async with answering() as reader:
+        found = experiments.list_prices(reader, model)
+    output.show(found, _listed, json=json)
+
+
+def _listed(found: list[Price]) -> list[Part]:
+    return [output.listing(COLUMNS, found) if found else "no price is stated"]

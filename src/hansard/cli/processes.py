@@ -1,0 +1,108 @@
+"""Processes and signals: a program of the user's as a child that picks a run up, and work in the
+foreground that goes on until somebody ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+import msgspec
+
+from hansard.cli.opening import find_run, reading, settings
+from hansard.client.opening import data_dir_of
+from hansard.domain.errors import CallerError
+
+
+class NotStartable(CallerError):
+    """The command after `--` cannot be run."""
+
+    def __init__(self, command: str, why: str) -> None:
+        super().__init__(f"{command!r} cannot be run ({why}): give a program after '--'")
+        self.command = command
+
+
+async def run(text: str, command: list[str], mode: str) -> int:
+    """Run a command so that its `hansard.connect()` and `record.run()` pick a run up.
+
+    The broker is held while it runs; SIGINT and SIGTERM reach the child and it decides. Returns
+    its exit code, 128 and the signal's number where a signal ended it. Raises NotStartable,
+    NotFound, Ambiguous.
+    """
+    async with reading() as workspace:
+        run_id = await find_run(workspace, text)
+        with _signals_held() as passing:
+            try:
+                child = await asyncio.create_subprocess_exec(
+                    *command, env=environment(run_id, mode)
+                )
+            except OSError as error:
+                raise NotStartable(command[0], os.strerror(error.errno or 0)) from error
+            passing.append(child)
+            code = await child.wait()
+    return code if code >= 0 else 128 - code
+
+
+def environment(run_id: str, mode: str) -> dict[str, str]:
+    """This process's environment, with the settings in use and the run to pick up."""
+    found = settings()
+    found = msgspec.structs.replace(found, run=run_id, mode=mode, data_dir=data_dir_of(found))
+    told = {
+        field.encode_name: str(value)
+        for field in msgspec.structs.fields(found)
+        if (value := getattr(found, field.name)) is not None
+    }
+    return os.environ | told
+
+
+@contextlib.contextmanager
+def _handling(handlers: dict[signal.Signals, Callable[[], object]]) -> Generator[None]:
+    """Call these where a signal comes."""
+    loop = asyncio.get_running_loop()
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def _signals_held() -> Generator[list[asyncio.subprocess.Process]]:
+    """Leave an interrupt to the child, which the terminal sends it to as well; pass TERM on."""
+    children: list[asyncio.subprocess.Process] = []
+
+    def terminate() -> None:
+        for child in children:
+            if child.returncode is None:
+                child.terminate()
+
+    with _handling({signal.SIGINT: lambda: None, signal.SIGTERM: terminate}):
+        yield children
+
+
+@contextlib.contextmanager
+def until_told() -> Generator[asyncio.Event]:
+    """An event that SIGINT and SIGTERM set."""
+    stop = asyncio.Event()
+    with _handling({signal.SIGINT: stop.set, signal.SIGTERM: stop.set}):
+        yield stop
+
+
+async def until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Do something until it is done or the event is set. Raises what it raises."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        if not working.done():
+            working.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await working

@@ -1,0 +1,155 @@
+"""`hansard run diff`: two runs step by step, where they part, and what each cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from hansard.cli import output, times
+from hansard.cli.common import Json, noun, work
+from hansard.cli.opening import find_run, reading
+from hansard.cli.output import Column, Part
+from hansard.domain.counted import counted
+from hansard.inspect.alignment import Move, Pair, What
+from hansard.inspect.payloads import recorded
+from hansard.inspect.run_diff import Couple, RunDiff, run_diff
+from hansard.inspect.texts import plain_text
+
+app = noun()
+
+SHOWN_MAX = 100
+"""Differences of an agent that people are shown; --json has all."""
+
+_SIGNS = {
+    What.SAME: ("=", ""),
+    What.RESULT: ("≠", "yellow"),
+    What.ARGUMENTS: ("~", "yellow"),
+    What.MOVED: ("↕", "yellow"),
+    What.ONLY_A: ("-", "red"),
+    What.ONLY_B: ("+", "green"),
+}
+_SAID = {
+    What.RESULT: "another result",
+    What.ARGUMENTS: "other arguments",
+    What.MOVED: "in another place",
+    What.ONLY_A: "only in A",
+    What.ONLY_B: "only in B",
+}
+
+
+@app.command()
+@work
+async def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="A run's id, a prefix, or 'last'.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one's.")],
+    json: Json = False,
+) -> int:
+    """Compare two runs step by step.
+
+    Agents are matched by name, else by role; their calls and decisions by what was asked. Shown are
+    where the runs part, other arguments and other results, what only one of them did, and what each
+    cost. What was said in messages is not compared. Exits with 1 where they differ.
+    """
+    async with reading() as workspace:
+        runs = [await find_run(workspace, run) for run in (a, b)]
+        found = await run_diff(workspace, *runs)
+    output.show(found, _people, json=json)
+    return 1 if found.differs else 0
+
+
+def _people(found: RunDiff) -> Iterator[Part]:
+    columns = [Column(""), Column("A", whole=True), Column("B", whole=True)]
+    yield output.table(columns, _rows(found))
+    yield ""
+    for letter, side in zip("AB", found.sides, strict=True):
+        if side.life.forked is not None:
+            yield f"{letter} is a fork of run {side.life.forked.parent}"
+    if found.shared:
+        yield f"they share {_count(found.shared)}: the same events, recorded once"
+    if found.first is not None:
+        yield "they part at"
+        yield output.Lines(list(_difference(found.first[1])))
+    elif not found.differs:
+        yield "they called the same, with the same results, and decided the same"
+    for couple in found.couples:
+        yield ""
+        yield output.Lines(list(_agent(couple)))
+
+
+def _rows(found: RunDiff) -> Iterator[list[str]]:
+    a, b = costs = found.costs
+    yield ["run", a.run, b.run]
+    yield ["status", a.status, b.status]
+    yield ["steps", f"{a.steps:,}", f"{b.steps:,}"]
+    yield ["attempts", f"{a.attempts:,}", f"{b.attempts:,}"]
+    yield ["decisions", f"{a.decisions:,}", f"{b.decisions:,}"]
+    yield ["took", *(output.duration(cost.duration_ms or 0.0) for cost in costs)]
+    rows = [("{}", [cost.usage for cost in costs])]
+    if any(cost.own_usage != cost.usage for cost in costs):
+        rows.append(("{} in itself", [cost.own_usage for cost in costs]))
+    rows.append(("{}", [cost.scores for cost in costs]))
+    for label, sides in rows:
+        for name in sorted({name for side in sides for name in side}):
+            yield [label.format(name), *(_amount(side.get(name)) for side in sides)]
+
+
+def _amount(amount: float | None) -> str:
+    return "" if amount is None else times.number(amount)
+
+
+def _count(number: int) -> str:
+    return f"{counted(number, 'move')}"
+
+
+def _agent(couple: Couple) -> Iterator[Text]:
+    """An agent's differences, with how many moves are the same before, between and after them."""
+    names = [agent.name for agent in (couple.a, couple.b) if agent is not None]
+    role = next(agent.state.role for agent in (couple.a, couple.b) if agent is not None)
+    side = "" if len(names) > 1 else f", {_SAID[What.ONLY_A if couple.a else What.ONLY_B]}"
+    named = " and ".join(dict.fromkeys(names))
+    yield output.cell(f"agent {named} ({role}){side}", "bold")
+    same = shown = 0
+    for pair in couple.pairs:
+        if pair.what is What.SAME:
+            same += 1
+            continue
+        if same:
+            yield Text(f"  = {_count(same)} the same", style="dim")
+        same, shown = 0, shown + 1
+        if shown > SHOWN_MAX:
+            break
+        yield from _difference(pair)
+    if shown > SHOWN_MAX:
+        more = sum(pair.what is not What.SAME for pair in couple.pairs) - SHOWN_MAX
+        yield Text(f"  … and {more:,} more differences: --json has them")
+    elif same or not couple.pairs:
+        yield Text(f"  = {_count(same)} the same", style="dim")
+
+
+def _difference(pair: Pair) -> Iterator[Text]:
+    """A difference: what of, and both sides."""
+    sign, style = _SIGNS[pair.what]
+    move = pair.a or pair.b
+    name = move.name if move is not None else ""
+    yield Text(f"  {sign} {output.cut(name)}, {_SAID.get(pair.what, '')}", style=style)
+    for letter, each in (("A", pair.a), ("B", pair.b)):
+        if each is not None:
+            yield Text(f"      {letter} {plain_text(each.place)}  {_move(each)}")
+
+
+def _move(move: Move) -> str:
+    if move.decision is not None:
+        made = move.decision
+        why = f": {output.cut(made.because)}" if made.because else ""
+        return f"{output.cut(made.selected)}{why}"
+    step = move.step
+    if step is None:
+        return ""
+    arguments = output.arguments_preview(recorded(step.arguments))
+    items = [recorded(item) for item in step.items[: output.PREVIEW_CHARACTERS]]
+    result = output.result_preview(step, items if step.streamed else recorded(step.result))
+    status = "" if step.status.value == "completed" else f"{step.status.value} "
+    return f"({arguments}) → {status}{result}".rstrip()

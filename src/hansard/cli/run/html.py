@@ -1,0 +1,66 @@
+"""`hansard run html`: a run as one file that a browser opens without a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from hansard.bus import subjects
+from hansard.bus.whole_file import write_whole
+from hansard.cli import output as _show
+from hansard.cli.common import Json, Run, noun, work
+from hansard.cli.opening import find_run, reading
+from hansard.cli.output import Bytes, Hint
+from hansard.inspect import page as reads
+from hansard.web.pages import run_page
+
+app = noun()
+
+
+class Written(msgspec.Struct, kw_only=True):
+    """A run's page, and where it is."""
+
+    run: str
+    path: str
+    bytes: int
+    events: int
+
+
+@app.command()
+@work
+async def html(
+    run: Run,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file to write; '-' is stdout [RUN.html]."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write a run as one HTML file that needs no server.
+
+    It opens at the first event: the state, board and tasks at each, messages as a chat, search.
+    """
+    # The run and the page are held in memory: some five times the page's size.
+    _show.check_one_answer(output, json=json)
+    async with reading() as workspace:
+        run = await find_run(workspace, run)
+        found = await reads.gather(workspace, run)
+    data = run_page(found)
+    if output == _show.STDOUT:
+        _show.write(Bytes(data))
+        return
+    path = output or default_path(run)
+    write_whole(path, data)
+    told = Written(run=run, path=str(path), bytes=len(data), events=len(found.events.id))
+    absent = [
+        Hint(f"blob {sha256} is not in the page: {why}") for sha256, why in found.absent.items()
+    ]
+    _show.show(told, lambda _: [str(path), *absent], json=json)
+
+
+def default_path(run: str) -> Path:
+    """`RUN.html` in the working directory; what a file's name cannot hold is escaped."""
+    return Path(f"{subjects.token(run)}.html")

@@ -1,0 +1,87 @@
+"""`hansard run replay`: with a command, run it against the record; without one, re-derive it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from hansard.cli import output, processes
+from hansard.cli.common import Command, Json, Run, noun, work
+from hansard.cli.opening import find_run, reading
+from hansard.cli.output import Column, Part
+from hansard.domain.counted import counted
+from hansard.inspect import replay as reads
+from hansard.inspect.rederive import Checked
+from hansard.inspect.replay import Replayed
+from hansard.inspect.trace import Line
+
+app = noun()
+
+
+@app.command()
+@work
+async def replay(
+    run: Run,
+    command: Command = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="With a command: allow changed tools too.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Replay a run: no tool runs.
+
+    With a command, that program runs against the record: each call is answered from it, and one
+    that is not on record is an error. Without a command, every call is derived again from the
+    recorded arguments and results and compared; exits with 1 where one differs.
+    """
+    if command:
+        mode = "offline" if offline else "strict"
+        code = await processes.run(run, command, mode)
+        output.hint(f"{mode} replay ended with exit code {code}; nothing was recorded")
+        return code
+    async with reading() as workspace:
+        run = await find_run(workspace, run)
+        found = await reads.replay(workspace, run)
+    output.show(found, _people, json=json)
+    return 1 if found.summary.differ else 0
+
+
+def _call(row: tuple[Line, Checked]) -> str:
+    line = row[0]
+    return ("  " * (line.depth - 1) + "└ " if line.depth else "") + line.step.tool
+
+
+def _rederived(row: tuple[Line, Checked]) -> Text:
+    checked = row[1]
+    if checked.differs:
+        return output.cell("; ".join(checked.differs), "bold red")
+    if checked.unproven:
+        return output.cell("; ".join(checked.unproven), "yellow")
+    return output.cell("as recorded", "green")
+
+
+COLUMNS = (
+    Column("step", lambda row: f"{row[0].agent}#{row[0].step.number}", whole=True),
+    Column("tool", _call),
+    Column("arguments", lambda row: output.arguments_preview(row[1].arguments)),
+    Column("result", lambda row: output.result_preview(row[0].step, row[1].result)),
+    Column("status", lambda row: output.status_cell(row[0].step.status.value), whole=True),
+    Column("re-derived", _rederived, whole=True),
+)
+
+
+def _people(found: Replayed) -> Iterator[Part]:
+    if found.calls:
+        yield output.listing(COLUMNS, found.calls)
+    tally = found.summary
+    said = f"{counted(tally.calls, 'call')} from the record, 0 tools run"
+    if tally.differ:
+        said += f"; {tally.differ} differ from what is recorded of them"
+    if tally.unproven:
+        said += f"; {tally.unproven} could not be re-derived"
+    if not tally.differ and not tally.unproven:
+        said += "; every fingerprint and digest is as recorded"
+    yield said

@@ -1,0 +1,234 @@
+"""`hansard run resume`, `fork`, `settle`, `reopen`, `finish`, `cancel`: how a run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+import typer
+
+from hansard.agents import runs as actions
+from hansard.bus.states.replay import RunView
+from hansard.cli import output, processes
+from hansard.cli.common import At, Because, By, Command, Json, Run, noun, work
+from hansard.cli.opening import find_run, reading
+from hansard.domain import values
+from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.run import ForkEffects, RunState, RunStatus
+from hansard.domain.steps import Step, Verdict
+from hansard.inspect.acknowledgements import Ended, Forked, Reopened, Settled
+
+app = noun()
+
+
+class OneVerdict(CallerError):
+    """No verdict was given, or several."""
+
+    def __init__(self, given: list[str]) -> None:
+        has = f"{' and '.join(given)} were given" if given else "none was given"
+        super().__init__(
+            f"a step is settled by exactly one verdict, {has}: choose one of "
+            "--happened RESULT, --did-not-happen, --reuse, --run-again"
+        )
+        self.given = given
+
+
+def verdict_of(
+    happened: str | None, *, did_not_happen: bool, reuse: bool, run_again: bool
+) -> Verdict:
+    """The one verdict. Raises OneVerdict."""
+    named = {
+        "--happened": (happened is not None, Verdict.HAPPENED),
+        "--did-not-happen": (did_not_happen, Verdict.DID_NOT_HAPPEN),
+        "--reuse": (reuse, Verdict.REUSE),
+        "--run-again": (run_again, Verdict.RUN_AGAIN),
+    }
+    given = [name for name, (is_given, _) in named.items() if is_given]
+    if len(given) != 1:
+        raise OneVerdict(given)
+    return named[given[0]][1]
+
+
+def result_from(text: str) -> Any:
+    """A result as typed: JSON, with values as `hansard run trace` shows them; else the text."""
+    try:
+        plain = msgspec.json.decode(text.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return text
+    try:
+        return values.revive(plain)
+    except BadValue:  # an object with a key of the user's own that begins with "$"
+        return plain
+
+
+@app.command()
+@work
+async def resume(run: Run, command: Command = None) -> int:
+    """Go on with a run: run its program again.
+
+    Nothing recorded is ever executed: without a command it says how to go on.
+    """
+    if command:
+        return await processes.run(run, command, "resume")
+    async with reading() as workspace:
+        run = await find_run(workspace, run)
+        view = await workspace.states.run(run)
+    output.write(_how(run, view.life))
+    for agent, step in _unsettled(view):
+        output.hint(f"open: {agent}#{step.number} ({step.tool}) may need settling first")
+    return 0
+
+
+@app.command()
+@work
+async def fork(
+    run: Run,
+    at: At = None,
+    effects: Annotated[
+        Literal["shadow", "live"],
+        typer.Option(help="What the fork's tools with effects do: nothing new, or run."),
+    ] = "shadow",
+    json: Json = False,
+) -> None:
+    """Begin a new run where another stood; prints its id."""
+    chosen = ForkEffects(effects)
+    async with reading() as workspace:
+        run = await find_run(workspace, run)
+        child = await actions.fork(workspace, run, at, chosen)
+        life = await workspace.states.life(child)
+    vector = life.forked.at if life.forked is not None else {}
+    output.show(Forked(run=child, parent=run, effects=chosen, vector=vector), child, json=json)
+    meant = {
+        ForkEffects.SHADOW: "tools with effects return the parent's outcome or a declared shadow",
+        ForkEffects.LIVE: "tools with effects run, and may repeat what the parent did",
+    }
+    output.hint(f"effects={effects}: {meant[chosen]}\ngo on with: {_resume(child)}")
+
+
+@app.command()
+@work
+async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
+    run: Run,
+    step: Annotated[
+        str, typer.Argument(metavar="STEP", help="agent#number, or number where one agent is.")
+    ],
+    happened: Annotated[
+        str | None,
+        typer.Option(metavar="RESULT", help="It happened; its result as JSON, else as text."),
+    ] = None,
+    did_not_happen: Annotated[
+        bool, typer.Option("--did-not-happen", help="It did not happen and may run again.")
+    ] = False,
+    reuse: Annotated[
+        bool, typer.Option("--reuse", help="Diverged: take the recorded outcome over.")
+    ] = False,
+    run_again: Annotated[
+        bool, typer.Option("--run-again", help="Diverged: run it again, effect and all.")
+    ] = False,
+    because: Because = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Say what is true of a step in doubt or diverged."""
+    verdict = verdict_of(happened, did_not_happen=did_not_happen, reuse=reuse, run_again=run_again)
+    result = result_from(happened) if happened is not None else None
+    async with reading() as workspace:
+        run = await find_run(workspace, run)
+        await actions.settle(
+            workspace, run, step, verdict.value, result=result, by=by, because=because
+        )
+        view = await workspace.states.run(run)
+        agent, settled = actions.find_step(view, step)
+    name = f"{agent}#{settled.number}"
+    told = Settled(run=run, step=name, verdict=verdict, status=settled.status)
+    text = f"step {name} ({settled.tool}) is settled: {verdict.value}, now {settled.status}"
+    output.show(told, text, json=json)
+    output.hint(_next(view))
+
+
+@app.command()
+@work
+async def reopen(
+    run: Run,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task's id, see 'hansard team'.")],
+    because: Because = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Have a task that failed be done after all: it may be claimed again."""
+    async with reading() as workspace:
+        run = await find_run(workspace, run)
+        is_new = await actions.reopen(workspace, run, task, by=by, because=because)
+    text = "is open again" if is_new else "is not over: nothing was written"
+    told = Reopened(run=run, task=task, reopened=is_new)
+    output.show(told, f"task {task} of run {run} {text}", json=json)
+    if is_new:
+        output.hint("its next claim is another agent's to make, or a resumed one's")
+
+
+@app.command()
+@work
+async def finish(run: Run, because: Because = "", by: By = "person", json: Json = False) -> None:
+    """Say that a run has ended as it should, whoever has not left it."""
+    await _end(run, actions.finish, because, by, json=json)
+
+
+@app.command()
+@work
+async def cancel(run: Run, because: Because = "", by: By = "person", json: Json = False) -> None:
+    """Say that a run is cancelled, whoever has not left it; it stops nobody."""
+    await _end(run, actions.cancel, because, by, json=json)
+
+
+async def _end(
+    run: str, say: Callable[..., Awaitable[bool]], because: str, by: str, *, json: bool
+) -> None:
+    """Say that a run has ended. Raises NotFound, Refused, BadName."""
+    async with reading() as workspace:
+        run = await find_run(workspace, run)
+        missing = (await workspace.states.life(run)).missing
+        is_new = await say(workspace, run, by=by, because=because)
+        status = (await workspace.states.life(run)).status
+    text = f"run {run} is {status.value}{'' if is_new else ' already: nothing was written'}"
+    told = Ended(run=run, status=status, ended=is_new, at_work=missing)
+    output.show(told, text, json=json)
+    if is_new and missing:
+        output.hint(f"it is no longer waited for {', '.join(missing)}, at work or killed")
+
+
+def _unsettled(view: RunView) -> Iterator[tuple[str, Step]]:
+    """The open steps that somebody may have to settle, each with its agent."""
+    for agent, state in view.agents.items():
+        for step in state.open_steps:
+            if step.effects.value in ("once", "reconcile"):
+                yield agent, step
+
+
+def _next(view: RunView) -> str:
+    """What to do after a step was settled."""
+    still = [f"{agent}#{step.number}" for agent, step in _unsettled(view)]
+    if still:
+        return f"still open: {', '.join(still)}; settle them too, or resume: {_resume(view.run)}"
+    return f"go on with: {_resume(view.run)}"
+
+
+def _resume(run: str) -> str:
+    return f"hansard run resume {run} -- COMMAND"
+
+
+def _how(run: str, life: RunState) -> str:
+    stands = f"run {run} ({life.workflow}) is {life.status.value}"
+    if life.missing:
+        stands += f" for {', '.join(life.missing)}, at work or killed"
+    if life.status is RunStatus.COMPLETED:
+        stands += "; resuming replays it from the record and records what is new"
+    program = (
+        f"It was started by {life.program!r}: a label, which is never run from the record."
+        if life.program
+        else "Its record does not name the program that started it."
+    )
+    return (
+        f"{stands}.\n{program}\nRun that program again so that it picks this run up:\n"
+        f"  {_resume(run)}\nor in code: record.run(run={run!r}, agent=..., role=...)"
+    )

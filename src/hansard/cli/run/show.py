@@ -1,0 +1,198 @@
+"""`hansard run show`: the state of a run at a point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.text import Text
+
+from hansard.cli import messages, output, times
+from hansard.cli.common import Agent, At, Json, Run, noun, work
+from hansard.cli.opening import find_run, reading
+from hansard.cli.output import Column, Hint, Part
+from hansard.inspect import run as reads
+from hansard.inspect.messages import Totals
+from hansard.inspect.payloads import recorded
+from hansard.inspect.run import OpenStep, RunAgent, RunState, Shown, Unreadable
+from hansard.inspect.times import Clock
+
+app = noun()
+
+KEYS_SHOWN_MAX = 200
+"""Characters of the names of shared keys; `hansard board` has all."""
+
+
+@app.command()
+@work
+async def show(
+    run: Run,
+    at: At = None,
+    agent: Agent = None,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="As one snapshot an agent, in its exchange shape.")
+    ] = False,
+    snapshots: Annotated[
+        bool, typer.Option("--snapshots", help="As the chain of snapshots around each call.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show the state of a run, now or at any point."""
+    async with reading() as workspace:
+        run = await find_run(workspace, run)
+        up_to = await workspace.points.up_to(run, at)
+        found = await reads.show(workspace, run, up_to, agent)
+        if isinstance(found, Unreadable):
+            output.show(found, _unreadable, json=json)
+            output.hint(str(found.error))
+        elif snapshot or snapshots:
+            made = reads.agent_snapshots(workspace, found, chained=snapshots)
+            async for each in made:
+                output.show(each, _snapshot, json=json)
+        else:
+            output.show(found, _people, json=json)
+
+
+def _unreadable(found: Unreadable) -> list[Part]:
+    """Nothing for people: bytes are for programs."""
+    raise found.error
+
+
+def _snapshot(made: dict[str, Any]) -> list[Part]:
+    return [msgspec.json.format(msgspec.json.encode(made), indent=2).decode()]
+
+
+def _people(found: Shown) -> Iterator[Part]:
+    run, forked = found.run, found.run.forked
+    rows: list[tuple[str, object]] = [
+        ("run", run.run),
+        ("workflow", run.workflow),
+        ("status", output.status_cell(run.status)),
+        ("at work", _at_work(run)),
+        ("error", output.failure_text(run.error) if run.error is not None else None),
+        ("program", run.program),
+        ("conversation", run.conversation),
+        ("assigned", _assigned(run)),
+        ("scores", ", ".join(f"{name} {times.number(n)}" for name, n in run.scores.items())),
+        ("judged by", ", ".join(dict.fromkeys(each.by for each in run.judged))),
+        ("labels", ", ".join(f"{key}={value}" for key, value in run.labels.items())),
+        ("fork of", forked and f"{forked.parent} (effects {forked.effects.value})"),
+        ("shared keys", output.cut(", ".join(run.keys), KEYS_SHOWN_MAX)),
+        *_when(found),
+    ]
+    yield output.pairs(rows)
+    if found.agents:
+        yield ""
+        yield output.listing(AGENTS, found.agents)
+    open_steps = [step for agent in found.agents for step in agent.open_steps]
+    checkpoints = [
+        (agent.agent, name, data)
+        for agent in found.agents
+        for name, data in agent.checkpoints.items()
+    ]
+    decisions = [(agent.agent, made) for agent in found.agents for made in agent.decisions]
+    misfits = "quarantined: written to this run, but not by whom it should be"
+    tables: list[tuple[str, tuple[Column, ...], list[Any]]] = [
+        ("open steps", OPEN_STEPS, open_steps),
+        ("checkpoints", CHECKPOINTS, checkpoints),
+        ("decisions", DECISIONS, decisions),
+        (misfits, MISFITS, found.quarantined),
+    ]
+    for title, columns, things in tables:
+        if things:
+            yield ""
+            yield Text(title, style="bold")
+            yield output.listing(columns, things)
+    if open_steps:
+        yield Hint(
+            "an open step's effect may or may not have happened: look, then say so with\n"
+            f"  hansard run settle {run.run} STEP --happened RESULT | --did-not-happen"
+        )
+
+
+def _at_work(run: RunState) -> str:
+    """Whom an open run waits for: at work, or killed, which no record tells apart."""
+    if not run.at_work:
+        return ""
+    return f"{', '.join(run.at_work)} (or killed: resume, or 'hansard run finish')"
+
+
+def _assigned(run: RunState) -> str:
+    told = run.assigned
+    if told is None:
+        return ""
+    parts = {"experiment": told.experiment, "arm": told.arm, "task": told.task, "trial": told.trial}
+    return ", ".join(f"{name} {part}" for name, part in parts.items() if part not in ("", None))
+
+
+def _when(found: Shown) -> list[tuple[str, str]]:
+    """When it began and when the newest was, each by its clock; the log's own is beside the
+    position.
+    """
+    run, origin = found.run, found.run.origin
+    stored = f"{output.moment(datetime.fromisoformat(run.time))}, "
+    copied = f"log {origin.log}, position {origin.position}, {origin.at}" if origin else ""
+    return [
+        ("started", times.shown(run.began)),
+        ("last", times.shown(run.last) if run.last.clock is not Clock.LOG else ""),
+        ("imported", times.text(found.imported) if found.imported is not None else ""),
+        ("copied from", copied),
+        ("as of", f"{'' if found.imported else stored}position {run.position}"),
+    ]
+
+
+def _steps(agent: RunAgent) -> str:
+    return ", ".join(f"{count} {status}" for status, count in agent.steps.items()) or "0"
+
+
+def _context(agent: RunAgent) -> str:
+    return messages.count_text(Totals(agent.messages, agent.context_tokens, {}))
+
+
+def _why(step: OpenStep) -> str:
+    return output.failure_text(step.error) if step.error is not None else ""
+
+
+AGENTS = (
+    Column("agent", whole=True),
+    Column("role"),
+    Column("version", lambda agent: str(agent.version), right=True),
+    Column("epoch", lambda agent: str(agent.epoch), right=True),
+    Column("steps", _steps),
+    Column("context", _context, right=True),
+    Column("session", lambda agent: agent.left or "open"),
+)
+OPEN_STEPS = (
+    Column("step", whole=True),
+    Column("tool"),
+    Column("arguments", lambda step: output.arguments_preview(recorded(step.arguments))),
+    Column("effects"),
+    Column("status", lambda step: output.status_cell(step.status), whole=True),
+    Column("why", _why, short=True),
+)
+CHECKPOINTS = (
+    Column("agent", lambda row: row[0]),
+    Column("checkpoint", lambda row: row[1]),
+    Column("data", lambda row: output.preview(recorded(row[2]))),
+)
+DECISIONS = (
+    Column("agent", lambda row: row[0]),
+    Column("question", lambda row: row[1].question, short=True),
+    Column("selected", lambda row: row[1].selected, short=True),
+    Column("confidence", lambda row: _number(row[1].confidence)),
+    Column("threshold", lambda row: _number(row[1].threshold)),
+    Column("because", lambda row: row[1].because, short=True),
+)
+MISFITS = (
+    Column("position", lambda each: str(each.position)),
+    Column("stream"),
+    Column("version", lambda each: str(each.version)),
+    Column("why", lambda each: each.reason, short=True),
+)
+
+
+def _number(amount: float | None) -> str:
+    return "" if amount is None else f"{amount:g}"

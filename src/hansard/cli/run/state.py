@@ -1,0 +1,63 @@
+"""`hansard run state`: the whole state of a run at a point, or what changed between two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from hansard.cli import output, state_lines
+from hansard.cli.common import Agent, At, Json, Run, noun, work
+from hansard.cli.opening import find_run, reading
+from hansard.cli.output import Part
+from hansard.domain.counted import counted
+from hansard.domain.errors import CallerError
+from hansard.inspect import state as reads
+from hansard.inspect.state import Data, Difference
+
+app = noun()
+
+
+class TwoPoints(CallerError):
+    """A state at one point and a difference of two were asked for at once."""
+
+    def __init__(self) -> None:
+        super().__init__("--at and --diff ask for two things: give the points to --diff alone")
+
+
+@app.command()
+@work
+async def state(
+    run: Run,
+    at: At = None,
+    diff: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="P Q", help="What changed between two points; 'now' is the newest."),
+    ] = None,
+    agent: Agent = None,
+    json: Json = False,
+) -> None:
+    """Show the whole state of a run at a point, or what changed between two."""
+    if at is not None and diff is not None:
+        raise TwoPoints
+    async with reading() as workspace:
+        run = await find_run(workspace, run)
+        if diff is None:
+            output.show(await reads.state(workspace, run, at, agent), _state, json=json)
+        else:
+            found = await reads.difference(workspace, run, diff, agent)
+            output.show(found, _difference, json=json)
+
+
+def _state(data: Data) -> Iterator[Part]:
+    yield f"run {data.run} as of position {data.position}"
+    yield ""
+    yield output.Lines(list(state_lines.state(data)))
+
+
+def _difference(found: Difference) -> Iterator[Part]:
+    where = f"position {found.before} to position {found.after}"
+    yield f"run {found.run}, {where}: {counted(len(found.changes), 'difference')}"
+    yield output.Lines(list(state_lines.differences(found.changes)) or [Text()])

@@ -1,0 +1,215 @@
+"""`hansard run trace`: the steps of a run as a tree, with their attempts and times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from hansard.cli import output, times
+from hansard.cli.common import At, Json, Run, noun, work
+from hansard.cli.opening import find_run, reading
+from hansard.cli.output import Hint, Part
+from hansard.domain.ids import run_of
+from hansard.domain.steps import Step
+from hansard.inspect import trace as reads
+from hansard.inspect import tree
+from hansard.inspect.agent_histories import AgentHistory
+from hansard.inspect.payloads import Payloads, recorded
+from hansard.inspect.texts import plain_text
+from hansard.inspect.times import Clock, EventTime, imported
+from hansard.inspect.trace import Trace, WholeStep
+
+app = noun()
+
+
+@app.command()
+@work
+async def trace(
+    run: Run,
+    at: At = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Values whole: nothing cut, large ones fetched.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List the steps of a run, nested as they ran."""
+    async with reading() as workspace:
+        run = await find_run(workspace, run)
+        history = await workspace.states.history(run, await workspace.points.up_to(run, at))
+        found = reads.trace(run, history)
+        if not full:
+            output.show(found, _people, json=json)
+            return
+        fetch = Payloads(workspace)
+        output.show([], lambda _: _heading(found), json=json)
+        async for step in found.whole(fetch):
+            output.hint_erased(fetch)
+            output.show(step, lambda step: _block(found, step), json=json)
+
+
+def _people(found: Trace) -> Iterator[Part]:
+    yield from _heading(found)
+    if found.steps:
+        yield ""
+        yield _tree_of(found)
+
+
+def _heading(told: Trace) -> Iterator[Part]:
+    """The run, and what its times are counted from: a line for each kind of time in use."""
+    if not told.steps:
+        yield Hint(f"run {told.run} has no steps at this point")
+        return
+    yield f"run {told.run}"
+    used = [
+        agent.events[step.version].time for agent in told.agents.values() for step in agent.steps
+    ]
+    kinds = {found.kind for found in used}
+    for kind, began in told.beginning.first.items():
+        if kind in kinds:
+            yield f"+0.000 s is {times.text(began)}, {times.CLOCKS[began.clock]}"
+    yield from times.imported(imported(used))
+
+
+def _tree_of(told: Trace) -> output.Lines:
+    """Every agent's tree in one table: times on the left, outcomes on the right."""
+    found = [row for agent in told.agents.values() for row in _agent_rows(told, agent)]
+    columns = [
+        output.Column("step", whole=True),
+        output.Column("began", right=True),
+        output.Column("clock", whole=True),
+        output.Column("took", right=True),
+        output.Column("call"),
+        output.Column("outcome"),
+        output.Column("recorded in", whole=True),
+    ]
+    ours = {
+        "began": {""},
+        "took": {""},
+        "clock": {"", Clock.LOG.value, Clock.IMPORT.value},
+        "recorded in": {"", told.run},
+    }
+    shown = [
+        index
+        for index, column in enumerate(columns)
+        if column.name not in ours or any(str(row[index]) not in ours[column.name] for row in found)
+    ]
+    return output.table(
+        [columns[index] for index in shown], [[row[index] for index in shown] for row in found]
+    )
+
+
+def _agent_rows(told: Trace, agent: AgentHistory) -> Iterator[list[Text | str]]:
+    steps = agent.state.steps
+    if not steps:
+        return
+    count = f"{len(steps):,} step{'s' if len(steps) > 1 else ''}"
+    yield _row(call=output.cell(f"{agent.name} ({agent.state.role}), {count}", "bold"))
+    for row in tree.rows(tree.tree(steps.values())):
+        if row.step is None:
+            yield _row(call=_guided(row.guides, row.label, "bold"))
+            continue
+        yield _step_row(told, agent, row, row.step)
+        yield from _attempt_rows(told, agent, row, row.step)
+
+
+def _row(**cells: Text | str) -> list[Text | str]:
+    return [
+        cells.get(name, "")
+        for name in ("step", "began", "clock", "took", "call", "outcome", "recorded")
+    ]
+
+
+def _step_row(told: Trace, agent: AgentHistory, row: tree.Row, step: Step) -> list[Text | str]:
+    event, began = agent.events[step.version], told.began(agent.name, step)
+    call = _guided(row.guides, f"{row.label} · " if row.label else "", "bold")
+    call.append("∥ " if step.unordered else "")
+    call.append(output.cut(step.tool), style="cyan")
+    call.append(f"  {output.arguments_preview(recorded(step.arguments))}".rstrip())
+    return _row(
+        step=f"{agent.name}#{step.number}",
+        began=_began(told, began),
+        clock=began.clock.value,
+        took=output.duration(step.duration_ms),
+        call=call,
+        outcome=_outcome(step),
+        recorded=run_of(event.stored.stream) or "",
+    )
+
+
+def _attempt_rows(
+    told: Trace, agent: AgentHistory, row: tree.Row, step: Step
+) -> Iterator[list[Text | str]]:
+    for tried, version in told.attempts(agent.name, step):
+        guides = row.under + ("│  " if row.holds else "   ")
+        event = agent.events[version]
+        why = output.cut(output.failure_text(tried.error))
+        again = f", again after {output.duration(tried.retry_in_ms)}" if tried.retry_in_ms else ""
+        yield _row(
+            clock=event.time.clock.value,
+            took=output.duration(tried.duration_ms),
+            call=_guided(guides, f"attempt {tried.attempt} failed{again}", "dim"),
+            outcome=output.cell(why, "dim"),
+        )
+
+
+def _guided(guides: str, text: str, style: str) -> Text:
+    made = Text(guides, style="dim")
+    return Text.assemble(made, (plain_text(text), style))
+
+
+def _began(told: Trace, when: EventTime) -> str:
+    offset_ms = told.beginning.offset_ms(when)
+    if offset_ms is not None:
+        return times.offset(offset_ms)
+    return output.cut(when.at) if when.is_known else ""
+
+
+def _outcome(step: Step) -> Text:
+    """What came of a step; its status where it is not simply completed."""
+    status = step.status.value
+    made = Text() if status == "completed" else output.status_cell(status)
+    items = [recorded(item) for item in step.items[: output.PREVIEW_CHARACTERS]]
+    result = output.result_preview(step, items if step.streamed else recorded(step.result))
+    for part in (result, _settled(step)):
+        if part:
+            made.append("  " if made else "").append(part)
+    return made
+
+
+def _settled(step: Step) -> str:
+    late = "after its agent had left" if step.late else ""
+    return ", ".join(part for part in (_verdict(step), late) if part)
+
+
+def _verdict(step: Step) -> str:
+    told = f"{step.verdict.value} by {step.settled_by}" if step.verdict is not None else ""
+    return told if step.reused is None else f"{told} outcome of step {step.reused}".strip()
+
+
+def _block(found: Trace, whole: WholeStep) -> Iterator[Part]:
+    """A step with nothing cut, a line for each part of it."""
+    line, step, told = whole.line, whole.line.step, whole.told
+    indent = "  " * min(line.depth, tree.GUIDES_MAX)
+    began = found.began(line.agent, step)
+    head = (
+        f"{line.agent}#{step.number}",
+        step.tool,
+        step.status.value,
+        _settled(step),
+        f"in {told.branch}" if told.branch else "",
+        f"began {_began(found, began)} ({began.clock.value})" if began.is_known else "",
+        f"took {output.duration(step.duration_ms)}" if step.duration_ms else "",
+    )
+    yield ""
+    yield indent + "  ".join(part for part in head if part)
+    parts = [("arguments", output.preview(told.arguments, None))]
+    parts += [
+        (f"attempt {tried.attempt}", output.failure_text(tried.error)) for tried in step.attempts
+    ]
+    parts.append(("result", output.result_preview(step, told.result, None)))
+    for name, text in parts:
+        if text:
+            yield f"{indent}  {name}  {text}"

@@ -1,0 +1,95 @@
+"""`hansard runs`: which runs there are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from hansard.agents.run_index import RunFilter
+from hansard.cli import output
+from hansard.cli.common import Json, noun, work
+from hansard.cli.opening import reading
+from hansard.cli.output import Column, Hint, Part
+from hansard.domain.counted import counted
+from hansard.inspect.runs import Run, Runs, list_runs
+
+app = noun()
+
+
+@app.command()
+@work
+async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
+    status: Annotated[
+        Literal["open", "completed", "failed", "cancelled", "unknown"] | None,
+        typer.Option(help="Only runs of this status; unknown: nothing of its life can count."),
+    ] = None,
+    workflow: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only runs of this workflow.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only runs that this agent has joined.")
+    ] = None,
+    role: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only runs that --agent, or one, joined so.")
+    ] = None,
+    experiment: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only trials of this experiment.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only runs begun then or later: with zone.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only runs begun then or before: with zone.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Most runs to show; 0 shows all.")] = 20,
+    json: Json = False,
+) -> None:
+    """List the runs, the newest first; those that are all that is asked for."""
+    given = {
+        "status": status,
+        "workflow": workflow,
+        "agent": agent,
+        "role": role,
+        "experiment": experiment,
+        "since": since,
+        "until": until,
+    }
+    wanted = RunFilter.of(given, "--{}")
+    async with reading() as workspace:
+        made = await list_runs(workspace, wanted, limit)
+    output.show(made, _people, json=json)
+    if not made.found:
+        asked = (
+            f" of {made.all} is: {wanted}" if made.all and str(wanted) else "s in this workspace"
+        )
+        output.hint(f"no run{asked}")
+        for unknown in made.unknown:
+            output.hint(unknown)
+
+
+def _people(made: Runs) -> list[Part]:
+    def status(run: Run) -> object:
+        return output.status_cell("unreadable" if run.run in made.lost else run.status)
+
+    columns = (
+        Column("run", whole=True),
+        Column("workflow"),
+        Column("status", status, whole=True),
+        Column("agents"),
+        Column("at work", short=True),
+        Column("steps", lambda run: "?" if run.steps is None else str(run.steps), right=True),
+        Column("open", lambda run: str(run.open_steps or ""), right=True),
+        Column("started", lambda run: output.time(run.started), whole=True),
+        Column("last", lambda run: (run.last or "")[:19].replace("T", " "), whole=True),
+    )
+    parts: list[Part] = [output.listing(columns, made.runs)] if made.runs else []
+    parts += [
+        Hint(f"run {run.run} could not be read whole: {run.problem}")
+        for run in made.runs
+        if run.problem
+    ]
+    if len(made.runs) < made.found:
+        said = f"{len(made.runs)} of {counted(made.found, 'run')}; --limit 0 shows all"
+        parts.append(Hint(said))
+    return parts

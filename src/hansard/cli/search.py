@@ -1,0 +1,128 @@
+"""`hansard search`: the index of words brought up to the newest position, then asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from hansard.cli import output
+from hansard.cli.common import Agent, Json, noun, work
+from hansard.cli.opening import find_run, reading, reading_raw, settings
+from hansard.cli.output import Part
+from hansard.client.opening import data_dir_of
+from hansard.domain.errors import CallerError
+from hansard.inspect.search import Hits
+from hansard.inspect.texts import plain_text
+from hansard.projections.errors import Held
+from hansard.projections.search import search as index
+from hansard.projections.search.search import Answer, Hit, IndexPlace, Question
+
+app = noun()
+
+_INDENT = "    "
+
+
+class Nothing(CallerError):
+    """Neither words nor --rebuild were given."""
+
+    def __init__(self) -> None:
+        super().__init__("there is nothing to search for: give words, or --rebuild")
+
+
+@app.command()
+@work
+async def search(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="WORDS", help='Words, all of them to be found; "..." is a phrase.'),
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Only this run: its id, a prefix, or 'last'.")
+    ] = None,
+    agent: Agent = None,
+    type_: Annotated[
+        str | None,
+        typer.Option(
+            "--type", metavar="TYPE", help="Only events of this type, e.g. decision.made."
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Most events to show; 0 shows all.")] = 20,
+    query: Annotated[
+        bool, typer.Option("--query", help="WORDS are a query in SQLite's FTS5 syntax.")
+    ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Make the index anew from the log first.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Search what events say, the best fit first.
+
+    Searched are all texts and keys in the events' data, without regard to case and accents; of
+    what is kept apart for its size, the reference. The index is brought up to the newest event
+    before; while another process does that, the answer is as of what is indexed.
+    """
+    asked = " ".join(words or [])
+    if not asked.strip() and not rebuild:
+        raise Nothing
+    given = settings()
+    place = IndexPlace.of(data_dir_of(given), given.workspace)
+    if run is not None:
+        async with reading() as workspace:
+            run = await find_run(workspace, run)
+    busy = await _fill(place, rebuild=rebuild)
+    if not asked.strip():
+        return
+    question = Question(
+        words=asked, is_query=query, run=run, agent=agent, type=type_, limit=limit or index.ALL
+    )
+    found = await asyncio.to_thread(index.ask, place, question)
+    if found is None:
+        raise busy or index.IndexUnusable(place.path, "it was removed meanwhile")
+    if busy is not None:
+        by = f"process {busy.pid}" if busy.pid else "another process"
+        output.hint(f"{by} is indexing: this answers from what it has indexed")
+    output.show(Hits(found), lambda _: _people(found), json=json)
+    if not found.hits:
+        output.hint("nothing was found")
+    if found.more:
+        output.hint(f"more than {len(found.hits)} were found: see --limit")
+    output.hint(f"as of position {found.position}")
+
+
+async def _fill(place: IndexPlace, *, rebuild: bool) -> Held | None:
+    """Bring the index up, or make it anew. Where another process does, who that is."""
+    async with reading_raw() as raw:
+        with output.positions() as progress:
+            if rebuild:
+                reached = await index.rebuild(raw, place, progress)
+                output.hint(f"made {place.path} up to position {reached}")
+                return None
+            try:
+                await index.bring_up(raw, place, progress)
+            except Held as error:
+                return error
+    return None
+
+
+def _people(found: Answer) -> list[Part]:
+    return [output.Lines(_shown(hit)) for hit in found.hits]
+
+
+def _shown(hit: Hit) -> list[Text]:
+    """Where it stands, and what it says, with the matches in brackets."""
+    head = Text(hit.address, style="bold")
+    head.append(f"  {output.cut(hit.type)}", style="cyan")
+    if hit.run is not None:
+        head.append(f"  run {output.cut(hit.run)}")
+    if hit.agent is not None:
+        head.append(f"  {output.cut(hit.agent)} ({output.cut(hit.role or '')})")
+    said, at = Text(_INDENT), 0
+    for begin, end in hit.snippet.marks:
+        said.append(plain_text(hit.snippet.text[at:begin]))
+        said.append(f"[{plain_text(hit.snippet.text[begin:end])}]", style="bold yellow")
+        at = end
+    said.append(plain_text(hit.snippet.text[at:]))
+    return [head, said]

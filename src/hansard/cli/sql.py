@@ -1,0 +1,210 @@
+"""`hansard sql`: one question, answered from the published tables by a worker process."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from hansard.bus.whole_file import whole
+from hansard.cli import output
+from hansard.cli.answers import place_of, published
+from hansard.cli.common import Json, noun, work
+from hansard.cli.opening import settings
+from hansard.client.role_answers import ask_as
+from hansard.domain.counted import counted
+from hansard.domain.errors import CallerError
+from hansard.projections.sql_sandbox.answer import Answer, as_json, jsonable
+from hansard.projections.sql_sandbox.limits import ONE_QUESTION, Limits
+from hansard.projections.sql_sandbox.sandbox import Door
+
+app = noun()
+
+Format = Literal["table", "ndjson", "csv", "parquet", "arrow"]
+
+ENDINGS: dict[str, Format] = {
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".csv": "csv",
+    ".txt": "table",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+}
+"""What a file's name says of its format."""
+
+
+class NotAsked(CallerError):
+    """There is no question, or no way to answer it as it was asked."""
+
+
+@app.command()
+@work
+async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
+    question: Annotated[
+        str | None,
+        typer.Argument(metavar="SQL", help="One statement that reads; '-' or none reads stdin."),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Read the statement from a file.")
+    ] = None,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="Else what -o's name says, else a table.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the answer there.")
+    ] = None,
+    wait_for: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="POSITION", help="As of at least here; else the log's end."),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=3_600, metavar="S", help="Longest time to answer, in s.")
+    ] = 10.0,
+    rows: Annotated[int, typer.Option(min=1, help="Most rows of the answer.")] = 10_000,
+    memory: Annotated[
+        int, typer.Option(min=64, max=65_536, metavar="MIB", help="What DuckDB may hold, in MiB.")
+    ] = 512,
+    role: Annotated[
+        str | None, typer.Option(help="Answer what this role may see, and put that on record.")
+    ] = None,
+    by: Annotated[str, typer.Option(help="With --role: who asks, for the record.")] = "person",
+    csv_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--csv-formulas",
+            help="In CSV, write texts that begin a formula (= + - @) as they are, without an "
+            "apostrophe before them: a spreadsheet would run them.",
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Ask the record in SQL, read-only.
+
+    Answered from the tables as they are published, in a process that sees nothing else and is
+    stopped when it takes too much. 'SHOW TABLES' and 'DESCRIBE runs' say what there is. The
+    position that an answer holds for, and whether it is cut, stands on stderr, and in Arrow and
+    Parquet in the metadata.
+    """
+    asked = _chosen(form, out, json=json)
+    statement = _question(question, file)
+    if asked in {"parquet", "arrow"} and out is None and sys.stdout.isatty():
+        raise NotAsked(f"{asked} is not for a terminal: give -o FILE")
+    limits = Limits(wall_s=timeout, cpu_s=math.ceil(timeout), rows_max=rows, memory_mib=memory)
+    given = settings()
+    if role is None:
+        async with (
+            Door(place_of(given), ONE_QUESTION) as door,  # its worker starts meanwhile
+            published(wait_for),
+        ):
+            answer = await door.ask(statement, limits)
+    elif wait_for is None:
+        answer = await ask_as(given, role, statement, limits, by)
+    else:
+        raise NotAsked(
+            "--wait-for names a position of the workspace, and a role has its own: leave it out, "
+            "a role is always answered as of now"
+        )
+    _give(answer, asked, out, formulas=csv_formulas)
+    output.hint(_summary(answer, limits))
+
+
+def _chosen(form: Format | None, out: Path | None, *, json: bool) -> Format:
+    """The format: what was said, else what the file's name says, else a table. Raises NotAsked."""
+    if json and form not in {None, "ndjson"}:
+        raise NotAsked(f"--json is --format ndjson, and --format is {form}: give one of them")
+    if json:
+        return "ndjson"
+    if form is not None or out is None or not out.suffix:
+        return form or "table"
+    try:
+        return ENDINGS[out.suffix.lower()]
+    except KeyError:
+        raise NotAsked(
+            f"{out.name!r} ends in {out.suffix!r}, which is not written: name it "
+            f"{', '.join(ENDINGS)}, or say what to write with --format"
+        ) from None
+
+
+def _question(text: str | None, file: Path | None) -> str:
+    """The SQL: the argument, a file, or stdin. Raises NotAsked."""
+    if text is not None and file is not None:
+        raise NotAsked("there are two questions, an argument and -f: give one of them")
+    if file is not None:
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise NotAsked(f"{str(file)!r} cannot be read ({error}): name a text file") from error
+    if text is not None and text != "-":
+        return text
+    if text is None and sys.stdin.isatty():
+        raise NotAsked("there is no question: give SQL as an argument, with -f or on stdin")
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise NotAsked(f"stdin cannot be read ({error}): write UTF-8") from error
+
+
+def _give(answer: Answer, form: Format, out: Path | None, *, formulas: bool) -> None:
+    if out is not None:
+        with whole(out) as file:
+            file.write(_bytes(answer, form, formulas=formulas))
+    elif form == "table":
+        output.write(_table(answer))
+    elif form == "ndjson":
+        for row in answer.dicts():
+            output.emit(jsonable(row))
+    else:
+        output.write(output.Bytes(_bytes(answer, form, formulas=formulas)))
+
+
+def _bytes(answer: Answer, form: Format, *, formulas: bool) -> bytes:
+    match form:
+        case "table":
+            lines = _table(answer).lines
+            return "".join(f"{line.plain.rstrip()}\n" for line in lines).encode()
+        case "ndjson":
+            return "".join(f"{as_json(row)}\n" for row in answer.dicts()).encode()
+        case "csv":
+            return answer.csv(formulas=formulas)
+        case "parquet":
+            return answer.parquet()
+        case "arrow":
+            return answer.arrow()
+
+
+def _table(answer: Answer) -> output.Lines:
+    rows = [[_text(value) for value in row] for row in answer.tuples()]
+    numeric = answer.numeric
+    columns = [
+        output.Column(name, right=name in numeric, whole=name in numeric) for name in answer.columns
+    ]
+    return output.table(columns, rows)
+
+
+def _text(value: Any) -> str:
+    """A value in a table."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case list() | dict() | bytes() | tuple():
+            return as_json(value)
+        case _:
+            return str(value)
+
+
+def _summary(answer: Answer, limits: Limits) -> str:
+    rows = f"{counted(answer.rows, 'row')}"
+    match answer.cut:
+        case "rows":
+            more = f", and there are more: give --rows (now {limits.rows_max:,})"
+        case "bytes":
+            size = output.size(limits.bytes_max)
+            more = f", and there are more, beyond {size}: ask for fewer columns or rows"
+        case _:
+            more = ""
+    return f"as of position {answer.position}: {rows}{more}"

@@ -1,0 +1,201 @@
+"""`hansard status`: what the broker is and what the workspace holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from hansard.bus.jetstream.raw import Figures, RawWorkspace
+from hansard.bus.server import private_copy
+from hansard.bus.server.lease import peek
+from hansard.cli import output
+from hansard.cli.common import Json, noun, work
+from hansard.cli.opening import masked, reading, settings
+from hansard.cli.output import Column, Hint, Part
+from hansard.client.connect import Broker, find_broker
+from hansard.client.opening import check_data_dir, data_dir_of
+from hansard.inspect.status import (
+    Absent,
+    BrokerStatus,
+    Projection,
+    Published,
+    WorkspaceStatus,
+    status_of,
+    workspace_status,
+)
+from hansard.projections.table_files import TableFiles
+from hansard.service.running import is_served
+from hansard.settings import Settings
+
+app = noun()
+
+MEANING = {
+    "strict": "an acknowledged commit is on disk",
+    "relaxed": "an acknowledged commit is on disk within about 14 ms",
+    "unknown": "the server does not let us see its sync interval: give a system account's login",
+}
+"""What each durability promises, said wherever it is shown."""
+
+QUORUM = {
+    "strict": "an acknowledged commit is on the disks of {quorum} of {replicas} servers",
+    "relaxed": "an acknowledged commit is written by {quorum} of {replicas} servers, and on their "
+    "disks within about 14 ms",
+}
+"""The same of a stream with several replicas."""
+
+OPEN_SHOWN_MAX = 3
+"""Open runs that people are shown who has not left; `hansard runs` has all."""
+
+
+@app.command()
+@work
+async def status(
+    start: Annotated[bool, typer.Option("--start", help="Start the broker if none runs.")] = False,
+    json: Json = False,
+) -> int:
+    """Show the broker and what the workspace holds."""
+    given = settings()
+    folder = data_dir_of(given)
+    embedded = given.nats_url is None
+    if embedded and not start and private_copy.origin(folder) is None:
+        check_data_dir(given)
+        if peek(folder) is None:
+            stopped = BrokerStatus(running=False, embedded=True, data_dir=str(folder))
+            output.show(stopped, f"no broker runs in {folder}", json=json)
+            output.hint("start one with 'hansard up', or look with 'hansard status --start'")
+            return 1
+    broker = await find_broker(given)
+    try:
+        raw = await RawWorkspace.open(broker.runtime, given.workspace)
+        try:
+            told = broker_status(given, broker)
+            told.version = told.version or raw.server_version
+            workspaces = await raw.workspaces()
+            figures = await raw.figures()
+        finally:
+            await raw.close()
+        held = Absent(workspace=given.workspace)
+        if given.workspace in workspaces:
+            place = TableFiles.of(folder, given.workspace)
+            served = await is_served(broker.runtime, given.workspace)
+            asked = given.nats_replicas or 1
+            async with reading() as workspace:
+                held = await workspace_status(
+                    workspace.log, place, figures, replicas=asked, served=served
+                )
+    finally:
+        await broker.release()
+    output.show([told, held], lambda _: _people(told, held, workspaces), json=json)
+    return 0
+
+
+def broker_status(given: Settings, broker: Broker) -> BrokerStatus:
+    """A running broker, without its passwords."""
+    folder = data_dir_of(given) if given.nats_url is None else None
+    urls = [masked(url) for url in broker.runtime.urls]
+    return status_of(urls, broker.durability, folder)
+
+
+def _promise(durability: str, replicas: int) -> str:
+    """What a durability means of a log with so many replicas."""
+    if replicas > 1 and durability in QUORUM:
+        return QUORUM[durability].format(quorum=replicas // 2 + 1, replicas=replicas)
+    return MEANING.get(durability, "")
+
+
+def _projected(told: Projection) -> str:
+    if not told.running:
+        how = "nobody projects: 'hansard up' does"
+    else:
+        delay = f", {told.delay_ms:.0f} ms after the log" if told.delay_ms else ""
+        how = f"by process {told.pid}{delay}"
+    return f"position {told.position}, {_behind(told)} ({how})"
+
+
+def _published(told: Published, *, running: bool) -> str:
+    if not told.position:
+        return "nothing: 'hansard up' does, and 'hansard sql' before it answers"
+    late = f" ({told.delay_ms:.0f} ms after the log)" if running and told.delay_ms else ""
+    return f"position {told.position}, {_behind(told)}{late}"
+
+
+def _behind(told: Projection | Published) -> str:
+    return f"{told.behind:,} behind" if told.behind else "up to date"
+
+
+def _at_work(open_runs: dict[str, list[str]]) -> str | None:
+    """Whom the newest open runs wait for: at work, or killed."""
+    shown = [f"{', '.join(who)} in {run}" for run, who in list(open_runs.items())[:OPEN_SHOWN_MAX]]
+    more = len(open_runs) - len(shown)
+    return "; ".join([*shown, *([f"and in {more:,} more"] if more else [])]) or None
+
+
+def _late(streams: list[Figures]) -> list[str]:
+    """Which servers are not as far as the leader, by what they hold of the workspace."""
+    names = sorted({name for each in streams for name in each.late})
+    return [
+        f"{name} is away or lags: " + ", ".join(each.name for each in streams if name in each.late)
+        for name in names
+    ]
+
+
+def _led(replicas: int, leader: str | None) -> str | None:
+    """A log's replicas for people; None where its server stands alone."""
+    if leader is None and replicas == 1:
+        return None
+    return f"{replicas}, led by {leader}" if leader else f"{replicas}, led by nobody now"
+
+
+STREAMS = (
+    Column("stream", lambda each: each.name, whole=True),
+    Column("messages", right=True),
+    Column("size", lambda each: output.size(each.bytes), right=True),
+    Column("last", lambda each: str(each.last), right=True),
+)
+CLUSTER = (Column("replicas", lambda each: str(each.replicas), right=True), Column("leader"))
+
+
+def _people(
+    told: BrokerStatus, held: Absent | WorkspaceStatus, workspaces: list[str]
+) -> Iterator[Part]:
+    where = "embedded" if told.embedded else "outside"
+    replicas = held.replicas if isinstance(held, WorkspaceStatus) else 1
+    rows: list[tuple[str, object]] = [
+        ("broker", f"{told.url} ({where}, nats-server {told.version})"),
+        ("pid", told.pid),
+        ("durability", f"{told.durability}: {_promise(told.durability, replicas)}"),
+        ("data", told.data_dir),
+        ("hindered", told.hindered),
+        ("workspace", held.workspace),
+    ]
+    if isinstance(held, WorkspaceStatus):
+        yield from _held(rows, held)
+        return
+    yield output.pairs(rows)
+    known = ", ".join(workspaces) or "none yet"
+    yield Hint(f"the broker has no workspace {held.workspace!r}; there are: {known}")
+
+
+def _held(rows: list[tuple[str, object]], held: WorkspaceStatus) -> Iterator[Part]:
+    runs = ", ".join(f"{count} {status}" for status, count in sorted(held.runs.items()))
+    rows += [
+        ("position", str(held.position)),
+        ("commits", f"{held.commits:,}"),
+        ("bytes", output.size(held.bytes)),
+        ("replicas", _led(held.replicas, held.leader)),
+        ("runs", runs or "none"),
+        ("at work", _at_work(held.open_runs)),
+        ("projected", _projected(held.projection)),
+        ("published", _published(held.published, running=held.projection.running)),
+        ("service", "answers restricted agents" if held.served else "none: 'hansard up' is one"),
+        ("quarantined", f"{held.quarantined:,}" if held.quarantined else None),
+    ]
+    yield output.pairs(rows)
+    yield ""
+    clustered = any(each.leader or each.replicas > 1 for each in held.streams)
+    yield output.listing((*STREAMS, *(CLUSTER if clustered else ())), held.streams)
+    yield from map(Hint, (*held.fewer, *_late(held.streams)))
+    if held.quarantined:
+        yield Hint("what is quarantined counts nowhere: see 'hansard check' or the table problems")

@@ -1,0 +1,346 @@
+"""`hansard up`: hold the broker, serve restricted agents, project and show what is recorded, until
+told to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import sys
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+
+from hansard import settings as configuration
+from hansard.bus.jetstream import JetStreamLog
+from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.server import private_copy
+from hansard.bus.validation.check import RawMessage
+from hansard.cli import output
+from hansard.cli.common import Given, Json, noun, work
+from hansard.cli.opening import masked, settings
+from hansard.cli.output import Hint, Part
+from hansard.cli.processes import until, until_told
+from hansard.cli.status import MEANING, broker_status
+from hansard.client.connect import Broker, find_broker, open_workspace
+from hansard.client.opening import data_dir_of
+from hansard.domain.errors import BadValue, HansardError
+from hansard.inspect.commits import CorruptLine, Logged, logged
+from hansard.inspect.status import BrokerStatus
+from hansard.service.projecting import projecting, workspaces
+from hansard.service.running import served
+from hansard.settings import Settings
+
+T = TypeVar("T")
+
+app = noun()
+
+NONE_YET = (
+    "no workspace is there yet: the first program that connects makes one (hansard.connect(NAME), "
+    "HANSARD_WORKSPACE), or 'hansard up --workspace NAME'; it is served as soon as it is there"
+)
+
+
+@app.command()
+@work
+async def up(
+    after: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="POSITION", help="Show the log from here; else what is new."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Hold the broker, project, serve restricted agents; show each commit as it is made.
+
+    Of all workspaces that are there, and of those begun meanwhile; with --workspace of that one
+    alone, which is made if it is missing (projected are all).
+    """
+    given = settings()
+    private_copy.refuse(data_dir_of(given))
+    mine = given.workspace if configuration.names_workspace(**Given.values) else None
+    if mine is None and after is not None:
+        raise BadValue("--after", "a position is one of a workspace", "name it with --workspace")
+    with until_told() as stop:
+        broker = await find_broker(given)
+        try:
+            made = mine is not None and await _made(given)
+            tables = projecting(given, mine, broker, partial(_trouble, json=json), stop)
+            if mine is None:
+                doing = _serve_all(given, broker, tables, json=json)
+            else:
+                one = _One(given, broker, mine, json=json)
+                doing = _serve_one(one, after, partial(_begin, given, broker, made=made), tables)
+            await until(stop, doing)
+        finally:
+            await broker.release()
+    output.show([], lambda _: [Hint("stopped")], json=json)
+
+
+async def _made(settings: Settings) -> bool:
+    """Make the workspace's streams, or check them; whether they were made."""
+    workspace = await open_workspace(settings)
+    try:
+        return isinstance(workspace.log, JetStreamLog) and workspace.log.made
+    finally:
+        await workspace.close()
+
+
+async def _serve_one(
+    one: _One,
+    after: int | None,
+    begin: Callable[..., None],
+    tables: AbstractAsyncContextManager[None],
+) -> None:
+    """Serve and show the workspace that was asked for, and keep tables meanwhile."""
+    serving = asyncio.ensure_future(one.serve(after))
+    try:
+        await _either(serving, one.begun)
+        if serving.done():
+            serving.result()
+        begin(one.begun.result(), json=one.json)
+        one.show("")
+        async with tables:
+            with _settled():
+                await serving
+    finally:
+        serving.cancel()
+        await asyncio.wait({serving})
+
+
+async def _serve_all(
+    given: Settings, broker: Broker, tables: AbstractAsyncContextManager[None], *, json: bool
+) -> None:
+    """Serve and show each workspace that is there, and each that somebody begins; keep tables."""
+    known, first = set[str](), True
+    tell = partial(_trouble, json=json)
+    async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        looked = workspaces(given, None, broker, tell)
+        async with contextlib.aclosing(looked):
+            async for found in looked:
+                ones = [_One(given, broker, name, json=json) for name in sorted(found - known)]
+                tasks = [group.create_task(one.serve_beside()) for one in ones]
+                for one, task in zip(ones, tasks, strict=True):
+                    await _either(task, one.begun)
+                begun = [one.begun.result() for one in ones if one.begun.done()]
+                if first:
+                    _begin_all(given, broker, begun, json=json)
+                    await stack.enter_async_context(tables)
+                    stack.enter_context(_settled())
+                else:
+                    _begin_more(begun, json=json)
+                for one in ones:
+                    one.show(f"{one.name}  ")
+                known, first = known | found, False
+
+
+@contextlib.contextmanager
+def _settled() -> Generator[None]:
+    """What is there by now stays meanwhile: the garbage collector does not go through it, which
+    keeps everybody waiting for some 100 ms at a time.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+async def _either(task: asyncio.Future[None], begun: asyncio.Future[_Begun]) -> None:
+    """Wait until a workspace is served, or cannot be."""
+    waited: set[asyncio.Future[Any]] = {task, begun}
+    await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+
+
+class _One:
+    """One workspace: served and shown."""
+
+    def __init__(self, given: Settings, broker: Broker, name: str, *, json: bool) -> None:
+        self.name = name
+        self.begun: asyncio.Future[_Begun] = asyncio.get_running_loop().create_future()
+        """As soon as it is served."""
+        self._settings = msgspec.structs.replace(given, workspace=name)
+        self._broker = broker
+        self._shown = asyncio.Event()
+        self._prefix = ""
+        self.json = json
+
+    def show(self, prefix: str) -> None:
+        """Have its commits shown from here on, each after a prefix."""
+        self._prefix = prefix
+        self._shown.set()
+
+    async def serve_beside(self) -> None:
+        """As `serve`, where others are served, too: what is wrong here is told and stops none."""
+        try:
+            await self.serve(None)
+        except HansardError as error:
+            _trouble(f"workspace {self.name!r} is not served: {error}", json=self.json)
+
+    async def serve(self, after: int | None) -> None:
+        """Answer restricted agents and show each commit, for ever."""
+        raw = await RawWorkspace.open(self._broker.runtime, self.name)
+        try:
+            _, head = await raw.bounds()
+            unserved = partial(_trouble, kind="service", json=self.json)
+            async with served(self._settings, self._broker, unserved) as serves:
+                self.begun.set_result(_Begun(self.name, head, serves, raw.server_version))
+                await self._shown.wait()
+                await self._follow(raw, head if after is None else after)
+        finally:
+            await raw.close()
+
+    async def _follow(self, raw: RawWorkspace, after: int) -> None:
+        """Print one line a commit."""
+        async with contextlib.aclosing(raw.follow(after)) as messages:
+            async for message in messages:
+                # A reader that stops reading stops this thread alone: the service answers on.
+                await asyncio.to_thread(_commit, self.name, message, self._prefix, json=self.json)
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    """A workspace as it begins to be served: up to which position it was."""
+
+    workspace: str
+    head: int
+    serves: bool
+    server_version: str
+
+    @property
+    def line(self) -> Served:
+        """For programs."""
+        return Served(self.workspace, self.head, self.serves)
+
+
+class Served(msgspec.Struct):
+    """A workspace, up to which position it was, and whether restricted agents are answered."""
+
+    workspace: str
+    position: int
+    service: bool
+
+
+class Up(msgspec.Struct, tag_field="kind", tag="up", kw_only=True):
+    """The workspace that was asked for; whether it was made just now."""
+
+    workspace: str
+    position: int
+    made: bool
+    broker: BrokerStatus
+    service: bool
+
+
+class AllUp(msgspec.Struct, tag_field="kind", tag="up", kw_only=True):
+    """All workspaces that are there."""
+
+    workspace: None = None
+    workspaces: list[Served]
+    broker: BrokerStatus
+
+
+class NoneYet(msgspec.Struct, tag_field="kind", tag="workspace", kw_only=True):
+    """There is no workspace yet."""
+
+    workspace: None = None
+    fact: str = NONE_YET
+
+
+class More(Served, tag_field="kind", tag="workspace"):
+    """A workspace that somebody has begun."""
+
+
+class Trouble(msgspec.Struct):
+    """Why something is not projected, or restricted agents are not served: all else goes on."""
+
+    kind: str
+    fact: str
+
+
+def _show(answer: T, people: Callable[[T], Iterable[Part]], *, json: bool) -> None:
+    output.show(answer, people, json=json)
+    sys.stdout.flush()
+
+
+def _begin(given: Settings, broker: Broker, one: _Begun, *, made: bool, json: bool) -> None:
+    """The one that was asked for; whether it was made just now."""
+    told = broker_status(given, broker)
+    told.version = told.version or one.server_version
+    begun = Up(
+        workspace=one.workspace, position=one.head, made=made, broker=told, service=one.serves
+    )
+    _show(begun, _up, json=json)
+
+
+def _up(begun: Up) -> list[Part]:
+    lines = [
+        f"workspace   {begun.workspace}, at position {begun.position}"
+        + (", made just now" if begun.made else ""),
+        *_of_broker(begun.broker),
+    ]
+    if begun.service:
+        lines.append("service     answers restricted agents (hansard credentials ROLE)")
+    lines.append("stop it with Ctrl-C")
+    return [Hint(masked("\n".join(lines)))]
+
+
+def _begin_all(given: Settings, broker: Broker, begun: Sequence[_Begun], *, json: bool) -> None:
+    """All that are there."""
+    told = broker_status(given, broker)
+    told.version = told.version or next((each.server_version for each in begun), None)
+    _show(AllUp(workspaces=[one.line for one in begun], broker=told), _all_up, json=json)
+    if not begun:
+        _show(NoneYet(), lambda none: [Hint(none.fact)], json=json)
+
+
+def _all_up(told: AllUp) -> list[Part]:
+    lines = [*_of_broker(told.broker), "stop it with Ctrl-C"]
+    return [Hint(masked("\n".join(lines))), *map(_more, told.workspaces)]
+
+
+def _begin_more(begun: Sequence[_Begun], *, json: bool) -> None:
+    """Further ones, a line each."""
+    for one in begun:
+        more = More(**msgspec.structs.asdict(one.line))
+        _show(more, lambda more: [_more(more)], json=json)
+
+
+def _more(one: Served) -> Hint:
+    answers = ", answers restricted agents" if one.service else ""
+    return Hint(f"workspace   {one.workspace}, at position {one.position}{answers}")
+
+
+def _of_broker(told: BrokerStatus) -> list[str]:
+    """A broker, in lines."""
+    of = f"embedded, pid {told.pid}" if told.embedded else "outside"
+    version = f", nats-server {told.version}" if told.version else ""
+    lines = [
+        f"broker      {told.url} ({of}{version})",
+        f"durability  {told.durability}: {MEANING.get(told.durability, '')}",
+    ]
+    if told.embedded:
+        lines.append(f"data        {told.data_dir}")
+    return lines
+
+
+def _trouble(said: str, *, kind: str = "projector", json: bool) -> None:
+    """Why something is not projected, or restricted agents are not served: all else goes on."""
+    _show(Trouble(kind, said), lambda trouble: [Hint(trouble.fact)], json=json)
+
+
+def _commit(workspace: str, message: RawMessage, prefix: str, *, json: bool) -> None:
+    """One line for one commit; a body that is none is shown as what it is."""
+    _show(logged(workspace, message), lambda told: [_line(told, prefix)], json=json)
+
+
+def _line(told: Logged, prefix: str) -> Hint:
+    at, line = f"{prefix}{told.position:>8}  {told.time:%H:%M:%S.%f}", told.line
+    if isinstance(line, CorruptLine):
+        return Hint(f"{at}  corrupt: {told.error}")
+    where = f"run {line.run} " if line.run is not None else ""
+    events = ", ".join(line.events)
+    return Hint(f"{at}  {where}{line.stream}@{line.version}  {events}".replace("\n", " "))

@@ -1,0 +1,250 @@
+"""A login that reaches the service and nothing else, as one private file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from hansard.agents.access import principals, tokens
+from hansard.agents.workspace import Workspace
+from hansard.bus import access, subjects
+from hansard.bus.access import BadCredentials, BrokerUser, Credentials
+from hansard.client.credentials_file import Draft, drafting
+from hansard.client.logins import tell_broker, url_of
+from hansard.client.opening import reading
+from hansard.domain.errors import BadValue, CallerError, Refused
+from hansard.domain.principal import PrincipalKind, PrincipalState, Token
+from hansard.settings import Settings
+
+NEVER = "never"
+_LIFE = re.compile(r"(?P<count>[1-9][0-9]{0,8})(?P<unit>[smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
+
+NEVER_HANDED_OVER = "its file was never finished"
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What credentials are to be made. `name` None: as the role; `kind` None: as it is, or agent;
+    `output` None: a file of that name in the current folder. `on_behalf_of` are the principals that
+    their holder acts for, the nearest first.
+    """
+
+    role: str
+    name: str | None = None
+    kind: str | None = None
+    expires: str = "30d"
+    output: Path | None = None
+    about: str = ""
+    by: str = "person"
+    on_behalf_of: tuple[str, ...] = ()
+
+    @property
+    def principal(self) -> str:
+        """The principal's name."""
+        return self.name if self.name is not None else self.role
+
+    @property
+    def place(self) -> Path:
+        """Where the file goes, in full."""
+        own = Path(f"hansard-{subjects.token(self.principal)}.json")
+        return (self.output if self.output is not None else own).resolve()
+
+
+class Made(msgspec.Struct, tag_field="kind", tag="credentials", kw_only=True):
+    """Credentials, where they are and what they are good for. `broker_entry` is what the operator
+    of an outside broker adds to its configuration.
+    """
+
+    file: str
+    new: bool
+    workspace: str
+    principal: str
+    role: str
+    on_behalf_of: tuple[str, ...]
+    token: str
+    expires: str | None
+    broker_entry: str | None
+
+
+async def make(settings: Settings, wanted: Wanted) -> Made:
+    """Make credentials, or go on with what a killed attempt began; those that are there and valid
+    stay as they are.
+
+    Raises Refused, BadName, BadValue, BadCredentials, Unwritable, NotFound, AccessNotTold.
+    """
+    life_s = seconds(wanted.expires)
+    principals.addressable("principal", wanted.principal)
+    principals.addressable("role", wanted.role)
+    async with reading(settings) as workspace:
+        await principals.usable_role(workspace, wanted.role)
+        await principals.usable_chain(workspace, wanted.principal, wanted.on_behalf_of)
+        with drafting(wanted.place) as draft:
+            is_first = draft.found() is None
+            try:
+                made, is_new = await _make(settings, workspace, wanted, life_s, draft)
+            except (CallerError, BadCredentials):  # nothing of it is on record, or will be
+                if is_first:
+                    draft.drop()
+                raise
+        state = await principals.read(workspace, wanted.principal)
+    return _told(settings, wanted, made, state.tokens[_token_id(made)], new=is_new)
+
+
+def seconds(text: str) -> float | None:
+    """A life such as 90s, 45m, 12h, 30d, 8w in seconds; None for `never`. Raises BadValue."""
+    if text == NEVER:
+        return None
+    found = _LIFE.fullmatch(text)
+    if found is None:
+        raise BadValue("expires", f"{text!r:.40}", "give 12h, 30d, 8w or such, or 'never'")
+    return float(int(found["count"]) * _SECONDS[found["unit"]])
+
+
+async def _make(
+    settings: Settings, workspace: Workspace, wanted: Wanted, life_s: float | None, draft: Draft
+) -> tuple[Credentials, bool]:
+    """The credentials, at their place, on record, known to the broker; and whether they are new."""
+    url = await url_of(settings)
+    standing = _standing(workspace, wanted)
+    state = await principals.read(workspace, wanted.principal)
+    if standing is not None and _is_good(workspace, standing, state):
+        _check_terms(wanted, state.tokens[_token_id(standing)])
+        await tell_broker(settings, workspace)  # a kill may have come before it
+        if standing.url == url:
+            draft.drop()
+            return standing, False
+        made = msgspec.structs.replace(standing, url=url)
+        draft.write(made)
+        draft.finish()
+        return made, False
+    made = await _begun(workspace, wanted, url, draft) or _new(workspace, wanted, url)
+    draft.write(made)
+    kind = PrincipalKind(wanted.kind) if wanted.kind else state.kind or PrincipalKind.AGENT
+    await principals.register(
+        workspace, wanted.principal, kind, about=wanted.about or state.about, by=wanted.by
+    )
+    await principals.issue(
+        workspace,
+        wanted.principal,
+        wanted.role,
+        expires_s=life_s,
+        nkey=access.public_key(made.nkey_seed),
+        on_behalf_of=wanted.on_behalf_of,
+        by=wanted.by,
+        token=tokens.Issued(_token_id(made), made.token),
+    )
+    await tell_broker(settings, workspace)
+    draft.finish()
+    return made, True
+
+
+def _standing(workspace: Workspace, wanted: Wanted) -> Credentials | None:
+    """What stands at the place now. Raises BadCredentials, and Refused for somebody else's."""
+    if not wanted.place.exists():
+        return None
+    found = access.load(wanted.place)
+    if not _is_for(workspace, found, wanted):
+        message = (
+            f"{str(wanted.place)!r} holds credentials of principal {found.principal!r}, role "
+            f"{found.role!r}, workspace {found.workspace!r}: give another --output"
+        )
+        raise Refused(message)
+    return found
+
+
+def _is_for(workspace: Workspace, found: Credentials, wanted: Wanted) -> bool:
+    whose = (found.workspace, found.role, found.principal)
+    return whose == (workspace.log.workspace, wanted.role, wanted.principal)
+
+
+def _check_terms(wanted: Wanted, token: Token) -> None:
+    """Raises Refused where valid credentials stand at the place whose holder acts for others than
+    is wanted now: what they are good for is never changed, nor kept in silence.
+    """
+    stands = token.issued.on_behalf_of
+    if stands != wanted.on_behalf_of:
+        message = (
+            f"{str(wanted.place)!r} holds valid credentials that act {acting_for(stands)}, and "
+            f"those asked for act {acting_for(wanted.on_behalf_of)}: give another --output, or "
+            f"revoke these first ('hansard principals revoke {token.issued.token}')"
+        )
+        raise Refused(message)
+
+
+def acting_for(on_behalf_of: tuple[str, ...]) -> str:
+    """For whom somebody acts, in words."""
+    if not on_behalf_of:
+        return "on behalf of nobody else"
+    return f"on behalf of {' for '.join(repr(name) for name in on_behalf_of)}"
+
+
+def _token_id(made: Credentials) -> str:
+    parsed = tokens.parsed(made.token)
+    return parsed[0] if parsed is not None else ""
+
+
+def _is_good(workspace: Workspace, found: Credentials, state: PrincipalState) -> bool:
+    """Whether credentials are on record and valid."""
+    token = state.tokens.get(_token_id(found))
+    return (
+        token is not None
+        and token.is_valid(workspace.clock.now())
+        and token.issued.role == found.role
+        and tokens.Issued(token.issued.token, found.token).digest == token.issued.digest
+    )
+
+
+async def _begun(
+    workspace: Workspace, wanted: Wanted, url: str, draft: Draft
+) -> Credentials | None:
+    """What a killed attempt left to go on with. What it left of another kind is revoked."""
+    found = draft.found()
+    if found is None or found.workspace != workspace.log.workspace:
+        return None
+    state = await principals.read(workspace, found.principal)
+    token = state.tokens.get(_token_id(found))
+    is_issued = token is not None
+    is_same = token is None or token.issued.on_behalf_of == wanted.on_behalf_of
+    if (
+        _is_for(workspace, found, wanted)
+        and is_same
+        and (not is_issued or _is_good(workspace, found, state))
+    ):
+        return msgspec.structs.replace(found, url=url)
+    if is_issued:
+        await principals.revoke(
+            workspace, found.principal, _token_id(found), because=NEVER_HANDED_OVER, by=wanted.by
+        )
+    return None
+
+
+def _new(workspace: Workspace, wanted: Wanted, url: str) -> Credentials:
+    token = tokens.new_token()
+    return Credentials(
+        url=url,
+        workspace=workspace.log.workspace,
+        role=wanted.role,
+        principal=wanted.principal,
+        token=token.token,
+        nkey_seed=access.new_seed(),
+        inbox=subjects.restricted_inbox(token.id),
+    )
+
+
+def _told(
+    settings: Settings, wanted: Wanted, made: Credentials, token: Token, *, new: bool
+) -> Made:
+    user = BrokerUser(token.issued.nkey, made.workspace, made.role, made.principal, made.inbox)
+    return Made(
+        file=str(wanted.place),
+        new=new,
+        workspace=made.workspace,
+        principal=made.principal,
+        role=made.role,
+        on_behalf_of=token.issued.on_behalf_of,
+        token=token.issued.token,
+        expires=token.issued.expires,
+        broker_entry=access.entry(user) if settings.nats_url is not None else None,
+    )

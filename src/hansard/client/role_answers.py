@@ -1,0 +1,113 @@
+"""The tables of one role, to be asked: brought up to what it sees now, by its rules of now.
+
+What is said to who asks under a role is what a role may know: its own position, and nothing of what
+others project or of how far the log is. A role that was never defined and one that was withdrawn
+get the same answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+
+from hansard.agents.access import queries, roles
+from hansard.agents.access.carried import Carried
+from hansard.agents.policy import refusals
+from hansard.agents.policy.permits import Permit, trusts
+from hansard.bus.errors import NotFound
+from hansard.bus.log import AtPosition
+from hansard.client.connect import open_workspace
+from hansard.client.opening import data_dir_of, reading_raw
+from hansard.domain import ids
+from hansard.domain.events import Actor
+from hansard.domain.label import HIGHEST, parse
+from hansard.domain.roles.authorize import Trust
+from hansard.domain.roles.model import RoleDefined
+from hansard.projections.publish import snapshots as published
+from hansard.projections.roles.build import bring_up
+from hansard.projections.roles.table_files import load, role_place
+from hansard.projections.sql_sandbox.answer import Answer
+from hansard.projections.sql_sandbox.limits import ONE_QUESTION, Limits
+from hansard.projections.sql_sandbox.sandbox import Door
+from hansard.projections.table_files import TableFiles
+from hansard.settings import Settings
+
+
+def _unknown(role: str) -> NotFound:
+    return NotFound(f"role {role!r}", "ask whoever keeps the roles for one that may query")
+
+
+@contextlib.asynccontextmanager
+async def role_published(
+    settings: Settings, role: str, by: str | Actor
+) -> AsyncGenerator[TableFiles]:
+    """A role's tables, published as it sees the log now; they are not removed meanwhile.
+
+    Raises NotFound (no such role, or not any more), RoleRefused, BadName, ProjectionError,
+    BusError.
+    """
+    place = role_place(data_dir_of(settings), settings.workspace, role)
+    async with reading_raw(settings) as raw:
+        workspace = await open_workspace(settings)
+        try:
+
+            async def rules_at(position: int) -> RoleDefined | None:
+                state = await roles.read(workspace, role, AtPosition(position))
+                if state.rules is not None:
+                    permit = Permit(role, state.rules, enforced=True)
+                    await refusals.demand(workspace, permit, trusts(Trust.QUERY, "sql"), by)
+                return state.rules
+
+            _, head = await raw.bounds()
+            is_defined = await rules_at(head) is not None
+            if not is_defined and not place.lock.exists():
+                raise _unknown(role)
+            if not await bring_up(raw, place, rules_at):
+                raise _unknown(role)
+        finally:
+            await workspace.close()
+    with published.holding(place):
+        yield place
+
+
+async def ask_as(
+    settings: Settings,
+    role: str,
+    statement: str,
+    limits: Limits,
+    by: str | Actor = "person",
+    carried: Carried | None = None,
+    parameters: Sequence[object] = (),
+) -> Answer:
+    """A question answered from a role's tables, and nothing else is within its reach; that it was
+    answered is on record before the answer is given. Raises as `role_published`, and SqlError.
+
+    carried: that of a principal who asks: it counts as shown all that stands in the tables, since
+    what an answer drew on is not known.
+    """
+    ids.name("by", Actor.of(by).agent)
+    async with (
+        role_published(settings, role, by) as place,
+        Door(place, ONE_QUESTION) as door,
+    ):
+        kept = load(place)
+        answer = await door.ask(statement, limits, parameters=parameters)
+        later = load(place)  # it may be of a generation that was published meanwhile
+    if carried is not None:
+        for each in (kept, later):
+            await carried.shown(parse(each.seen.label) if each is not None else HIGHEST)
+    workspace = await open_workspace(settings)
+    try:
+        await queries.answered(
+            workspace if carried is None else workspace.through(carried.log),
+            role,
+            queries.digest_of(statement, parameters),
+            head=kept.position if kept is not None else 0,
+            position=answer.position,
+            rows=answer.rows,
+            cut=answer.cut is not None,
+            by=by,
+        )
+    finally:
+        await workspace.close()
+    return answer

@@ -1,0 +1,107 @@
+"""What was put on record, as who had it put there is told it, and whether that is new."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from hansard.domain.run import ForkEffects, RunStatus
+from hansard.domain.steps import StepStatus, Verdict
+
+
+class Settled(msgspec.Struct, kw_only=True):
+    """What is true of a step now."""
+
+    run: str
+    step: str
+    verdict: Verdict
+    status: StepStatus
+
+
+class Forked(msgspec.Struct, kw_only=True):
+    """A new run, and up to which version of each agent's stream it has its parent's."""
+
+    run: str
+    parent: str
+    effects: ForkEffects
+    vector: dict[str, int]
+
+
+class Reopened(msgspec.Struct, kw_only=True):
+    """A task that failed, and whether it may be claimed again now."""
+
+    run: str
+    task: str
+    reopened: bool
+
+
+class Ended(msgspec.Struct, kw_only=True):
+    """A run that is over, whether by this word, and who had not left it."""
+
+    run: str
+    status: RunStatus
+    ended: bool
+    at_work: list[str]
+
+
+class Scored(msgspec.Struct, kw_only=True):
+    """What came of a run, by whom, and whether that is new."""
+
+    run: str
+    by: str
+    metrics: dict[str, float]
+    recorded: bool
+
+
+class Stated(msgspec.Struct, kw_only=True):
+    """What one million of each usage of a model costs from a time on, and whether that is new."""
+
+    model: str
+    amounts: dict[str, float]
+    since: datetime
+    stated: bool
+
+
+class Registered(msgspec.Struct, kw_only=True):
+    """An experiment, and whether its plan is new."""
+
+    experiment: str
+    registered: bool
+
+
+class Stopped(msgspec.Struct, kw_only=True):
+    """An experiment, and whether this stopped it."""
+
+    experiment: str
+    stopped: bool
+
+
+class Applied(msgspec.Struct, kw_only=True):
+    """A role, and whether its rules are new."""
+
+    role: str
+    applied: bool
+
+
+class Withdrawn(msgspec.Struct, kw_only=True):
+    """A role, and whether this withdrew it."""
+
+    role: str
+    withdrawn: bool
+
+
+class PrincipalNamed(msgspec.Struct, kw_only=True):
+    """A principal, what it is, and whether it is new."""
+
+    principal: str
+    kind: str
+    registered: bool
+
+
+class Revoked(msgspec.Struct, kw_only=True):
+    """A token, whose it is, and whether this revoked it."""
+
+    principal: str
+    token: str
+    revoked: bool

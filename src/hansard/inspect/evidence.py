@@ -1,0 +1,134 @@
+"""What is known of a workspace's log apart from it: the broker's mark, the tables, generations."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from hansard.bus import marks, subjects
+from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.marks import Damaged, Known, Mark
+from hansard.bus.server.lease import peek
+from hansard.bus.validation.check import Finding, Kind
+from hansard.projections.errors import Held, Newer, Older, ProjectionError, Unusable
+from hansard.projections.publish import snapshots as published
+from hansard.projections.store import Progress, Store
+from hansard.projections.table_files import TableFiles, WriteLock
+
+KEEP = (
+    "Put back a copy of the broker's files that has them; do not rebuild the tables before, which "
+    "may be all that is left of them"
+)
+"""What to do where tables know more than the log."""
+
+RELAXED = (
+    "Durability is 'relaxed': a power cut may take what was acknowledged within the last 14 ms "
+    "before it"
+)
+
+
+class Evidence(msgspec.Struct):
+    """Marks of the log, and what is wrong with those who keep them."""
+
+    known: list[Known] = []
+    found: list[Finding] = []
+
+
+async def collect(raw: RawWorkspace, data_dir: Path, *, embedded: bool) -> Evidence:
+    """All that stands beside the log of the embedded broker, or of one outside. To be called before
+    the log is asked where it ends.
+    """
+    evidence, workspace = Evidence(), raw.workspace
+    aside = KEEP
+    if embedded:
+        _broker(evidence, data_dir, workspace, await raw.blobs_end())
+        running = await asyncio.to_thread(peek, data_dir)
+        relaxed = running is not None and running.durability.value == "relaxed"
+        aside = f"{RELAXED}. {KEEP}" if relaxed else KEEP
+    place = TableFiles.of(data_dir, workspace)
+    await asyncio.to_thread(_tables, evidence, place, workspace, aside)
+    if not embedded and not evidence.known and not evidence.found:
+        fact = (
+            f"nothing in {str(data_dir)!r} knows how far the log was, so that nobody can tell "
+            "whether its end is there: 'hansard up' or 'hansard sql' keep tables, which know it"
+        )
+        evidence.found.append(Finding(Kind.MARK, fact, wrong=False))
+    return evidence
+
+
+def _broker(evidence: Evidence, data_dir: Path, workspace: str, blobs: int) -> None:
+    """The mark that the supervisor keeps."""
+    path = marks.path_of(data_dir, workspace)
+    try:
+        kept = marks.read(data_dir, workspace)
+    except (Damaged, OSError) as error:
+        fact = f"the broker's mark: {error}; remove it, and one is begun anew"
+        evidence.found.append(Finding(Kind.MARK, fact, wrong=False))
+        return
+    if kept is None:
+        return  # so new that nobody has looked at it yet
+    evidence.known.append(Known("the broker's mark", kept.mark, marks.remedy(path)))
+    if kept.late is not None:
+        fact = (
+            f"the broker's mark was begun on {marks.when(kept.began)}, when the log was there "
+            f"already ({kept.late}): it knows nothing of what was lost at the end before that"
+        )
+        evidence.found.append(Finding(Kind.MARK, fact, wrong=False))
+    for told in (kept.lost, marks.blobs_short_of(kept, blobs)):
+        if told is not None:
+            evidence.found.append(Finding(Kind.LOSS, f"{told}. {marks.remedy(path)}"))
+
+
+def _tables(evidence: Evidence, place: TableFiles, workspace: str, aside: str) -> None:
+    """The tables, or where another process writes them what is published of them."""
+    hold: WriteLock | None = None
+    try:
+        if place.path.exists():
+            hold = WriteLock(place)
+    except Held:
+        pass
+    except Unusable as error:
+        evidence.found.append(Finding(Kind.TABLES, str(error)))
+        return
+    try:
+        reached = _readable(evidence, "the tables", place.path) if hold is not None else None
+    finally:
+        if hold is not None:
+            hold.close()
+    if reached is not None:
+        _know(evidence, "the tables", workspace, reached, aside)
+    with published.holding(place) as stands:
+        if stands is None:
+            return
+        who = "what is published"
+        progress = Progress(stands.position, stands.digest, stands.messages, stands.chain)
+        _know(evidence, who, workspace, progress, aside)
+        if hold is None or reached is None:
+            _readable(evidence, who, stands.path)
+
+
+def _know(evidence: Evidence, who: str, workspace: str, progress: Progress, aside: str) -> None:
+    if progress.position:
+        stream, position = subjects.log_stream(workspace), progress.position
+        mark = Mark(stream, position, progress.messages, position, progress.chain or "")
+        evidence.known.append(Known(who, mark, aside))
+
+
+def _readable(evidence: Evidence, who: str, path: Path) -> Progress | None:
+    """Read a file from end to end; where it stands, None where that cannot be told."""
+    try:
+        store = Store(path, read_only=True)
+        try:
+            store.read_all()
+            return store.progress
+        finally:
+            store.close()
+    except (Older, Newer) as error:
+        fact = f"{who} cannot be compared with the log: {error}"
+        evidence.found.append(Finding(Kind.TABLES, fact, wrong=False))
+    except ProjectionError as error:
+        fact = f"{who} cannot be read, of which the log loses nothing: {error}"
+        evidence.found.append(Finding(Kind.TABLES, fact))
+    return None

@@ -1,0 +1,163 @@
+"""The projectors of `hansard up`: one a workspace, each into a file of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable
+
+from hansard.bus import disk
+from hansard.bus.errors import StoreGone, Unreachable
+from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.requests import NoAnswer
+from hansard.client.connect import Broker
+from hansard.client.opening import data_dir_of
+from hansard.domain.errors import HansardError
+from hansard.projections.errors import Held, NoRoom
+from hansard.projections.runner import Projector
+from hansard.projections.table_files import TableFiles
+from hansard.settings import Settings
+
+TAKE_OVER_S = 1.0
+"""Pause between two tries where another process projects: it may end, and then this one does."""
+
+
+TRY_AGAIN_S = 1.0
+"""Pause between two looks whether there is room again."""
+
+TELL_AGAIN_S = 10.0
+"""The same hindrance is told again if it had passed for so long."""
+
+LOOK_S = 2.0
+"""Pause between two looks for workspaces that somebody has begun."""
+
+
+@contextlib.asynccontextmanager
+async def projecting(
+    settings: Settings,
+    mine: str | None,
+    broker: Broker,
+    tell: Callable[[str], None],
+    stop: asyncio.Event,
+) -> AsyncGenerator[None]:
+    """Keep the tables of every workspace of the broker up to date meanwhile, first of `mine`. Why
+    one cannot be is told and stops nothing else; what nobody foresaw sets `stop` and is raised.
+    """
+    task = asyncio.ensure_future(_project_all(settings, mine, broker, tell))
+    task.add_done_callback(lambda done: stop.set() if _failed(done) else None)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _failed(done: asyncio.Future[None]) -> bool:
+    return not done.cancelled() and done.exception() is not None
+
+
+async def _project_all(
+    settings: Settings, mine: str | None, broker: Broker, tell: Callable[[str], None]
+) -> None:
+    """A projector for each workspace that is there, and for each that somebody begins."""
+    folder = data_dir_of(settings)
+    async with asyncio.TaskGroup() as group:
+        begun: set[str] = set()
+        looked = workspaces(settings, mine, broker, tell)
+        async with contextlib.aclosing(looked):
+            async for found in looked:
+                for name in sorted(found - begun):
+                    group.create_task(_project(TableFiles.of(folder, name), name, broker, tell))
+                begun |= found
+
+
+async def workspaces(
+    settings: Settings, mine: str | None, broker: Broker, tell: Callable[[str], None]
+) -> AsyncGenerator[set[str], None]:
+    """The names of the workspaces, looked up again and again; first the one that was asked for."""
+    if mine is not None:
+        yield {mine}
+    while True:
+        try:
+            raw = await RawWorkspace.open(broker.runtime, settings.workspace)
+            try:
+                while True:
+                    yield set(await raw.workspaces())
+                    await asyncio.sleep(LOOK_S)
+            finally:
+                await raw.close()
+        except (Unreachable, NoAnswer):  # it may be there again
+            await asyncio.sleep(LOOK_S)
+        except HansardError as error:
+            tell(f"new workspaces are not looked for: {error}")
+            return
+
+
+async def _project(
+    place: TableFiles, workspace: str, broker: Broker, tell: Callable[[str], None]
+) -> None:
+    """Project, again where what hindered it has passed: the disk is full, the broker is away."""
+    said: type[HansardError] | None = None
+    while True:
+        began_s = time.monotonic()
+        try:
+            await _project_once(place, workspace, broker, tell)
+        except (NoRoom, Unreachable, NoAnswer) as error:
+            if type(error) is not said or time.monotonic() - began_s > TELL_AGAIN_S:
+                tell(f"workspace {workspace!r} is not projected for the moment: {error}")
+            said = type(error)
+        except HansardError as error:
+            tell(f"workspace {workspace!r} is not projected: {error}")
+            return
+        await _has_room(place)
+
+
+async def _project_once(
+    place: TableFiles, workspace: str, broker: Broker, tell: Callable[[str], None]
+) -> None:
+    source = await RawWorkspace.open(broker.runtime, workspace)
+    try:
+        projector = await _taken(source, place, broker, tell)
+        try:
+            await projector.run()
+        finally:
+            await projector.close()
+    finally:
+        await source.close()
+
+
+async def _has_room(place: TableFiles) -> None:
+    """Return when there is room to project, but not at once."""
+    while True:
+        await asyncio.sleep(TRY_AGAIN_S)
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(disk.try_room, place.path.parent.parent)
+            return
+
+
+async def _taken(
+    source: RawWorkspace, place: TableFiles, broker: Broker, tell: Callable[[str], None]
+) -> Projector:
+    """The projector, as soon as no other process has one. Raises StoreGone: the folder of tables is
+    not made where the data directory was.
+    """
+    other: int | None = None
+    told = False
+    while True:
+        gone = broker.runtime.host.obstacle() if broker.runtime.host is not None else None
+        if isinstance(gone, StoreGone):
+            raise gone
+        try:
+            projector = await Projector.open(source, place)
+        except Held as error:
+            if not told:
+                tell(f"{error}; this one takes over when that one is gone")
+            told, other = True, error.pid
+        else:
+            if told:
+                who = f"process {other}" if other else "the other process"
+                tell(f"{who} projects into {str(place.path)!r} no more: this one does now")
+            return projector
+        await asyncio.sleep(TAKE_OVER_S)
