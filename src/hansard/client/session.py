@@ -38,7 +38,7 @@ from hansard.agents.flow import Drive, Flow, drive, drive_async
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.ledger import Ledger, Mode
 from hansard.agents.steps.recorder import Call
-from hansard.agents.steps.scope import Scope, current, drop, enter, keep, leave
+from hansard.agents.steps.scope import Scope, drop, enter, keep, leave
 from hansard.agents.steps.secrets import check_names
 from hansard.agents.steps.streams import iterate_async
 from hansard.agents.steps.tools import Declare, ToolSpec
@@ -134,7 +134,7 @@ class _Session(Brief):
     @contextlib.contextmanager
     def use(self) -> Generator[None]:
         """Have calls of `@hansard.tool` inside go to this session, where several are open."""
-        token = enter(current(self.engine.ledger) or self.engine.ledger.root)
+        token = enter(self.engine.ledger.here)
         try:
             yield
         finally:
@@ -175,7 +175,7 @@ class _Session(Brief):
             ids.name("usage", name)
             if not isinstance(amount, int | float) or not math.isfinite(amount):
                 raise BadValue(f"usage({name})", f"{amount!r:.80}", "give a finite number")
-        scope = current(self.engine.ledger) or self.engine.ledger.root
+        scope = self.engine.ledger.here
         for name, amount in figures.items():
             scope.usage[name] = scope.usage.get(name, 0.0) + float(amount)
 

@@ -13,11 +13,9 @@ from typing import Any
 from hansard.agents.errors import (
     Miss,
     NeedsSettling,
-    NoScope,
     SecretUnavailable,
     SessionEnded,
     ToolChanged,
-    ToolError,
     doubt,
 )
 from hansard.agents.flow import Body, Flow, Pause
@@ -29,7 +27,7 @@ from hansard.agents.steps.failures import raised
 from hansard.agents.steps.gating import Gated
 from hansard.agents.steps.ledger import Ledger, Mode, is_final
 from hansard.agents.steps.recorder import INTERRUPTIONS, Call, Settings, StepRecorder, passed
-from hansard.agents.steps.scope import Scope, current
+from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.secrets import reveal
 from hansard.agents.steps.tools import ToolSpec
 from hansard.bus.blobs import Blobs
@@ -65,19 +63,7 @@ class StepEngine(Gated):
 
     def scope(self, tool: str) -> Scope:
         """The scope a call made here stands in. Raises SessionEnded, NoScope, ToolError."""
-        self.ledger.demand_open()
-        scope = current(self.ledger)
-        if scope is None:
-            if self.ledger.busy:
-                raise NoScope(tool)
-            scope = self.ledger.root
-        if not scope.nests:
-            message = (
-                f"{tool} was called inside a tool that is not composite: "
-                "declare the outer tool with effects='composite'"
-            )
-            raise ToolError(message)
-        return scope
+        return self.ledger.scope(tool)
 
     def begin(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
         """A call with its place in the record. Raises TypeError, BadValue, NoScope."""
@@ -90,7 +76,7 @@ class StepEngine(Gated):
         form = canonical(plain)
         if len(form) > payloads.VALUE_BYTES_MAX:
             raise payloads.too_large(f"the arguments of {spec.name}", len(form))
-        scope = self.scope(spec.name)
+        scope = self.ledger.scope(spec.name)
         base = call_base(spec.name, spec.version, self.stream.agent, scope.path, form)
         warning = self.source_changed(spec)
         if warning:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
-from hansard.agents.errors import SessionEnded
-from hansard.agents.steps.scope import Junction, Scope, untold
+from hansard.agents.steps.scope import Junction, OpenCalls, Scope, untold
 from hansard.bus.log import Stored
 from hansard.bus.writer import Pending, Send, StreamWriter
 from hansard.domain import agent, fingerprint, steps
@@ -87,7 +85,7 @@ class CallPosition(msgspec.Struct, frozen=True):
     junction: Junction | None
 
 
-class Ledger:
+class Ledger(OpenCalls):
     """One agent's stream in one session.
 
     `writer` is None where the mode only reads. `post` has something called on the loop's thread,
@@ -102,14 +100,8 @@ class Ledger:
         post: Callable[[Callable[[], None]], None],
         pending: Callable[[], Any],
     ) -> None:
-        self.stream = stream
+        super().__init__(stream)
         self.state = state
-        self.lock = threading.RLock()
-        self.root = Scope(self, "", "", (), None)
-        self.home: int | None = None
-        """The thread that opened the session without a block: in it, its root is current."""
-        self.client: Any = None
-        """The session that module-level tools find through the current scope."""
         self.inherited = 0
         """Versions up to this one belong to the parent of a fork."""
         self._writer = writer
@@ -123,11 +115,6 @@ class Ledger:
         """The steps whose outcomes this session was given, in that order."""
         self.ids: dict[int, str] = {}
         """Ids of the events that say what steps came to, of those that this session has told."""
-        self.busy = 0
-        """Calls and child scopes that are open in any scope."""
-        self.ended = False
-        """Whether the session's block was left: from then on it does nothing but say what came late
-        of what had begun before."""
         self._telling: dict[int, list[Junction]] = {}
         """Joins that are told once a step is on record, by its number."""
         self._running: set[int] = set()
@@ -157,11 +144,6 @@ class Ledger:
             self._followed.add(event.step)
 
     # ------------------------------------------------------------ the session's end
-
-    def demand_open(self) -> None:
-        """Raise SessionEnded where the session has ended: whatever begins comes by here."""
-        if self.ended:
-            raise SessionEnded(self.stream.run, self.stream.agent)
 
     def start(self, step: int) -> None:
         """A call's body begins. Raises SessionEnded."""
@@ -323,18 +305,6 @@ class Ledger:
                     found.add(number)
                     ahead += step.after
             return sorted(found)
-
-    def enter_call(self, scope: Scope) -> None:
-        """A call of this scope is open from here on."""
-        with self.lock:
-            scope.open += 1
-            self.busy += 1
-
-    def leave_call(self, scope: Scope) -> None:
-        """A call of this scope is over."""
-        with self.lock:
-            scope.open -= 1
-            self.busy -= 1
 
     @contextlib.contextmanager
     def noting(self, scope: Scope) -> Generator[None]:

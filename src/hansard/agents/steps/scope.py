@@ -12,9 +12,10 @@ import threading
 from contextvars import ContextVar, Token
 from typing import Any
 
-from hansard.agents.errors import ToolError
+from hansard.agents.errors import NoScope, SessionEnded, ToolError
 from hansard.bus.loggers import logger
 from hansard.domain import fingerprint
+from hansard.domain.ids import AgentStream
 from hansard.domain.steps import JOIN_TIMES_MAX, Join
 
 _log = logger(__name__)
@@ -225,6 +226,64 @@ def current(session: Any) -> Scope | None:
         root: Scope = session.root
         return root
     return None
+
+
+class OpenCalls:
+    """Which calls of a session are open, and in which scopes they stand."""
+
+    def __init__(self, stream: AgentStream, scopes: type[Scope] = Scope) -> None:
+        self.stream = stream
+        self.lock = threading.RLock()
+        self.root = scopes(self, "", "", (), None)
+        self.home: int | None = None
+        """The thread that opened the session without a block: in it, its root is current."""
+        self.client: Any = None
+        """The session that module-level tools find through the current scope."""
+        self.busy = 0
+        """Calls and child scopes that are open in any scope."""
+        self.ended = False
+        """Whether the session's block was left: from then on it does nothing but say what came late
+        of what had begun before."""
+
+    def demand_open(self) -> None:
+        """Raise SessionEnded where the session has ended: whatever begins comes by here."""
+        if self.ended:
+            raise SessionEnded(self.stream.run, self.stream.agent)
+
+    @property
+    def here(self) -> Scope:
+        """The scope that is current, or the run's."""
+        return current(self) or self.root
+
+    def scope(self, tool: str) -> Scope:
+        """The scope a call made here stands in. Raises SessionEnded, NoScope, ToolError."""
+        self.demand_open()
+        scope = current(self)
+        if scope is None:
+            if self.busy:
+                raise NoScope(tool)
+            scope = self.root
+        if not scope.nests:
+            message = (
+                f"{tool} was called inside a tool that is not composite: "
+                "declare the outer tool with effects='composite'"
+            )
+            raise ToolError(message)
+        return scope
+
+    def enter_call(self, scope: Scope) -> bool:
+        """A call of this scope is open from here on; whether another one is."""
+        with self.lock:
+            busy = scope.open > 0
+            scope.open += 1
+            self.busy += 1
+            return busy
+
+    def leave_call(self, scope: Scope) -> None:
+        """A call of this scope is over."""
+        with self.lock:
+            scope.open -= 1
+            self.busy -= 1
 
 
 # Sessions that are open without a block

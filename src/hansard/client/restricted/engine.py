@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from typing import Any, cast
 
 import msgspec
 
-from hansard.agents.errors import SessionEnded
 from hansard.agents.policy import gate
-from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.recorder import Settle
-from hansard.agents.steps.scope import Scope
+from hansard.agents.steps.scope import OpenCalls, Scope
 from hansard.agents.steps.secrets import SecretProvider
 from hansard.client.protocol.shapes import arm_of
 from hansard.client.protocol.wire import Began, Joined
@@ -60,37 +56,12 @@ class RemoteScope(Scope):
             self.session.note(Joined(self.path, tuple(child.path for child in children)))
 
 
-class RemoteLedger:
+class RemoteLedger(OpenCalls):
     """Which calls are open at the client."""
 
     def __init__(self, stream: AgentStream, note: Callable[[Began | Joined], None]) -> None:
-        self.stream = stream
+        super().__init__(stream, RemoteScope)
         self.note = note
-        self.ended = False
-        self.home: int | None = None
-        self.lock = threading.RLock()
-        self.root = RemoteScope(self, "", "", (), None)
-        self.busy = 0
-        self.client: Any = None
-
-    def demand_open(self) -> None:
-        """Raise SessionEnded where the session has ended."""
-        if self.ended:
-            raise SessionEnded(self.stream.run, self.stream.agent)
-
-    def enter_call(self, scope: Scope) -> bool:
-        """A call of this scope is open from here on; whether another one is."""
-        with self.lock:
-            busy = scope.open > 0
-            scope.open += 1
-            self.busy += 1
-            return busy
-
-    def leave_call(self, scope: Scope) -> None:
-        """A call of this scope is over."""
-        with self.lock:
-            scope.open -= 1
-            self.busy -= 1
 
 
 class RemoteCore:
@@ -105,4 +76,4 @@ class RemoteCore:
 
     def scope(self, tool: str) -> Scope:
         """The scope a call made here stands in. Raises SessionEnded, NoScope, ToolError."""
-        return StepEngine.scope(cast("StepEngine", self), tool)  # it looks at the ledger alone
+        return self.ledger.scope(tool)

@@ -13,7 +13,6 @@ import msgspec
 
 from hansard.agents.callables import name_of
 from hansard.agents.flow import Drive, Flow
-from hansard.agents.steps.scope import Scope, current
 from hansard.agents.steps.secrets import check_names
 from hansard.agents.team.tasks import Task
 from hansard.client.operations import (
@@ -205,7 +204,7 @@ def answered(engine: RemoteCore, asked: Prepared, verb: str = "do") -> Flow[wire
     operation, data, doing = asked.operation, asked.data, asked.doing
     match operation.place:
         case ChainKind.NONE:
-            return (yield from converse(engine, verb, data, here(engine), doing))
+            return (yield from converse(engine, verb, data, engine.ledger.here, doing))
         case ChainKind.FACT:
             scope = engine.scope(operation.called)
             return (yield from converse(engine, verb, data, scope, doing))
@@ -216,11 +215,6 @@ def answered(engine: RemoteCore, asked: Prepared, verb: str = "do") -> Flow[wire
                 return (yield from converse(engine, verb, data, scope, doing, busy=busy))
             finally:
                 engine.ledger.leave_call(scope)
-
-
-def here(engine: RemoteCore) -> Scope:
-    """The scope that is current, or the run's."""
-    return current(engine.ledger) or engine.ledger.root
 
 
 # ------------------------------------------------------------ blocks
@@ -255,7 +249,7 @@ class Block:
         )
         if error is not None and engine.link.lost is not None:
             return
-        found = yield from converse(engine, "exit", left, here(engine), Doing(engine))
+        found = yield from converse(engine, "exit", left, engine.ledger.here, Doing(engine))
         if error is not None:
             for note in wire.load(found.value) or ():
                 if note not in getattr(error, "__notes__", ()):
