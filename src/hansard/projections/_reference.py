@@ -83,7 +83,7 @@ def _gives(store: Store, name: str, parameters: list[str]) -> str:
 
 def _said(name: str, comment: str | None) -> str:
     if not comment:
-        message = f"{name} has no comment: say in the schema what it is"
+        message = f"{name} has no comment: say in the schema what it is (columns.toml)"
         raise ValueError(message)
     return comment.replace("|", "\\|")
 

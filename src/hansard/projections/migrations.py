@@ -1,4 +1,8 @@
-"""The steps of the tables' schema: the numbered files of `schema/`, in order."""
+"""The steps of the tables' schema: the numbered files of `schema/`, in order.
+
+What a step makes is never changed, since files stand that were made by it. What columns mean is no
+part of them: it stands in `schema/columns.toml`, and is put into the file by whoever brings it up.
+"""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from hansard.bus.validation.check import RawMessage
 from hansard.domain.integrity.membership import TELLING, Told
 from hansard.projections._arrow import chunk, schema, table
 from hansard.projections._loaders import LABELLED, fillers
+from hansard.projections.columns import meaning
 from hansard.projections.errors import Newer, Older, Unusable, unusable, unwritten
 from hansard.projections.migrations import Migration, migrations
 from hansard.projections.rows import (
@@ -311,10 +312,20 @@ class Store:
             self._run("BEGIN")
             for statement in duckdb.extract_statements(step.sql):
                 self._con.execute(statement).fetchall()
+            if step is known[-1]:
+                self._comment()
             self._con.execute(
                 "INSERT INTO migrations VALUES ($1, $2)", [step.number, step.name]
             ).fetchall()
             self._run("COMMIT")
+
+    def _comment(self) -> None:
+        """Have each column say what it means."""
+        for relation, column in self.all(_NAMED):
+            told = meaning(relation, column)
+            if told is not None:
+                text = told.replace("'", "''")
+                self._run(f"""COMMENT ON COLUMN "{relation}"."{column}" IS '{text}'""")
 
     def _allow_unknown(self) -> None:
         """Let NULL stand in whatever column is filled from events' data."""
@@ -485,6 +496,10 @@ _DEMANDED = (
     "ON t.table_oid = c.table_oid AND t.database_oid = c.database_oid "
     "WHERE NOT c.is_nullable AND NOT t.internal AND NOT t.temporary "
     "AND t.table_name NOT IN ('migrations', 'progress', 'events', 'problems')"
+)
+_NAMED = (
+    "SELECT table_name, column_name FROM duckdb_columns() "
+    "WHERE NOT internal AND database_name = current_database()"
 )
 _COLUMNS_OF = (
     "SELECT column_name FROM duckdb_columns() WHERE table_name = $1 AND NOT internal "

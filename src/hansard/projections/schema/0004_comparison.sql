@@ -9,16 +9,6 @@ FROM runs AS r
 WHERE r.experiment <> ''
     AND (r.parent IS NULL OR r.run IN (SELECT a.run FROM assignments AS a));
 COMMENT ON VIEW assigned_runs IS 'One row a trial: a run that is assigned to an experiment. A fork counts only where it was assigned itself.';
-COMMENT ON COLUMN assigned_runs.experiment IS 'The experiment.';
-COMMENT ON COLUMN assigned_runs.arm IS 'The arm; empty where none is named.';
-COMMENT ON COLUMN assigned_runs.task IS 'The task; the run''s id where none is named.';
-COMMENT ON COLUMN assigned_runs.trial IS 'Which trial of the task, as the source counts.';
-COMMENT ON COLUMN assigned_runs.run IS 'Id of the run.';
-COMMENT ON COLUMN assigned_runs.status IS 'open, completed, failed or cancelled.';
-COMMENT ON COLUMN assigned_runs.labels IS 'Labels of the run.';
-COMMENT ON COLUMN assigned_runs.first_position IS 'Position of its first commit.';
-COMMENT ON COLUMN assigned_runs.started_at IS 'When its first event happened.';
-COMMENT ON COLUMN assigned_runs.ended_at IS 'When it ended last; NULL while it is open.';
 
 CREATE MACRO graders() AS ['success', 'reward', 'resolved', 'passed', 'correct', 'score'];
 COMMENT ON MACRO graders IS 'Metrics that say whether a run succeeded; the first that was judged counts.';
@@ -74,23 +64,6 @@ LEFT JOIN called AS c ON c.run = r.run
 LEFT JOIN judged AS j ON j.run = r.run
 LEFT JOIN timed AS t ON t.run = r.run;
 COMMENT ON VIEW trial_runs IS 'One row a trial, with what it came to and what it used up.';
-COMMENT ON COLUMN trial_runs.experiment IS 'The experiment.';
-COMMENT ON COLUMN trial_runs.arm IS 'The arm; empty where none is named.';
-COMMENT ON COLUMN trial_runs.task IS 'The task; the run''s id where none is named.';
-COMMENT ON COLUMN trial_runs.trial IS 'Which trial of the task, as the source counts.';
-COMMENT ON COLUMN trial_runs.run IS 'Id of the run.';
-COMMENT ON COLUMN trial_runs.status IS 'open, completed, failed or cancelled.';
-COMMENT ON COLUMN trial_runs.labels IS 'Labels of the run.';
-COMMENT ON COLUMN trial_runs.first_position IS 'Position of its first commit.';
-COMMENT ON COLUMN trial_runs.started_at IS 'When its first event happened.';
-COMMENT ON COLUMN trial_runs.success IS '1 where the newest value of the first metric judged of success, reward, resolved, passed, correct, score is at least 1, else 0; without any, 1 of a completed run, 0 of a failed or cancelled one, NULL of an open one.';
-COMMENT ON COLUMN trial_runs.cost IS 'Sum of its recorded cost, in US dollars.';
-COMMENT ON COLUMN trial_runs.input_tokens IS 'Sum of its input tokens as recorded.';
-COMMENT ON COLUMN trial_runs.output_tokens IS 'Sum of its output tokens as recorded.';
-COMMENT ON COLUMN trial_runs.tokens IS 'Both.';
-COMMENT ON COLUMN trial_runs.latency_ms IS 'From its begin to its end, in ms; of an imported run, from the first event to the last of which its source says when it was.';
-COMMENT ON COLUMN trial_runs.calls IS 'How many calls of tools it made.';
-COMMENT ON COLUMN trial_runs.tool_errors IS 'How many of those failed, were blocked or are in doubt.';
 
 CREATE VIEW experiment_plans AS
 WITH claimed AS (
@@ -133,22 +106,6 @@ FULL JOIN trials AS t ON t.experiment = e.experiment
 LEFT JOIN metrics AS m ON m.experiment = e.experiment AND m.number = 1
 LEFT JOIN primaries AS p ON p.experiment = t.experiment;
 COMMENT ON VIEW experiment_plans IS 'One row an experiment, registered or met in runs: how it is judged.';
-COMMENT ON COLUMN experiment_plans.experiment IS 'The experiment.';
-COMMENT ON COLUMN experiment_plans.registered IS 'Whether a plan is registered.';
-COMMENT ON COLUMN experiment_plans.standing IS 'registered before the data, or exploratory and why.';
-COMMENT ON COLUMN experiment_plans.unit IS 'What one arm is given to: where it is the task, no task is in two arms and arms are not paired.';
-COMMENT ON COLUMN experiment_plans.cluster IS 'The label of runs by which tasks hang together.';
-COMMENT ON COLUMN experiment_plans.alpha IS 'The accepted chance of a false alarm; 0.05 without a plan.';
-COMMENT ON COLUMN experiment_plans.stop IS 'fixed or sequential.';
-COMMENT ON COLUMN experiment_plans.planned IS 'How many tasks are to be had.';
-COMMENT ON COLUMN experiment_plans.trials IS 'How often each task is tried under each arm.';
-COMMENT ON COLUMN experiment_plans.missing IS 'What a trial without a value counts as: failure or excluded.';
-COMMENT ON COLUMN experiment_plans.question IS 'What it is to find out.';
-COMMENT ON COLUMN experiment_plans.primary_metric IS 'What decides: the plan''s first metric, else the first judged of reward, success, resolved, passed, correct, score.';
-COMMENT ON COLUMN experiment_plans.runs IS 'How many trials there are.';
-COMMENT ON COLUMN experiment_plans.registered_position IS 'Position of the registration.';
-COMMENT ON COLUMN experiment_plans.registered_at IS 'When it was registered.';
-COMMENT ON COLUMN experiment_plans.first_position IS 'Position of the first trial''s first commit.';
 
 CREATE VIEW experiment_arms AS
 SELECT
@@ -166,13 +123,6 @@ FROM (
 ) AS r
 LEFT JOIN arms AS a ON a.experiment = r.experiment AND a.arm = r.arm;
 COMMENT ON VIEW experiment_arms IS 'One row an arm, planned or met in runs.';
-COMMENT ON COLUMN experiment_arms.experiment IS 'The experiment.';
-COMMENT ON COLUMN experiment_arms.arm IS 'The arm.';
-COMMENT ON COLUMN experiment_arms.number IS 'Place: as planned, then as first met. The first is the baseline.';
-COMMENT ON COLUMN experiment_arms.weight IS 'Its planned share of units.';
-COMMENT ON COLUMN experiment_arms.prompt IS 'The version of the prompt.';
-COMMENT ON COLUMN experiment_arms.model IS 'The model.';
-COMMENT ON COLUMN experiment_arms.parameters IS 'Parameters, as stated.';
 
 CREATE MACRO better_of(metric) AS if(regexp_matches(metric,
     '(^|_)(cost|tokens|latency|duration|errors?|ms|seconds|steps|turns|regret|loss)(_|$)'), 'lower', 'higher');

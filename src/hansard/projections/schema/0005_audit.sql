@@ -22,14 +22,6 @@ CREATE TABLE event_types (
     path_3 VARCHAR
 );
 COMMENT ON TABLE event_types IS 'One row a type of event: how it is told in words (see history).';
-COMMENT ON COLUMN event_types.type IS 'The type.';
-COMMENT ON COLUMN event_types.what IS 'What it is, in a word or two.';
-COMMENT ON COLUMN event_types.before IS 'What its words begin with.';
-COMMENT ON COLUMN event_types.path_1 IS 'Where in its data what is told first stands.';
-COMMENT ON COLUMN event_types.between_1 IS 'What stands before the second, where there is one.';
-COMMENT ON COLUMN event_types.path_2 IS 'Where the second stands.';
-COMMENT ON COLUMN event_types.between_2 IS 'What stands before the third, where there is one.';
-COMMENT ON COLUMN event_types.path_3 IS 'Where the third stands.';
 INSERT INTO event_types VALUES
     ('run.started.v1', 'run began', NULL, '$.workflow', ', by ', '$.program', ' ', '$.labels'),
     ('run.forked.v1', 'run began', 'as a fork of run ', '$.parent', ', effects ', '$.effects', ' ', '$.labels'),
@@ -85,23 +77,6 @@ FROM (
 ) AS e
 LEFT JOIN event_types AS t ON t.type = e.known;
 COMMENT ON VIEW history IS 'The events in words.';
-COMMENT ON COLUMN history.position IS 'Position of the commit.';
-COMMENT ON COLUMN history.event_index IS 'Place of the event in its commit.';
-COMMENT ON COLUMN history.id IS 'Id of the event.';
-COMMENT ON COLUMN history.known IS 'Its type, in the newest version of it.';
-COMMENT ON COLUMN history.stream IS 'Name of the stream in its run.';
-COMMENT ON COLUMN history.run IS 'Id of the run.';
-COMMENT ON COLUMN history.agent IS 'The agent whose stream it is.';
-COMMENT ON COLUMN history.role IS 'That agent''s role.';
-COMMENT ON COLUMN history.version IS 'Version in its stream.';
-COMMENT ON COLUMN history.happened_at IS 'When it happened, as well as is known (see events).';
-COMMENT ON COLUMN history.actor IS 'Who wrote the commit.';
-COMMENT ON COLUMN history.told IS 'Its data, in the form of its newest version.';
-COMMENT ON COLUMN history.address IS 'position.event_index.';
-COMMENT ON COLUMN history.who IS 'Who wrote it, and for which agent where that is another.';
-COMMENT ON COLUMN history.what IS 'What it is, in a word or two; an unknown type as it is.';
-COMMENT ON COLUMN history.step IS 'The step that it is about.';
-COMMENT ON COLUMN history.words IS 'What it tells, cut to 200 characters.';
 
 -- ---------------------------------------------------------------- the past
 
@@ -156,12 +131,6 @@ WITH RECURSIVE vectors AS (
 )
 SELECT run, parent, stream, version, position, depth FROM cuts;
 COMMENT ON VIEW inherited IS 'One row a stream that a fork took over from its parent, or from a parent of that.';
-COMMENT ON COLUMN inherited.run IS 'Id of the fork.';
-COMMENT ON COLUMN inherited.parent IS 'The run that the events stand in.';
-COMMENT ON COLUMN inherited.stream IS 'Name of the stream.';
-COMMENT ON COLUMN inherited.version IS 'Up to which version.';
-COMMENT ON COLUMN inherited.position IS 'Position of the fork that cut it there.';
-COMMENT ON COLUMN inherited.depth IS '1 for the parent, 2 for the parent of that ...';
 
 CREATE MACRO steps_as_of(upto) AS TABLE
 SELECT
@@ -283,12 +252,6 @@ FROM (
     WHERE s.status IN ('requested', 'in_doubt')
 );
 COMMENT ON VIEW orphan_intents IS 'One row an intent without a known outcome: its effect may or may not have happened.';
-COMMENT ON COLUMN orphan_intents.kind IS 'in doubt (it ended without telling), ended (its run or agent did), passed over (a later session of its agent went on), waiting (under way, or its process is dead).';
-COMMENT ON COLUMN orphan_intents.run IS 'Id of the run.';
-COMMENT ON COLUMN orphan_intents.agent IS 'The agent.';
-COMMENT ON COLUMN orphan_intents.step IS 'The step.';
-COMMENT ON COLUMN orphan_intents.address IS 'Where the intent stands: position.event_index.';
-COMMENT ON COLUMN orphan_intents.fact IS 'What was found, in a sentence.';
 
 CREATE VIEW policy_overrides AS
 SELECT
@@ -318,12 +281,6 @@ LEFT JOIN steps AS s ON s.run = t.run AND s.agent = t.agent AND s.step = t.step
 JOIN events AS e ON e.position = t.position AND e.version = t.version
 WHERE t.verdict = 'run_again' OR NOT regexp_matches(t.settled_by, '^(policy|reconcile):');
 COMMENT ON VIEW policy_overrides IS 'One row a word of the gate, or a doubt, that somebody went over: a blocked call that ran all the same, or what a person settled.';
-COMMENT ON COLUMN policy_overrides.kind IS 'ran later (the same agent), ran by another (agent of the run: the same tool with the same arguments), settled (by a person), run again (an effect that may happen twice).';
-COMMENT ON COLUMN policy_overrides.run IS 'Id of the run.';
-COMMENT ON COLUMN policy_overrides.agent IS 'The agent.';
-COMMENT ON COLUMN policy_overrides.step IS 'The step that ran, or was settled.';
-COMMENT ON COLUMN policy_overrides.address IS 'Where that stands: position.event_index.';
-COMMENT ON COLUMN policy_overrides.fact IS 'What was found, in a sentence.';
 
 CREATE VIEW retries AS
 SELECT
@@ -366,12 +323,6 @@ FROM (
 ) AS g
 JOIN events AS e ON e.position = g.position AND e.version = g.version;
 COMMENT ON VIEW retries IS 'One row a step that took more than one attempt, or a call that was repeated in vain.';
-COMMENT ON COLUMN retries.kind IS 'retried (two to four attempts), storm (five or more), repeated (five or more calls of a tool with the same arguments, all failed, none succeeding between them).';
-COMMENT ON COLUMN retries.run IS 'Id of the run.';
-COMMENT ON COLUMN retries.agent IS 'The agent.';
-COMMENT ON COLUMN retries.step IS 'The step; of repeated calls the first.';
-COMMENT ON COLUMN retries.address IS 'Where its intent stands: position.event_index.';
-COMMENT ON COLUMN retries.fact IS 'What was found, in a sentence.';
 
 CREATE MACRO threshold_flips(x) AS TABLE
 SELECT
@@ -431,23 +382,6 @@ LEFT JOIN experiments AS x ON x.experiment = r.experiment
 WHERE r.experiment <> ''
     AND (r.parent IS NULL OR r.run IN (SELECT a.run FROM assignments AS a));
 COMMENT ON VIEW trials IS 'One row a run that is a trial, beside the plan of its experiment. A fork is one where it was assigned itself.';
-COMMENT ON COLUMN trials.experiment IS 'The experiment.';
-COMMENT ON COLUMN trials.arm IS 'The arm.';
-COMMENT ON COLUMN trials.task IS 'The task.';
-COMMENT ON COLUMN trials.trial IS 'The trial, as the source counts.';
-COMMENT ON COLUMN trials.run IS 'Id of the run.';
-COMMENT ON COLUMN trials.status IS 'Of the run: open, completed, failed or cancelled.';
-COMMENT ON COLUMN trials.began_at IS 'When the run began: as recorded live, or as the source of an import tells; NULL where that tells no times.';
-COMMENT ON COLUMN trials.address IS 'Where the run begins: position.event_index.';
-COMMENT ON COLUMN trials.position IS 'Position of the run''s first commit.';
-COMMENT ON COLUMN trials.registered IS 'Whether the experiment is registered.';
-COMMENT ON COLUMN trials.trials IS 'How often each task is to be tried under each arm.';
-COMMENT ON COLUMN trials.planned IS 'How many tasks are to be had.';
-COMMENT ON COLUMN trials.stop IS 'When it is looked at: fixed or sequential.';
-COMMENT ON COLUMN trials.exploratory IS 'Whether it was stated that the data were seen before the plan.';
-COMMENT ON COLUMN trials.registered_position IS 'Position of the registration.';
-COMMENT ON COLUMN trials.stopped_at IS 'When the experiment was stopped.';
-COMMENT ON COLUMN trials.of_task IS 'How many runs there are of this task under this arm.';
 
 CREATE VIEW gaps AS
 SELECT
@@ -619,12 +553,6 @@ SELECT
     concat(subject, ' at position ', position, ' is not as Hansard writes it: ', reason)
 FROM problems;
 COMMENT ON VIEW gaps IS 'One row something that could be missing, or that does not add up. A step without an outcome stands in orphan_intents.';
-COMMENT ON COLUMN gaps.kind IS 'unanswered call (a model asked, no answer is on record), version hole, cost (a run''s claimed cost against its recorded ones; equal to the fourth decimal or a millionth), price (a step''s cost against its tokens at the stated prices, 1 % apart), same trial (twice), trials and tasks (not as many as planned), spread (each task tried once, yet the runs began over more than a day), no outcome (of a trial), not in the plan (an arm), before the plan (data), unknown type, problem.';
-COMMENT ON COLUMN gaps.run IS 'Id of the run; of several the newest. NULL for what outlives runs.';
-COMMENT ON COLUMN gaps.agent IS 'The agent, where it is about one.';
-COMMENT ON COLUMN gaps.step IS 'The step, where it is about one.';
-COMMENT ON COLUMN gaps.address IS 'Where to look: position.event_index.';
-COMMENT ON COLUMN gaps.fact IS 'What was found, in a sentence.';
 
 CREATE MACRO findings(x) AS TABLE
 SELECT 'orphan_intents' AS view, * FROM orphan_intents

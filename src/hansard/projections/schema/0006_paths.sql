@@ -11,16 +11,6 @@ LEFT JOIN steps AS s
     ON s.run = a.run AND s.agent = a.agent AND s.kind = 'tool' AND NOT s.inherited
 GROUP BY t.experiment, t.arm, t.task, t.trial, t.run, t.status, t.success, a.agent, a.role;
 COMMENT ON VIEW trial_paths IS 'One row a trial and agent: the tools that it called. Calls inside a composite tool stand after it; a fork''s path begins where it was forked.';
-COMMENT ON COLUMN trial_paths.experiment IS 'The experiment.';
-COMMENT ON COLUMN trial_paths.arm IS 'The arm; empty where none is named.';
-COMMENT ON COLUMN trial_paths.task IS 'The task; the run''s id where none is named.';
-COMMENT ON COLUMN trial_paths.trial IS 'Which trial of the task, as the source counts.';
-COMMENT ON COLUMN trial_paths.run IS 'Id of the run.';
-COMMENT ON COLUMN trial_paths.status IS 'open, completed, failed or cancelled.';
-COMMENT ON COLUMN trial_paths.success IS 'Whether the run succeeded, as trial_runs says: 1, 0, or NULL where that is not known yet.';
-COMMENT ON COLUMN trial_paths.agent IS 'The agent; NULL where the run has none.';
-COMMENT ON COLUMN trial_paths.role IS 'The agent''s role.';
-COMMENT ON COLUMN trial_paths.tools IS 'The tools it called, in the order of their requests in the agent''s stream; empty where it called none.';
 
 CREATE VIEW tool_choices AS
 WITH called AS (
@@ -57,15 +47,6 @@ SELECT
 FROM offered AS o
 LEFT JOIN chosen AS c ON c.experiment = o.experiment AND c.arm = o.arm AND c.tool = o.tool;
 COMMENT ON VIEW tool_choices IS 'One row a tool and arm, for every tool that any arm of the experiment called.';
-COMMENT ON COLUMN tool_choices.experiment IS 'The experiment.';
-COMMENT ON COLUMN tool_choices.arm IS 'The arm; empty where none is named.';
-COMMENT ON COLUMN tool_choices.tool IS 'The tool.';
-COMMENT ON COLUMN tool_choices.calls IS 'How often runs of the arm called it.';
-COMMENT ON COLUMN tool_choices.runs IS 'Runs of the arm, with the tool or without it.';
-COMMENT ON COLUMN tool_choices.runs_with_it IS 'How many of them called it.';
-COMMENT ON COLUMN tool_choices.errors IS 'How many of the calls failed, were blocked, are in doubt or were not done.';
-COMMENT ON COLUMN tool_choices.success_with IS 'Share of successes in the runs that called it and whose success is known; NULL where there are none.';
-COMMENT ON COLUMN tool_choices.success_without IS 'Share of successes in the runs that did not call it and whose success is known; NULL where there are none.';
 
 CREATE VIEW transitions AS
 WITH moves AS (
@@ -80,12 +61,6 @@ SELECT
 FROM moves
 GROUP BY experiment, arm, from_tool, to_tool;
 COMMENT ON VIEW transitions IS 'One row an arm and pair of tools of which an agent called the second right after the first.';
-COMMENT ON COLUMN transitions.experiment IS 'The experiment.';
-COMMENT ON COLUMN transitions.arm IS 'The arm; empty where none is named.';
-COMMENT ON COLUMN transitions.from_tool IS 'The tool that was called before; (start) where none was.';
-COMMENT ON COLUMN transitions.to_tool IS 'The tool that was called next; (end) where none was, (open) where the run has not ended.';
-COMMENT ON COLUMN transitions."count" IS 'How often.';
-COMMENT ON COLUMN transitions.share IS 'Share of what followed on from_tool in this arm.';
 
 CREATE VIEW sequences AS
 SELECT
@@ -96,11 +71,3 @@ SELECT
 FROM trial_paths AS p
 GROUP BY p.experiment, p.arm, p.role, p.tools;
 COMMENT ON VIEW sequences IS 'One row an arm, role and whole sequence of tools, exactly as agents of the role called them.';
-COMMENT ON COLUMN sequences.experiment IS 'The experiment.';
-COMMENT ON COLUMN sequences.arm IS 'The arm; empty where none is named.';
-COMMENT ON COLUMN sequences.role IS 'The role of the agents.';
-COMMENT ON COLUMN sequences.sequence IS 'The tools, in the order of their calls; empty where none was called.';
-COMMENT ON COLUMN sequences.calls IS 'How many they are.';
-COMMENT ON COLUMN sequences.runs IS 'Runs in which an agent of the role called just these.';
-COMMENT ON COLUMN sequences.successes IS 'How many of them succeeded.';
-COMMENT ON COLUMN sequences.success_rate IS 'Their share in the runs whose success is known; NULL where there are none.';

@@ -41,9 +41,6 @@ JOIN events AS r ON r.position = s.requested_position AND r.agent = s.agent AND 
 JOIN events AS o ON o.position = s.outcome_position AND o.agent = s.agent AND o.version = s.outcome_version
 WHERE NOT s.inherited;
 COMMENT ON VIEW causes IS 'One row a link from an event to one that led to it.';
-COMMENT ON COLUMN causes.event IS 'Id of the event.';
-COMMENT ON COLUMN causes.cause IS 'Id of the event that led to it; of an input that is no event of this log, what was given.';
-COMMENT ON COLUMN causes.how IS 'causation (its writer said so), input (of a decision), after (its scope had seen that outcome last) or request (the outcome of a call).';
 
 CREATE MACRO caused_by(of_event) AS TABLE
 WITH RECURSIVE links AS MATERIALIZED (

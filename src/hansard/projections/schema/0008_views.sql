@@ -17,19 +17,6 @@ CREATE TABLE views_served (
     happened_at TIMESTAMP NOT NULL
 );
 COMMENT ON TABLE views_served IS 'One row a view that was served: what a role was shown of a run. Before a fork, the parent''s count (see lineage).';
-COMMENT ON COLUMN views_served.view IS 'Id of the event that says so.';
-COMMENT ON COLUMN views_served.run IS 'Id of the run.';
-COMMENT ON COLUMN views_served.role IS 'The role whose view it is.';
-COMMENT ON COLUMN views_served.agent IS 'The agent it was served to; NULL where it was a person.';
-COMMENT ON COLUMN views_served.shown_to IS 'The agent or the person.';
-COMMENT ON COLUMN views_served.upto IS 'Id of the newest commit of the run that was read for it.';
-COMMENT ON COLUMN views_served.rules IS 'Id of the event that gave the role its rules; NULL where it had none and saw nothing.';
-COMMENT ON COLUMN views_served.events IS 'How many events it shows.';
-COMMENT ON COLUMN views_served.digest IS 'Digest of what was shown, line by line.';
-COMMENT ON COLUMN views_served.seen IS 'The events it shows: by stream, ranges of versions such as 1-4,7.';
-COMMENT ON COLUMN views_served.version IS 'Version in the stream of the role''s views.';
-COMMENT ON COLUMN views_served.position IS 'Position of the commit.';
-COMMENT ON COLUMN views_served.happened_at IS 'When it was served.';
 
 INSERT INTO event_types VALUES
     ('view.served.v1', 'was shown', 'as ', '$.role', ', events: ', '$.events', NULL, NULL);

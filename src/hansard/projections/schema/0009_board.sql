@@ -20,22 +20,6 @@ CREATE TABLE board_writes (
     happened_at TIMESTAMP NOT NULL
 );
 COMMENT ON TABLE board_writes IS 'One row a write to a key of a run''s shared state, in order of version. Before a fork, the parent''s count (see board_history).';
-COMMENT ON COLUMN board_writes.run IS 'Id of the run.';
-COMMENT ON COLUMN board_writes.key IS 'The key.';
-COMMENT ON COLUMN board_writes.version IS 'Version in the key''s stream, from 1 without a hole.';
-COMMENT ON COLUMN board_writes.operation IS 'put, append (to a list), add (to a counter), include or discard (of a set), max, min or union (a merge), remove; check: a transaction that had read the key was committed with it so.';
-COMMENT ON COLUMN board_writes.value IS 'What was put, appended, added, included, discarded or merged, as recorded: large ones by reference. NULL for remove and check.';
-COMMENT ON COLUMN board_writes.author IS 'The agent that wrote it.';
-COMMENT ON COLUMN board_writes.role IS 'That agent''s role.';
-COMMENT ON COLUMN board_writes.expected IS 'The version that the write went by (0: absent); NULL where it went by none.';
-COMMENT ON COLUMN board_writes.labels IS 'Labels of what was put.';
-COMMENT ON COLUMN board_writes.expires_at IS 'The log''s time from which on what was put is absent; NULL where it stays.';
-COMMENT ON COLUMN board_writes.anew IS 'Whether what stood before had expired when this was decided: it counts as removed.';
-COMMENT ON COLUMN board_writes.event IS 'Id of the event.';
-COMMENT ON COLUMN board_writes.position IS 'Position of the commit.';
-COMMENT ON COLUMN board_writes.counts_from IS 'The position where its transaction ends: from there on it counts.';
-COMMENT ON COLUMN board_writes.logged_at IS 'The log''s own time of the commit: what expiry goes by.';
-COMMENT ON COLUMN board_writes.happened_at IS 'When it happened, as well as is known (see events).';
 
 CREATE VIEW board_history AS
 WITH RECURSIVE cuts AS (
@@ -64,20 +48,6 @@ JOIN board_writes AS w
     ON w.run = t.parent AND 'board/' || w.key = t.stream AND w.version <= t.version
     AND w.position < t.position;
 COMMENT ON VIEW board_history IS 'One row a write that counts for a run''s shared state: its own, and of a fork its parents'' up to the cut.';
-COMMENT ON COLUMN board_history.run IS 'Id of the run.';
-COMMENT ON COLUMN board_history.key IS 'The key.';
-COMMENT ON COLUMN board_history.version IS 'Version in the key''s stream.';
-COMMENT ON COLUMN board_history.operation IS 'What was done (see board_writes).';
-COMMENT ON COLUMN board_history.value IS 'With what, as recorded.';
-COMMENT ON COLUMN board_history.author IS 'The agent that wrote it.';
-COMMENT ON COLUMN board_history.role IS 'That agent''s role.';
-COMMENT ON COLUMN board_history.labels IS 'Labels of what was put.';
-COMMENT ON COLUMN board_history.expires_at IS 'The log''s time from which on what was put is absent.';
-COMMENT ON COLUMN board_history.anew IS 'Whether what stood before had expired.';
-COMMENT ON COLUMN board_history.event IS 'Id of the event.';
-COMMENT ON COLUMN board_history.position IS 'Position of the commit.';
-COMMENT ON COLUMN board_history.counts_from IS 'The position from which on it counts in this run.';
-COMMENT ON COLUMN board_history.inherited IS 'Whether it was written to a parent of the run.';
 
 CREATE MACRO boards_at(last_position) AS TABLE
 WITH told AS (
@@ -164,14 +134,3 @@ CREATE VIEW board AS
 SELECT b.run, b.key, b.kind, b.version, b.author, b.role, b.value, b.labels, b.expires_at, b.event, b.position
 FROM boards_at((SELECT p.position FROM progress AS p)) AS b;
 COMMENT ON VIEW board IS 'One row a key of a run''s shared state that is there: what all of its writes come to.';
-COMMENT ON COLUMN board.run IS 'Id of the run.';
-COMMENT ON COLUMN board.key IS 'The key.';
-COMMENT ON COLUMN board.kind IS 'What it holds: value, list, counter, set, max, min or union.';
-COMMENT ON COLUMN board.version IS 'Version of the write that changed it last: what a put expects.';
-COMMENT ON COLUMN board.author IS 'Who changed it last.';
-COMMENT ON COLUMN board.role IS 'That agent''s role.';
-COMMENT ON COLUMN board.value IS 'What it holds, as recorded, large parts by reference; of a set {"$set": [...]}; of a union NULL.';
-COMMENT ON COLUMN board.labels IS 'Labels of what was put.';
-COMMENT ON COLUMN board.expires_at IS 'The log''s time from which on it is absent; NULL where it stays.';
-COMMENT ON COLUMN board.event IS 'Id of the event that changed it last.';
-COMMENT ON COLUMN board.position IS 'Position of that commit.';

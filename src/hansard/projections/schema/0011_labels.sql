@@ -12,14 +12,6 @@ CREATE TABLE labels (
     untrusted BOOLEAN NOT NULL
 );
 COMMENT ON TABLE labels IS 'One row an event whose commit has a label: the join of all that its writer had been shown. What has none is public and trusted. Before a fork, the parent''s count (see labels_of).';
-COMMENT ON COLUMN labels.event IS 'Id of the event.';
-COMMENT ON COLUMN labels.run IS 'Id of the run; NULL for what outlives runs.';
-COMMENT ON COLUMN labels.agent IS 'The agent whose stream it is in; NULL elsewhere.';
-COMMENT ON COLUMN labels.stream IS 'Name of the stream.';
-COMMENT ON COLUMN labels.version IS 'Version in the stream.';
-COMMENT ON COLUMN labels.position IS 'Position of the commit.';
-COMMENT ON COLUMN labels.confidentiality IS 'public, internal, confidential or secret.';
-COMMENT ON COLUMN labels.untrusted IS 'Whether it rests on untrusted input.';
 
 CREATE TABLE declassifications (
     event VARCHAR NOT NULL,
@@ -35,22 +27,9 @@ CREATE TABLE declassifications (
     happened_at TIMESTAMP NOT NULL
 );
 COMMENT ON TABLE declassifications IS 'One row a label that somebody lowered: of an agent, or of a key of shared state. Before a fork, the parent''s count.';
-COMMENT ON COLUMN declassifications.event IS 'Id of the event that says so.';
-COMMENT ON COLUMN declassifications.run IS 'Id of the run.';
-COMMENT ON COLUMN declassifications.agent IS 'The agent; NULL where it is a key.';
-COMMENT ON COLUMN declassifications.key IS 'The key; NULL where it is an agent.';
-COMMENT ON COLUMN declassifications.lowered_to IS 'The label from then on; empty for public and trusted.';
-COMMENT ON COLUMN declassifications.lowered_from IS 'The label before.';
-COMMENT ON COLUMN declassifications.approver IS 'Who answers for it.';
-COMMENT ON COLUMN declassifications.because IS 'Why.';
-COMMENT ON COLUMN declassifications.version IS 'Version in the stream of the agent or key.';
-COMMENT ON COLUMN declassifications.position IS 'Position of the commit.';
-COMMENT ON COLUMN declassifications.happened_at IS 'When it was lowered, as well as is known (see events).';
 
 ALTER TABLE tools ADD COLUMN gives VARCHAR;
 ALTER TABLE tools ADD COLUMN takes VARCHAR;
-COMMENT ON COLUMN tools.gives IS 'Label of what it tells; NULL for public and trusted.';
-COMMENT ON COLUMN tools.takes IS 'Highest confidentiality that it may be told of; NULL for any.';
 
 INSERT INTO event_types VALUES
     ('label.declassified.v1', 'was declassified', 'to ', '$.to', ', because ', '$.because', NULL, NULL);
@@ -64,15 +43,6 @@ SELECT i.run, l.run, l.event, l.agent, l.stream, l.version, l.position, l.confid
 FROM inherited AS i
 JOIN labels AS l ON l.run = i.parent AND l.stream = i.stream AND l.version <= i.version AND l.position < i.position;
 COMMENT ON VIEW labels_of IS 'One row an event with a label that counts for a run: its own, and of a fork its parents'' up to the cut.';
-COMMENT ON COLUMN labels_of.run IS 'Id of the run.';
-COMMENT ON COLUMN labels_of.stands_in IS 'The run that the event stands in: this one, or a parent.';
-COMMENT ON COLUMN labels_of.event IS 'Id of the event.';
-COMMENT ON COLUMN labels_of.agent IS 'The agent whose stream it is in; NULL elsewhere.';
-COMMENT ON COLUMN labels_of.stream IS 'Name of the stream.';
-COMMENT ON COLUMN labels_of.version IS 'Version in the stream.';
-COMMENT ON COLUMN labels_of.position IS 'Position of the commit.';
-COMMENT ON COLUMN labels_of.confidentiality IS 'public, internal, confidential or secret.';
-COMMENT ON COLUMN labels_of.untrusted IS 'Whether it rests on untrusted input.';
 
 CREATE VIEW distrust AS
 WITH lowered AS (
@@ -118,17 +88,6 @@ WHERE CASE
     END
 QUALIFY row_number() OVER (PARTITION BY f.run, f.event ORDER BY t.position DESC) = 1;
 COMMENT ON VIEW distrust IS 'One row a moment at which an agent was, or may have been, told something untrusted: an outcome of a tool that gives it, the first untrusted message, what others had shared.';
-COMMENT ON COLUMN distrust.run IS 'Id of the run.';
-COMMENT ON COLUMN distrust.agent IS 'The agent.';
-COMMENT ON COLUMN distrust.event IS 'Id of the event that told it.';
-COMMENT ON COLUMN distrust.version IS 'Its version in the agent''s stream.';
-COMMENT ON COLUMN distrust.position IS 'Position of the commit.';
-COMMENT ON COLUMN distrust.since IS 'Version of the declassification before it; 0 for none.';
-COMMENT ON COLUMN distrust.step IS 'The step that told it; NULL for a message.';
-COMMENT ON COLUMN distrust.tool IS 'What was called; NULL for a message.';
-COMMENT ON COLUMN distrust.how IS 'tool (a tool that gives what is untrusted), message (in its context), or shared (read of what others wrote).';
-COMMENT ON COLUMN distrust.arguments IS 'Arguments of the step.';
-COMMENT ON COLUMN distrust.result IS 'Result of the step.';
 
 CREATE VIEW shared_distrust AS
 WITH reads AS (
@@ -167,12 +126,6 @@ JOIN wrote AS w
         ELSE w.stream LIKE 'agent/%' OR w.type LIKE 'board.%' OR w.type LIKE 'task.%' OR w.type LIKE 'mail.%'
     END;
 COMMENT ON VIEW shared_distrust IS 'One row an untrusted thing that an agent read and another one had written.';
-COMMENT ON COLUMN shared_distrust.run IS 'Id of the run.';
-COMMENT ON COLUMN shared_distrust.agent IS 'Who read it.';
-COMMENT ON COLUMN shared_distrust.event IS 'Id of the event that told it (see distrust).';
-COMMENT ON COLUMN shared_distrust.source_agent IS 'Who wrote it.';
-COMMENT ON COLUMN shared_distrust.source IS 'Id of the event that wrote it.';
-COMMENT ON COLUMN shared_distrust.source_position IS 'Position of its commit: what its writer had been told by then is in it.';
 
 CREATE VIEW untrusted_sources AS
 WITH RECURSIVE edges AS MATERIALIZED (
@@ -202,14 +155,6 @@ FROM reach AS r
 JOIN moments AS m ON m.run = r.run AND m.event = r.event
 WHERE m.how <> 'shared';
 COMMENT ON VIEW untrusted_sources IS 'One row an untrusted source that a decision rests on: what told its agent, or an agent of whom it had read, and so on. Of a declassified decision those before.';
-COMMENT ON COLUMN untrusted_sources.decision IS 'Id of the decision.';
-COMMENT ON COLUMN untrusted_sources.run IS 'Id of its run.';
-COMMENT ON COLUMN untrusted_sources.agent IS 'The agent that was told.';
-COMMENT ON COLUMN untrusted_sources.source IS 'Id of the event that told it.';
-COMMENT ON COLUMN untrusted_sources.how IS 'tool (a tool that gives what is untrusted) or message (in its context).';
-COMMENT ON COLUMN untrusted_sources.step IS 'The step that told it; NULL for a message.';
-COMMENT ON COLUMN untrusted_sources.tool IS 'The tool; NULL for a message.';
-COMMENT ON COLUMN untrusted_sources.position IS 'Position of that event''s commit.';
 
 CREATE VIEW tainted_decisions AS
 WITH lowered AS (
@@ -237,16 +182,3 @@ LEFT JOIN named AS n ON n.decision = d.decision
 ASOF LEFT JOIN lowered AS w ON w.run = d.run AND w.agent = d.agent AND d.version >= w.version
 WHERE coalesce(l.untrusted, false) OR (n.decision IS NOT NULL AND w.approver IS NOT NULL);
 COMMENT ON VIEW tainted_decisions IS 'One row a decision that rests on untrusted input, with what that was; declassified ones among them.';
-COMMENT ON COLUMN tainted_decisions.decision IS 'Id of the decision.';
-COMMENT ON COLUMN tainted_decisions.run IS 'Id of the run.';
-COMMENT ON COLUMN tainted_decisions.agent IS 'Who decided.';
-COMMENT ON COLUMN tainted_decisions.role IS 'In which role.';
-COMMENT ON COLUMN tainted_decisions.position IS 'Position of the commit.';
-COMMENT ON COLUMN tainted_decisions.question IS 'What was asked.';
-COMMENT ON COLUMN tainted_decisions.selected IS 'What was chosen.';
-COMMENT ON COLUMN tainted_decisions.confidentiality IS 'How confidential the decision is.';
-COMMENT ON COLUMN tainted_decisions.sources IS 'What it rests on: tool (agent#step), or message to an agent (see untrusted_sources).';
-COMMENT ON COLUMN tainted_decisions.since IS 'Position of the first of them.';
-COMMENT ON COLUMN tainted_decisions.is_declassified IS 'Whether its agent had been declassified in between.';
-COMMENT ON COLUMN tainted_decisions.approver IS 'Who answers for that; NULL where nobody does.';
-COMMENT ON COLUMN tainted_decisions.because IS 'Why; NULL where nobody does.';

@@ -2,7 +2,6 @@
 -- Chains: for whom the holders of tokens act.
 
 ALTER TABLE tokens_issued ADD COLUMN on_behalf_of VARCHAR[];
-COMMENT ON COLUMN tokens_issued.on_behalf_of IS 'The principals that its holder acts for, the nearest first.';
 
 CREATE OR REPLACE VIEW tokens AS
 SELECT
@@ -23,15 +22,3 @@ LEFT JOIN (
     GROUP BY v.principal, v.token
 ) AS r ON r.principal = i.principal AND r.token = i.token;
 COMMENT ON VIEW tokens IS 'One row a token, as it stands at the log''s time.';
-COMMENT ON COLUMN tokens.token IS 'Its public id.';
-COMMENT ON COLUMN tokens.principal IS 'Whose it is.';
-COMMENT ON COLUMN tokens.role IS 'The role it acts in.';
-COMMENT ON COLUMN tokens.on_behalf_of IS 'The principals that its holder acts for, the nearest first: when one of them is revoked, it is, too.';
-COMMENT ON COLUMN tokens.expires IS 'When it expires, in UTC; NULL: it does not.';
-COMMENT ON COLUMN tokens.issued_by IS 'Who issued it.';
-COMMENT ON COLUMN tokens.issued_at IS 'The log''s time when it was issued.';
-COMMENT ON COLUMN tokens.revoked_at IS 'The log''s time when it was revoked.';
-COMMENT ON COLUMN tokens.revoked_by IS 'Who revoked it.';
-COMMENT ON COLUMN tokens.because IS 'Why.';
-COMMENT ON COLUMN tokens.standing IS 'valid, expired or revoked.';
-COMMENT ON COLUMN tokens.position IS 'Position of its event.';

@@ -13,24 +13,10 @@ CREATE TABLE principals_shown (
     happened_at TIMESTAMP NOT NULL
 );
 COMMENT ON TABLE principals_shown IS 'One row a time that a principal came to carry a higher label, since its holder was shown what has it. What is written for it from then on has that label, in whichever run (see carried).';
-COMMENT ON COLUMN principals_shown.event IS 'Id of the event.';
-COMMENT ON COLUMN principals_shown.principal IS 'Who was shown it.';
-COMMENT ON COLUMN principals_shown.label IS 'The label from then on, such as secret untrusted.';
-COMMENT ON COLUMN principals_shown.role IS 'The role that it acted in.';
-COMMENT ON COLUMN principals_shown.run IS 'The run where it was shown it; NULL outside of any.';
-COMMENT ON COLUMN principals_shown.version IS 'Version in its stream.';
-COMMENT ON COLUMN principals_shown.position IS 'Position of the commit.';
-COMMENT ON COLUMN principals_shown.logged_at IS 'The log''s own time of the commit: what leases and time-outs go by.';
-COMMENT ON COLUMN principals_shown.happened_at IS 'When it happened, as well as is known (see events).';
 
 ALTER TABLE declassifications ALTER COLUMN run DROP NOT NULL;
 ALTER TABLE declassifications ADD COLUMN principal VARCHAR;
 COMMENT ON TABLE declassifications IS 'One row a label that somebody lowered: of an agent or of a key of shared state in a run, or of what a principal carries from run to run. Before a fork, the parent''s count.';
-COMMENT ON COLUMN declassifications.run IS 'Id of the run; NULL of a principal.';
-COMMENT ON COLUMN declassifications.agent IS 'The agent; NULL where it is a key or a principal.';
-COMMENT ON COLUMN declassifications.key IS 'The key; NULL where it is an agent or a principal.';
-COMMENT ON COLUMN declassifications.principal IS 'The principal; NULL where it is an agent or a key.';
-COMMENT ON COLUMN declassifications.version IS 'Version in the stream of the agent, key or principal.';
 
 CREATE VIEW carried AS
 WITH told AS (
@@ -44,7 +30,3 @@ SELECT t.principal, t.label, t.position, t.logged_at AS since
 FROM told AS t
 QUALIFY row_number() OVER (PARTITION BY t.principal ORDER BY t.version DESC) = 1;
 COMMENT ON VIEW carried IS 'One row a principal that was ever shown what is labelled: the label that it carries now.';
-COMMENT ON COLUMN carried.principal IS 'Its name.';
-COMMENT ON COLUMN carried.label IS 'What is written for it has at least this label.';
-COMMENT ON COLUMN carried.position IS 'Position of the event that says so.';
-COMMENT ON COLUMN carried.since IS 'When that was.';

@@ -174,9 +174,3 @@ SELECT
     concat(subject, ' at position ', position, ' is not as Hansard writes it: ', reason)
 FROM problems;
 COMMENT ON VIEW gaps IS 'One row something that could be missing, or that does not add up. A step without an outcome stands in orphan_intents.';
-COMMENT ON COLUMN gaps.kind IS 'unanswered call (a model asked, no answer is on record), version hole, cost (a run''s claimed cost against its recorded ones; equal to the fourth decimal or a millionth), price (a step''s cost against its tokens at the stated prices, 1 % apart), same trial (twice), trials and tasks (not as many as planned), spread (each task tried once, yet the runs began over more than a day), no outcome (of a trial), not in the plan (an arm), before the plan (data), unknown type, problem.';
-COMMENT ON COLUMN gaps.run IS 'Id of the run; of several the newest. NULL for what outlives runs.';
-COMMENT ON COLUMN gaps.agent IS 'The agent, where it is about one.';
-COMMENT ON COLUMN gaps.step IS 'The step, where it is about one.';
-COMMENT ON COLUMN gaps.address IS 'Where to look: position.event_index.';
-COMMENT ON COLUMN gaps.fact IS 'What was found, in a sentence.';

@@ -1,0 +1,70 @@
+"""What columns mean is said once, and stands in each file."""
+
+from pathlib import Path
+
+import pytest
+
+from hansard.projections import store as stores
+from hansard.projections.columns import dictionary
+from hansard.projections.migrations import migrations
+from hansard.projections.store import Store
+
+COMMENTS = """
+    SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal ORDER BY 1, 2
+"""
+
+
+@pytest.fixture
+def comments(tmp_path: Path) -> list[tuple[str, str, str | None]]:
+    """Of each column of a new file, what it says."""
+    store = Store(tmp_path / "t.duckdb")
+    found = store.all(COMMENTS)
+    store.close()
+    return found
+
+
+def test_each_column_says_what_it_means(comments):
+    """No column of a table or view is without a meaning."""
+    assert comments
+    assert [(table, column) for table, column, said in comments if not said] == []
+
+
+def test_nothing_is_said_of_what_is_not_there(comments):
+    """Each entry is of a column that there is, and that takes its meaning from it."""
+    shown = {(table, column): said for table, column, said in comments}
+    told = dict(dictionary())
+    alike, everywhere = told.pop("alike"), told.pop("everywhere")
+    assert {name for pair in alike.items() for name in pair} <= {table for table, _ in shown}
+    assert {
+        (table, column): said for table, of in told.items() for column, said in of.items()
+    }.items() <= shown.items()
+    twice = [(name, column) for name, of in told.items() for column in of if column in everywhere]
+    assert [
+        (name, column) for name, column in twice if told[name][column] == everywhere[column]
+    ] == []
+    unused = set(everywhere)
+    for table, column in shown:
+        if column not in told.get(table, ()) and column not in told.get(alike.get(table, ""), ()):
+            unused.discard(column)
+    assert unused == set()
+
+
+def test_what_is_everywhere_is_in_more_than_one_place(comments):
+    """What one table alone has stands under it, where its readers look."""
+    everywhere = dictionary()["everywhere"]
+    places = {name: sum(column == name for _, column, _ in comments) for name in everywhere}
+    assert [name for name, count in places.items() if count == 1] == []
+
+
+def test_a_file_that_is_brought_up_says_what_a_new_one_does(tmp_path: Path, comments, monkeypatch):
+    """Also of the columns that stood there before."""
+    path = tmp_path / "older.duckdb"
+    with monkeypatch.context() as older:
+        older.setattr(stores, "migrations", lambda: migrations()[:-1])
+        before = Store(path)
+        before.all("COMMENT ON COLUMN runs.run IS NULL")
+        before.close()
+    again = Store(path)
+    assert again.all("SELECT max(number) FROM migrations") == [(len(migrations()),)]
+    assert again.all(COMMENTS) == comments
+    again.close()
