@@ -12,7 +12,7 @@ from hansard.agents.run_index import RunFilter
 from hansard.agents.transact import transact
 from hansard.bus.blobs import Blobs
 from hansard.bus.clock import Clock
-from hansard.bus.codec import record
+from hansard.bus.commits import new_commit
 from hansard.bus.log import Append, EventLog, Stored
 from hansard.bus.states.boards import Boards
 from hansard.bus.states.points import Points
@@ -75,15 +75,7 @@ class Workspace:
         label: Label | None = None,
     ) -> Commit:
         """A commit of events by an agent, with ids and time; `label` is the agent's."""
-        return Commit(
-            id=self.clock.new_id(),
-            version=version,
-            at=self.clock.now(),
-            actor=Actor.of(agent),
-            epoch=epoch,
-            label=label,
-            events=tuple(record(event, self.clock.new_id()) for event in events),
-        )
+        return new_commit(self.clock, version, Actor.of(agent), events, epoch=epoch, label=label)
 
     async def tell_lasting(
         self,
@@ -111,6 +103,17 @@ class Workspace:
         except Refused as error:
             message = f"{stream.kind} {stream.id!r}: {error}"
             raise Refused(message) from error
+
+    async def add_lasting(self, stream: WorkspaceStream, by: str | Actor, event: Event) -> None:
+        """State an event of what outlives runs, whatever stands there. Costs a read of the newest
+        commit. Raises Conflict after 50 lost races.
+        """
+
+        def next_append(last: Stored | None) -> Append:
+            version = last.commit.last_version if last is not None else 0
+            return Append(stream, self.commit(version + 1, by, [event]))
+
+        await transact(functools.partial(self.log.last, stream), next_append, self.log.append)
 
     async def runs(self, wanted: RunFilter | None = None) -> list[tuple[str, RunState]]:
         """Every run, or those asked for, with its life, the newest first: in one pass for all.

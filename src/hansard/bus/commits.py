@@ -7,18 +7,41 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from hansard.bus import subjects
-from hansard.bus.codec import decode, encode
+from hansard.bus.clock import Clock
+from hansard.bus.codec import decode, encode, record
 from hansard.bus.errors import TooLarge
 from hansard.bus.log import COMMIT_BYTES_MAX, Append, Origin, Stored
 from hansard.domain.errors import BadValue, Corrupt
-from hansard.domain.events import Commit, Tx
+from hansard.domain.events import Actor, Commit, Event, Tx
 from hansard.domain.ids import StreamId, uuid8
+from hansard.domain.label import Label
 
 TRANSACTION_COMMITS_MAX = 1_000
 """Most commits in one transaction: the limit of a JetStream atomic batch."""
 
 TRANSACTION_BYTES_MAX = 8 * 1024 * 1024
 """Largest sum of bodies in one transaction: what the connection to a broker buffers."""
+
+
+def new_commit(
+    clock: Clock,
+    version: int,
+    actor: Actor,
+    events: Iterable[Event],
+    *,
+    epoch: int = 0,
+    label: Label | None = None,
+) -> Commit:
+    """A commit of events, with ids and time; `label` is the writer's."""
+    return Commit(
+        id=clock.new_id(),
+        version=version,
+        at=clock.now(),
+        actor=actor,
+        epoch=epoch,
+        label=label,
+        events=tuple(record(event, clock.new_id()) for event in events),
+    )
 
 
 def enveloped(append: Append) -> tuple[Append, bytes]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import time
 from contextvars import ContextVar
-from types import TracebackType
 from typing import Self
 from weakref import WeakKeyDictionary
 
@@ -57,12 +56,7 @@ class Slices:
         await self._take()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._holds:
             self._give_back()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from datetime import datetime
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -108,12 +107,7 @@ class Authenticator:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def check(self, token: str, name: str, role: str) -> Principal:

@@ -22,11 +22,12 @@ import msgspec
 
 from hansard.agents.transact import retry, transact
 from hansard.bus.clock import Clock
-from hansard.bus.codec import record, revive_all
+from hansard.bus.codec import revive_all
+from hansard.bus.commits import new_commit
 from hansard.bus.errors import BusError, Conflict
 from hansard.bus.log import Append, EventLog, Kind, NotYet, Stored, UpTo, VersionFree
 from hansard.domain import principal
-from hansard.domain.events import Actor, Commit
+from hansard.domain.events import Actor
 from hansard.domain.ids import StreamId, WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, text
 from hansard.domain.principal import PrincipalShown, PrincipalState
@@ -114,14 +115,8 @@ class Carried:
             events = principal.decide(state, said)
             if not events:
                 return None
-            commit = Commit(
-                id=self._clock.new_id(),
-                version=state.version + 1,
-                at=self._clock.now(),
-                actor=self._actor,
-                label=join(state.carries, label).stored,
-                events=tuple(record(event, self._clock.new_id()) for event in events),
-            )
+            version, shown = state.version + 1, join(state.carries, label).stored
+            commit = new_commit(self._clock, version, self._actor, events, label=shown)
             return Append(self.stream, commit)
 
         stored = await transact(self.refresh, next_append, self._base.append)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Sequence
 
 import msgspec
 
 from hansard.agents.access.views import rules_at
-from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
-from hansard.bus.log import Append, AtPosition, Stored
+from hansard.bus.log import AtPosition
 from hansard.domain import ids
 from hansard.domain.events import Actor
 from hansard.domain.ids import WorkspaceStream
@@ -48,12 +46,7 @@ async def answered(
         rows=rows,
         cut=cut,
     )
-
-    def next_append(last: Stored | None) -> Append:
-        version = last.commit.last_version + 1 if last is not None else 1
-        return Append(stream, workspace.commit(version, by, [told]))
-
-    await transact(functools.partial(workspace.log.last, stream), next_append, workspace.log.append)
+    await workspace.add_lasting(stream, by, told)
 
 
 def digest_of(statement: str, parameters: Sequence[object]) -> str:

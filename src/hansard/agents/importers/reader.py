@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -80,12 +79,7 @@ class Importer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if error is None or isinstance(error, BadRecord):
             await self._send()
             await self._sent()

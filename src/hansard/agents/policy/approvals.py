@@ -19,7 +19,8 @@ from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
 from hansard.bus import waiting
 from hansard.bus.clock import Clock
-from hansard.bus.codec import record, revive
+from hansard.bus.codec import revive
+from hansard.bus.commits import new_commit
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, EventLog, Stored
 from hansard.bus.states.replay import States
@@ -39,7 +40,7 @@ from hansard.domain.approval import (
 from hansard.domain.board import By
 from hansard.domain.brief import Brief
 from hansard.domain.errors import Refused
-from hansard.domain.events import Actor, Commit
+from hansard.domain.events import Actor
 from hansard.domain.ids import KeyStream
 from hansard.domain.label import Label
 from hansard.domain.roles.authorize import Trust
@@ -101,14 +102,8 @@ class Approvals:
             events = approvals.decide(state, wanted, now)
             if not events:
                 return None
-            commit = Commit(
-                id=self._clock.new_id(),
-                version=state.version + 1,
-                at=self._clock.now(),
-                actor=Actor.of(actor),
-                label=self.label(),
-                events=tuple(record(event, self._clock.new_id()) for event in events),
-            )
+            version, by = state.version + 1, Actor.of(actor)
+            commit = new_commit(self._clock, version, by, events, label=self.label())
             return Append(self.stream, commit)
 
         if await transact(read, next_append, self._log.append) is not None:

@@ -9,7 +9,8 @@ import msgspec
 from hansard.agents.policy.gate import Budget
 from hansard.agents.transact import transact
 from hansard.bus.clock import Clock
-from hansard.bus.codec import record, revive_all
+from hansard.bus.codec import revive_all
+from hansard.bus.commits import new_commit
 from hansard.bus.log import Append, EventLog
 from hansard.bus.states.replay import States
 from hansard.domain import budget as budgets
@@ -99,7 +100,10 @@ class LogBudgets:
             nonlocal allowed
             events = decide(state)
             allowed = events is not None
-            return self._commit(state.version + 1, events) if events else None
+            if not events:
+                return None
+            version = state.version + 1
+            return new_commit(self._clock, version, self._actor, events, label=self.label())
 
         async def append(commit: Commit) -> None:
             await self._log.append(Append(stream, commit))
@@ -107,16 +111,6 @@ class LogBudgets:
 
         await transact(read, next_append, append, TRIES_MAX)
         return allowed
-
-    def _commit(self, version: int, events: Sequence[Event]) -> Commit:
-        return Commit(
-            id=self._clock.new_id(),
-            version=version,
-            at=self._clock.now(),
-            actor=self._actor,
-            label=self.label(),
-            events=tuple(record(event, self._clock.new_id()) for event in events),
-        )
 
     async def _read(self, stream: KeyStream, known: _Known) -> None:
         """Take in what was counted since; all of it, parents' too, where nothing is known."""

@@ -6,12 +6,8 @@ has its refusals in its stream (`hansard.agents.policy.permits`).
 
 from __future__ import annotations
 
-import functools
-
 from hansard.agents.policy.permits import Need, Permit, refused
-from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
-from hansard.bus.log import Append, Stored
 from hansard.domain import access, principal
 from hansard.domain.access import AccessRefused
 from hansard.domain.events import Actor
@@ -34,9 +30,4 @@ async def note(
     known = await workspace.log.last(WorkspaceStream(principal.KIND, name)) is not None
     stream = WorkspaceStream(access.KIND, name if known else access.STRANGER)
     said = AccessRefused(principal=name, role=role, operation=operation, because=because)
-
-    def next_append(last: Stored | None) -> Append:
-        version = last.commit.last_version if last is not None else 0
-        return Append(stream, workspace.commit(version + 1, by, [said]))
-
-    await transact(functools.partial(workspace.log.last, stream), next_append, workspace.log.append)
+    await workspace.add_lasting(stream, by, said)

@@ -18,7 +18,7 @@ import itertools
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -298,25 +298,20 @@ class _Search:
 
 def _common(a: str, i: int, b: str, j: int, most: int) -> int:
     """How many characters are equal from two places on, at most so many."""
-    count, step, growing = 0, 64, True
-    while count < most:
-        size = min(step, most - count)
-        if a[i + count : i + count + size] == b[j + count : j + count + size]:
-            count += size
-            step = min(size * 4, 65_536) if growing else max(size // 2, 1)
-        elif size == 1:
-            break
-        else:
-            growing, step = False, size // 2
-    return count
+    return _longest(lambda at, to: a[i + at : i + to] == b[j + at : j + to], most)
 
 
 def _common_back(a: str, i: int, b: str, j: int, most: int) -> int:
     """As `_common`, before two places."""
+    return _longest(lambda at, to: a[i - to : i - at] == b[j - to : j - at], most)
+
+
+def _longest(equal: Callable[[int, int], bool], most: int) -> int:
+    """How far what is compared part by part is equal, at most so far."""
     count, step, growing = 0, 64, True
     while count < most:
         size = min(step, most - count)
-        if a[i - count - size : i - count] == b[j - count - size : j - count]:
+        if equal(count, count + size):
             count += size
             step = min(size * 4, 65_536) if growing else max(size // 2, 1)
         elif size == 1:

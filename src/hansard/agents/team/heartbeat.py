@@ -13,12 +13,12 @@ from collections.abc import Callable
 from hansard.agents.team.store import TeamStore
 from hansard.agents.transact import retry
 from hansard.bus.clock import Clock
-from hansard.bus.codec import record
+from hansard.bus.commits import new_commit
 from hansard.bus.errors import BusError, Closed
 from hansard.bus.log import Append
 from hansard.bus.states.boards import Boards
 from hansard.domain.errors import HansardError
-from hansard.domain.events import Actor, Commit
+from hansard.domain.events import Actor
 from hansard.domain.label import Label
 from hansard.domain.team.task import TaskExtended, TaskStatus
 
@@ -80,13 +80,7 @@ class Heartbeat:
                 return False
             if task.number != self._event.number:
                 return False
-            commit = Commit(
-                id=self._clock.new_id(),
-                version=state.version + 1,
-                at=self._clock.now(),
-                actor=self._actor,
-                label=self.label(),
-                events=(record(self._event, self._clock.new_id()),),
-            )
+            version, label = state.version + 1, self.label()
+            commit = new_commit(self._clock, version, self._actor, [self._event], label=label)
             await self._store.states.log.append(Append(self._store.tasks, commit))
         return True

@@ -28,7 +28,6 @@ import threading
 import time
 from collections.abc import Generator
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -156,12 +155,7 @@ class Lease:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

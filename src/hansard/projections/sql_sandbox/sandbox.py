@@ -6,7 +6,6 @@ import contextlib
 import math
 from collections.abc import Sequence
 from datetime import date, datetime
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -53,12 +52,7 @@ class Door:
             self._pool.warm(at_least=1)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """End the workers."""
         if self._pool is not None:
             await self._pool.close()
