@@ -1,9 +1,13 @@
 """The connection: replies, what breaks it, and what it does without its private hooks."""
 
 import asyncio
+import gc
+import socket
+import warnings
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from nats.aio.client import Client
 
@@ -121,6 +125,27 @@ async def test_too_large_for_the_server(nats: Nats):
         await broker.send("x", b"x" * broker.max_payload, "", block({"A": "b"}))
     assert broker.connected
     await broker.close()
+
+
+async def test_a_handshake_that_fails_leaves_no_connection_open(tmp_path: Path):
+    """Where nobody answers on the server's port, each try is closed before the next is made."""
+    with running(tmp_path) as nats:
+        broker = await Broker.open(msgspec.structs.replace(nats.options(), connect_timeout_s=1.0))
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            nats.kill()
+            with socket.create_server(("127.0.0.1", nats.port), backlog=8) as silent:
+                silent.setblocking(False)
+                loop = asyncio.get_running_loop()
+                tried = [(await asyncio.wait_for(loop.sock_accept(silent), 30))[0] for _ in "12"]
+                assert await asyncio.wait_for(loop.sock_recv(tried[0], 1), 30) == b""
+                for connection in tried:
+                    connection.close()
+            gc.collect()
+        assert [str(each.message) for each in told] == []
+        nats.start()
+        await asyncio.wait_for(broker._up.wait(), 30)
+        await broker.close()
 
 
 async def test_given_up_by_the_client(nats: Nats):

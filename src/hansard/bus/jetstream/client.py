@@ -89,6 +89,12 @@ class _Client(Client):
     async def _process_headers(self, headers: bytes | None) -> Any:
         return headers or None
 
+    async def _connect_to_server(self, s: Any) -> None:
+        """Close first what stands open: nats-py forgets it where a reconnect's handshake failed."""
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types
+        await super()._connect_to_server(s)
+
     async def write(self, commands: list[bytes]) -> None:
         """Hand rendered commands to the socket: what `publish` ends in."""
         await self._send_command(commands[0] if len(commands) == 1 else b"".join(commands))
