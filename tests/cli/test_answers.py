@@ -35,8 +35,8 @@ READS: dict[str, Read] = {
     "roles show": lambda workspace, _: read_roles(workspace, [], None),
     "run show {}": lambda workspace, runs: show(workspace, runs.team, None, None),
     "run state {}": lambda workspace, runs: state(workspace, runs.team, None, None),
-    "run state {} --diff 9 now": lambda workspace, runs: difference(
-        workspace, runs.team, ("9", "now"), None
+    "run state {} --diff researcher_1@3 now": lambda workspace, runs: difference(
+        workspace, runs.team, ("researcher_1@3", "now"), None
     ),
     "run diff {0} {0}": lambda workspace, runs: run_diff(workspace, runs.team, runs.team),
     "run replay {}": lambda workspace, runs: replay(workspace, runs.team),

@@ -87,11 +87,11 @@ def _help(path: str) -> str:
 
 
 def test_a_command_loads_no_log_and_no_keys(tmp_path: Path):
-    """What opens a workspace imports neither what draws log lines nor the keys' cryptography: they
-    wait for the first line, the first key.
+    """What reads a workspace imports neither what draws log lines nor the keys' cryptography, which
+    wait for the first line and the first key; nor the tables, where nothing is asked of them.
     """
     code = (
-        "import sys, hansard.cli.opening, hansard.cli.output, hansard.logging;"
+        "import sys, hansard.cli.runs, hansard.cli.run.show, hansard.logging;"
         "hansard.logging.setup(); print(*sys.modules)"
     )
     loaded = subprocess.run(
@@ -102,7 +102,7 @@ def test_a_command_loads_no_log_and_no_keys(tmp_path: Path):
         text=True,
     ).stdout.split()
     assert "nats" in loaded
-    assert not {"structlog", "pygments", "nkeys", "nacl"} & set(loaded)
+    assert not {"structlog", "pygments", "nkeys", "nacl", "duckdb"} & set(loaded)
 
 
 def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):

@@ -245,8 +245,7 @@ def main() -> None:
 
 def _tell(error: HansardError) -> None:
     """An error as its fact, value and remedy; the traceback only where it is asked for."""
-    from hansard.cli.opening import masked
-    from hansard.inspect.texts import plain_text
+    from hansard.inspect.texts import masked, plain_text
 
     if Given.debug:
         import traceback

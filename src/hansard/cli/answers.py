@@ -8,6 +8,8 @@ from hansard.cli import output
 from hansard.cli.opening import reading_raw, settings
 from hansard.client.opening import data_dir_of
 from hansard.inspect import tables
+from hansard.inspect.find import address
+from hansard.inspect.find_in_tables import find_event
 from hansard.projections.publish.snapshots import PublishedSnapshot
 from hansard.projections.reader import Reader
 from hansard.projections.table_files import TableFiles
@@ -27,3 +29,12 @@ def published(wait_for: int | None) -> AbstractAsyncContextManager[PublishedSnap
 def place_of(found: Settings) -> TableFiles:
     """The workspace's tables. Raises BadName."""
     return TableFiles.of(data_dir_of(found), found.workspace)
+
+
+async def address_of(text: str) -> tuple[int, int]:
+    """Where an event stands, from its address or its id. Raises NotFound."""
+    found = address(text)
+    if found is None:
+        async with answering() as reader:
+            found = find_event(reader, text)
+    return found

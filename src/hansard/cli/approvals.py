@@ -8,15 +8,13 @@ import typer
 
 from hansard.agents.policy import approvals as asked
 from hansard.agents.policy.approvals import ListedApproval
-from hansard.agents.workspace import Workspace
-from hansard.bus.errors import NotFound
 from hansard.cli import output
 from hansard.cli.common import Json, do, noun, work
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.approval import ApprovalStatus
-from hansard.domain.errors import BadName
 from hansard.inspect.approvals import Approvals, list_approvals, question
+from hansard.inspect.find import find_approval
 from hansard.inspect.payloads import recorded
 
 app = noun(
@@ -32,9 +30,6 @@ By = Annotated[str, typer.Option(metavar="NAME", help="Who says so; not the agen
 Because = Annotated[
     str, typer.Option(metavar="TEXT", help="Why, for the record and for the agent.")
 ]
-
-ID_CHARACTERS = 36
-"""Of a whole id: a UUID."""
 
 _STYLES = {
     ApprovalStatus.PENDING: "bold yellow",
@@ -96,7 +91,7 @@ async def deny(
 async def _answer(approval: str, because: str, by: str, *, granted: bool, json: bool) -> None:
     """Grant or deny. Raises NotFound, Refused, RoleRefused, BadName."""
     async with reading() as workspace:
-        found = await _find(workspace, approval)
+        found = await find_approval(workspace, approval)
         stands = await asked.answer(
             workspace, found.approval.id, granted=granted, by=by, because=because
         )
@@ -112,16 +107,3 @@ def _people(found: Approvals) -> list[Part]:
     waits = any(each.standing is ApprovalStatus.PENDING for each in found.questions)
     how = Hint("answer with 'hansard approvals grant ID' or 'deny ID --because TEXT'")
     return [output.listing(COLUMNS, found.questions), *([how] if waits else [])]
-
-
-async def _find(workspace: Workspace, text: str) -> ListedApproval:
-    """A question by its id, or by a prefix that no other has: for that all questions are read."""
-    if len(text) == ID_CHARACTERS:
-        return await asked.find(workspace, text)
-    found = [each for each in await asked.listed(workspace) if each.approval.id.startswith(text)]
-    same = [each for each in found if each.approval.id == text]
-    if not text or not found:
-        raise NotFound(f"approval {text!r:.80}", "see 'hansard approvals --all'")
-    if len(same or found) > 1:
-        raise BadName("approval", text, f"{len(found)} begin so: give more of it")
-    return (same or found)[0]

@@ -8,24 +8,20 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from hansard.bus.errors import NotFound
 from hansard.cli import output
 from hansard.cli.answers import answering
 from hansard.cli.common import Json, Run, noun, work
-from hansard.cli.opening import Ambiguous
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.counted import counted
 from hansard.inspect import audit as reads
 from hansard.inspect.audit import VIEWS, Audit, Trail
+from hansard.inspect.find_in_tables import find_run
 from hansard.inspect.texts import plain_text
-from hansard.projections.reader import Reader
 
 app = noun()
 
 SHOWN_MAX = 20
 """Findings of one view that people are shown; --json gives all."""
-
-RUNS_MAX = 9
 
 
 @app.command()
@@ -46,7 +42,7 @@ async def audit(
     with 1 where anything is found.
     """
     async with answering() as reader:
-        made = reads.audit(reader, find(reader, run) if run is not None else None, flip)
+        made = reads.audit(reader, find_run(reader, run) if run is not None else None, flip)
     output.show(made, _findings, json=json)
     return 1 if made.found else 0
 
@@ -56,7 +52,7 @@ async def audit(
 async def trail(run: Run, json: Json = False) -> None:
     """Show what happened in a run, one line an event that matters, in words."""
     async with answering() as reader:
-        made = reads.trail(reader, find(reader, run))
+        made = reads.trail(reader, find_run(reader, run))
     output.show(made, _events, json=json)
 
 
@@ -109,19 +105,3 @@ def _events(made: Trail) -> Iterator[Part]:
 
 def _count(found: int) -> Text:
     return output.cell(f"{found:,}", "red" if found else "")
-
-
-def find(reader: Reader, text: str) -> str:
-    """A run from its id, a prefix that no other run has, or `last`. Raises NotFound, Ambiguous."""
-    if text == "last":
-        asked = "SELECT run FROM runs ORDER BY first_position DESC LIMIT 1"
-        found = [run for (run,) in reader.all(asked)]
-    else:
-        asked = "SELECT run FROM runs WHERE starts_with(run, $1) ORDER BY run = $1 DESC, run"
-        found = [run for (run,) in reader.all(f"{asked} LIMIT {RUNS_MAX}", [text])] if text else []
-    if not found:
-        raise NotFound(f"run {text!r}", "see 'hansard runs'")
-    if len(found) > 1 and found[0] != text:
-        raise Ambiguous(text, found)
-    first: str = found[0]
-    return first

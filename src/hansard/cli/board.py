@@ -10,7 +10,7 @@ import typer
 
 from hansard.cli import output
 from hansard.cli.common import At, Json, Run, noun, work
-from hansard.cli.opening import find_run, reading
+from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.counted import counted
 from hansard.inspect.board import Key, KeyHistory, Keys, Write, key_history, keys
@@ -25,7 +25,7 @@ HISTORY_SHOWN_MAX = 50
 @app.command()
 @work
 async def board(
-    run: Run,
+    which: Run,
     key: Annotated[
         str | None,
         typer.Argument(metavar="[KEY]", help="What it holds, whole, and its writes; else all."),
@@ -34,8 +34,7 @@ async def board(
     json: Json = False,
 ) -> None:
     """Show the state that a run's agents share, now or at any point."""
-    async with reading() as workspace:
-        run = await find_run(workspace, run)
+    async with reading_run(which) as (workspace, run):
         up_to = await workspace.points.up_to(run, at)
         if key is None:
             output.show(await keys(workspace, run, up_to), _list, json=json)

@@ -17,8 +17,9 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.whole_file import whole
 from hansard.cli import output as _show
 from hansard.cli.common import noun, work
-from hansard.cli.opening import find_run, reading
+from hansard.cli.opening import reading
 from hansard.domain.counted import counted
+from hansard.inspect.find import find_run
 
 NAMED_MAX = 5
 """Runs carried along that are told by their ids."""

@@ -23,6 +23,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hansard.bus.whole_file import write_whole
 from hansard.domain.counted import counted
 from hansard.domain.errors import CallerError
 from hansard.domain.steps import Failure, Step
@@ -109,6 +110,15 @@ def show(answer: T, people: str | Callable[[T], Iterable[Part]], *, json: bool) 
             hint(part.text)
         else:
             write(part)
+
+
+def page(data: bytes, path: Path, told: object, *more: Hint, json: bool) -> None:
+    """A page to a file, and where it is; or to stdout and nothing else. Raises Unwritable."""
+    if path == STDOUT:
+        write(Bytes(data))
+        return
+    write_whole(path, data)
+    show(told, lambda _: [str(path), *more], json=json)
 
 
 def lines(answer: Any) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.cli.opening import find_run, reading, settings
+from hansard.cli.opening import reading_run, settings
 from hansard.client.opening import data_dir_of
 from hansard.domain.errors import CallerError
 
@@ -33,8 +33,7 @@ async def run(text: str, command: list[str], mode: str) -> int:
     its exit code, 128 and the signal's number where a signal ended it. Raises NotStartable,
     NotFound, Ambiguous.
     """
-    async with reading() as workspace:
-        run_id = await find_run(workspace, text)
+    async with reading_run(text) as (_, run_id):
         with _signals_held() as passing:
             try:
                 child = await asyncio.create_subprocess_exec(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -12,17 +11,17 @@ import typer
 from hansard.agents.access import roles
 from hansard.bus.errors import NotFound
 from hansard.cli import output
-from hansard.cli.answers import answering
+from hansard.cli.answers import address_of, answering
 from hansard.cli.common import Because, By, Json, noun, work
 from hansard.cli.opening import beginning, reading
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain import ids
 from hansard.domain.ids import run_of
 from hansard.domain.roles import file as role_file
-from hansard.domain.roles.model import KIND
 from hansard.inspect import roles as reads
 from hansard.inspect.acknowledgements import Applied, Withdrawn
-from hansard.inspect.roles import EVENT_REMEDY, Explained, Roles
+from hansard.inspect.find_in_tables import role_names
+from hansard.inspect.roles import Explained, Roles
 
 app = noun()
 
@@ -35,12 +34,6 @@ RoleAt = Annotated[
 ]
 
 REMEDY = "see 'hansard roles show'"
-_ADDRESS = re.compile(r"(?P<position>[0-9]{1,18})\.(?P<index>[0-9]{1,9})")
-
-_NAMES = """
-    SELECT DISTINCT stream FROM events WHERE run IS NULL AND starts_with(stream, $1) ORDER BY 1
-"""
-_EVENT = "SELECT position, event_index FROM events WHERE id = $1"
 
 
 @app.command()
@@ -84,19 +77,15 @@ async def show(
     json: Json = False,
 ) -> None:
     """Show a role's rules as a file that can be applied again, or list the roles."""
-    names = [role] if role is not None else await _names()
+    names = [role] if role is not None else []
+    if role is None:
+        async with answering() as reader:
+            names = role_names(reader)
     async with reading() as workspace:
         found = await reads.read_roles(workspace, names, at)
     if role is not None and not found.roles:
         raise NotFound(f"role {role!r} at position {found.position}", REMEDY)
     output.show(found, _list if role is None else _rules, json=json)
-
-
-async def _names() -> list[str]:
-    head = f"{KIND}/"
-    async with answering() as answers:
-        streams = [stream.removeprefix(head) for (stream,) in answers.all(_NAMES, [head])]
-    return [stream.replace("%2F", "/").replace("%25", "%") for stream in streams]
 
 
 LIST = (
@@ -151,16 +140,3 @@ def _why(found: Explained) -> list[Part]:
     told, run = found.told, run_of(found.stream)
     where = f"{found.stream} of run {run}" if run is not None else f"{found.stream}"
     return [f"role {told.role}, event {told.address}: {told.type} in {where}", *told.why]
-
-
-async def address_of(text: str) -> tuple[int, int]:
-    """Where an event stands, from its address or its id. Raises NotFound."""
-    address = _ADDRESS.fullmatch(text)
-    if address is not None:
-        return int(address["position"]), int(address["index"])
-    async with answering() as answers:
-        found = answers.all(_EVENT, [text])
-    if not found:
-        raise NotFound(f"event {text!r}", EVENT_REMEDY)
-    position, index = found[0]
-    return position, index

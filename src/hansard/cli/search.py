@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hansard.cli import output
 from hansard.cli.common import Agent, Json, noun, work
-from hansard.cli.opening import find_run, reading, reading_raw, settings
+from hansard.cli.opening import reading_raw, reading_run, settings
 from hansard.cli.output import Part
 from hansard.client.opening import data_dir_of
 from hansard.domain.errors import CallerError
@@ -70,8 +70,8 @@ async def search(
     given = settings()
     place = IndexPlace.of(data_dir_of(given), given.workspace)
     if run is not None:
-        async with reading() as workspace:
-            run = await find_run(workspace, run)
+        async with reading_run(run) as (_, found_run):
+            run = found_run
     busy = await _fill(place, rebuild=rebuild)
     if not asked.strip():
         return

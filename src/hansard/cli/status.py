@@ -7,27 +7,18 @@ from typing import Annotated
 
 import typer
 
-from hansard.bus.jetstream.raw import Figures, RawWorkspace
-from hansard.bus.server import private_copy
-from hansard.bus.server.lease import peek
+from hansard.bus.jetstream.raw import Figures
 from hansard.cli import output
 from hansard.cli.common import Json, noun, work
-from hansard.cli.opening import masked, reading, settings
+from hansard.cli.opening import settings
 from hansard.cli.output import Column, Hint, Part
-from hansard.client.connect import Broker, find_broker
-from hansard.client.opening import check_data_dir, data_dir_of
 from hansard.inspect.status import (
-    Absent,
-    BrokerStatus,
     Projection,
     Published,
+    Status,
     WorkspaceStatus,
-    status_of,
-    workspace_status,
 )
-from hansard.projections.table_files import TableFiles
-from hansard.service.running import is_served
-from hansard.settings import Settings
+from hansard.service.status import read_status
 
 app = noun()
 
@@ -56,46 +47,11 @@ async def status(
     json: Json = False,
 ) -> int:
     """Show the broker and what the workspace holds."""
-    given = settings()
-    folder = data_dir_of(given)
-    embedded = given.nats_url is None
-    if embedded and not start and private_copy.origin(folder) is None:
-        check_data_dir(given)
-        if peek(folder) is None:
-            stopped = BrokerStatus(running=False, embedded=True, data_dir=str(folder))
-            output.show(stopped, f"no broker runs in {folder}", json=json)
-            output.hint("start one with 'hansard up', or look with 'hansard status --start'")
-            return 1
-    broker = await find_broker(given)
-    try:
-        raw = await RawWorkspace.open(broker.runtime, given.workspace)
-        try:
-            told = broker_status(given, broker)
-            told.version = told.version or raw.server_version
-            workspaces = await raw.workspaces()
-            figures = await raw.figures()
-        finally:
-            await raw.close()
-        held = Absent(workspace=given.workspace)
-        if given.workspace in workspaces:
-            place = TableFiles.of(folder, given.workspace)
-            served = await is_served(broker.runtime, given.workspace)
-            asked = given.nats_replicas or 1
-            async with reading() as workspace:
-                held = await workspace_status(
-                    workspace.log, place, figures, replicas=asked, served=served
-                )
-    finally:
-        await broker.release()
-    output.show([told, held], lambda _: _people(told, held, workspaces), json=json)
-    return 0
-
-
-def broker_status(given: Settings, broker: Broker) -> BrokerStatus:
-    """A running broker, without its passwords."""
-    folder = data_dir_of(given) if given.nats_url is None else None
-    urls = [masked(url) for url in broker.runtime.urls]
-    return status_of(urls, broker.durability, folder)
+    found = await read_status(settings(), start=start)
+    output.show(found, _people, json=json)
+    if not found.broker.running:
+        output.hint("start one with 'hansard up', or look with 'hansard status --start'")
+    return 0 if found.broker.running else 1
 
 
 def _promise(durability: str, replicas: int) -> str:
@@ -157,9 +113,11 @@ STREAMS = (
 CLUSTER = (Column("replicas", lambda each: str(each.replicas), right=True), Column("leader"))
 
 
-def _people(
-    told: BrokerStatus, held: Absent | WorkspaceStatus, workspaces: list[str]
-) -> Iterator[Part]:
+def _people(found: Status) -> Iterator[Part]:
+    told, held = found.broker, found.workspace
+    if held is None:
+        yield f"no broker runs in {told.data_dir}"
+        return
     where = "embedded" if told.embedded else "outside"
     replicas = held.replicas if isinstance(held, WorkspaceStatus) else 1
     rows: list[tuple[str, object]] = [
@@ -174,7 +132,7 @@ def _people(
         yield from _held(rows, held)
         return
     yield output.pairs(rows)
-    known = ", ".join(workspaces) or "none yet"
+    known = ", ".join(found.workspaces) or "none yet"
     yield Hint(f"the broker has no workspace {held.workspace!r}; there are: {known}")
 
 

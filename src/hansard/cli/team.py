@@ -13,7 +13,7 @@ import typer
 from hansard.agents.workspace import Workspace
 from hansard.cli import output
 from hansard.cli.common import At, Json, Run, noun, work
-from hansard.cli.opening import find_run, reading
+from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.cli.processes import until, until_told
 from hansard.domain.counted import counted
@@ -70,7 +70,7 @@ TASKS = (
 @app.command()
 @work
 async def team(
-    run: Run,
+    which: Run,
     at: At = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Then show each change, until all is done.")
@@ -78,8 +78,7 @@ async def team(
     json: Json = False,
 ) -> None:
     """Show a run's agents and tasks: who does what, what waits, whose lease runs out."""
-    async with reading() as workspace:
-        run = await find_run(workspace, run)
+    async with reading_run(which) as (workspace, run):
         found = await reads.team(workspace, run, await workspace.points.up_to(run, at))
         output.show(found, _people, json=json)
         sys.stdout.flush()

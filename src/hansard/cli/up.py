@@ -23,17 +23,19 @@ from hansard.bus.server import private_copy
 from hansard.bus.validation.check import RawMessage
 from hansard.cli import output
 from hansard.cli.common import Given, Json, noun, work
-from hansard.cli.opening import masked, settings
+from hansard.cli.opening import settings
 from hansard.cli.output import Hint, Part
 from hansard.cli.processes import until, until_told
-from hansard.cli.status import MEANING, broker_status
+from hansard.cli.status import MEANING
 from hansard.client.connect import Broker, find_broker, open_workspace
 from hansard.client.opening import data_dir_of
 from hansard.domain.errors import BadValue, HansardError
 from hansard.inspect.commits import CorruptLine, Logged, logged
 from hansard.inspect.status import BrokerStatus
+from hansard.inspect.texts import masked
 from hansard.service.projecting import projecting, workspaces
 from hansard.service.running import served
+from hansard.service.status import broker_status
 from hansard.settings import Settings
 
 T = TypeVar("T")

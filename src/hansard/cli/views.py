@@ -15,13 +15,14 @@ import typer
 from hansard.agents.access.views import View
 from hansard.agents.workspace import Workspace
 from hansard.cli import output, state_lines
+from hansard.cli.answers import address_of
 from hansard.cli.common import At, Json, Run, noun, work
-from hansard.cli.opening import find_run, reading
+from hansard.cli.opening import reading, reading_run
 from hansard.cli.output import Column, Hint, Part
-from hansard.cli.roles import address_of
 from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.inspect import role_views
+from hansard.inspect.find import find_run
 from hansard.inspect.payloads import recorded
 from hansard.inspect.role_views import Knew, Moment, RoleView
 
@@ -53,7 +54,7 @@ EVENTS = (
 @work
 async def view(
     role: Annotated[str, typer.Argument(metavar="ROLE", help="The role.")],
-    run: Run,
+    which: Run,
     at: At = None,
     key: HashKey = None,
     by: Annotated[str, typer.Option(metavar="NAME", help="Who looks.")] = "person",
@@ -67,8 +68,7 @@ async def view(
     secret = _key(key)
     if follow and at is not None:
         raise BadValue("--follow", f"--at {at}", "the past does not change: give one of them")
-    async with reading() as workspace:
-        run = await find_run(workspace, run)
+    async with reading_run(which) as (workspace, run):
         if not follow:
             found = await role_views.role_view(workspace, role, run, at, by, secret)
             output.show(found, _people, json=json)

@@ -9,11 +9,10 @@ from typing import Annotated
 import msgspec
 import typer
 
-from hansard.bus.whole_file import write_whole
 from hansard.cli import output
 from hansard.cli.answers import answering
 from hansard.cli.common import Json, noun, work
-from hansard.cli.output import Bytes, Column, Hint, Part
+from hansard.cli.output import Column, Hint, Part
 from hansard.domain.counted import counted
 from hansard.inspect import why as reads
 from hansard.inspect.why import Decisions, Explained
@@ -78,7 +77,11 @@ async def why(
     elif html is None:
         output.show(found, lambda found: _people(found, whole=whole), json=json)
     else:
-        _write(found, html, json=json)
+        data = decision_page(found.told, found.position)
+        told = Page(
+            decision=found.decision, path=str(html), bytes=len(data), position=found.position
+        )
+        output.page(data, html, told, json=json)
 
 
 def _list(found: Decisions) -> Iterator[Part]:
@@ -88,17 +91,6 @@ def _list(found: Decisions) -> Iterator[Part]:
         yield Hint(f"one of them: hansard why {found.rows[0]['address']}")
     count = counted(len(found.rows), "decision")
     yield f"{count} of run {found.run}, as of position {found.position}"
-
-
-def _write(found: Explained, path: Path, *, json: bool) -> None:
-    """Write a decision's page, and say where it is unless that is stdout."""
-    data = decision_page(found.told, found.position)
-    if path == output.STDOUT:
-        output.write(Bytes(data))
-        return
-    write_whole(path, data)
-    page = Page(decision=found.decision, path=str(path), bytes=len(data), position=found.position)
-    output.show(page, str(path), json=json)
 
 
 def _people(found: Explained, *, whole: bool) -> Iterator[Part]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,6 +13,8 @@ from hansard.bus import subjects
 from hansard.bus.jetstream.raw import Figures
 from hansard.bus.log import EventLog
 from hansard.bus.server.lease import hindrance, peek
+from hansard.inspect.answer import Answer
+from hansard.inspect.texts import masked
 from hansard.projections.publish import snapshots as published
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles
@@ -35,13 +37,13 @@ class BrokerStatus(msgspec.Struct, kw_only=True):
 
 
 def status_of(urls: Sequence[str], durability: str, folder: Path | None) -> BrokerStatus:
-    """A running broker; of the embedded one with its folder."""
+    """A running broker, without its passwords; of the embedded one with its folder."""
     running = peek(folder) if folder is not None else None
     hinders = hindrance(folder) if folder is not None and running is not None else None
     return BrokerStatus(
         running=True,
         embedded=folder is not None,
-        url=", ".join(urls),
+        url=", ".join(map(masked, urls)),
         version=running.version if running is not None else None,
         durability=durability,
         pid=running.server_pid if running is not None else None,
@@ -93,6 +95,20 @@ class WorkspaceStatus(Absent, tag_field="kind", tag="workspace", kw_only=True):
     published: Published
     quarantined: int | None
     served: bool
+
+
+class Status(Answer):
+    """The broker, the workspace that was asked for (None where no broker runs), and which there
+    are.
+    """
+
+    broker: BrokerStatus
+    workspace: Absent | WorkspaceStatus | None = None
+    workspaces: list[str] = []
+
+    def lines(self) -> Iterable[object]:
+        """The broker, then the workspace."""
+        return (self.broker,) if self.workspace is None else (self.broker, self.workspace)
 
 
 async def workspace_status(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class _Escapes(dict[int, str]):
     """Each character that does not print as an escape, found out when it is first met."""
@@ -14,6 +16,7 @@ class _Escapes(dict[int, str]):
         return char
 
 
+_PASSWORD = re.compile(r"(?<=://)[^@/\s]+(?=@)")
 _ESCAPES = _Escapes()
 _ESCAPES_IN_LINES = _Escapes({ord("\n"): "\n", ord("\t"): "\t"})
 
@@ -23,3 +26,8 @@ def plain_text(text: str, *, lines: bool = False) -> str:
     if text.isprintable():
         return text
     return text.translate(_ESCAPES_IN_LINES if lines else _ESCAPES)
+
+
+def masked(text: str) -> str:
+    """A text without the passwords of the addresses in it."""
+    return _PASSWORD.sub("***", text)

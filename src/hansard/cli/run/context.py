@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hansard.cli import messages, output, times
 from hansard.cli.common import Agent, At, Json, Run, noun, work
-from hansard.cli.opening import find_run, reading
+from hansard.cli.opening import reading_run
 from hansard.cli.output import Part
 from hansard.inspect.context import AgentContext, Contexts, contexts
 from hansard.inspect.payloads import Payloads
@@ -16,10 +16,9 @@ app = noun()
 
 @app.command()
 @work
-async def context(run: Run, at: At = None, agent: Agent = None, json: Json = False) -> None:
+async def context(which: Run, at: At = None, agent: Agent = None, json: Json = False) -> None:
     """Show the context window of a run's agents as it stood at a point."""
-    async with reading() as workspace:
-        run = await find_run(workspace, run)
+    async with reading_run(which) as (workspace, run):
         found = await contexts(workspace, run, await workspace.points.up_to(run, at), agent)
         fetch = Payloads(workspace)
         output.show(found, _heading, json=json)

@@ -10,10 +10,11 @@ from rich.text import Text
 
 from hansard.cli import output, times
 from hansard.cli.common import Json, noun, work
-from hansard.cli.opening import find_run, reading
+from hansard.cli.opening import reading
 from hansard.cli.output import Column, Part
 from hansard.domain.counted import counted
 from hansard.inspect.alignment import Move, Pair, What
+from hansard.inspect.find import find_run
 from hansard.inspect.payloads import recorded
 from hansard.inspect.run_diff import Couple, RunDiff, run_diff
 from hansard.inspect.texts import plain_text

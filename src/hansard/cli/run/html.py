@@ -9,11 +9,10 @@ import msgspec
 import typer
 
 from hansard.bus import subjects
-from hansard.bus.whole_file import write_whole
 from hansard.cli import output as _show
 from hansard.cli.common import Json, Run, noun, work
-from hansard.cli.opening import find_run, reading
-from hansard.cli.output import Bytes, Hint
+from hansard.cli.opening import reading_run
+from hansard.cli.output import Hint
 from hansard.inspect import page as reads
 from hansard.web.pages import run_page
 
@@ -32,7 +31,7 @@ class Written(msgspec.Struct, kw_only=True):
 @app.command()
 @work
 async def html(
-    run: Run,
+    which: Run,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The file to write; '-' is stdout [RUN.html]."),
@@ -45,20 +44,15 @@ async def html(
     """
     # The run and the page are held in memory: some five times the page's size.
     _show.check_one_answer(output, json=json)
-    async with reading() as workspace:
-        run = await find_run(workspace, run)
+    async with reading_run(which) as (workspace, run):
         found = await reads.gather(workspace, run)
     data = run_page(found)
-    if output == _show.STDOUT:
-        _show.write(Bytes(data))
-        return
     path = output or default_path(run)
-    write_whole(path, data)
     told = Written(run=run, path=str(path), bytes=len(data), events=len(found.events.id))
     absent = [
         Hint(f"blob {sha256} is not in the page: {why}") for sha256, why in found.absent.items()
     ]
-    _show.show(told, lambda _: [str(path), *absent], json=json)
+    _show.page(data, path, told, *absent, json=json)
 
 
 def default_path(run: str) -> Path:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hansard.cli import output, processes
 from hansard.cli.common import Command, Json, Run, noun, work
-from hansard.cli.opening import find_run, reading
+from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Part
 from hansard.domain.counted import counted
 from hansard.inspect import replay as reads
@@ -24,7 +24,7 @@ app = noun()
 @app.command()
 @work
 async def replay(
-    run: Run,
+    which: Run,
     command: Command = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="With a command: allow changed tools too.")
@@ -39,11 +39,10 @@ async def replay(
     """
     if command:
         mode = "offline" if offline else "strict"
-        code = await processes.run(run, command, mode)
+        code = await processes.run(which, command, mode)
         output.hint(f"{mode} replay ended with exit code {code}; nothing was recorded")
         return code
-    async with reading() as workspace:
-        run = await find_run(workspace, run)
+    async with reading_run(which) as (workspace, run):
         found = await reads.replay(workspace, run)
     output.show(found, _people, json=json)
     return 1 if found.summary.differ else 0

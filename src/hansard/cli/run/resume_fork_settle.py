@@ -12,7 +12,7 @@ from hansard.agents import runs as actions
 from hansard.bus.states.replay import RunView
 from hansard.cli import output, processes
 from hansard.cli.common import At, Because, By, Command, Json, Run, noun, work
-from hansard.cli.opening import find_run, reading
+from hansard.cli.opening import reading_run
 from hansard.domain import values
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.run import ForkEffects, RunState, RunStatus
@@ -64,15 +64,14 @@ def result_from(text: str) -> Any:
 
 @app.command()
 @work
-async def resume(run: Run, command: Command = None) -> int:
+async def resume(which: Run, command: Command = None) -> int:
     """Go on with a run: run its program again.
 
     Nothing recorded is ever executed: without a command it says how to go on.
     """
     if command:
-        return await processes.run(run, command, "resume")
-    async with reading() as workspace:
-        run = await find_run(workspace, run)
+        return await processes.run(which, command, "resume")
+    async with reading_run(which) as (workspace, run):
         view = await workspace.states.run(run)
     output.write(_how(run, view.life))
     for agent, step in _unsettled(view):
@@ -83,7 +82,7 @@ async def resume(run: Run, command: Command = None) -> int:
 @app.command()
 @work
 async def fork(
-    run: Run,
+    which: Run,
     at: At = None,
     effects: Annotated[
         Literal["shadow", "live"],
@@ -93,8 +92,7 @@ async def fork(
 ) -> None:
     """Begin a new run where another stood; prints its id."""
     chosen = ForkEffects(effects)
-    async with reading() as workspace:
-        run = await find_run(workspace, run)
+    async with reading_run(which) as (workspace, run):
         child = await actions.fork(workspace, run, at, chosen)
         life = await workspace.states.life(child)
     vector = life.forked.at if life.forked is not None else {}
@@ -109,7 +107,7 @@ async def fork(
 @app.command()
 @work
 async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
-    run: Run,
+    which: Run,
     step: Annotated[
         str, typer.Argument(metavar="STEP", help="agent#number, or number where one agent is.")
     ],
@@ -133,8 +131,7 @@ async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the fun
     """Say what is true of a step in doubt or diverged."""
     verdict = verdict_of(happened, did_not_happen=did_not_happen, reuse=reuse, run_again=run_again)
     result = result_from(happened) if happened is not None else None
-    async with reading() as workspace:
-        run = await find_run(workspace, run)
+    async with reading_run(which) as (workspace, run):
         await actions.settle(
             workspace, run, step, verdict.value, result=result, by=by, because=because
         )
@@ -150,15 +147,14 @@ async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the fun
 @app.command()
 @work
 async def reopen(
-    run: Run,
+    which: Run,
     task: Annotated[str, typer.Argument(metavar="TASK", help="A task's id, see 'hansard team'.")],
     because: Because = "",
     by: By = "person",
     json: Json = False,
 ) -> None:
     """Have a task that failed be done after all: it may be claimed again."""
-    async with reading() as workspace:
-        run = await find_run(workspace, run)
+    async with reading_run(which) as (workspace, run):
         is_new = await actions.reopen(workspace, run, task, by=by, because=because)
     text = "is open again" if is_new else "is not over: nothing was written"
     told = Reopened(run=run, task=task, reopened=is_new)
@@ -169,24 +165,23 @@ async def reopen(
 
 @app.command()
 @work
-async def finish(run: Run, because: Because = "", by: By = "person", json: Json = False) -> None:
+async def finish(which: Run, because: Because = "", by: By = "person", json: Json = False) -> None:
     """Say that a run has ended as it should, whoever has not left it."""
-    await _end(run, actions.finish, because, by, json=json)
+    await _end(which, actions.finish, because, by, json=json)
 
 
 @app.command()
 @work
-async def cancel(run: Run, because: Because = "", by: By = "person", json: Json = False) -> None:
+async def cancel(which: Run, because: Because = "", by: By = "person", json: Json = False) -> None:
     """Say that a run is cancelled, whoever has not left it; it stops nobody."""
-    await _end(run, actions.cancel, because, by, json=json)
+    await _end(which, actions.cancel, because, by, json=json)
 
 
 async def _end(
-    run: str, say: Callable[..., Awaitable[bool]], because: str, by: str, *, json: bool
+    which: str, say: Callable[..., Awaitable[bool]], because: str, by: str, *, json: bool
 ) -> None:
     """Say that a run has ended. Raises NotFound, Refused, BadName."""
-    async with reading() as workspace:
-        run = await find_run(workspace, run)
+    async with reading_run(which) as (workspace, run):
         missing = (await workspace.states.life(run)).missing
         is_new = await say(workspace, run, by=by, because=because)
         status = (await workspace.states.life(run)).status

@@ -9,7 +9,7 @@ import typer
 from hansard.agents.experiments import scoring
 from hansard.cli import output
 from hansard.cli.common import Because, By, Json, Run, noun, work
-from hansard.cli.opening import find_run, reading
+from hansard.cli.opening import reading_run
 from hansard.cli.price import numbers
 from hansard.inspect.acknowledgements import Scored
 
@@ -19,7 +19,7 @@ app = noun()
 @app.command()
 @work
 async def score(
-    run: Run,
+    which: Run,
     metrics: Annotated[
         list[str], typer.Argument(metavar="METRIC=NUMBER...", help="Such as reward=1 cost=0.2.")
     ],
@@ -29,8 +29,7 @@ async def score(
 ) -> None:
     """Put on record what came of a run."""
     given = numbers(metrics)
-    async with reading() as workspace:
-        run = await find_run(workspace, run)
+    async with reading_run(which) as (workspace, run):
         is_new = await scoring.score(workspace, run, given, by=by, because=because)
     said = "is scored" if is_new else "has just these scores already"
     told = Scored(run=run, by=by, metrics=given, recorded=is_new)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from hansard.cli import messages, output, times
 from hansard.cli.common import Agent, At, Json, Run, noun, work
-from hansard.cli.opening import find_run, reading
+from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.inspect import run as reads
 from hansard.inspect.messages import Totals
@@ -29,7 +29,7 @@ KEYS_SHOWN_MAX = 200
 @app.command()
 @work
 async def show(
-    run: Run,
+    which: Run,
     at: At = None,
     agent: Agent = None,
     snapshot: Annotated[
@@ -41,8 +41,7 @@ async def show(
     json: Json = False,
 ) -> None:
     """Show the state of a run, now or at any point."""
-    async with reading() as workspace:
-        run = await find_run(workspace, run)
+    async with reading_run(which) as (workspace, run):
         up_to = await workspace.points.up_to(run, at)
         found = await reads.show(workspace, run, up_to, agent)
         if isinstance(found, Unreadable):

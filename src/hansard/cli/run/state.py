@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hansard.cli import output, state_lines
 from hansard.cli.common import Agent, At, Json, Run, noun, work
-from hansard.cli.opening import find_run, reading
+from hansard.cli.opening import reading_run
 from hansard.cli.output import Part
 from hansard.domain.counted import counted
 from hansard.domain.errors import CallerError
@@ -30,7 +30,7 @@ class TwoPoints(CallerError):
 @app.command()
 @work
 async def state(
-    run: Run,
+    which: Run,
     at: At = None,
     diff: Annotated[
         tuple[str, str] | None,
@@ -42,8 +42,7 @@ async def state(
     """Show the whole state of a run at a point, or what changed between two."""
     if at is not None and diff is not None:
         raise TwoPoints
-    async with reading() as workspace:
-        run = await find_run(workspace, run)
+    async with reading_run(which) as (workspace, run):
         if diff is None:
             output.show(await reads.state(workspace, run, at, agent), _state, json=json)
         else:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hansard.cli import output, times
 from hansard.cli.common import At, Json, Run, noun, work
-from hansard.cli.opening import find_run, reading
+from hansard.cli.opening import reading_run
 from hansard.cli.output import Hint, Part
 from hansard.domain.ids import run_of
 from hansard.domain.steps import Step
@@ -28,7 +28,7 @@ app = noun()
 @app.command()
 @work
 async def trace(
-    run: Run,
+    which: Run,
     at: At = None,
     full: Annotated[
         bool, typer.Option("--full", help="Values whole: nothing cut, large ones fetched.")
@@ -36,8 +36,7 @@ async def trace(
     json: Json = False,
 ) -> None:
     """List the steps of a run, nested as they ran."""
-    async with reading() as workspace:
-        run = await find_run(workspace, run)
+    async with reading_run(which) as (workspace, run):
         history = await workspace.states.history(run, await workspace.points.up_to(run, at))
         found = reads.trace(run, history)
         if not full:
