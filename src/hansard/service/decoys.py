@@ -12,7 +12,8 @@ import bisect
 import hashlib
 import os
 import time
-from collections import OrderedDict
+
+from cachetools import FIFOCache
 
 from hansard.bus.log import EventLog
 
@@ -38,7 +39,7 @@ class Decoys:
         self._runs: set[str] = set()
         self._ring: list[tuple[bytes, str]] = []
         self._listed: float | None = None
-        self._seen: OrderedDict[tuple[str, int, str], None] = OrderedDict()
+        self._seen: FIFOCache[tuple[str, int, str], None] = FIFOCache(SEEN_MAX)
 
     async def refresh(self) -> None:
         """Know which runs there are: asked before it is known whether the wanted one is there."""
@@ -68,8 +69,6 @@ class Decoys:
     def shows(self, run: str, role: str, rules: int) -> None:
         """A role is shown something of a run: it is read for no other name."""
         self._seen[role, rules, run] = None
-        if len(self._seen) > SEEN_MAX:
-            self._seen.popitem(last=False)
 
     def _place(self, name: str) -> bytes:
         return hashlib.blake2b(name.encode(), key=self._key, digest_size=16).digest()

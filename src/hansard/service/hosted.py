@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
 
 import msgspec
+from cachetools import FIFOCache
 
 from hansard.agents import opening
 from hansard.agents.access.carried import Carried
@@ -110,7 +110,7 @@ class Hosted:
         self._scopes: dict[str, Scope] = {"": self._ledger.root}
         self.turns: dict[int, Turn] = {}
         self._open: dict[int, Loop | Stream | Block] = {}
-        self._known: OrderedDict[int, BaseException] = OrderedDict()
+        self._known: FIFOCache[int, BaseException] = FIFOCache(FAULTS_MAX)
         self._claims: operations.Claims = set()
         self._number = 0
         self._taken = 0
@@ -203,8 +203,6 @@ class Hosted:
         if fault.category == "ours":
             self._number += 1
             self._known[self._number] = error
-            if len(self._known) > FAULTS_MAX:
-                self._known.popitem(last=False)
             fault = msgspec.structs.replace(fault, known=self._number)
             operations.log_unexpected(error, fault)
         return Failed(fault)

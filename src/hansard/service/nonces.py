@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from cachetools import FIFOCache
 
 NONCES_MAX = 4_096
 """So many of a principal's last requests outside of sessions are known again."""
@@ -17,24 +17,20 @@ class Nonces:
     """What was asked, by the principal's name and the number that it used once."""
 
     def __init__(self) -> None:
-        self._known: dict[str, OrderedDict[str, None]] = {}
-        self._opened: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._known: dict[str, FIFOCache[str, None]] = {}
+        self._opened: FIFOCache[tuple[str, str], bytes] = FIFOCache(OPENED_MAX)
 
     def news(self, name: str, nonce: str) -> bool:
         """Whether a request was not made before."""
-        known = self._known.setdefault(name, OrderedDict())
+        known = self._known.setdefault(name, FIFOCache(NONCES_MAX))
         if not nonce or len(nonce) > NONCE_LETTERS_MAX or nonce in known:
             return False
         known[nonce] = None
-        if len(known) > NONCES_MAX:
-            known.popitem(last=False)
         return True
 
     def opened(self, name: str, nonce: str, answer: bytes) -> None:
         """Keep what an opening was answered."""
         self._opened[name, nonce] = answer
-        if len(self._opened) > OPENED_MAX:
-            self._opened.popitem(last=False)
 
     def answer(self, name: str, nonce: str) -> bytes | None:
         """What an opening was answered; None while it is under way, and for all else."""

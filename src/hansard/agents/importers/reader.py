@@ -8,11 +8,11 @@ stands already is passed over.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from pathlib import Path
 from typing import Self
 
 import msgspec
+from cachetools import LRUCache
 
 from hansard.agents.importers import sources
 from hansard.agents.importers._files import NotADocument
@@ -72,7 +72,7 @@ class Importer:
         self._format = format_
         self._given = given
         self._watcher = watcher
-        self._known: OrderedDict[str, None] = OrderedDict()
+        self._known: LRUCache[str, bool] = LRUCache(KNOWN_RUNS_MAX)
         self._batch = _Batch()
         self._sending: asyncio.Task[None] | None = None
 
@@ -113,8 +113,7 @@ class Importer:
     def _run(self, chat: ChatRun, file: str, line: int) -> None:
         try:
             run = run_id(chat)
-            if run in self._known:
-                self._known.move_to_end(run)
+            if self._known.get(run):
                 self.tally.duplicates += 1
                 return
             made = mapped(chat, run, _name(file), self._workspace.clock.now())
@@ -124,9 +123,7 @@ class Importer:
         except RecursionError:
             self._bad(file, line, "it is nested too deep to be recorded: flatten it")
             return
-        self._known[run] = None
-        if len(self._known) > KNOWN_RUNS_MAX:
-            self._known.popitem(last=False)
+        self._known[run] = True
         self._batch.add(made, file, line)
         self._count(made)
 

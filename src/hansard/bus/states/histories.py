@@ -6,10 +6,10 @@ the past does not change.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
+from cachetools import LRUCache
 
 from hansard.bus import subjects
 from hansard.bus.codec import revive
@@ -63,8 +63,8 @@ class Histories:
         self._log = log
         self._snapshots = snapshots
         self._begin = begin
-        self._segments: OrderedDict[tuple[AgentStream, int], Segment] = OrderedDict()
-        self._indexes: OrderedDict[AgentStream, _Index] = OrderedDict()
+        self._segments: LRUCache[tuple[AgentStream, int], Segment] = LRUCache(SEGMENTS_MAX)
+        self._indexes: LRUCache[AgentStream, _Index] = LRUCache(STREAMS_MAX)
 
     async def at_version(self, stream: AgentStream, version: int) -> AgentState:
         """An agent at a version, or its newest where it has fewer."""
@@ -239,13 +239,7 @@ class Histories:
         known = self._indexes.get(stream)
         if known is None or len(known.positions) < len(index):
             self._indexes[stream] = _Index(index)
-        self._indexes.move_to_end(stream)
         self._segments[stream, number] = segment
-        self._segments.move_to_end((stream, number))
-        while len(self._segments) > SEGMENTS_MAX:
-            self._segments.popitem(last=False)
-        while len(self._indexes) > STREAMS_MAX:
-            self._indexes.popitem(last=False)
         return segment
 
 

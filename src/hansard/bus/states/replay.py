@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import msgspec
+from cachetools import LRUCache
 
 from hansard.bus.codec import revive
 from hansard.bus.commits import until
@@ -113,8 +113,8 @@ class States:
     def __init__(self, log: EventLog, snapshots: Snapshots | None = None) -> None:
         self.log = log
         self._histories = Histories(log, snapshots, self._begin)
-        self._skeletons: OrderedDict[str, _Skeleton] = OrderedDict()
-        self._begins: OrderedDict[str, RunForked | None] = OrderedDict()
+        self._skeletons: LRUCache[str, _Skeleton] = LRUCache(SKELETONS_MAX)
+        self._begins: LRUCache[str, RunForked | None] = LRUCache(BEGINS_MAX)
 
     def through(self, log: EventLog) -> Self:
         """The same, written through another log of the same record; what was read they share."""
@@ -125,7 +125,6 @@ class States:
     async def forked(self, run: str) -> RunForked | None:
         """How a run began, if as a fork. That does not change, so it is asked once."""
         if run in self._begins:
-            self._begins.move_to_end(run)
             return self._begins[run]
         life = await self.log.read_streams([RunStream(run)])
         return self._begun(run, life)
@@ -134,8 +133,6 @@ class States:
         forked = _forked(run, life)
         if life:
             self._begins[run] = forked
-            while len(self._begins) > BEGINS_MAX:
-                self._begins.popitem(last=False)
         return forked
 
     async def commits(
@@ -273,7 +270,6 @@ class States:
         """Life and boards up to a position; `newest` says that it was the log's end just now."""
         known = self._skeletons.get(run)
         if known is not None and known.horizon >= position:
-            self._skeletons.move_to_end(run)
             return known
         horizon = position if newest else await self.log.end(None)
         life, boards = await asyncio.gather(
@@ -284,8 +280,6 @@ class States:
         made = _Skeleton(commits, horizon, self._begun(run, life))
         if commits:
             self._skeletons[run] = made
-            while len(self._skeletons) > SKELETONS_MAX:
-                self._skeletons.popitem(last=False)
         return made
 
     async def _parents(self, forked: RunForked, depth: int) -> list[Stored]:

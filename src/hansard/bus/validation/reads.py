@@ -9,8 +9,9 @@ lives of the runs that forks come from are read together, one read a generation 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+from cachetools import LRUCache
 
 from hansard.bus import subjects
 from hansard.bus.log import Stored
@@ -52,7 +53,7 @@ class ReadValidator:
     def __init__(self, workspace: str, lives_of: LivesOf) -> None:
         self._workspace = workspace
         self._lives_of = lives_of
-        self._members: OrderedDict[str, Members] = OrderedDict()
+        self._members: LRUCache[str, Members] = LRUCache(RUNS_MAX)
 
     async def sift(self, commits: list[Stored]) -> list[Stored]:
         """Commits of one read, in order, each as it is or with a stand-in for what it says."""
@@ -88,7 +89,7 @@ class ReadValidator:
         for found in (reading.looked_up, reading.members):
             for run, members in found.items():
                 if members.whole:
-                    self._keep(run, members)
+                    self._members[run] = members.anywhere()
         return sifted
 
     async def _with_parents(self, wanted: set[str]) -> Lives:
@@ -103,12 +104,6 @@ class ReadValidator:
                 lives[run_of(stored.stream) or ""].append(stored)
             wanted = _parents_of(read) - lives.keys()
         return lives
-
-    def _keep(self, run: str, members: Members) -> None:
-        self._members[run] = members.anywhere()
-        self._members.move_to_end(run)
-        while len(self._members) > RUNS_MAX:
-            self._members.popitem(last=False)
 
 
 class _Reading:
