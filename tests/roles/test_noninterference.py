@@ -228,7 +228,7 @@ def test_what_is_generated_has_something_to_tell():
     kinds: set[str] = set()
     seen: set[str] = set()
 
-    @settings(max_examples=300)  # shares are judged: of 30 examples they vary by chance
+    @settings(max_examples=100)  # shares are judged: of 30 examples they vary by chance
     @given(st.sampled_from(["researcher", "analyzer", "writer"]), worlds.worlds, st.data())
     def look(name, world, data):
         after = data.draw(changed(EXAMPLES[name], world))
