@@ -399,17 +399,18 @@ def test_sealing_again_changes_nothing(home, zoo: Zoo):
         assert sealed(data.splitlines()) == data
 
 
-def test_an_agent_has_one_role(home, zoo: Zoo, workspace, tmp_path):
-    """A second role for an agent of the same run is refused."""
+@pytest.mark.parametrize("agent", ["sender", "nobody"])
+def test_an_agent_has_one_role(home, zoo: Zoo, workspace, tmp_path, agent):
+    """A second role for an agent of the same run is refused, whether or not it joined there."""
 
     def change(lines):
         last = lines[_of(lines, "agent")]
-        run = last["stream"]["run"]
         told = json.loads(last["body"])
         told.pop("tx", None)
-        stream = {"type": "agent", "run": run, "role": "another", "agent": last["stream"]["agent"]}
-        lines.insert(-1, {**last, "stream": stream, "body": json.dumps(told)})
-        lines[-1]["commits"] += 1
+        for role in ("sender", "another") if agent == "nobody" else ("another",):
+            stream = {**last["stream"], "role": role, "agent": agent}
+            lines.insert(-1, {**last, "stream": stream, "body": json.dumps(told)})
+            lines[-1]["commits"] += 1
 
     told = bring_in(
         home,
@@ -417,7 +418,7 @@ def test_an_agent_has_one_role(home, zoo: Zoo, workspace, tmp_path):
         tmp_path / "x.jsonl",
         forged(exported(home, "zoo", zoo.runs["settled"]), change),
     )
-    assert "has role 'sender' and 'another'" in told.bads[0].reason
+    assert f"agent '{agent}' has role 'sender' and 'another'" in told.bads[0].reason
     assert log_of(home, workspace) == []
 
 

@@ -85,6 +85,7 @@ class Section:
         self._vectors: dict[str, dict[str, int]] = {}
         self._cuts: dict[str, dict[str, int]] = {}
         self._integrity = Fold()
+        self._roles: dict[tuple[str, str], str] = {}
         self._unnamed: set[str] = set()
         self._given: dict[str, int] = {}
         self._lacking: dict[str, int] = {}
@@ -263,7 +264,8 @@ class Section:
             return
         self._integrity.learn(run, stream, commit)
         if isinstance(stream, AgentStream):
-            role = self._integrity.members(run).roles.get(stream.agent, stream.role)
+            first = self._roles.setdefault((run, stream.agent), stream.role)
+            role = self._integrity.members(run).roles.get(stream.agent, first)
             if role != stream.role:
                 raise Damaged(f"agent {stream.agent!r} has role {role!r} and {stream.role!r}")
 
