@@ -249,7 +249,7 @@ def test_a_copy_taken_while_it_is_written_works_or_says_what_is_wrong(
             try:
                 assert writer.stdout is not None
                 assert writer.stdout.readline()
-                copying = ["cp", "-a", home, copy]
+                copying = ["cp", "-a", str(home), str(copy)]
                 done = subprocess.run(copying, capture_output=True, text=True, check=False)
                 # What the broker removed after it was listed is what such a copy lacks.
                 assert all("No such file" in line for line in done.stderr.splitlines()), done
