@@ -5,6 +5,8 @@ import warnings
 import pytest
 
 import hansard
+from hansard.bus.codec import revive_all
+from hansard.domain.agent import AgentLeft
 from tests.agents.twins import Lab, twins
 
 
@@ -47,8 +49,8 @@ async def test_a_miss_shows_both_sides(lab: Lab, mode):
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             await _three(session, ran)
-        async with record.run(run="r", mode=mode) as session:
-            with pytest.raises(hansard.Miss) as miss:
+        with pytest.raises(hansard.Miss) as miss:
+            async with record.run(run="r", mode=mode) as session:
                 await _three(session, ran, edits=("b",))
     assert ran == ["a", "b", "c"]
     assert miss.value.now == 'step {"name":"b!"}'
@@ -56,25 +58,160 @@ async def test_a_miss_shows_both_sides(lab: Lab, mode):
     assert str(miss.value).startswith(f"{mode} replay met a call that is not on record")
     assert miss.value.now in str(miss.value)
     assert miss.value.expected in str(miss.value)
+    assert '\n  = step 1: step {"name":"a"} -> completed\n' in str(miss.value)
 
 
 @twins
 async def test_a_miss_past_the_end_says_so(lab: Lab):
-    """One call more than was recorded is a miss against nothing."""
+    """One call more than was recorded is a miss against nothing; where the program catches it, a
+    strict replay still fails at its end.
+    """
+
+    async def one_more(record, mode=None):
+        async with record.run(run="r", mode=mode) as session:
+
+            @session.tool(effects="pure")
+            async def step(i: int) -> int:
+                return i
+
+            await step(0)
+            if mode:
+                with pytest.raises(hansard.Miss, match="nothing more in scope"):
+                    await step(1)
+                with pytest.raises(hansard.Miss, match="checkpoint"):
+                    await session.checkpoint("never")
+
     async with lab.connect() as record:
-        for mode in (None, "strict"):
+        await one_more(record)
+        await one_more(record, "offline")
+        with pytest.raises(hansard.ReplayDiffers, match="1 call made besides") as differs:
+            await one_more(record, "strict")
+        assert (differs.value.not_made, differs.value.made_besides) == ([], ['step {"i":1}'])
+
+
+@twins
+async def test_a_strict_replay_that_makes_fewer_calls_fails(lab: Lab):
+    """Ending before the record does, or leaving a call out, is an error that shows both sides; an
+    error of the program's own stays, with the difference as a note. Offline asks for no equality.
+    """
+    ran: list[str] = []
+
+    async def some(record, count, mode=None, error=None):
+        async with record.run(run="r", mode=mode) as session:
+
+            @session.tool(effects="pure")
+            async def step(i: int) -> int:
+                ran.append(f"{mode} {i}")
+                return 0
+
+            for i in range(count):
+                await step(i)
+            if error is not None:
+                raise error
+
+    async with lab.connect() as record:
+        await some(record, 6)
+        before = await record.commits("r")
+        await some(record, 6, "strict")
+        with pytest.raises(hansard.ReplayDiffers, match="1 call on record not made") as differs:
+            await some(record, 5, "strict")
+        assert differs.value.not_made == ['step 6: step {"i":5} -> completed']
+        assert [line[:10] for line in str(differs.value).splitlines()[1:5]] == [
+            "  ... 3 as",
+            "  = step 4",
+            "  = step 5",
+            "  - step 6",
+        ]
+        with pytest.raises(hansard.Miss, match="6 calls on record not made"):
+            await some(record, 0, "strict")
+        own = ZeroDivisionError("mine")
+        with pytest.raises(ZeroDivisionError) as kept:
+            await some(record, 4, "strict", own)
+        assert kept.value is own
+        assert "2 calls on record not made" in own.__notes__[0]
+        await some(record, 2, "offline")
+        assert [each.body for each in await record.commits("r")] == [each.body for each in before]
+    assert [each for each in ran if not each.startswith("None")] == []
+
+
+@twins
+async def test_what_a_later_session_left_behind_is_not_asked_for(lab: Lab):
+    """A strict replay is compared with what the newest session did, its answers included: after an
+    edit with the new path, after its taking back with the old one. A resume that fails without
+    recording anything changes nothing; a swallowed Miss fails at the end.
+    """
+    ran: list[str] = []
+    async with lab.connect() as record:
+
+        async def go(mode=None, **given):
             async with record.run(run="r", mode=mode) as session:
+                return await _three(session, ran, **given)
+
+        await go()
+        await go(edits=("b", "same"))  # a, b! and, since the result is equal, the old c
+        await go("strict", edits=("b", "same"))
+        with pytest.raises(hansard.ReplayDiffers) as differs:
+            await go("strict")
+        assert differs.value.not_made == ['step 4: step {"name":"b!"} -> completed']
+        assert differs.value.made_besides == ['step 2: step {"name":"b"} -> completed']
+        assert await go() == ["A", "B", "C"]  # taken back: answered, and that is told
+        await go("strict")
+        with pytest.raises(hansard.ReplayDiffers):
+            await go("strict", edits=("b", "same"))
+        with pytest.raises(ZeroDivisionError):
+            async with record.run(run="r"):
+                raise ZeroDivisionError
+        await go("strict")
+        both = r'(?s)1 call on record not made, 1 call made besides.*\+ step \{"name":"c!"\}'
+        with pytest.raises(hansard.ReplayDiffers, match=both):
+            async with record.run(run="r", mode="strict") as session:
+                with pytest.raises(hansard.Miss):
+                    await _three(session, ran, edits=("c",))
+    assert ran == ["a", "b", "c", "b!"]
+
+
+@twins
+async def test_strict_counts_what_a_resume_loop_composite_and_fork_were_answered(lab: Lab):
+    """Of a loop that a resume went on with, the items that it skipped count, too; of a composite
+    that is answered, what its body called; of a fork, what its own session was answered.
+    """
+    async with lab.connect() as record:
+
+        async def go(run, mode=None, kill=False, items=6, compose=True):
+            async with record.run(run=run, mode=mode) as session:
 
                 @session.tool(effects="pure")
-                async def step(i: int) -> int:
-                    return i
+                async def square(i: int) -> int:
+                    if kill and i == 4:
+                        raise KeyboardInterrupt
+                    return i * i
 
-                await step(0)
-                if mode:
-                    with pytest.raises(hansard.Miss, match="nothing more in scope"):
-                        await step(1)
-                    with pytest.raises(hansard.Miss, match="checkpoint"):
-                        await session.checkpoint("never")
+                @session.tool(effects="composite")
+                async def both() -> int:
+                    return await square(10) + await square(11)
+
+                async for item in session.resumable(range(items), every=2):
+                    await square(item)
+                if compose:
+                    await both()
+
+        with pytest.raises(KeyboardInterrupt):
+            await go("r", kill=True)
+        await go("r")
+        await go("r")
+        events = revive_all(stored.commit for stored in await record.commits("r"))
+        left = [each for each in events if isinstance(each, AgentLeft)]
+        # Four items; then all six, the composite and its two calls.
+        assert [each.answered for each in left] == [None, ((1, 4),), ((1, 9),)]
+        await go("r", "strict")
+        with pytest.raises(hansard.ReplayDiffers, match="1 call on record not made") as differs:
+            await go("r", "strict", compose=False)
+        assert differs.value.not_made[0].startswith("step 7: both")
+        fork = await record.fork("r", at="ada@6")
+        await go(fork)
+        await go(fork, "strict")
+        with pytest.raises(hansard.ReplayDiffers, match="1 call on record not made"):
+            await go(fork, "strict", compose=False)
 
 
 @twins

@@ -93,17 +93,17 @@ async def test_a_stream_closed_early_is_a_whole_result(lab: Lab):
                 assert await _take(read(), 3) == [0, 1, 2]
                 assert await after() == 1
         assert closed == [None]
-        async with record.run(run="r", mode="strict") as session:
+        with pytest.raises(hansard.Miss, match="who stopped after 3 items"):
+            async with record.run(run="r", mode="strict") as session:
 
-            @session.tool(effects="pure")
-            async def read():
-                try:
-                    for i in range(10):
-                        yield i
-                finally:
-                    closed.append(mode)
+                @session.tool(effects="pure")
+                async def read():
+                    try:
+                        for i in range(10):
+                            yield i
+                    finally:
+                        closed.append(mode)
 
-            with pytest.raises(hansard.Miss, match="who stopped after 3 items"):
                 await _all(read())
         [step, _] = await record.steps("r")
         assert (step.status, step.closed, len(step.items)) == ("completed", True, 3)

@@ -13,6 +13,7 @@
     │   ├── Diverged        an earlier step changed before an effect that is on record
     │   └── ResultNotRecordable  the effect happened, its result could not be recorded
     ├── Miss                strict or offline replay met a call that is not on record
+    │   └── ReplayDiffers   a strict replay ended, and its calls are not those on record
     ├── ViewDiffers         a view that is on record is another one when it is derived again
     ├── ShadowedEffect      a fork met an effect that its parent never had
     └── RecordedFailure     a recorded error whose class is not at hand, raised again
@@ -242,6 +243,9 @@ def doubt(address: RunAddress, step: Step) -> NeedsSettling:
     return InDoubt(address, step)
 
 
+ANOTHER_WAY = "Replay with the code that was recorded, or resume or fork the run to go another way"
+
+
 class Miss(AgentError):
     """Strict or offline replay met a call that is not on record; nothing ran.
 
@@ -250,14 +254,43 @@ class Miss(AgentError):
         expected: What is on record there.
     """
 
-    def __init__(self, mode: str, now: str, expected: str) -> None:
+    def __init__(self, mode: str, now: str, expected: str, before: str = "") -> None:
+        after = f", after these:\n{before}" if before else "."
         super().__init__(
-            f"{mode} replay met a call that is not on record.\n"
+            f"{mode} replay met a call that is not on record{after}\n"
             f"  on record: {expected}\n  now:       {now}\n"
-            "Replay with the code that was recorded, or resume or fork the run to go another way"
+            f"{ANOTHER_WAY}"
         )
         self.now = now
         self.expected = expected
+
+
+class ReplayDiffers(Miss):
+    """A strict replay ended, and its calls are not those on record; nothing was written.
+
+    Attributes:
+        not_made: What is on record and was not asked for, a line each.
+        made_besides: What was called and is not on the record's newest path, a line each.
+    """
+
+    def __init__(
+        self, agent: str, not_made: list[str], made_besides: list[str], sides: str
+    ) -> None:
+        said: list[str] = []
+        if not_made:
+            said.append(f"{counted(len(not_made), 'call')} on record not made")
+        if made_besides:
+            said.append(f"{counted(len(made_besides), 'call')} made besides")
+        AgentError.__init__(
+            self,
+            f"the strict replay of agent {agent!r} is not equal to its record: "
+            f"{', '.join(said)}.\n{sides}\n"
+            f"(= as on record, - on record alone, + made besides)\n{ANOTHER_WAY}",
+        )
+        self.not_made = not_made
+        self.made_besides = made_besides
+        self.now = (made_besides or ["the end"])[0]
+        self.expected = (not_made or ["nothing more"])[0]
 
 
 class ViewDiffers(AgentError):

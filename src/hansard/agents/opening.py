@@ -17,7 +17,7 @@ import msgspec
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
 from hansard.agents.access.carried import CarriedLog, together
 from hansard.agents.annotations.conversations import turns
-from hansard.agents.errors import AgentError
+from hansard.agents.errors import AgentError, Miss
 from hansard.agents.experiments import assignment
 from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments.plans import Arm, Asked
@@ -30,10 +30,12 @@ from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.failures import failure
 from hansard.agents.steps.ledger import Ledger, Mode
 from hansard.agents.steps.recorder import Settings, Settle
+from hansard.agents.steps.replayed import difference
 from hansard.agents.steps.secrets import SecretProvider, check_names, scrubber
 from hansard.agents.transact import retry
 from hansard.agents.workspace import Workspace, decided
 from hansard.bus.atomic_sender import Ticket
+from hansard.bus.codec import revive_all
 from hansard.bus.errors import BusError, Conflict, NotFound
 from hansard.bus.log import Append, EventLog, NothingUnder, Stored
 from hansard.bus.states.replay import fold_life
@@ -59,6 +61,7 @@ from hansard.domain.run import (
     RunState,
     RunStatus,
 )
+from hansard.domain.session_path import SessionPath, newest
 from hansard.domain.values import recordable
 
 LEAVE_TRIES_MAX = 1_000
@@ -134,6 +137,8 @@ class _Found(msgspec.Struct):
     label: Label = LOWEST
     before: Stored | None = None
     """The commit by which this very opening was done before."""
+    path: SessionPath | None = None
+    """What a strict replay is to equal."""
 
 
 async def _find(workspace: Workspace, run: str, agent: str, role: str, opening: str) -> _Found:
@@ -210,6 +215,10 @@ async def open_agent(
         return await _take_part(workspace, run, agent, role, options, found)
 
     found = await retry(attempt)
+    if mode is Mode.STRICT:
+        commits = await workspace.states.commits(AgentStream(run, role, agent), found.state.version)
+        events = revive_all(stored.commit for stored in commits)
+        found = msgspec.structs.replace(found, path=newest(events, found.state.steps))
     permit = permits.FREE
     if writes:
         permit = seen.permit if seen is not None else await permits.read(workspace, role)
@@ -410,6 +419,7 @@ def _opened(
     ledger = Ledger(stream, found.state, writer, post, pending)
     ledger.shown(found.label.stored)
     ledger.inherited = found.inherited
+    ledger.path = found.path
     forked = found.life.forked
     settings = Settings(
         mode=mode,
@@ -446,10 +456,15 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
     """End a session in order. With an error it never raises one of its own: it adds a note.
 
     That the agent leaves stands in its own stream and in the run's life, in one commit, and so does
-    the run's end where it was the last one at work: a kill leaves all of it or nothing.
+    the run's end where it was the last one at work: a kill leaves all of it or nothing. A strict
+    replay that is not equal to its record raises ReplayDiffers.
     """
     writer, ledger = opened.writer, opened.engine.ledger
-    if writer is None or (error is not None and writer.lost is not None):
+    if writer is None:
+        ledger.end()
+        _demand_equal(ledger, error)
+        return
+    if error is not None and writer.lost is not None:
         ledger.end()
         return
     scrub = opened.engine.settings.scrub
@@ -461,7 +476,7 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
         return await _left(workspace, ledger, left, events, send)
 
     try:
-        done = ledger.leave(Leave(outcome, told), leave)
+        done = ledger.leave(Leave(outcome, told, ledger.answered), leave)
         await (asyncio.wrap_future(done) if isinstance(done, Future) else done)
     except HansardError as failed:
         if error is None:
@@ -469,6 +484,18 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
         error.add_note(f"the end of the session could not be recorded: {failed}")
     finally:
         ledger.end()
+
+
+def _demand_equal(ledger: Ledger, error: BaseException | None) -> None:
+    """Raise ReplayDiffers where a strict replay is not equal; a program's own error stays, with
+    the difference as a note. A Miss says it already.
+    """
+    told = difference(ledger)
+    if told is None or isinstance(error, Miss):
+        return
+    if error is None:
+        raise told
+    error.add_note(f"hansard: {told}")
 
 
 async def _left(

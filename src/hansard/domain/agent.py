@@ -174,10 +174,17 @@ class HandedOff(Event, frozen=True, kw_only=True):
 
 @event("agent.left.v1")
 class AgentLeft(Event, frozen=True, kw_only=True):
-    """The agent's session ended in order. `outcome`: completed, failed or cancelled."""
+    """The agent's session ended in order. `outcome`: completed, failed or cancelled.
+
+    `answered` are the steps of before that it did not run again: those whose outcomes it was given,
+    with what was called in their bodies, and those of the items that a `resumable` loop skipped; as
+    ranges of their numbers, first and last. None of an agent's first session, which had nothing
+    before it, and in records of before.
+    """
 
     outcome: str
     error: steps.Failure | None = None
+    answered: tuple[tuple[int, int], ...] | None = None
 
 
 Fact = CheckpointSaved | MessageAdded | ResourceAccessed | DecisionMade | HandedOff
@@ -407,6 +414,7 @@ class Leave(msgspec.Struct, frozen=True):
 
     outcome: str
     error: steps.Failure | None = None
+    answered: tuple[tuple[int, int], ...] | None = None
 
 
 Command = Begin | Tell | Declare | Note | Refuse | Leave

@@ -319,8 +319,10 @@ class Service:
     async def _close(self, name: str, hosted: Hosted, left: Left) -> bytes:
         error = hosted.error(left)
         try:
-            await hosted.close(left)
-            await hosted.told()
+            try:
+                await hosted.close(left)
+            finally:  # an error, too, may tell what is on record
+                await hosted.told()
         finally:
             self.sessions.pop(name, None)
         return wire.encode(Value(wire.dump(list(faults.notes_of(error)))))

@@ -329,6 +329,7 @@ class Progress:
         data = yield from engine.outcomes.fetch(references.unpack(saved.data))
         self._skip, self._skipped = data["done"], data["digest"]
         self._scope.go_on(saved.head, saved.after)
+        engine.ledger.skip(self._scope, self._name, saved.after)
         self._facts.skip_to(saved)
 
     def skips(self, item: object) -> Flow[bool]:

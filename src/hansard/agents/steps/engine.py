@@ -27,6 +27,7 @@ from hansard.agents.steps.failures import raised
 from hansard.agents.steps.gating import Gated
 from hansard.agents.steps.ledger import Ledger, Mode, is_final
 from hansard.agents.steps.recorder import INTERRUPTIONS, Call, Settings, StepRecorder, passed
+from hansard.agents.steps.replayed import before
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.secrets import reveal
 from hansard.agents.steps.tools import ToolSpec
@@ -264,7 +265,9 @@ class StepEngine(Gated):
         if self.settings.mode.reads_only:
             self.outcomes.refused_before(*(call.needs or ()))
             now = f"{call.spec.name} {call.canonical.decode()[:200]}"
-            raise Miss(self.settings.mode.value, now, self.ledger.expected(call.place.scope))
+            self.ledger.missed.append(now)
+            expected = self.ledger.expected(call.place.scope)
+            raise Miss(self.settings.mode.value, now, expected, before(self.ledger))
 
     def _settle(self, _: Call, step: Step) -> Flow[Step | None]:
         return (yield from self.doubts.settle(step))

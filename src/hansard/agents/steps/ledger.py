@@ -24,6 +24,7 @@ from hansard.domain.events import Actor, Event, Recorded
 from hansard.domain.ids import AgentStream
 from hansard.domain.label import Label, parse, raised
 from hansard.domain.payload.parts import WholeSteps
+from hansard.domain.session_path import Ranges, SessionPath, ranges, with_bodies
 from hansard.domain.steps import (
     NULL,
     Failure,
@@ -102,6 +103,17 @@ class Ledger(OpenCalls):
     ) -> None:
         super().__init__(stream)
         self.state = state
+        self.opened = state.version
+        """The version at which the session began: what came later is its own."""
+        self.path: SessionPath | None = None
+        """What a strict replay is to ask for; None in any other mode."""
+        self.skipped: set[int] = set()
+        """Steps of the items that a loop skipped, since they were done before; and those whose
+        outcomes were put where their calls stand now."""
+        self.met: set[int] = set()
+        """Steps without an outcome that a replay has met: it cannot be given one."""
+        self.missed: list[str] = []
+        """What a replay was asked for in vain."""
         self.inherited = 0
         """Versions up to this one belong to the parent of a fork."""
         self._writer = writer
@@ -239,6 +251,8 @@ class Ledger(OpenCalls):
             mark = apart if unordered else chained
             head = fingerprint.UNORDERED if unordered else scope.head
             junction = None if unordered else scope.junction
+            if number is not None and self.state.steps[number].is_open:
+                self.met.add(number)
             place = CallPosition(call, mark, head, scope, scope.after, unordered, junction)
             return place, self.state.steps[number] if number is not None else None
 
@@ -289,6 +303,39 @@ class Ledger(OpenCalls):
                 scope.beside.append(step.number)
             else:
                 scope.go_on(step.digest, (step.number,))
+
+    @property
+    def answered(self) -> Ranges | None:
+        """The steps from before the session that it did not run again; None of an agent's first
+        session, which had none before it.
+        """
+        with self.lock:
+            steps = self.state.steps
+            if self.state.epoch <= 1:
+                return None
+            given = (
+                number
+                for number in self.handed
+                if (steps[number].outcome_version or self.opened + 1) <= self.opened
+            )
+            return ranges(with_bodies(self.skipped.union(given), steps))
+
+    def skip(self, scope: Scope, name: str, after: tuple[int, ...]) -> None:
+        """Count the steps of a loop's items that were done before as answered: those in scopes of
+        this name, that the chain at the end of the last one leads back to.
+        """
+        within = f"{scope.path}/{name}."
+        with self.lock:
+            ahead = list(after)
+            while ahead:
+                step = self.state.steps.get(ahead.pop())
+                if (
+                    step is not None
+                    and step.number not in self.skipped
+                    and step.scope.startswith(within)
+                ):
+                    self.skipped.add(step.number)
+                    ahead += step.after
 
     def given(self, scope: Scope) -> list[int]:
         """The steps whose results the agent has been given in a scope: those that its chain leads
@@ -387,11 +434,21 @@ class Ledger(OpenCalls):
             self._index(self.state.steps[event.step])
             for junction in self._telling.pop(event.step, ()):
                 junction.tell()
-        elif isinstance(event, TELLING):
+        self._took_over(event)
+        if isinstance(event, TELLING):
             declared = self.state.tools.get(self.state.steps[event.step].tool)
             if declared is not None and declared.gives:
                 self.shown(parse(declared.gives))
         self._follow(event)
+
+    def _took_over(self, event: AgentEvent) -> None:
+        """Take note of an earlier step of this stream whose outcome a call was given. A number may
+        be one of the parent's of a fork, too: then it is another call here.
+        """
+        if isinstance(event, StepCompleted) and event.reused not in (None, event.step):
+            old, new = self.state.steps.get(event.reused or 0), self.state.steps[event.step]
+            if old is not None and old.call == new.call:
+                self.skipped.add(old.number)
 
     @property
     def label(self) -> Label:

@@ -182,6 +182,7 @@ class StreamCall:
         now = f"its reader, who stopped after {counted(len(step.items), 'item')}, wants more"
         if self.engine.settings.mode.reads_only:
             mode = self.engine.settings.mode.value
+            self.engine.ledger.missed.append(f"{step.tool}: {now}")
             raise Miss(mode, now, f"{counted(len(step.items), 'item')} of {step.tool}")
         call = self.call
         call.number, call.key, call.attempt, call.told = step.number, step.key, step.attempt, True
