@@ -25,6 +25,7 @@ from hansard.domain.integrity.membership import TELLING, Told
 from hansard.projections._arrow import chunk, schema, table
 from hansard.projections._loaders import LABELLED, fillers
 from hansard.projections.columns import meaning
+from hansard.projections.empty_file import empty_file
 from hansard.projections.errors import Newer, Older, Unusable, unusable, unwritten
 from hansard.projections.migrations import Migration, migrations
 from hansard.projections.rows import (
@@ -470,21 +471,23 @@ def _without(rows: list[Row], bad: int, fault: duckdb.Error) -> tuple[list[Row],
 
 
 class _First(Store):
-    """The first of a process: its tables are made statement by statement."""
+    """The first of all: its tables are made statement by statement."""
 
     def _begin(self) -> None:
         pass
 
 
 @cache
-def _blank(_steps: tuple[Migration, ...], *, partial: bool) -> bytes:
-    """A file with the tables of these steps and nothing in them. The thousand statements that make
-    one take half a second, so they are run once a process.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "blank.duckdb")
-        _First(path, partial=partial).close()
-        return path.read_bytes()
+def _blank(steps: tuple[Migration, ...], *, partial: bool) -> bytes:
+    """A file with the tables of these steps and nothing in them; read once a process."""
+
+    def make() -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "blank.duckdb")
+            _First(path, partial=partial).close()
+            return path.read_bytes()
+
+    return empty_file(make, duckdb.__version__, steps, partial)
 
 
 _TELLING = (

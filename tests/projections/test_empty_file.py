@@ -1,0 +1,76 @@
+"""The empty file of the tables: made once, kept in the user's cache, and never trusted blindly."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hansard.projections import empty_file as module
+from hansard.projections.empty_file import empty_file
+
+MADE = b"what stands in a file"
+
+
+class Maker:
+    """Makes the file, and counts."""
+
+    made = 0
+
+    def __call__(self) -> bytes:
+        """The file."""
+        self.made += 1
+        return MADE
+
+
+@pytest.fixture(name="cache")
+def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def _kept(cache: Path) -> list[Path]:
+    return sorted((cache / "hansard").iterdir())
+
+
+def test_it_is_made_once(cache: Path):
+    """The second who asks is given what is kept, its owner's alone; whole and partial differ."""
+    make = Maker()
+    assert [empty_file(make, "whole") for _ in range(2)] == [MADE, MADE]
+    assert make.made == 1
+    [kept] = _kept(cache)
+    assert kept.stat().st_mode & 0o777 == 0o600
+    empty_file(make, "partial")
+    assert make.made == 2
+    assert len(_kept(cache)) == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", MADE + b"\0" * 32])
+def test_what_is_damaged_is_made_again(cache: Path, damage: bytes):
+    """Its digest is at its end: cut, changed or of another, it is not taken."""
+    make = Maker()
+    empty_file(make, "whole")
+    [kept] = _kept(cache)
+    kept.write_bytes(damage)
+    assert empty_file(make, "whole") == MADE
+    assert make.made == 2
+    assert empty_file(make, "whole") == MADE
+    assert make.made == 2
+
+
+def test_where_nothing_can_be_kept_it_is_made(cache: Path):
+    """A folder that is a file, or a user without a home: nobody notices but by the time."""
+    cache.write_text("a file")
+    make = Maker()
+    assert [empty_file(make, "whole") for _ in range(2)] == [MADE, MADE]
+    assert make.made == 2
+
+
+def test_old_ones_of_other_versions_go(cache: Path):
+    """What nobody has made for a month is no longer kept when another is."""
+    make = Maker()
+    empty_file(make, "whole")
+    [old] = _kept(cache)
+    long_ago = old.stat().st_mtime - module.OLD_S - 1
+    os.utime(old, (long_ago, long_ago))
+    empty_file(make, "partial")
+    assert old not in _kept(cache)
