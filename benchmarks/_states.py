@@ -6,7 +6,7 @@ import msgspec
 
 from benchmarks import _world
 from hansard.agents.workspace import Workspace
-from hansard.client.common import Defaults
+from hansard.client.options import Defaults
 from hansard.client.record import AsyncRecord
 from hansard.domain.ids import AgentStream
 

@@ -25,7 +25,7 @@ from hansard.bus.jetstream import JetStreamLog, open_log
 from hansard.bus.jetstream.streams import log_config
 from hansard.bus.log import Append
 from hansard.bus.server.lease import peek
-from hansard.client import connect as connecting
+from hansard.client import opening
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import AgentStream
 
@@ -48,7 +48,7 @@ class World(msgspec.Struct):
     """A running broker: where it keeps its files, how to log in."""
 
     folder: Path
-    broker: connecting.Broker
+    broker: opening.Broker
 
     async def log(self, workspace: str = WORKSPACE) -> JetStreamLog:
         """A log of its own connections."""
@@ -68,9 +68,9 @@ class World(msgspec.Struct):
         self.broker = await _start(self.folder, self.broker.durability)
 
 
-async def _start(folder: Path, durability: str) -> connecting.Broker:
+async def _start(folder: Path, durability: str) -> opening.Broker:
     wanted = settings.load({}, data_dir=folder, durability=durability)
-    return await connecting.find_broker(wanted)
+    return await opening.find_broker(wanted)
 
 
 async def _gone(folder: Path) -> None:

@@ -41,7 +41,7 @@ from hansard.bus.jetstream import open_log
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.log import Append
 from hansard.bus.validation.check import RawMessage
-from hansard.client import connect as connecting
+from hansard.client import opening
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import AgentStream
 from hansard.projections.rows import Batch, Rows
@@ -129,7 +129,7 @@ async def bulk(found: Findings, raw: RawWorkspace, folder: Path) -> None:
 async def append(folder: Path, seconds: float) -> int:
     """Append at a steady rate, in a process of its own as agents do; how many events it was."""
     wanted = settings.load({}, data_dir=folder, durability="relaxed")
-    broker = await connecting.find_broker(wanted)
+    broker = await opening.find_broker(wanted)
     log = await open_log(broker.runtime, WORKSPACE, broker.durability, admin=broker.admin)
     source, began_s, sent = log_of(10**9), time.monotonic(), 0
     while (elapsed_s := time.monotonic() - began_s) < seconds:

@@ -23,7 +23,7 @@ from benchmarks.peers._side import Mode, Questions, Server, Trace, alive, start
 from hansard import settings
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.server.lease import peek
-from hansard.client import connect as connecting
+from hansard.client import opening
 from hansard.projections.runner import wait_for
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles
@@ -207,7 +207,7 @@ def _serves(folder: Path) -> bool:
 
 async def _projected(folder: Path) -> None:
     wanted = settings.load({}, data_dir=folder, workspace=WORKSPACE)
-    broker = await connecting.find_broker(wanted)
+    broker = await opening.find_broker(wanted)
     raw = await RawWorkspace.open(broker.runtime, WORKSPACE)
     _, head = await raw.bounds()
     await raw.close()

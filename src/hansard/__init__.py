@@ -2,13 +2,11 @@
 
     import hansard
 
-    with hansard.connect(workspace="lab") as record:
-        with record.run("paper-pipeline", agent="researcher_1", role="researcher") as session:
+    @hansard.tool(effects="idempotent")
+    def search_papers(query: str, limit: int = 10) -> list[dict]: ...
 
-            @session.tool(effects="idempotent")
-            def search_papers(query: str, limit: int = 10) -> list[dict]: ...
-
-            papers = search_papers("event sourcing")
+    with hansard.Session() as session:
+        papers = search_papers("event sourcing")
 
 Names are imported when first used, so that `import hansard` costs nothing.
 """
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
         Miss,
         NeedsSettling,
         NoScope,
+        NotBegun,
         NotDone,
         RecordedFailure,
         ReplayDiffers,
@@ -117,15 +116,16 @@ if TYPE_CHECKING:
     )
     from hansard.bus.server.private_copy import NotCopied
     from hansard.bus.states.replay import RunView
-    from hansard.client.common import (
-        AsyncCommonRecord,
+    from hansard.client.common import AsyncCommonRecord
+    from hansard.client.common_sync import CommonRecord
+    from hansard.client.connect import Connecting, connect, connect_async
+    from hansard.client.options import (
         ConnectOptions,
         MoreSettings,
         RecordOptions,
         RunOptions,
+        SessionOptions,
     )
-    from hansard.client.common_sync import CommonRecord
-    from hansard.client.connect import Connecting, connect, connect_async
     from hansard.client.protocol.errors import (
         AccessRefused,
         NotOffered,
@@ -257,6 +257,7 @@ _HOME = {
         "Miss",
         "NeedsSettling",
         "NoScope",
+        "NotBegun",
         "NotDone",
         "RecordedFailure",
         "ReplayDiffers",
@@ -340,15 +341,16 @@ _HOME = {
     ),
     "hansard.bus.server.private_copy": ("NotCopied",),
     "hansard.bus.states.replay": ("RunView",),
-    "hansard.client.common": (
-        "AsyncCommonRecord",
+    "hansard.client.common": ("AsyncCommonRecord",),
+    "hansard.client.common_sync": ("CommonRecord",),
+    "hansard.client.connect": ("Connecting", "connect", "connect_async"),
+    "hansard.client.options": (
         "ConnectOptions",
         "MoreSettings",
         "RecordOptions",
         "RunOptions",
+        "SessionOptions",
     ),
-    "hansard.client.common_sync": ("CommonRecord",),
-    "hansard.client.connect": ("Connecting", "connect", "connect_async"),
     "hansard.client.protocol.errors": (
         "AccessRefused",
         "NotOffered",
@@ -566,6 +568,7 @@ __all__ = [
     "NoScope",
     "NoServerBinary",
     "NotAllowed",
+    "NotBegun",
     "NotCopied",
     "NotDone",
     "NotFound",
@@ -620,6 +623,7 @@ __all__ = [
     "ServiceGone",
     "Session",
     "SessionEnded",
+    "SessionOptions",
     "SessionTasks",
     "SessionThread",
     "SettingsError",

@@ -1,6 +1,6 @@
 """Settings: what is given, else the environment, else `hansard.toml` beside the record's folder.
 
-Only the composition root (`hansard.client.connect`) reads them. The record's folder is `.hansard`
+Only the composition root (`hansard.client.opening`) reads them. The record's folder is `.hansard`
 in the working directory or the nearest directory above that has one, or a `hansard.toml`, as git
 looks for `.git`; nobody's but one's own is taken from above.
 """
@@ -82,6 +82,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
         run: HANSARD_RUN: which run to resume or replay, as set by `hansard run resume RUN --
             COMMAND`.
         mode: HANSARD_MODE: how, as set by `hansard run replay`.
+        workflow: HANSARD_WORKFLOW: the workflow of a run that begins, where its program names none
+            (of `hansard.Session` the program's name; else it must be named).
+        agent: HANSARD_AGENT: who acts, where its program names nobody (`agent`). A restricted
+            agent's name and role stand in its credentials.
+        role: HANSARD_ROLE: that agent's role, where its program names none (`agent`).
     """
 
     data_dir: Path = Path(FOLDER)
@@ -103,6 +108,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     credentials: str | None = None
     run: str | None = None
     mode: str | None = None
+    workflow: str | None = None
+    agent: str | None = None
+    role: str | None = None
 
 
 def found_above(start: Path) -> Path | None:

@@ -238,6 +238,20 @@ class Lab:
             with hansard.connect(**options) as record:
                 yield TwinRecord(record, is_async=False)
 
+    def session(self, *args: Any, **options: Any) -> Any:
+        """A session that opens its own record, not begun yet."""
+        return (hansard.AsyncSession if self.is_async else hansard.Session)(*args, **options)
+
+    @contextlib.asynccontextmanager
+    async def begun(self, session: Any) -> AsyncIterator[TwinSession]:
+        """Its block."""
+        if self.is_async:
+            async with session as entered:
+                yield TwinSession(entered, is_async=True)
+        else:
+            with session as entered:
+                yield TwinSession(entered, is_async=False)
+
     def play(self, scenario: Coroutine[Any, Any, None]) -> None:
         """Play a scenario with this client."""
         if self.is_async:

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from hansard.bus.codec import encode, record
 from hansard.bus.log import Append, Copied, Origin
-from hansard.client.common import Defaults
+from hansard.client.options import Defaults
 from hansard.client.record import AsyncRecord
 from hansard.domain.agent import SessionBegan
 from hansard.domain.events import Actor, Commit

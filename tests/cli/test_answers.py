@@ -11,7 +11,7 @@ from hansard import settings
 from hansard.agents.run_index import RunFilter
 from hansard.agents.workspace import Workspace
 from hansard.cli import output
-from hansard.client.connect import open_workspace
+from hansard.client.opening import open_workspace
 from hansard.inspect.approvals import list_approvals
 from hansard.inspect.board import keys
 from hansard.inspect.principals import list_logins

@@ -27,7 +27,7 @@ from hansard.bus import subjects
 from hansard.bus.jetstream.calls import api
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.log import Stored
-from hansard.client.connect import open_workspace
+from hansard.client.opening import open_workspace
 from hansard.domain.events import Recorded
 from hansard.domain.ids import RunStream
 from tests.cli.planting import administer, commit, plant

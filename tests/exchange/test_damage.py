@@ -9,7 +9,7 @@ import pytest
 
 from hansard import settings
 from hansard.agents.exchange.format import LINE_BYTES_MAX
-from hansard.client.connect import open_workspace
+from hansard.client.opening import open_workspace
 from hansard.domain.ids import run_of
 from tests.exchange.support import (
     PEAK_BYTES_MAX,

@@ -11,7 +11,7 @@ from hansard import settings
 from hansard.agents.exchange import reader
 from hansard.bus.codec import encode
 from hansard.bus.log import Append, Copied, Origin
-from hansard.client.connect import open_workspace
+from hansard.client.opening import open_workspace
 from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream, run_of
 from hansard.domain.run import AgentJoined, RunForked, RunStarted

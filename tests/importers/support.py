@@ -16,7 +16,7 @@ from hansard.agents.importers.mapping import Mapped, mapped, run_id
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import encode, revive
 from hansard.bus.log import Append, Stored
-from hansard.client.connect import open_workspace
+from hansard.client.opening import open_workspace
 from hansard.domain.events import Event
 from hansard.domain.ids import AgentStream, run_of
 from hansard.domain.payload.references import run_fetch

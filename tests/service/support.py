@@ -17,7 +17,7 @@ from hansard.bus import access
 from hansard.bus.access import Credentials
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
-from hansard.client import connect as connecting
+from hansard.client import opening
 from hansard.client.credentials import Wanted, make
 from hansard.client.restricted.link import Link
 from hansard.domain.roles import file as role_file
@@ -84,9 +84,9 @@ class House:
 
     async def _begin(self, quiet_s: float) -> None:
         given = settings.load({}, workspace=self.workspace, data_dir=self.data_dir)
-        broker = await connecting.find_broker(given)
+        broker = await opening.find_broker(given)
         self.stack.push_async_callback(broker.release)
-        workspace = await connecting.open_workspace(given)
+        workspace = await opening.open_workspace(given)
         self.stack.push_async_callback(workspace.close)
         opened = serving(workspace, broker.runtime, quiet_s=quiet_s)
         self.service = await self.stack.enter_async_context(opened)
@@ -137,7 +137,7 @@ class Served(House):
     async def _begin(self, quiet_s: float) -> None:
         del quiet_s
         given = settings.load(workspace=self.workspace, data_dir=self.data_dir)
-        broker = await connecting.find_broker(given)
+        broker = await opening.find_broker(given)
         self.stack.push_async_callback(broker.release)
         serves = await self.stack.enter_async_context(served(given, broker, pytest.fail))
         assert serves

@@ -12,7 +12,7 @@ from hansard import settings
 from hansard.bus import slices
 from hansard.bus.jetstream.requests import Requests
 from hansard.bus.portal import portal
-from hansard.client import connect as connecting
+from hansard.client import opening
 from hansard.client.operations import RecordApprove, RecordFinish, RecordSql, RecordView
 from hansard.client.protocol import faults, wire
 from hansard.client.protocol.errors import ServiceBusy, ServiceGone
@@ -65,9 +65,9 @@ class Endless(House):
 
     async def _begin(self, quiet_s: float) -> None:
         given = settings.load({}, workspace=self.workspace, data_dir=self.data_dir)
-        broker = await connecting.find_broker(given)
+        broker = await opening.find_broker(given)
         self.stack.push_async_callback(broker.release)
-        workspace = await connecting.open_workspace(given)
+        workspace = await opening.open_workspace(given)
         self.stack.push_async_callback(workspace.close)
 
         async def sql(
@@ -180,8 +180,8 @@ def test_sessions_are_bounded_whatever_comes_at_once(house: House) -> None:
 
     async def work() -> tuple[int, int, int]:
         async with linked(house, "ada") as link:
-            opening = (link.open_session(Open(workflow="w", agent="ada")) for _ in range(256))
-            found = await asyncio.gather(*opening, return_exceptions=True)
+            asked = (link.open_session(Open(workflow="w", agent="ada")) for _ in range(256))
+            found = await asyncio.gather(*asked, return_exceptions=True)
             sessions = [each for each in found if not isinstance(each, BaseException)]
             busy = [each for each in found if isinstance(each, ServiceBusy)]
             assert house.service is not None
@@ -208,7 +208,7 @@ def test_a_service_that_hangs_is_told(house: House, monkeypatch: pytest.MonkeyPa
 
     async def work() -> None:
         given = settings.load({}, workspace=house.workspace, data_dir=house.data_dir)
-        broker = await connecting.find_broker(given)
+        broker = await opening.find_broker(given)
         hangs = await Requests.open(broker.runtime)
         await hangs.serve(f"svc.{house.workspace}.*.*.*", lambda *_: None, "hansard")
         try:

@@ -99,6 +99,7 @@ TWINS = (
             "AsyncCommonSession": "CommonSession",
             "AsyncS": "S",
             "AsyncSession": "Session",
+            "opened_async": "opened",
             "within_async": "within",
             "stay_async": "stay",
         },
@@ -109,8 +110,12 @@ TWINS = (
             "iterate_async": "iterate",
             "hansard.agents.board.twins": "hansard.agents.board.twins_sync",
             "hansard.agents.team.twins": "hansard.agents.team.twins_sync",
+            "AbstractAsyncContextManager": "AbstractContextManager",
+            "begun_async": "begun",
         },
-        calls=FLOWS | {"session.close", "old.close"},
+        calls=FLOWS
+        | {"session.close", "old.close", "begun_async"}
+        | {"self._block.__aenter__", "self._block.__aexit__"},
     ),
     Twin(
         source="client/restricted/record.py",

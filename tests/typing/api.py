@@ -62,6 +62,34 @@ def sync_side() -> None:
         assert_type(record.approvals(), list[ListedApproval])
 
 
+def one_line() -> None:
+    """A session that opens its own record."""
+    with hansard.Session() as session:
+        assert_type(session, hansard.Session)
+    with hansard.Session(
+        "w",
+        agent="a",
+        role="r",
+        workspace="lab",
+        run="r1",
+        mode="resume",
+        gate=[hansard.deny("rm*")],
+        labels={"for": "tests"},
+        data_dir="there",
+        nats_replicas=3,
+    ) as session:
+        assert_type(session.run, str)
+        assert_type(once("x"), int)
+    hansard.Session("w", conversatoin="c")  # type: ignore[call-arg] # misspelt
+
+
+async def one_line_awaited() -> None:
+    """The same of the async client."""
+    async with hansard.AsyncSession("w", settle=None) as session:
+        assert_type(session, hansard.AsyncSession)
+        assert_type(await session.context(), list[dict[str, Any]])
+
+
 def whoever_asks(record: hansard.CommonRecord) -> None:
     """What a trusted program's record and a restricted agent's have in common."""
     assert_type(record.sql("SELECT ?", 1), hansard.SqlAnswer)

@@ -4,6 +4,7 @@
     ├── NotDone             raised by tools: the effect surely did not happen; it may be retried
     ├── Blocked             the gate refused the call; nothing ran
     │   └── RoleRefused     the agent's role does not allow it; nothing was done
+    ├── NotBegun            the caller: the session's `with` was not entered yet
     ├── SessionEnded        the caller: the session's `with` was left
     ├── NoScope             the caller: a call from a thread or task that no scope covers
     ├── SecretUnavailable   the caller: a live call needs a secret that no provider gives
@@ -94,6 +95,16 @@ _REFUSED = {
     "read": "reading key",
     "task": "claiming tasks of role",
 }
+
+
+class NotBegun(AgentError):
+    """The session has not begun; nothing was done."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the session has not begun: use it inside 'with hansard.Session(...) as session:' "
+            "('async with' for AsyncSession)"
+        )
 
 
 class SessionEnded(AgentError):

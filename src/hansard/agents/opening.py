@@ -86,9 +86,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     `opening`: the id of the commit to the run's life by which it takes part, where the same opening
     may be asked for again, of whoever answers: what stands on record under this id is not done
     again. `begins`: the id of the run that it begins where none is given.
+
+    `otherwise`: the workflow of a run that begins here, where `workflow` names none; a run that
+    stands on record may have another one.
     """
 
     workflow: str | None = None
+    otherwise: str = ""
     run: str | None = None
     mode: Mode | str | None = None
     conversation: str | None = None
@@ -244,7 +248,15 @@ def _check_names(agent: str, role: str, options: Options) -> None:
     """Raises BadName; BadValue for one that holds a secret."""
     ids.name("agent", agent)
     ids.name("role", role)
-    said = ("run", "workflow", "conversation", "correlation", "traceparent", "on_behalf_of")
+    said = (
+        "run",
+        "workflow",
+        "otherwise",
+        "conversation",
+        "correlation",
+        "traceparent",
+        "on_behalf_of",
+    )
     names: dict[str, Any] = {kind: getattr(options, kind) for kind in said}
     names |= {"agent": agent, "role": role, **msgspec.structs.asdict(options.asked)}
     if isinstance(options.labels, Mapping):  # what is none is refused where it is read
@@ -268,8 +280,11 @@ def _check(found: _Found, run: str, mode: Mode | None, options: Options) -> None
     begun = found.life.status is not RunStatus.UNKNOWN
     if not begun and (mode is not None and mode is not Mode.LIVE):
         raise NotFound(f"run {run}", "see 'hansard runs'")
-    if not begun and not options.workflow:
-        message = "a new run needs the name of its workflow: record.run('my-workflow', ...)"
+    if not begun and not (options.workflow or options.otherwise):
+        message = (
+            "a new run needs the name of its workflow: record.run('my-workflow', ...), or a "
+            "setting (HANSARD_WORKFLOW)"
+        )
         raise AgentError(message)
     if begun and options.conversation not in (None, found.life.conversation_id):
         message = (
@@ -374,7 +389,7 @@ async def _take_part(
 
 def _started(options: Options) -> RunStarted:
     return RunStarted(
-        workflow=ids.name("workflow", options.workflow),
+        workflow=ids.name("workflow", options.workflow or options.otherwise),
         conversation_id=options.conversation,
         program=recordable(options.program, scrubber(options.redact)),
         labels=told_labels(options.labels, scrubber(options.redact)),

@@ -24,8 +24,8 @@ class SyncInLoop(BusError):
     def __init__(self) -> None:
         super().__init__(
             "the sync client was called inside a running event loop, which it would block: "
-            "use hansard.connect_async(...) and await, or call from a thread (in a notebook: "
-            "record = await hansard.connect_async(...), session = await record.open(...))"
+            "use hansard.AsyncSession or connect_async(...) and await, or call from a thread (in a "
+            "notebook: record = await hansard.connect_async(...), session = await record.open(...))"
         )
 
 

@@ -15,8 +15,7 @@ from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.cli import output
 from hansard.cli.common import Given
 from hansard.client import opening
-from hansard.client.connect import readable
-from hansard.client.opening import data_dir_of
+from hansard.client.opening import data_dir_of, readable
 from hansard.inspect.find import find_run
 from hansard.settings import Settings
 

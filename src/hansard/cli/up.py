@@ -27,8 +27,7 @@ from hansard.cli.opening import settings
 from hansard.cli.output import Hint, Part
 from hansard.cli.processes import until, until_told
 from hansard.cli.status import MEANING
-from hansard.client.connect import Broker, find_broker, open_workspace
-from hansard.client.opening import data_dir_of
+from hansard.client.opening import Broker, data_dir_of, find_broker, open_workspace
 from hansard.domain.errors import BadValue, HansardError
 from hansard.inspect.commits import CorruptLine, Logged, logged
 from hansard.inspect.status import BrokerStatus

@@ -9,136 +9,17 @@ from __future__ import annotations
 import contextlib
 import os
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, Protocol, Self, TypedDict, Unpack
-
-import msgspec
+from typing import Any, Generic, Protocol, Self, Unpack
 
 from hansard.agents.access.views import View
-from hansard.agents.policy.gate import GateRule
-from hansard.agents.steps.ledger import Mode
-from hansard.agents.steps.recorder import Settle
 from hansard.agents.steps.scope import kept
-from hansard.agents.steps.secrets import SecretProvider
-from hansard.bus.server.lease import Durability
+from hansard.client.options import RunOptions
 from hansard.client.session import AsyncCommonSession, AsyncS, stay_async, within_async
 from hansard.domain.brief import Brief
 from hansard.domain.steps import Verdict
 from hansard.inspect.answer import SqlAnswer
-
-
-class Defaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What `connect` was given for all runs; `run` may say otherwise."""
-
-    gate: Sequence[GateRule] = ()
-    redact: Mapping[str, Any] = {}
-    secrets: SecretProvider | None = None
-    settle: Settle | None = None
-    run: str | None = None
-    mode: Mode | None = None
-
-
-class Tables(Protocol):
-    """Answers questions in SQL for a record; `hansard.client.tables` takes long to import."""
-
-    async def ask(self, question: str, parameters: tuple[object, ...]) -> SqlAnswer:
-        """The answer."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of what answers."""
-        ...
-
-
-class MoreSettings(TypedDict, total=False):
-    """Settings that `connect` takes besides those that it names: see `settings.Settings`."""
-
-    disk_wait_s: float | None
-    nats_url: str | None
-    nats_user: str | None
-    nats_password: str | None
-    nats_creds: str | os.PathLike[str] | None
-    nats_nkey: str | os.PathLike[str] | None
-    nats_ca: str | os.PathLike[str] | None
-    nats_cert: str | os.PathLike[str] | None
-    nats_key: str | os.PathLike[str] | None
-    nats_replicas: int | None
-    nats_system_user: str | None
-    nats_system_password: str | None
-    nats_system_creds: str | os.PathLike[str] | None
-    run: str | None
-    mode: Mode | str | None
-
-
-class ConnectOptions(MoreSettings, total=False):
-    """What `connect` takes besides a workspace and credentials; see there."""
-
-    data_dir: str | os.PathLike[str] | None
-    nats: str | None
-    durability: Durability | str | None
-    gate: Sequence[GateRule]
-    redact: Mapping[str, Any] | None
-    secrets: SecretProvider | None
-    settle: Settle | None
-
-
-class RecordOptions(TypedDict, total=False):
-    """What a record takes for all of its runs; `run` may say otherwise."""
-
-    gate: Sequence[GateRule] | None
-    """Rules that every call must pass."""
-    redact: Mapping[str, Any] | None
-    """Secrets to keep out of the record, by name."""
-    secrets: SecretProvider | None
-    """Gives them back to live calls."""
-    settle: Settle | None
-    """A policy that settles doubt."""
-    run: str | None
-    """The run that sessions join, where they name none."""
-    mode: Mode | str | None
-    """`strict` or `offline`: only read, and run no tool."""
-
-
-class RunOptions(TypedDict, total=False):
-    """What `record.run` takes besides a workflow, an agent and a role."""
-
-    run: str | None
-    """The run's id; one of your own begins it the first time."""
-    mode: Mode | str | None
-    """`strict` or `offline`: only read, and run no tool."""
-    conversation: str | None
-    """What the run goes on with."""
-    labels: Mapping[str, str] | None
-    """Texts by name, to find the run by."""
-    experiment: str | None
-    """Of which experiment it is."""
-    task: str | None
-    """What it tries there."""
-    trial: int | None
-    """Which trial of it, from 0."""
-    unit: str | None
-    """What the arm is given to, where the plan's unit is a name of its own."""
-    arm: str | None
-    """Where the caller chooses it; `session.arm` is what it got."""
-    gate: Sequence[GateRule] | None
-    """Rules, in place of `connect`'s."""
-    redact: Mapping[str, Any] | None
-    """Secrets, in place of `connect`'s."""
-    secrets: SecretProvider | None
-    """In place of `connect`'s."""
-    settle: Settle | None
-    """In place of `connect`'s."""
-    program: str | None
-    """What runs it; the program's name if not given."""
-    correlation: str | None
-    """An id of yours that its commits carry."""
-    traceparent: str | None
-    """The W3C trace context that its commits carry."""
-    on_behalf_of: Sequence[str] | None
-    """Principals for whom the agent acts, the nearest first."""
-    restricted: bool | None
-    """Whether a role that was never defined may do nothing, in place of anything."""
 
 
 class AsyncCommonRecord(Protocol):

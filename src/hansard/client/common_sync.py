@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, Self, Unpack
 
 from hansard.agents.access.views import View
 from hansard.agents.steps.scope import kept
-from hansard.client.common import RunOptions
+from hansard.client.options import RunOptions
 from hansard.client.session_sync import CommonSession, S, stay, within
 from hansard.domain.brief import Brief
 from hansard.domain.steps import Verdict

@@ -1,19 +1,195 @@
-"""From settings to a workspace that is there. Whoever only reads makes nothing: no data directory,
-no workspace. A mistyped name is an error and not an empty answer.
+"""The composition root: settings in, an open workspace out. Nothing else reads the environment.
+
+Whoever only reads makes nothing: no data directory, no workspace. A mistyped name is an error and
+not an empty answer.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+import os
+import shlex
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from hansard import settings as configuration
 from hansard.agents.workspace import Workspace
+from hansard.bus.clock import Clock
 from hansard.bus.errors import NotFound
+from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
+from hansard.bus.jetstream.durability import outside_durability
 from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.loggers import logger
 from hansard.bus.marks import Witness
-from hansard.client.connect import find_broker, open_workspace
-from hansard.settings import Settings
+from hansard.bus.server import private_copy
+from hansard.bus.server.hosting import Host
+from hansard.bus.server.lease import Durability, Login
+from hansard.client.options import OpenTables, Tables
+from hansard.domain.choices import chosen
+from hansard.settings import Settings, SettingsError
+
+_log = logger(__name__)
+
+OUTSIDE_CONNECT_TIMEOUT_S = 3.0
+"""How long the first connect to a server that is not ours may take: it is there, or it is not."""
+
+
+def settings_of(given: Mapping[str, Any]) -> Settings:
+    """What is given, else the environment, else `hansard.toml`. Raises SettingsError, NotCopied,
+    BadDataDir.
+    """
+    told = dict(given)
+    if told.get("credentials") is not None:
+        told["credentials"] = os.fspath(told["credentials"])
+    return readable(configuration.load(os.environ, **told), _log.warning)
+
+
+def readable(settings: Settings, tell: Callable[[str], None]) -> Settings:
+    """The settings, with a private copy of the data directory where that cannot be written, which
+    is told. Raises NotCopied, BadDataDir.
+    """
+    if settings.nats_url is not None or settings.credentials is not None:
+        return settings
+    folder = Path(settings.data_dir)
+    found = private_copy.readable(folder, tell)
+    return settings if found == folder else msgspec.structs.replace(settings, data_dir=found)
+
+
+class Broker(msgspec.Struct):
+    """A broker to talk to: how to reach it, what is known of its durability, how to let go."""
+
+    runtime: BrokerOptions
+    admin: BrokerOptions | None
+    durability: str
+    release: Callable[[], Awaitable[None]]
+    witness: Witness | None = None
+    """What the data directory of an embedded one knows apart from it."""
+
+
+async def find_broker(settings: Settings) -> Broker:
+    """The outside broker that the settings name, else the embedded one, started or joined.
+
+    Raises SettingsError where replicas are asked of the embedded one.
+    """
+    if settings.nats_url:
+        return await _outside(settings)
+    if (settings.nats_replicas or 1) > 1:
+        message = (
+            f"{settings.nats_replicas} replicas were asked for, but the embedded broker is one "
+            "server: name a cluster (HANSARD_NATS_URL, --nats) or ask for no replicas"
+        )
+        raise SettingsError(message)
+    asked = settings.durability
+    wanted = chosen(Durability, asked, "durability") if asked else None
+    host = await Host.open(Path(settings.data_dir), wanted)
+
+    async def release() -> None:
+        host.close()
+
+    def options(login: Login) -> BrokerOptions:
+        return BrokerOptions(
+            urls=(host.info.url,),
+            user=login.user,
+            password=login.password,
+            name="hansard",
+            disk_wait_s=settings.disk_wait_s,
+            host=host,
+            copy_of=private_copy.origin(Path(settings.data_dir)),
+        )
+
+    info = host.info
+    return Broker(
+        options(info.runtime),
+        options(info.admin),
+        info.durability.value,
+        release,
+        Witness.of(settings.data_dir),
+    )
+
+
+async def _outside(settings: Settings) -> Broker:
+    options = BrokerOptions(
+        urls=tuple(url.strip() for url in (settings.nats_url or "").split(",") if url.strip()),
+        user=settings.nats_user,
+        password=settings.nats_password,
+        credentials=Path(settings.nats_creds) if settings.nats_creds else None,
+        nkey_seed=Path(settings.nats_nkey) if settings.nats_nkey else None,
+        tls_ca=Path(settings.nats_ca) if settings.nats_ca else None,
+        tls_cert=Path(settings.nats_cert) if settings.nats_cert else None,
+        tls_key=Path(settings.nats_key) if settings.nats_key else None,
+        connect_timeout_s=OUTSIDE_CONNECT_TIMEOUT_S,
+    )
+    system: BrokerOptions | None = None
+    if settings.nats_system_user or settings.nats_system_creds:
+        creds = settings.nats_system_creds
+        system = msgspec.structs.replace(
+            options,
+            user=settings.nats_system_user,
+            password=settings.nats_system_password,
+            credentials=Path(creds) if creds else None,
+            nkey_seed=None,
+            name="hansard system",
+        )
+
+    async def release() -> None:
+        return None
+
+    return Broker(options, None, await outside_durability(system), release)
+
+
+async def open_workspace(settings: Settings) -> Workspace:
+    """A workspace, open. Raises Unreachable, Contradiction, ServerError, BadName, and Corrupt where
+    the server has lost something of it.
+    """
+    opened, _ = await open_with_tables(settings)
+    return opened
+
+
+async def open_with_tables(settings: Settings) -> tuple[Workspace, OpenTables]:
+    """A workspace, open, and what opens its tables. Raises as `open_workspace`."""
+    broker = await find_broker(settings)
+    try:
+        log = await open_log(
+            broker.runtime,
+            settings.workspace,
+            broker.durability,
+            admin=broker.admin,
+            screened=True,
+            replicas=settings.nats_replicas,
+            witness=broker.witness,
+        )
+    except BaseException:
+        await broker.release()
+        raise
+
+    def tables() -> Tables:
+        from hansard.client import tables  # noqa: PLC0415 -- it takes long, and not all ask in SQL
+
+        folder = Path(settings.data_dir).absolute()
+        return tables.Tables(settings.workspace, folder, broker.runtime)
+
+    return _workspace(log, broker, _command(settings)), tables
+
+
+def _command(settings: Settings) -> str:
+    """How a person reaches the workspace from a shell; without what a password may stand in."""
+    words = ["hansard", "--workspace", settings.workspace]
+    if settings.nats_url and "@" not in settings.nats_url:
+        words += ["--nats", settings.nats_url]
+    elif not settings.nats_url and settings.data_dir != Settings().data_dir:
+        words += ["--data-dir", os.fspath(settings.data_dir)]
+    return shlex.join(words)
+
+
+def _workspace(log: JetStreamLog, broker: Broker, command: str) -> Workspace:
+    async def close() -> None:
+        await log.close()
+        await broker.release()
+
+    return Workspace(log, log.blobs, Clock(), close, snapshots=log.snapshots, command=command)
 
 
 def data_dir_of(settings: Settings) -> Path:

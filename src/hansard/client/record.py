@@ -5,11 +5,9 @@ of it.
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from pathlib import PurePath
 from typing import Any, Unpack
 
 import msgspec
@@ -18,13 +16,10 @@ from hansard.agents import opening
 from hansard.agents.access import roles, views
 from hansard.agents.access.views import View
 from hansard.agents.annotations.conversations import Conversation, conversation
-from hansard.agents.errors import AgentError
 from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments import prices, scoring
 from hansard.agents.experiments.scoring import Evaluated, Evaluation
-from hansard.agents.opening import Options
 from hansard.agents.policy.approvals import ListedApproval, answer, listed
-from hansard.agents.policy.gate import AskFirst, Budget, CallRule
 from hansard.agents.policy.labels import Lowering, declassify
 from hansard.agents.run_index import RunFilter, RunsWanted
 from hansard.agents.runs import cancel, finish, fork, reopen, settle
@@ -33,12 +28,14 @@ from hansard.agents.steps.secrets import check_names, scrubber
 from hansard.agents.workspace import Workspace
 from hansard.bus.portal import Portal
 from hansard.bus.states.replay import RunView
-from hansard.client.common import AsyncSessions, Defaults, RunOptions, Tables
+from hansard.client.common import AsyncSessions
 from hansard.client.common_sync import SyncSessions
-from hansard.client.session import AsyncCommonSession, AsyncSession
+from hansard.client.options import Defaults, OpenTables, Tables, wanted
+from hansard.client.session import AsyncCommonSession, AsyncSession, opened_async
 from hansard.client.session_sync import CommonSession, Session
+from hansard.client.session_sync import opened as made
 from hansard.domain.brief import first
-from hansard.domain.choices import NOTHING, by_name, check_options, chosen
+from hansard.domain.choices import NOTHING, by_name, chosen
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
@@ -48,15 +45,8 @@ from hansard.domain.steps import Verdict
 from hansard.domain.values import Scrub, recordable
 from hansard.inspect.answer import SqlAnswer
 
-OpenTables = Callable[[], Tables]
-"""Opens the tables when the first question comes."""
-
-
 PERSON = "person"
 """Who says something, where nobody is named."""
-
-AGENT = "agent"
-"""The agent and its role, where none is said."""
 
 
 def sessions() -> list[CommonSession | AsyncCommonSession]:
@@ -64,22 +54,6 @@ def sessions() -> list[CommonSession | AsyncCommonSession]:
     first. A call of a `@hansard.tool` outside of any block goes to the only one of them.
     """
     return kept()
-
-
-def _options(defaults: Defaults, workflow: str | None, given: dict[str, Any]) -> Options:
-    fields: dict[str, Any] = {
-        "gate": defaults.gate,
-        "redact": defaults.redact,
-        "secrets": defaults.secrets,
-        "settle": defaults.settle,
-        "run": defaults.run,
-        "mode": defaults.mode,
-        "program": recordable(PurePath(sys.argv[0]).name if sys.argv else "", None),
-    }
-    fields |= {key: value for key, value in given.items() if value is not None}
-    check_options("record.run", given, RunOptions.__annotations__)
-    check_rules(fields["gate"])
-    return Options(workflow=workflow, **fields)
 
 
 def clean(defaults: Defaults, method: str, **names: object) -> Scrub | None:
@@ -102,15 +76,6 @@ def _names_of(plan: ExperimentRegistered) -> dict[str, object]:
 def _rules_of(rules: RoleDefined) -> object:
     """What of a role's rules others go by: all but what they are about."""
     return msgspec.to_builtins(msgspec.structs.replace(rules, about=""))
-
-
-def check_rules(rules: Sequence[Any]) -> None:
-    """Raise AgentError for what is no rule of a gate."""
-    for rule in rules:
-        if not isinstance(rule, CallRule | AskFirst | Budget) and not callable(rule):
-            known = "allow, deny, ask_first, budget or a function"
-            message = f"gate={rule!r:.80} is no rule: give {known}"
-            raise AgentError(message)
 
 
 class _OfWorkspace:
@@ -181,18 +146,16 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
     def _begin(
         self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
     ) -> Session:
-        wanted = _options(self._defaults, workflow, options)
         begin = opening.open_agent(
             self.workspace,
-            AGENT if agent is None else agent,
-            AGENT if role is None else role,
-            wanted,
+            *self._defaults.acting(agent, role),
+            wanted(self._defaults, workflow, options),
             self._portal.post,
             self._portal.future,
         )
         opened = self._portal.run(begin)
         ending = partial(opening.close_agent, self.workspace, opened)
-        return Session(opened.engine, opened.arm, self._portal, ending)
+        return made(opened.engine, opened.arm, self._portal, ending)
 
     def evaluate(
         self,
@@ -233,12 +196,11 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
     async def _begin(
         self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
     ) -> AsyncSession:
-        wanted = _options(self._defaults, workflow, options)
-        named = AGENT if agent is None else agent
-        acts_as = AGENT if role is None else role
-        opened = await opening.open_agent_here(self.workspace, named, acts_as, wanted)
+        asked = wanted(self._defaults, workflow, options)
+        acting = self._defaults.acting(agent, role)
+        opened = await opening.open_agent_here(self.workspace, *acting, asked)
         ending = partial(opening.close_agent, self.workspace, opened)
-        return AsyncSession(opened.engine, opened.arm, ending)
+        return opened_async(opened.engine, opened.arm, ending)
 
     async def evaluate(
         self,

@@ -16,8 +16,7 @@ from hansard.agents.policy import refusals
 from hansard.agents.policy.permits import Permit, trusts
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
-from hansard.client.connect import open_workspace
-from hansard.client.opening import data_dir_of, reading_raw
+from hansard.client.opening import data_dir_of, open_workspace, reading_raw
 from hansard.domain import ids
 from hansard.domain.events import Actor
 from hansard.domain.label import HIGHEST, parse

@@ -20,8 +20,10 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import AbstractAsyncContextManager
 from contextvars import copy_context
-from typing import Any, Generic, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -32,7 +34,7 @@ from hansard.agents.board.transaction import TransactedFlows
 from hansard.agents.board.twins import AsyncBoard
 from hansard.agents.board.twins_sync import Board
 from hansard.agents.callables import is_async_generator_function
-from hansard.agents.errors import SessionEnded, ToolError
+from hansard.agents.errors import NotBegun, SessionEnded, ToolError
 from hansard.agents.experiments.plans import Arm
 from hansard.agents.flow import Drive, Flow, drive, drive_async
 from hansard.agents.steps.engine import StepEngine
@@ -48,11 +50,13 @@ from hansard.agents.team.twins import AsyncTeam
 from hansard.agents.team.twins_sync import Team
 from hansard.agents.team.wait_for import WaitFlows
 from hansard.bus.portal import Portal, in_loop
+from hansard.client.beginning import Asked, begun_async
+from hansard.client.options import SessionOptions
 from hansard.domain import ids
 from hansard.domain.agent import AgentState
 from hansard.domain.brief import Brief
 from hansard.domain.choices import NOTHING, by_name
-from hansard.domain.errors import BadValue
+from hansard.domain.errors import BadValue, Refused
 from hansard.domain.label import Label
 
 T = TypeVar("T")
@@ -599,8 +603,38 @@ class AsyncCommonSession(OnLoop):
             await self._drive(progress.leave())
 
 
+_OF_THE_BEGUN = frozenset(
+    {"arm", "board", "engine", "facts", "run", "team", "tool", "wait_for"}
+    | {"_drive", "_ending", "_flows", "_loop", "_portal"}
+)
+"""What a session has from its beginning on."""
+
+
 class Trusted(_Session):
-    """What a trusted program's session has besides: it holds the agent's whole state."""
+    """What a trusted program's session has besides: it holds the agent's whole state, and may be
+    one that has yet to begin.
+    """
+
+    _asked: Asked | None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if self._asked is not None and name in _OF_THE_BEGUN:
+                raise NotBegun
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=self)
+
+    def _beginning(self) -> Asked:
+        """What it is to begin with. Raises SessionEnded, Refused where it has begun."""
+        if self._asked is None:
+            self.engine.ledger.demand_open()
+            message = (
+                f"the session of agent {self.agent!r} in run {self.run} is open already: use it "
+                "as it stands, without a second 'with'"
+            )
+            raise Refused(message)
+        return self._asked
 
     def _made(self, now: Drive | None) -> SessionFlows:  # noqa: ARG002 -- a write of the log waits for its commit
         engine: StepEngine = self.engine
@@ -617,6 +651,8 @@ class Trusted(_Session):
         return statements.Progress(self.facts, name, every)
 
     def _brief(self) -> dict[str, Any]:
+        if self._asked is not None:
+            return {"workflow": self._asked.workflow, "status": "not begun"}
         state: AgentState = self.engine.ledger.state
         steps = len(state.steps)
         return super()._brief() | {"epoch": state.epoch, "version": state.version, "steps": steps}
@@ -636,10 +672,70 @@ class Trusted(_Session):
 
 
 class AsyncSession(Trusted, AsyncCommonSession):
-    """A trusted program's session, for the async client."""
+    """A trusted program's session, for the async client: what `record.run` gives, or without a
+    record `async with hansard.AsyncSession() as session`, which opens the record and a run, and
+    closes both where the block ends.
+
+    Until its block is entered each of its methods raises `NotBegun`, after it `SessionEnded`.
+
+    Args:
+        workflow: What the run is an execution of, where it begins; HANSARD_WORKFLOW if not given,
+            else the program's name: `agent` for `python agent.py`, `interactive` at a prompt, in a
+            notebook and for `python -c`.
+        agent: Who acts: HANSARD_AGENT, or `agent`, if not given.
+        role: Its role: HANSARD_ROLE, or `agent`, if not given.
+        workspace: Which one; HANSARD_WORKSPACE, or `default`, if not given.
+        **options: What `connect` and `record.run` take: `run`, `mode`, `gate`, `settle` ...; see
+            `SessionOptions`.
+
+    Raises:
+        BadOption: There is no such option; the message names the nearest.
+    """
+
+    _asked: Asked | None = None
+    _block: AbstractAsyncContextManager[Self]
+
+    def __init__(
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str | None = None,
+        role: str | None = None,
+        workspace: str | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> None:
+        self._asked = Asked(
+            workflow=workflow, agent=agent, role=role, workspace=workspace, options=dict(options)
+        )
+
+    async def __aenter__(self) -> Self:
+        """Open the record and begin, join or resume the run. Raises as `connect` and `record.run`;
+        Refused where it is open already, SessionEnded where it was.
+        """
+        asked = self._beginning()
+        OnLoop.__init__(self, *await begun_async(asked))
+        self._asked = None
+        self._block = within_async(self)
+        return await self._block.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the session, and close what it opened."""
+        await self._block.__aexit__(kind, error, trace)
 
     def _items(self, call: Call) -> AsyncGenerator[Any, None]:
         return iterate_async(self.engine, call, self._drive)
+
+
+def opened_async(*made_of: Any) -> AsyncSession:
+    """A session that is open already, of what `OnLoop` is made of."""
+    session = AsyncSession.__new__(AsyncSession)
+    OnLoop.__init__(session, *made_of)
+    return session
 
 
 AsyncS = TypeVar("AsyncS", bound=AsyncCommonSession)

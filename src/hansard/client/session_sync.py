@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
 
 from hansard.agents.access.views import View
 from hansard.agents.annotations.inputs import stated
@@ -18,6 +20,8 @@ from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import keep
 from hansard.agents.steps.streams import iterate
 from hansard.agents.team.twins_sync import Team
+from hansard.client.beginning import Asked, begun
+from hansard.client.options import SessionOptions
 from hansard.client.session import OnPortal, T, Trusted, _labelled
 from hansard.domain.choices import NOTHING, by_name
 
@@ -172,10 +176,70 @@ class CommonSession(OnPortal):
 
 
 class Session(Trusted, CommonSession):
-    """A trusted program's session, for the sync client."""
+    """A trusted program's session, for the sync client: what `record.run` gives, or without a
+    record `with hansard.Session() as session`, which opens the record and a run, and
+    closes both where the block ends.
+
+    Until its block is entered each of its methods raises `NotBegun`, after it `SessionEnded`.
+
+    Args:
+        workflow: What the run is an execution of, where it begins; HANSARD_WORKFLOW if not given,
+            else the program's name: `agent` for `python agent.py`, `interactive` at a prompt, in a
+            notebook and for `python -c`.
+        agent: Who acts: HANSARD_AGENT, or `agent`, if not given.
+        role: Its role: HANSARD_ROLE, or `agent`, if not given.
+        workspace: Which one; HANSARD_WORKSPACE, or `default`, if not given.
+        **options: What `connect` and `record.run` take: `run`, `mode`, `gate`, `settle` ...; see
+            `SessionOptions`.
+
+    Raises:
+        BadOption: There is no such option; the message names the nearest.
+    """
+
+    _asked: Asked | None = None
+    _block: AbstractContextManager[Self]
+
+    def __init__(
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str | None = None,
+        role: str | None = None,
+        workspace: str | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> None:
+        self._asked = Asked(
+            workflow=workflow, agent=agent, role=role, workspace=workspace, options=dict(options)
+        )
+
+    def __enter__(self) -> Self:
+        """Open the record and begin, join or resume the run. Raises as `connect` and `record.run`;
+        Refused where it is open already, SessionEnded where it was.
+        """
+        asked = self._beginning()
+        OnPortal.__init__(self, *begun(asked))
+        self._asked = None
+        self._block = within(self)
+        return self._block.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the session, and close what it opened."""
+        self._block.__exit__(kind, error, trace)
 
     def _items(self, call: Call) -> Generator[Any, None, None]:
         return iterate(self.engine, call, self._drive)
+
+
+def opened(*made_of: Any) -> Session:
+    """A session that is open already, of what `OnPortal` is made of."""
+    session = Session.__new__(Session)
+    OnPortal.__init__(session, *made_of)
+    return session
 
 
 S = TypeVar("S", bound=CommonSession)

@@ -42,7 +42,7 @@ from hansard.client.protocol.wire import (
     Next,
     Request,
 )
-from hansard.client.session import AsyncSession
+from hansard.client.session import AsyncSession, opened_async
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.value_types import reading_context
 from hansard.service import operations, proxies
@@ -96,7 +96,7 @@ class Hosted:
     ) -> None:
         """reading: a place among those who read whole runs."""
         self.opened = opened
-        self.session = AsyncSession(opened.engine, opened.arm)
+        self.session = opened_async(opened.engine, opened.arm)
         self.heard = time.monotonic()
         """When the client was last heard of."""
         self.rules_version = 0

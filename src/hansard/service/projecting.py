@@ -11,8 +11,7 @@ from hansard.bus import disk
 from hansard.bus.errors import StoreGone, Unreachable
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.jetstream.requests import NoAnswer
-from hansard.client.connect import Broker
-from hansard.client.opening import data_dir_of
+from hansard.client.opening import Broker, data_dir_of
 from hansard.domain.errors import HansardError
 from hansard.projections.errors import Held, NoRoom
 from hansard.projections.runner import Projector

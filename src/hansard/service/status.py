@@ -5,8 +5,7 @@ from __future__ import annotations
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.server import private_copy
 from hansard.bus.server.lease import peek
-from hansard.client.connect import Broker, find_broker
-from hansard.client.opening import check_data_dir, data_dir_of, reading
+from hansard.client.opening import Broker, check_data_dir, data_dir_of, find_broker, reading
 from hansard.inspect.status import Absent, BrokerStatus, Status, status_of, workspace_status
 from hansard.projections.table_files import TableFiles
 from hansard.service.running import is_served

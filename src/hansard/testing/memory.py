@@ -20,7 +20,7 @@ from hansard.bus.clock import Clock
 from hansard.bus.errors import NotFound
 from hansard.bus.portal import portal, refuse_in_loop
 from hansard.bus.recorder.log import RecorderLog
-from hansard.client.common import Defaults, RecordOptions
+from hansard.client.options import Defaults, RecordOptions
 from hansard.client.record import AsyncRecord
 from hansard.client.record_sync import Record
 from hansard.domain.choices import check_options, chosen
@@ -163,7 +163,7 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _defaults(options: dict[str, Any]) -> Defaults:
-    check_options("testing.record", options, Defaults.__struct_fields__)
+    check_options("testing.record", options, RecordOptions.__annotations__)
     given = {name: value for name, value in options.items() if value is not None}
     if "mode" in given:
         given["mode"] = chosen(Mode, given["mode"], "mode")

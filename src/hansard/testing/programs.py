@@ -16,7 +16,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.bus.portal import refuse_in_loop
 from hansard.bus.states.replay import RunView
-from hansard.client.common import RecordOptions
+from hansard.client.options import RecordOptions
 from hansard.client.record import AsyncRecord
 from hansard.client.record_sync import Record
 from hansard.client.session import AsyncSession

@@ -25,7 +25,7 @@ import hansard
 from hansard import settings
 from hansard.bus.jetstream.requests import Requests
 from hansard.bus.log import Append, EventLog, Stored
-from hansard.client import connect as connecting
+from hansard.client import opening
 from hansard.service.running import serving
 from hansard.service.server import Service
 from tests.service.programs import small
@@ -132,8 +132,8 @@ async def service(job: Job) -> None:
     points = Points(job)
     point_answers(points)
     given = settings.load({}, workspace=job.workspace, data_dir=Path(job.data_dir))
-    broker = await connecting.find_broker(given)
-    workspace = await connecting.open_workspace(given)
+    broker = await opening.find_broker(given)
+    workspace = await opening.open_workspace(given)
     log: Any = PointedLog(workspace.log, points)
     async with serving(workspace, broker.runtime):
         workspace.log = workspace.states.log = log

@@ -337,9 +337,10 @@ def ambient(tool: str) -> Any:
         return found[0]
     if not found:
         message = (
-            f"{tool} was called where no session is current: call it inside 'with record.run(...)' "
-            "(in a thread of your own: start it with session.thread), or open a session that stays "
-            "current without a block: record.open(...)"
+            f"{tool} was called where no session is current: call it inside 'with "
+            "hansard.Session()' or 'with record.run(...)' (in a thread of your own: start it with "
+            "session.thread), or open a session that stays current without a block: "
+            "record.open(...)"
         )
         raise ToolError(message)
     names = "; ".join(f"agent {each.agent!r} in run {each.run}" for each in found)

@@ -21,7 +21,7 @@ from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.scope import kept
 from hansard.agents.steps.secrets import check_names, scrubber
 from hansard.bus.portal import Portal
-from hansard.client.common import AsyncSessions, Defaults, RunOptions
+from hansard.client.common import AsyncSessions
 from hansard.client.common_sync import SyncSessions
 from hansard.client.operations import (
     Ask,
@@ -35,10 +35,11 @@ from hansard.client.operations import (
     RecordView,
     of,
 )
+from hansard.client.options import Defaults, RunOptions, check_rules
 from hansard.client.protocol import faults, shapes, wire
 from hansard.client.protocol.errors import NotOffered
 from hansard.client.protocol.program import told_budgets
-from hansard.client.record import AsyncRecord, check_rules
+from hansard.client.record import AsyncRecord
 from hansard.client.restricted.calls import RemoteEngine
 from hansard.client.restricted.engine import Given
 from hansard.client.restricted.lacking import TRUSTED, Lacking
@@ -102,8 +103,11 @@ def wanted(
     budgets = [rule for rule in rules if isinstance(rule, Budget)]
     mode = taken.get("mode", defaults.mode)
     scrub = scrubber(taken.get("redact", defaults.redact))
+    run = taken.get("run", defaults.run)
+    if workflow is None and run is None:
+        workflow = defaults.workflow
     names = {
-        "run": taken.get("run", defaults.run),
+        "run": run,
         "workflow": workflow,
         "correlation": taken.get("correlation"),
         "traceparent": taken.get("traceparent"),
@@ -115,7 +119,7 @@ def wanted(
     name = PurePath(sys.argv[0]).name if sys.argv else ""
     asked = wire.Open(
         workflow=workflow,
-        run=taken.get("run", defaults.run),
+        run=run,
         agent=mine.principal,
         mode=Mode(mode).value if mode is not None else None,
         labels=told_labels(taken.get("labels", {}), scrub),

@@ -1,0 +1,183 @@
+"""`with hansard.Session() as session`: one line to start, without a record."""
+
+import asyncio
+import inspect
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.bus.portal import portal
+from hansard.domain.run import RunStatus
+from tests.agents.twins import Lab, twins
+
+pytestmark = pytest.mark.contract
+
+
+@hansard.tool(effects="pure")
+def doubled(number: int) -> int:
+    """Two times as many."""
+    return number * 2
+
+
+@pytest.fixture(autouse=True)
+def _program(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program `digest.py`, whose workspace stands in its environment and nothing else."""
+    for name in [name for name in os.environ if name.startswith("HANSARD_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HANSARD_DATA_DIR", str(lab.data_dir))
+    monkeypatch.setenv("HANSARD_WORKSPACE", lab.workspace)
+    monkeypatch.setattr(sys, "argv", ["/srv/jobs/digest.py", "--all"])
+
+
+async def _doubled(lab: Lab, number: int) -> int:
+    found = doubled(number)
+    return await found if lab.is_async else found  # type: ignore[misc] # a coroutine of the async client
+
+
+@twins
+async def test_it_works_as_it_stands(lab: Lab):
+    """Workspace, workflow, agent and role have defaults; the run is completed where its block ends,
+    and all of it is on record as with a record.
+    """
+    session = lab.session()
+    async with lab.begun(session) as entered:
+        assert entered.raw is session
+        assert (session.agent, session.role, session.mode) == ("agent", "agent", hansard.Mode.LIVE)
+        assert await _doubled(lab, 21) == 42
+        await entered.checkpoint("half", done=1)
+        run = session.run
+    async with lab.connect() as record:
+        [(found, life)] = await record.runs()
+        assert (found, life.workflow, life.status) == (run, "digest", RunStatus.COMPLETED)
+        assert [step.tool for step in await record.steps(run, "agent")] == ["doubled"]
+
+
+@twins
+async def test_what_is_given_wins_over_the_settings_and_those_over_defaults(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """In each of them all four can be said; `record.run` takes the same defaults."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "hansard.toml").write_text(
+        f'data_dir = "{lab.data_dir}"\nworkflow = "of-file"\nagent = "bob"\nrole = "critic"\n'
+    )
+    monkeypatch.delenv("HANSARD_DATA_DIR")
+    monkeypatch.setenv("HANSARD_ROLE", "editor")
+    async with lab.begun(lab.session()) as entered:
+        assert (entered.raw.agent, entered.raw.role) == ("bob", "editor")
+        said = entered.raw.run
+    async with lab.begun(lab.session("given", agent="ada", role="r", run="mine")) as entered:
+        assert (entered.raw.agent, entered.raw.role, entered.raw.run) == ("ada", "r", "mine")
+    async with lab.connect(data_dir=None) as record:  # that of the file
+        lives = dict(await record.runs())
+        assert (lives[said].workflow, lives["mine"].workflow) == ("of-file", "given")
+        async with record.run(None, agent=None, role=None) as entered:
+            assert (entered.raw.agent, entered.raw.role) == ("bob", "editor")
+            begun = entered.raw.run
+        assert dict(await record.runs())[begun].workflow == "of-file"
+
+
+@twins
+async def test_a_run_is_resumed_and_replayed_from_outside(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+):
+    """As `hansard run resume` and `replay` set it; a program that has another name by now goes
+    on with its run, and with `run=` it does so without being told.
+    """
+    for epoch in (1, 2):
+        async with lab.begun(lab.session(run="r1", labels={"for": "tests"})) as entered:
+            assert await _doubled(lab, 1) == 2
+            assert entered.raw.state.epoch == epoch
+    monkeypatch.setenv("HANSARD_RUN", "r1")
+    monkeypatch.setattr(sys, "argv", ["renamed.py"])
+    async with lab.begun(lab.session()) as entered:
+        assert (entered.raw.run, entered.raw.mode) == ("r1", hansard.Mode.RESUME)
+        assert await _doubled(lab, 1) == 2
+    monkeypatch.setenv("HANSARD_MODE", "strict")
+    async with lab.begun(lab.session()) as entered:
+        assert await _doubled(lab, 1) == 2
+        with pytest.raises(hansard.Miss):
+            await _doubled(lab, 2)
+    with pytest.raises(hansard.Refused, match="is of workflow 'digest', not 'other'"):
+        async with lab.begun(lab.session("other")):
+            pass
+    async with lab.connect(mode="live") as record:
+        assert len(await record.steps("r1", "agent")) == 1
+
+
+@twins
+async def test_before_and_after_its_block_it_says_so(lab: Lab):
+    """Nothing is done then: not a second block, not the block of a session that a record opened."""
+    session = lab.session("w")
+    assert repr(session) == f"{type(session).__name__}(workflow='w', status='not begun')"
+    for name in ("run", "agent", "mode", "board", "team", "tool", "state", "label", "arm"):
+        with pytest.raises(hansard.NotBegun, match=r"inside 'with hansard\.Session"):
+            getattr(session, name)
+    assert not hasattr(session, "nothing_like_it")
+    for use in (lambda: session.usage(tokens=1), lambda: session.use().__enter__()):
+        with pytest.raises(hansard.NotBegun):
+            use()
+    for call in (session.checkpoint, session.close):
+        with pytest.raises(hansard.NotBegun):
+            found = call("x") if call == session.checkpoint else call()
+            await found if inspect.isawaitable(found) else None
+    async with lab.begun(session) as entered:
+        with pytest.raises(hansard.Refused, match="is open already"):
+            async with lab.begun(session):
+                pass
+    with pytest.raises(hansard.SessionEnded):
+        await entered.checkpoint("late")
+    with pytest.raises(hansard.SessionEnded):
+        async with lab.begun(session):
+            pass
+    async with lab.connect() as record, record.run() as opened:
+        assert isinstance(opened.raw, type(session))
+        with pytest.raises(hansard.Refused, match="is open already"):
+            async with lab.begun(opened.raw):
+                pass
+        await opened.checkpoint("goes on")
+
+
+@twins
+async def test_what_it_opened_is_closed_however_it_ends(lab: Lab):
+    """By an error in its block, which fails the run, and where the run cannot be opened."""
+    before = _at_work(lab)
+    with pytest.raises(KeyError):
+        async with lab.begun(lab.session(run="r")):
+            raise KeyError("wrong")
+    assert _at_work(lab) == before
+    with pytest.raises(hansard.Refused, match="has role 'agent' in this run"):
+        async with lab.begun(lab.session(run="r", role="other")):
+            pass
+    assert _at_work(lab) == before
+    async with lab.connect() as record:
+        [(_, life)] = await record.runs()
+        assert life.status is RunStatus.FAILED
+
+
+def _at_work(lab: Lab) -> set[object]:
+    """What reads and writes the connections of this client, as tasks of its loop."""
+    return {*asyncio.all_tasks(None if lab.is_async else portal().loop)}
+
+
+@twins
+async def test_what_cannot_be_is_said(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """A misspelt option where it is given; a restricted agent's credentials where it begins."""
+    with pytest.raises(hansard.BadOption, match="did you mean 'conversation'"):
+        lab.session(conversatoin="c")
+    monkeypatch.setenv("HANSARD_CREDENTIALS", str(tmp_path / "eva.json"))
+    with pytest.raises(hansard.NotOffered, match=r"record.run\(...\) of hansard.connect"):
+        async with lab.begun(lab.session()):
+            pass
+    monkeypatch.delenv("HANSARD_CREDENTIALS")
+    gate = [hansard.deny("doubled", name="not today")]
+    async with lab.begun(
+        lab.session(gate=gate, redact={"key": "hush-hush"}, data_dir=lab.data_dir)
+    ):
+        with pytest.raises(hansard.Blocked, match="not today"):
+            await _doubled(lab, 1)
