@@ -71,10 +71,11 @@ if TYPE_CHECKING:
     )
     from hansard.agents.run_index import RunsWanted
     from hansard.agents.steps.ledger import Mode
-    from hansard.agents.steps.recorder import Settle
+    from hansard.agents.steps.recorder import Settle, UnsettledStep
     from hansard.agents.steps.secrets import SecretProvider
     from hansard.agents.steps.tools import (
         DID_NOT_HAPPEN,
+        NOTHING_HAPPENED,
         DidNotHappen,
         Happened,
         Reconcile,
@@ -126,6 +127,7 @@ if TYPE_CHECKING:
         RunOptions,
         SessionOptions,
     )
+    from hansard.client.person import ask_person
     from hansard.client.protocol.errors import (
         AccessRefused,
         NotOffered,
@@ -296,10 +298,11 @@ _HOME = {
     ),
     "hansard.agents.run_index": ("RunsWanted",),
     "hansard.agents.steps.ledger": ("Mode",),
-    "hansard.agents.steps.recorder": ("Settle",),
+    "hansard.agents.steps.recorder": ("Settle", "UnsettledStep"),
     "hansard.agents.steps.secrets": ("SecretProvider",),
     "hansard.agents.steps.tools": (
         "DID_NOT_HAPPEN",
+        "NOTHING_HAPPENED",
         "DidNotHappen",
         "Happened",
         "Reconcile",
@@ -351,6 +354,7 @@ _HOME = {
         "RunOptions",
         "SessionOptions",
     ),
+    "hansard.client.person": ("ask_person",),
     "hansard.client.protocol.errors": (
         "AccessRefused",
         "NotOffered",
@@ -468,6 +472,7 @@ _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "DID_NOT_HAPPEN",
+    "NOTHING_HAPPENED",
     "AccessRefused",
     "AfterFork",
     "AgentError",
@@ -666,6 +671,7 @@ __all__ = [
     "Transaction",
     "UnknownEvent",
     "Unreachable",
+    "UnsettledStep",
     "Unusable",
     "Verdict",
     "View",
@@ -674,6 +680,7 @@ __all__ = [
     "__version__",
     "allow",
     "ask_first",
+    "ask_person",
     "at_least",
     "at_most",
     "budget",

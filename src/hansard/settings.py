@@ -82,6 +82,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
         run: HANSARD_RUN: which run to resume or replay, as set by `hansard run resume RUN --
             COMMAND`.
         mode: HANSARD_MODE: how, as set by `hansard run replay`.
+        settle: HANSARD_SETTLE: what becomes of a step in doubt where the program has no policy:
+            `ask` asks at the terminal (`hansard.ask_person`), as `hansard run resume` sets it;
+            `stop` (default) leaves it to a person.
         workflow: HANSARD_WORKFLOW: the workflow of a run that begins, where its program names none
             (of `hansard.Session` the program's name; else it must be named).
         agent: HANSARD_AGENT: who acts, where its program names nobody (`agent`). A restricted
@@ -108,6 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     credentials: str | None = None
     run: str | None = None
     mode: str | None = None
+    settle: str | None = None
     workflow: str | None = None
     agent: str | None = None
     role: str | None = None

@@ -31,7 +31,7 @@ def test_a_forked_child_connects_anew(stage, how):
 
 async def test_connecting_inside_a_running_loop_is_refused(server, workspace):
     """The error names the async client as the remedy."""
-    with pytest.raises(SyncInLoop, match=r"use hansard\.connect_async\(\.\.\.\) and await"):
+    with pytest.raises(SyncInLoop, match=r"connect_async\(\.\.\.\) and await"):
         hansard.connect(workspace=workspace, **server.login)
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from hansard.cli.opening import reading_run, settings
 from hansard.client.opening import data_dir_of
+from hansard.client.options import OnDoubt
 from hansard.domain.errors import CallerError
 
 
@@ -50,6 +51,8 @@ def environment(run_id: str, mode: str) -> dict[str, str]:
     """This process's environment, with the settings in use and the run to pick up."""
     found = settings()
     found = msgspec.structs.replace(found, run=run_id, mode=mode, data_dir=data_dir_of(found))
+    if mode == "resume" and found.settle is None:
+        found = msgspec.structs.replace(found, settle=OnDoubt.ASK.value)
     told = {
         field.encode_name: str(value)
         for field in msgspec.structs.fields(found)

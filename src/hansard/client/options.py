@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from pathlib import PurePath
 from typing import Any, Protocol, Self, TypedDict
 
@@ -17,6 +18,7 @@ from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.recorder import Settle
 from hansard.agents.steps.secrets import SecretProvider
 from hansard.bus.server.lease import Durability
+from hansard.client.person import ask_person
 from hansard.domain.choices import check_options, chosen
 from hansard.domain.values import recordable
 from hansard.inspect.answer import SqlAnswer
@@ -30,6 +32,13 @@ INTERACTIVE = "interactive"
 
 NO_FILE = ("", "-c", "-")
 """What `sys.argv[0]` is where the program is no file."""
+
+
+class OnDoubt(StrEnum):
+    """What becomes of a step in doubt where the program has no policy."""
+
+    ASK = "ask"
+    STOP = "stop"
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,14 +59,20 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, settings: Settings, rules: Mapping[str, Any]) -> Self:
-        """What the settings say, under these rules. Raises BadValue for a mode that is none."""
+        """What the settings say, under these rules. Raises BadValue for a setting that is none of
+        its few.
+        """
+        told = dict(rules)
+        on_doubt = chosen(OnDoubt, settings.settle, "settle") if settings.settle else OnDoubt.STOP
+        if told.get("settle") is None and on_doubt is OnDoubt.ASK:
+            told["settle"] = ask_person
         return cls(
             run=settings.run,
             mode=chosen(Mode, settings.mode, "mode") if settings.mode else None,
             workflow=settings.workflow,
             agent=settings.agent,
             role=settings.role,
-            **rules,
+            **told,
         )
 
     def acting(self, agent: str | None, role: str | None) -> tuple[str, str]:

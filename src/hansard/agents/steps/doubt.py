@@ -16,7 +16,7 @@ from hansard.agents.errors import Diverged, NeedsSettling, ShadowedEffect, doubt
 from hansard.agents.flow import Body, Flow
 from hansard.agents.policy.permits import refused, trusts
 from hansard.agents.steps import payloads
-from hansard.agents.steps.recorder import Call, StepRecorder
+from hansard.agents.steps.recorder import Call, StepRecorder, UnsettledStep
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.secrets import reveal
 from hansard.agents.steps.tools import DidNotHappen, Happened
@@ -55,7 +55,7 @@ class DoubtSettler:
         verdict, why = old.verdict, ""
         whole = yield from self._whole(old)
         if verdict not in (Verdict.REUSE, Verdict.RUN_AGAIN):
-            said, why = yield from self._policy(whole)
+            said, why = yield from self._policy(call, whole, diverged=True)
             if isinstance(said, Verdict) and said in (Verdict.REUSE, Verdict.RUN_AGAIN):
                 verdict = said
                 yield from self._settled(old, verdict, _named("policy", self.settings.settle))
@@ -90,13 +90,13 @@ class DoubtSettler:
         )
         yield from self.outcomes.record(Tell(event))
 
-    def settle(self, step: Step) -> Flow[Step | None]:
+    def settle(self, call: Call, step: Step) -> Flow[Step | None]:
         """A policy's word on a doubt, or the error that asks a person."""
         step = yield from self._whole(step)
-        said, why = yield from self._policy(step)
+        said, why = yield from self._policy(call, step)
         return (yield from self._believe(step, said, _named("policy", self.settings.settle), why))
 
-    def _policy(self, step: Step) -> Flow[tuple[Any, str]]:
+    def _policy(self, call: Call, step: Step, *, diverged: bool = False) -> Flow[tuple[Any, str]]:
         """What the session's policy says of a step, if it has one; it is not asked where the role
         may not settle, and the refusal's text is given.
         """
@@ -108,9 +108,10 @@ class DoubtSettler:
         if told is not None:
             yield from self.outcomes.record(Refuse(told))
             return None, str(refused(told))
-        body: tuple[Any, tuple[Any, ...]] = self.settings.settle, (step,)
+        asked = self._asked(call, step, diverged=diverged)
+        body: tuple[Any, tuple[Any, ...]] = self.settings.settle, (asked,)
         if not is_coroutine_function(self.settings.settle):
-            said = self.settings.settle(step)
+            said = self.settings.settle(asked)
             if not inspect.isawaitable(said):
                 return said, ""
             body = awaited, (said,)
@@ -118,6 +119,20 @@ class DoubtSettler:
         scope.nests = False
         said, _ = yield Body(*body, {}, scope)
         return said, ""
+
+    def _asked(self, call: Call, step: Step, *, diverged: bool) -> UnsettledStep:
+        """A step, and what its policy may want to know besides."""
+        address = self.outcomes.address
+        return UnsettledStep(
+            **msgspec.structs.asdict(step),
+            run=address.run,
+            agent=address.agent,
+            command=address.command,
+            diverged=diverged,
+            source_before=self.outcomes.sources.get(step.tool, ""),
+            source_now=call.spec.source,
+            defined=call.spec.defined,
+        )
 
     def _believe(self, step: Step, said: Any, by: str, why: str = "") -> Flow[Step | None]:
         match said:
@@ -134,7 +149,7 @@ class DoubtSettler:
         """Let a reconciling tool look; an error of its own leaves the step in doubt."""
         ask = call.spec.reconcile
         if ask is None:
-            return (yield from self.settle(step))
+            return (yield from self.settle(call, step))
         scope = Scope(self.ledger, call.place.call, call.place.fingerprint, (), step.number)
         scope.nests = False
         arguments = reveal(dict(call.arguments), self.settings.secrets, call.spec.name)

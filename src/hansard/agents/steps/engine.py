@@ -102,11 +102,26 @@ class StepEngine(Gated):
             return ""
         if not (before.source and spec.source and before.source != spec.source):
             return ""
+        if self.settings.mode is not Mode.STRICT and not self._answers_for(spec.name):
+            return ""
         if self.settings.mode is Mode.STRICT:
             raise Miss("strict", f"{spec.name} with other source", f"{spec.name} as recorded")
         return (
             f"the source of {spec.name} is not what it was when its recorded calls ran; "
             "their results are returned as recorded: change version= to run it anew"
+        )
+
+    def _answers_for(self, tool: str) -> bool:
+        """Whether a call of a tool is on record whose outcome stands: one to be run again was not
+        returned by its source of then.
+        """
+        return any(
+            step.tool == tool
+            and (
+                step.status is StepStatus.COMPLETED
+                or (step.status is StepStatus.FAILED and self.ledger.went_on(step))
+            )
+            for step in self.ledger.state.steps.values()
         )
 
     def answer(self, call: Call) -> tuple[bool, Any]:
@@ -229,7 +244,7 @@ class StepEngine(Gated):
             if call.effects is Effects.RECONCILE:
                 settled = yield from self.doubts.ask_world(call, step)
             elif call.effects is Effects.ONCE:
-                settled = yield from self.doubts.settle(step)
+                settled = yield from self.doubts.settle(call, step)
         if settled is None and self.settings.shadows and call.has_effects:
             yield from self.ask_rules(call)
             yield from self.doubts.shadow(call)
@@ -252,7 +267,8 @@ class StepEngine(Gated):
             return None
         if old.is_open:
             # Its outcome is put where the call stands now, so that the next replay finds it there.
-            ask = self.doubts.ask_world if call.effects is Effects.RECONCILE else self._settle
+            by_world = call.effects is Effects.RECONCILE
+            ask = self.doubts.ask_world if by_world else self.doubts.settle
             settled = yield from ask(call, old)
             if settled is None:
                 return None
@@ -268,9 +284,6 @@ class StepEngine(Gated):
             self.ledger.missed.append(now)
             expected = self.ledger.expected(call.place.scope)
             raise Miss(self.settings.mode.value, now, expected, before(self.ledger))
-
-    def _settle(self, _: Call, step: Step) -> Flow[Step | None]:
-        return (yield from self.doubts.settle(step))
 
     def _in_parent(self, step: Step) -> Step | None:
         """What an intent that is open in a fork came to in its parent: the same step or call."""

@@ -51,8 +51,33 @@ REMEMBERED_MAX = 32
 REMEMBERED_CHARACTERS_MAX = 4 * 1024 * 1024
 """Characters of them."""
 
+
+class UnsettledStep(Step, frozen=True, omit_defaults=True):
+    """A step as a policy is given it that is to settle it: what is on record, and what is known
+    besides.
+
+    Attributes:
+        run: The run's id.
+        agent: The agent.
+        command: What reaches the record from a shell: `hansard --workspace lab`.
+        diverged: It has an outcome, and what came before it is not what it was.
+        source_before: The digest of the tool's source when its calls were recorded; empty where
+            none was.
+        source_now: That of its source now.
+        defined: Where that stands, as `path:line`.
+    """
+
+    run: str = ""
+    agent: str = ""
+    command: str = "hansard"
+    diverged: bool = False
+    source_before: str = ""
+    source_now: str = ""
+    defined: str = ""
+
+
 Settled = Verdict | Happened | DidNotHappen | None
-Settle = Callable[[Step], Settled | Awaitable[Settled]]
+Settle = Callable[[UnsettledStep], Settled | Awaitable[Settled]]
 """A policy that settles doubt and divergence; None leaves it to a person."""
 
 UNTOUCHED = (NeedsSettling, SessionEnded, BusError, Miss, Refused)
@@ -142,6 +167,8 @@ class StepRecorder:
         self.stream = ledger.stream
         self.address = errors.RunAddress(self.stream.run, self.stream.agent, settings.command)
         self.blobs = blobs
+        self.sources = {name: tool.source for name, tool in ledger.state.tools.items()}
+        """The digests of the tools' sources as they were when this session began."""
         self.reader = payloads.Reader(lambda: ledger.state)
         self._shared: Shared | None = None
 

@@ -32,6 +32,15 @@ DOUBTFUL: tuple[type[BaseException], ...] = (TimeoutError, ConnectionError, EOFE
 """What a tool that is not pure may raise without telling whether its effect happened."""
 
 
+NOTHING_HAPPENED: tuple[type[Exception], ...] = (NotDone, ConnectionRefusedError)
+"""For `safe_errors=`: what a tool that does one thing raises before it has done anything.
+
+The tool says so itself (`NotDone`), or nobody listens where it would connect
+(`ConnectionRefusedError`). Wrong arguments need no mention: such a call raises TypeError before
+anything of it is on record. A TypeError from inside a tool says nothing of what it did.
+"""
+
+
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a tool declares. `wait` gives the seconds before attempt n + 1. `gives` is the
     label of what it tells, `takes` the highest confidentiality that it may be told of.
@@ -51,6 +60,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         shadow: Stands in for the tool in a fork.
         key_argument: The parameter that gets the idempotency key.
         source: A digest of the function's source text.
+        defined: Where that stands, as `path:line`.
         signature: The function's parameters.
         returns: What results are converted to; None for as they are.
     """
@@ -70,6 +80,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     shadow: Callable[..., Any] | None = None
     key_argument: str | None = None
     source: str = ""
+    defined: str = ""
     gives: str = ""
     takes: str = ""
     signature: inspect.Signature
@@ -183,6 +194,12 @@ def source_digest(function: Callable[..., Any]) -> str:
     return hashlib.sha256(inspect.cleandoc(text).encode()).hexdigest()[:32]
 
 
+def _where(function: Callable[..., Any]) -> str:
+    """Where a function's source text stands; empty for one of C."""
+    code = getattr(inspect.unwrap(callables.underlying(function)), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
+
+
 def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> ToolSpec:
     """A function's declaration. Raises ToolError where it contradicts itself."""
     ask = effects.ask if isinstance(effects, Reconcile) else None
@@ -214,6 +231,7 @@ def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> To
         effects=policy,
         reconcile=ask,
         source=source_digest(function),
+        defined=_where(function),
         signature=signature,
         returns=returns,
         **options,

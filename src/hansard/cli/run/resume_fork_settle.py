@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 import typer
 
 from hansard.agents import runs as actions
@@ -13,8 +12,8 @@ from hansard.bus.states.replay import RunView
 from hansard.cli import output, processes
 from hansard.cli.common import At, Because, By, Command, Json, Run, noun, work
 from hansard.cli.opening import reading_run
-from hansard.domain import values
-from hansard.domain.errors import BadValue, CallerError
+from hansard.client.person import result_from
+from hansard.domain.errors import CallerError
 from hansard.domain.run import ForkEffects, RunState, RunStatus
 from hansard.domain.steps import Step, Verdict
 from hansard.inspect.acknowledgements import Ended, Forked, Reopened, Settled
@@ -50,24 +49,13 @@ def verdict_of(
     return named[given[0]][1]
 
 
-def result_from(text: str) -> Any:
-    """A result as typed: JSON, with values as `hansard run trace` shows them; else the text."""
-    try:
-        plain = msgspec.json.decode(text.encode())
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return text
-    try:
-        return values.revive(plain)
-    except BadValue:  # an object with a key of the user's own that begins with "$"
-        return plain
-
-
 @app.command()
 @work
 async def resume(which: Run, command: Command = None) -> int:
     """Go on with a run: run its program again.
 
-    Nothing recorded is ever executed: without a command it says how to go on.
+    Nothing recorded is ever executed: without a command it says how to go on. At a terminal it asks
+    what is true of a step in doubt, where the program has no policy for that (HANSARD_SETTLE).
     """
     if command:
         return await processes.run(which, command, "resume")

@@ -20,7 +20,7 @@ from hansard.agents.policy import gate
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import converted
 from hansard.agents.steps.failures import raised
-from hansard.agents.steps.recorder import INTERRUPTIONS, passed
+from hansard.agents.steps.recorder import INTERRUPTIONS, UnsettledStep, passed
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.secrets import check_names, reveal
 from hansard.agents.steps.tools import DidNotHappen, Happened, ToolSpec
@@ -31,7 +31,7 @@ from hansard.client.protocol.wire import Call, Came, Declared, Failed, Next, Run
 from hansard.client.restricted.engine import RemoteCore, RemoteScope
 from hansard.domain import value_types, values
 from hansard.domain.errors import BadValue
-from hansard.domain.steps import Effects, Step, Verdict
+from hansard.domain.steps import Effects, Verdict
 from hansard.domain.values import recordable
 
 WAITS_MAX = 100
@@ -78,7 +78,7 @@ class Doing:
         """What the program's own policy says of a step. A function that does not wait is called
         here, as a trusted session calls it.
         """
-        step = wire.read(asked.arguments, Step)
+        step = wire.read(asked.arguments, UnsettledStep)
         policy: Any = self.engine.settings.settle
         scope.nests = False
         if is_coroutine_function(policy):

@@ -1,0 +1,168 @@
+"""A person at a terminal is asked what is true of a step in doubt: one key answers."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hansard.agents.steps.recorder import Settled, UnsettledStep
+from hansard.agents.steps.tools import DID_NOT_HAPPEN, Happened
+from hansard.bus.portal import in_loop
+from hansard.domain import values
+from hansard.domain.errors import BadValue
+from hansard.domain.steps import StepStatus, Verdict
+from hansard.inspect.texts import masked, plain_text
+
+if TYPE_CHECKING:  # they take long, and most programs never ask
+    from rich.console import Console
+
+SHOWN_MAX = 300
+"""Letters of a value that are shown."""
+
+ANSWERS = {
+    "n": "nothing: run it again",
+    "h": "it happened: say what it returned",
+    "u": "use what is on record",
+    "r": "run it again, effect and all",
+    "s": "stop here",
+}
+"""What each key says."""
+
+_one_at_a_time = threading.Lock()
+
+
+def ask_person(step: UnsettledStep) -> Settled | Awaitable[Settled]:
+    """A policy for `settle=`: ask who sits at the terminal.
+
+    It shows the call, its error and what is known of a change of the tool's source, and asks *did
+    it do anything?*: nothing, run it again; it happened, with its result; or stop. Where stdin or
+    stderr is no terminal it leaves the step to a person, as without a policy: the error says what
+    to type. HANSARD_SETTLE=ask has it for programs without a policy, and `hansard run resume` sets
+    that.
+
+    Args:
+        step: The step, as any policy is given it.
+    """
+    if not is_terminal():
+        return None
+    return asyncio.to_thread(_asked, step) if in_loop() else _asked(step)
+
+
+def is_terminal() -> bool:
+    """Whether somebody can be asked: stdin answers, stderr shows."""
+    return all(
+        stream is not None and not stream.closed and stream.isatty()
+        for stream in (sys.stdin, sys.stderr)
+    )
+
+
+def result_from(text: str) -> Any:
+    """A result as typed: JSON, with values as `hansard run trace` shows them; else the text."""
+    try:
+        plain = msgspec.json.decode(text.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return text
+    try:
+        return values.revive(plain)
+    except BadValue:  # an object with a key of the user's own that begins with "$"
+        return plain
+
+
+def _asked(step: UnsettledStep) -> Settled:
+    """What a person says; None for stop."""
+    from rich.console import Console  # noqa: PLC0415 -- see above
+
+    with _one_at_a_time:
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        for line in told(step):
+            console.print(line, markup=False)
+        try:
+            return _answered(console, step)
+        except (EOFError, OSError):  # the terminal is gone
+            return None
+
+
+def _answered(console: Console, step: UnsettledStep) -> Settled:
+    match _key(console, _keys(step)):
+        case "n":
+            return DID_NOT_HAPPEN
+        case "h":
+            return Happened(result_from(console.input("it returned (JSON, or text): ")))
+        case "u":
+            return Verdict.REUSE
+        case "r":
+            return Verdict.RUN_AGAIN
+        case _:
+            return None
+
+
+def _keys(step: UnsettledStep) -> str:
+    """The answers that make sense."""
+    if step.diverged:
+        return "urs"
+    return "hs" if step.happened else "nhs"  # of one that happened only the result is not known
+
+
+def _key(console: Console, keys: str) -> str:
+    """The key that is pressed, of those that say something. What was typed before the question is
+    no answer: it is thrown away. Raises EOFError, OSError.
+    """
+    import typer  # noqa: PLC0415 -- see above
+
+    question = "Which is it?" if "u" in keys else "Did it do anything?"
+    console.print(question, style="bold")
+    for key in keys:
+        console.print(f"  {key}  {ANSWERS[key]}", markup=False)
+    while (pressed := typer.getchar()) not in tuple(keys):
+        if not pressed:
+            raise EOFError
+    console.print(f"{pressed}: {ANSWERS[pressed]}", markup=False)
+    return pressed
+
+
+def told(step: UnsettledStep) -> list[str]:
+    """What a person is to know before the answer, line by line."""
+    call = f"{step.tool} {bytes(step.arguments).decode()}"
+    lines = [
+        f"step {step.agent}#{step.number} of run {step.run} {_how_it_stands(step)}",
+        f"  call    {call:.{SHOWN_MAX}}",
+    ]
+    if step.error is not None:
+        lines.append(f"  error   {step.error.type}: {step.error.message:.{SHOWN_MAX}}")
+    if step.items:
+        lines.append(f"  items   {len(step.items):,} came before that")
+    lines.append(f"  source  {_source(step)}")
+    return [plain_text(masked(line)) for line in lines]
+
+
+def _how_it_stands(step: UnsettledStep) -> str:
+    if step.diverged:
+        return f"is {step.status.value} on record, but an earlier step has changed since"
+    match step.status:
+        case StepStatus.FAILED:
+            return "failed, and whether it did something before that is not known"
+        case StepStatus.IN_DOUBT if step.happened:
+            return "ran, but its result could not be recorded"
+        case StepStatus.IN_DOUBT:
+            return "was cut off: whether its effect happened is not known"
+        case _:
+            return "was under way when its process ended: no outcome is on record"
+
+
+def _source(step: UnsettledStep) -> str:
+    """What is known of a change: digests alone are on record, and those of tools alone."""
+    before, now = step.source_before, step.source_now
+    where = f" ({step.defined})" if step.defined else ""
+    if not before or not now:
+        return f"not known: no digest of it is {'on record' if not before else 'to be had'}{where}"
+    if before == now:
+        return f"of {step.tool} as recorded{where}; what else changed is not on record"
+    return (
+        f"of {step.tool} changed since{where}: digest {before[:8]} on record, {now[:8]} now; the "
+        "text of then is not on record"
+    )

@@ -1,0 +1,206 @@
+"""`settle=hansard.ask_person`: one key at a terminal says what is true of a step in doubt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.bus.codec import revive
+from hansard.domain.steps import StepSettled
+from tests.agents.terminal import Terminal
+from tests.agents.twins import Lab, twins
+
+STOP = "s  stop here"
+
+
+class Files:
+    """A folder that a tool writes to: where it looks for it is wrong first."""
+
+    def __init__(self) -> None:
+        self.path = "reprots"
+        self.begun = 0
+
+    async def put(self, text: str) -> str:
+        """Write, or find no folder."""
+        self.begun += 1
+        if self.path != "reports":
+            message = f"[Errno 2] No such file or directory: {self.path!r}"
+            raise FileNotFoundError(message)
+        return f"{len(text)} letters"
+
+
+async def _write(record: Any, files: Files, *, mended: bool = False, **options: Any) -> Any:
+    """The program, before it was mended and after."""
+    async with record.run(run="r", **options) as session:
+        if mended:
+
+            @session.tool()
+            async def write(text: str) -> str:
+                files.path = "reports"
+                return await files.put(text)
+
+        else:
+
+            @session.tool()
+            async def write(text: str) -> str:
+                return await files.put(text)
+
+        return await write("what was found")
+
+
+async def _failed(lab: Lab, files: Files) -> None:
+    async with lab.connect() as record:
+        with pytest.raises(FileNotFoundError):
+            await _write(record, files)
+
+
+@twins
+async def test_one_key_says_that_nothing_happened(lab: Lab):
+    """The call, its error and what is known of the change are shown; then it runs again, as another
+    attempt, on the word of who was asked. No warning says that a recorded result is returned.
+    """
+    files = Files()
+    await _failed(lab, files)
+    async with lab.connect(settle=hansard.ask_person) as record:
+        with Terminal((STOP, "n")) as terminal:
+            assert await _write(record, files, mended=True) == "14 letters"
+        [step] = await record.steps("r")
+        assert (step.status, step.attempt, files.begun) == ("completed", 2, 2)
+        settled = [
+            (event.by, event.verdict)
+            for stored in await record.commits("r")
+            for event in map(revive, stored.commit.events)
+            if isinstance(event, StepSettled)
+        ]
+        assert settled == [("policy:ask_person", "did_not_happen")]
+    shown = terminal.shown
+    assert "step ada#1 of run r failed, and whether it did something before that" in shown
+    assert 'write {"text":"what was found"}' in shown
+    assert "FileNotFoundError: [Errno 2] No such file or directory: 'reprots'" in shown
+    assert "source  of write changed since (" in shown
+    assert "test_ask_person.py:" in shown
+    assert "the text of then is not on record" in shown
+    assert "Did it do anything?" in shown
+
+
+@twins
+async def test_what_it_returned_is_asked_where_it_happened(lab: Lab):
+    """A result is JSON, or a text; keys that say nothing are passed over."""
+    files = Files()
+    await _failed(lab, files)
+    answers = (STOP, "q"), ("", "h"), ("or text)", '{"letters": 14}\n')
+    async with lab.connect(settle=hansard.ask_person) as record:
+        with Terminal(*answers) as terminal:
+            assert await _write(record, files) == {"letters": 14}
+    assert files.begun == 1
+    shown = terminal.shown
+    assert "source  of write as recorded (" in shown
+    assert "what else changed is not on record" in shown
+
+
+@twins
+async def test_stopping_leaves_it_as_it_is(lab: Lab):
+    """The error has the command, as where nobody was asked; so it is where there is no terminal."""
+    files = Files()
+    await _failed(lab, files)
+    async with lab.connect(settle=hansard.ask_person) as record:
+        with pytest.raises(hansard.InDoubt, match=r"run settle r ada#1 --happened RESULT"):
+            await _write(record, files)
+        with (
+            Terminal((STOP, "s")),
+            pytest.raises(hansard.InDoubt, match=r"run settle r ada#1 --happened RESULT"),
+        ):
+            await _write(record, files)
+        assert files.begun == 1
+        assert "step.settled.v1" not in await record.tags("r")
+
+
+@twins
+async def test_a_divergence_is_asked_about(lab: Lab):
+    """An earlier step changed: what is on record is used, or it runs again, as the key says."""
+    sent = []
+
+    async def program(record: Any, first: int) -> str:
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="pure", version=str(first))
+            async def look() -> int:
+                return first
+
+            @session.tool()
+            async def send(to: str) -> str:
+                sent.append(to)
+                return f"sent {len(sent)}"
+
+            await look()
+            found: str = await send("bob")
+            return found
+
+    async with lab.connect(settle=hansard.ask_person) as record:
+        assert await program(record, 1) == "sent 1"
+        with Terminal((STOP, "u")) as terminal:
+            assert await program(record, 2) == "sent 1"
+        assert "is completed on record, but an earlier step has changed" in terminal.shown
+        with Terminal((STOP, "r")):
+            assert await program(record, 3) == "sent 2"
+
+
+@twins
+async def test_a_setting_has_it_asked(lab: Lab, monkeypatch: pytest.MonkeyPatch):
+    """For programs without a policy; one of their own is asked instead. What it is given says where
+    the step stands.
+    """
+    files = Files()
+    await _failed(lab, files)
+    asked: list[hansard.UnsettledStep] = []
+
+    def policy(step: hansard.UnsettledStep) -> None:
+        asked.append(step)
+
+    monkeypatch.setenv("HANSARD_SETTLE", "ask")
+    async with lab.connect(settle=policy) as record:
+        with pytest.raises(hansard.InDoubt):
+            await _write(record, files)
+    [step] = asked
+    assert (step.run, step.agent, step.number, step.diverged) == ("r", "ada", 1, False)
+    assert step.source_before == step.source_now != ""
+    assert lab.workspace in step.command
+    async with lab.connect() as record:
+        with Terminal((STOP, "n")), pytest.raises(FileNotFoundError):
+            await _write(record, files)
+    monkeypatch.setenv("HANSARD_SETTLE", "aks")
+    with pytest.raises(hansard.BadValue, match="did you mean 'ask'"):
+        async with lab.connect():
+            pass
+
+
+@twins
+async def test_what_is_raised_before_anything_is_done_asks_nobody(lab: Lab):
+    """`safe_errors=hansard.NOTHING_HAPPENED`: a refused connection, or the tool's own word. Wrong
+    arguments are not even on record. Any other error still asks.
+    """
+    errors: list[Exception] = [ConnectionRefusedError("port 25"), hansard.NotDone("full")]
+    errors.append(TypeError("from inside"))
+
+    async def program(record: Any, *args: Any) -> str:
+        async with record.run(run="r") as session:
+
+            @session.tool(safe_errors=hansard.NOTHING_HAPPENED)
+            async def send(to: str) -> str:
+                if errors:
+                    raise errors.pop(0)
+                return f"sent to {to}"
+
+            found: str = await send(*args)
+            return found
+
+    async with lab.connect() as record:
+        with pytest.raises(TypeError, match="missing a required argument: 'to'"):
+            await program(record)
+        assert await record.steps("r") == []
+        for kind in (ConnectionRefusedError, hansard.NotDone, TypeError, hansard.InDoubt):
+            with pytest.raises(kind):
+                await program(record, "bob")
+        assert errors == []
