@@ -155,6 +155,7 @@ if TYPE_CHECKING:
         DecisionMade,
         HandedOff,
         MessageAdded,
+        Moment,
         ResourceAccessed,
         StatedFact,
     )
@@ -199,6 +200,7 @@ if TYPE_CHECKING:
     )
     from hansard.domain.snapshot import (
         ContextWindow,
+        Outcome,
         ResourceAccess,
         Snapshot,
         SnapshotMetadata,
@@ -382,6 +384,7 @@ _HOME = {
         "DecisionMade",
         "HandedOff",
         "MessageAdded",
+        "Moment",
         "ResourceAccessed",
         "StatedFact",
     ),
@@ -426,6 +429,7 @@ _HOME = {
     ),
     "hansard.domain.snapshot": (
         "ContextWindow",
+        "Outcome",
         "ResourceAccess",
         "Snapshot",
         "SnapshotMetadata",
@@ -566,6 +570,7 @@ __all__ = [
     "Miss",
     "Missing",
     "Mode",
+    "Moment",
     "MoreSettings",
     "NeedsSettling",
     "Newer",
@@ -584,6 +589,7 @@ __all__ = [
     "Older",
     "OtherDurability",
     "OtherLog",
+    "Outcome",
     "PlanOptions",
     "PlannedArm",
     "ProjectionError",

@@ -3,9 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +13,7 @@ from hansard.bus.codec import revive
 from hansard.bus.states import _chunks
 from hansard.domain import agent as agents
 from hansard.domain.ids import AgentStream
-from hansard.domain.snapshot import snapshot, snapshot_id
+from hansard.domain.snapshot import snapshot_id
 from tests.agents.twins import Lab, twins
 from tests.domain import strategies
 
@@ -100,42 +98,6 @@ async def test_what_no_point_is_found_at_says_why(lab: Lab):
             view.agent("bob")
         with pytest.raises(hansard.BusError, match="was not found"):
             await record.state("never")
-
-
-@twins
-async def test_snapshots_stand_before_and_after_each_call(lab: Lab):
-    """The chain over a real run: one snapshot an intent, one an outcome, ids from stream and
-    version, parents in order, versions and times from the record.
-    """
-    async with lab.connect() as record:
-        await _busy(record, conversation="c")
-        chain: list[Any] = []
-        state, times = agents.initial(), {}
-        for stored in await record.commits("r"):
-            if getattr(stored.stream, "agent", None) is None:
-                continue
-            for event in stored.commit.events:
-                agents.evolve(state, revive(event))
-                times[state.version] = stored.time
-                if state.call_version == state.version:
-                    chain.append(snapshot(STREAM, state, times, stored.time))
-        parents = [made.parent_snapshot for made in chain]
-    assert parents == [None, *(made.snapshot_id for made in chain[:-1])]
-    tools = [made.tool_execution.tool_name for made in chain]
-    assert tools.count("both") == 2
-    assert tools.count("send") == 6
-    assert tools.count("count") == 2
-    assert sum(made.tool_execution.result is None for made in chain) == len(chain) // 2
-    last = chain[-1]
-    assert last.metadata.server_version == f"hansard/{hansard.__version__}"
-    assert last.agent_state.conversation_id == "c"
-    assert last.agent_state.turn_number == 1
-    assert [m["content"] for m in last.agent_state.context_window.messages] == ["go"]
-    assert chain[1].timestamp >= chain[0].timestamp
-    failed = next(made for made in chain if made.tool_execution.parameters == {"to": "nobody"}
-                  and made.tool_execution.result is not None)  # fmt: skip
-    assert failed.tool_execution.result.data == {"error": "ValueError", "message": "nobody"}
-    assert msgspec.json.encode(chain)
 
 
 @given(strategies.agent_histories, st.integers(1, 4))

@@ -107,7 +107,7 @@ class TwinSession(Twin):
     """A session of either client, awaited."""
 
     def _waits(self, name: str) -> bool:
-        return name in FACTS or name == "close"
+        return name in FACTS or name in {"close", "snapshot"}
 
     def tool(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:
         """Declare an `async def` as a tool of this session."""
@@ -176,6 +176,17 @@ class TwinRecord:
                 yield TwinSession(session, is_async=True)
         else:
             with self.raw.run(workflow, **options) as session:
+                yield TwinSession(session, is_async=False)
+
+    @contextlib.asynccontextmanager
+    async def replay_from(self, snapshot: Any, **options: Any) -> AsyncIterator[TwinSession]:
+        """Go on from a snapshot."""
+        found = self.raw.replay_from(snapshot, **options)
+        if self.is_async:
+            async with found as session:
+                yield TwinSession(session, is_async=True)
+        else:
+            with found as session:
                 yield TwinSession(session, is_async=False)
 
     async def open(self, workflow: str | None = "w", **options: Any) -> TwinSession:

@@ -1,14 +1,16 @@
-"""Snapshots: an agent's state before and after each call, each naming the one before."""
+"""Snapshots: an agent's state at the points of its work, each naming the one before."""
 
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 
 from hansard.domain import agent, steps
+from hansard.domain.agent import Moment
 from hansard.domain.ids import AgentStream
-from hansard.domain.snapshot import Snapshot, SnapshotResult, snapshot, snapshot_id
+from hansard.domain.snapshot import Outcome, Snapshot, SnapshotResult, snapshot, snapshot_id
 from hansard.domain.steps import Effects, Failure
 from tests.domain import strategies
 
@@ -46,25 +48,67 @@ completed = steps.StepCompleted(
 failed = steps.StepFailed(step=1, error=Failure("ValueError", "no"), digest="d")
 
 
+left = agent.AgentLeft(outcome="completed")
+
+
 def shot(*events: Any) -> Snapshot:
     """The snapshot after some events of the agent."""
     state = agent.fold(agent.initial(), events)
     return snapshot(STREAM, state, {3: NOW}, NOW)
 
 
-def test_before_and_after_a_call_are_two_snapshots_of_one_chain():
-    """The snapshot of the intent has no result; that of the outcome has it and names the first."""
+def test_a_call_has_four_snapshots_of_one_chain():
+    """The request, before and after the call, and the final state: each has an id of its own and
+    names the one before; only those of the call have it, the first of them without a result.
+    """
+    request = shot(began, asked)
     before = shot(began, asked, used, requested)
     after = shot(began, asked, used, requested, completed)
-    assert before.snapshot_id == snapshot_id(STREAM, 4)
-    assert before.parent_snapshot is None
-    assert after.parent_snapshot == before.snapshot_id
+    final = shot(began, asked, used, requested, completed, asked, left)
+    chain = [request, before, after, final]
+    assert [made.moment for made in chain] == [*Moment][:4]
+    assert [made.snapshot_id for made in chain] == [snapshot_id(STREAM, n) for n in (2, 4, 5, 7)]
+    assert [made.parent_snapshot for made in chain] == [
+        None,
+        *(made.snapshot_id for made in chain[:-1]),
+    ]
+    assert request.tool_execution is None
     assert before.tool_execution is not None
     assert before.tool_execution.result is None
     assert before.tool_execution.parameters == {"to": ("a",)}
     assert after.tool_execution is not None
     assert after.tool_execution.tool_name == "send"
-    assert after.tool_execution.result == SnapshotResult("completed", {1}, 1.5)
+    assert after.tool_execution.result == SnapshotResult(Outcome.SUCCESS, {1}, 1.5)
+    assert final.tool_execution is None
+
+
+def test_the_request_is_the_first_message_of_a_user_before_any_call():
+    """What a system message sets up comes before it; without a message it is the first event."""
+    system = msgspec.structs.replace(asked, role="system")
+    assert shot(began).moment is Moment.REQUEST
+    assert shot(began, system).parent_snapshot == shot(began).snapshot_id
+    assert shot(began, system, asked).moment is Moment.REQUEST
+    assert shot(began, system, asked).parent_snapshot is None
+    assert shot(began, system, asked, asked).moment is Moment.NOW
+    assert shot(began, requested, asked).moment is Moment.NOW
+    assert shot(began, requested).parent_snapshot == shot(began).snapshot_id
+
+
+@pytest.mark.parametrize(
+    ("event", "outcome"),
+    [
+        (completed, Outcome.SUCCESS),
+        (failed, Outcome.ERROR),
+        (steps.StepBlocked(step=1, rule="r", reason="no"), Outcome.BLOCKED),
+        (steps.StepInDoubt(step=1, error=Failure("TimeoutError", "slow")), Outcome.IN_DOUBT),
+    ],
+)
+def test_an_outcome_is_one_of_four_words(event: Any, outcome: Outcome):
+    """What became of a call, whatever its step is called inside."""
+    execution = shot(began, requested, event).tool_execution
+    assert execution is not None
+    assert execution.result is not None
+    assert execution.result.status is outcome
 
 
 def test_a_failure_is_a_result_too():
@@ -72,7 +116,6 @@ def test_a_failure_is_a_result_too():
     execution = shot(began, requested, failed).tool_execution
     assert execution is not None
     assert execution.result is not None
-    assert execution.result.status == "failed"
     assert execution.result.data == {"error": "ValueError", "message": "no"}
 
 
@@ -84,6 +127,16 @@ def test_what_the_agent_had_in_mind():
     assert mind.context_window.total_tokens == 3
 
 
+def test_tokens_that_nobody_counted_are_absent():
+    """A sum of what is only partly known is no sum; how many messages are not counted is said."""
+    window = shot(began, asked, msgspec.structs.replace(asked, tokens=None)).agent_state
+    assert window.context_window.total_tokens is None
+    told = msgspec.to_builtins(window.context_window)
+    assert "total_tokens" not in told
+    assert told["uncounted"] == 1
+    assert shot(began).agent_state.context_window.total_tokens == 0
+
+
 def test_versions_and_times_come_from_the_record():
     """The versions are those of the writer's event, the access times those of the log, None where
     the log's time is not at hand.
@@ -93,15 +146,18 @@ def test_versions_and_times_come_from_the_record():
     assert [item.access_time for item in made.resources_accessed] == [NOW.isoformat(), None]
 
 
-def test_a_later_fact_is_not_another_snapshot():
-    """Between two calls the id stays: it is that of the last event of a call."""
-    assert shot(began, requested).snapshot_id == shot(began, requested, asked).snapshot_id
+def test_a_later_fact_is_a_state_of_its_own_outside_of_the_chain():
+    """Between two calls each version has its id, and names the last of the chain before it."""
+    between = shot(began, requested, asked)
+    assert between.snapshot_id == snapshot_id(STREAM, 3)
+    assert between.parent_snapshot == shot(began, requested).snapshot_id
+    assert between.moment is Moment.NOW
 
 
 @given(strategies.agent_histories)
 def test_the_chain_has_every_intent_and_outcome_once(events):
-    """Going along any history, each begin and end of a call makes one snapshot, whose parent is
-    the one before; every snapshot can be written down.
+    """Going along any history, each begin and end of a call makes one snapshot, as the agent's
+    coming and leaving do, whose parent is the one before; every snapshot can be written down.
     """
     state = agent.initial()
     chain: list[Snapshot] = []
@@ -109,7 +165,9 @@ def test_the_chain_has_every_intent_and_outcome_once(events):
         state = agent.fold(state, [event])
         made = snapshot(STREAM, state, {}, NOW)
         assert msgspec.json.encode(made)
-        if state.call_version == state.version:
+        if state.moment_version == state.version:
+            if made.moment is Moment.REQUEST:
+                chain.clear()
             chain.append(made)
     assert [made.parent_snapshot for made in chain] == [
         None,
@@ -122,6 +180,7 @@ def test_the_chain_has_every_intent_and_outcome_once(events):
         "step.blocked",
         "step.in_doubt",
         "step.settled",
+        "agent.left",
     )
-    assert len(chain) == sum(event.tag.startswith(calls) for event in events)
+    assert len(chain) == bool(events) + sum(event.tag.startswith(calls) for event in events)
     assert len({made.snapshot_id for made in chain}) == len(chain)

@@ -42,7 +42,12 @@ MADE = (
 )
 """Sessions that no run of `reached` hands out."""
 
-RENAMED: dict[str, str] = {}
+RENAMED: dict[str, str] = {
+    "hansard.AgentState.call_version": "hansard.AgentState.moment_version",
+    "hansard.AgentState.parent_version": "hansard.AgentState.moment_before",
+    "hansard.Record.state().agents.call_version": "hansard.Record.state().agents.moment_version",
+    "hansard.Record.state().agents.parent_version": "hansard.Record.state().agents.moment_before",
+}
 """Public names of Python that have another name now: `"Session.old": "Session.new"`. A command, an
 option, a tag, a table or a column is never renamed.
 """

@@ -89,7 +89,8 @@ TWINS = (
         made="client/record_sync.py",
         about="The record of the sync client",
         classes={"AsyncRecord": "Record"},
-        names={"OnLoop": "OnPortal", "connect_async": "connect"},
+        names=SESSION | {"OnLoop": "OnPortal", "connect_async": "connect"},
+        calls=frozenset({"self.fork", "self.snapshot"}),
     ),
     Twin(
         source="client/session.py",

@@ -449,7 +449,7 @@ def _opened(
     )
     budgets = LogBudgets(workspace.log, workspace.states, stream.run, actor, workspace.clock)
     budgets.label = lambda: ledger.label.stored
-    engine = StepEngine(ledger, settings, workspace.blobs, budgets, workspace.boards)
+    engine = StepEngine(ledger, settings, workspace, budgets)
     if isinstance(workspace.log, CarriedLog):
         engine.carried = workspace.log.carried
         engine.carried.tell = ledger.shown

@@ -55,6 +55,7 @@ COMMANDS = {
     "board": "Show the state that a run's agents share, now or at any point.",
     "compare": "Compare the arms of an experiment.",
     "search": "Search what events say, the best fit first.",
+    "schema": "Print a JSON Schema: of snapshots, of stored events, of what is exported.",
     "credentials": "Make a login that reaches the service in one role, and nothing else.",
     "team": "Show a run's agents and tasks: who does what, what waits, whose lease runs out.",
     "knew": "Show what an agent knew when it decided: its state, and what its role could see.",

@@ -4,8 +4,9 @@ of it.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Unpack
@@ -30,7 +31,7 @@ from hansard.bus.portal import Portal
 from hansard.bus.states.replay import RunView
 from hansard.client.common import AsyncSessions
 from hansard.client.common_sync import SyncSessions
-from hansard.client.options import Defaults, OpenTables, Tables, wanted
+from hansard.client.options import Defaults, OpenTables, RunOptions, Tables, wanted
 from hansard.client.session import AsyncCommonSession, AsyncSession, opened_async
 from hansard.client.session_sync import CommonSession, Session
 from hansard.client.session_sync import opened as made
@@ -41,8 +42,10 @@ from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.run import ForkEffects, RunState
+from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
 from hansard.domain.values import Scrub, recordable
+from hansard.inspect import snapshots
 from hansard.inspect.answer import SqlAnswer
 
 PERSON = "person"
@@ -257,6 +260,65 @@ class AsyncRecord(OnLoop):
             BadName: `at` is no point.
         """
         return await self.workspace.points.view(run, at)
+
+    async def snapshots(
+        self, run: str, *, agent: str | None = None, at: object = None
+    ) -> list[Snapshot]:
+        """The chain of snapshots of each agent of a run: its initial request, the state before and
+        after each call, its final state; each names the one before it.
+
+        Args:
+            run: Which run.
+            agent: That agent's alone.
+            at: Up to that point; now without one.
+
+        Raises:
+            NotFound: There is no such run, agent or point.
+        """
+        return await snapshots.of_run(self.workspace, run, agent, at)
+
+    async def snapshot(self, snapshot: str, *, run: str | None = None) -> Snapshot:
+        """The snapshot of an id; any version of an agent's stream has one.
+
+        Args:
+            snapshot: Its id.
+            run: Where it is. Without it the runs are read one after the other, the newest first:
+                of many that takes long.
+
+        Raises:
+            NotFound: No snapshot has this id.
+        """
+        return await snapshots.one(self.workspace, snapshot, run)
+
+    @contextlib.asynccontextmanager
+    async def replay_from(
+        self,
+        snapshot: str | Snapshot,
+        *,
+        effects: ForkEffects | str = ForkEffects.SHADOW,
+        **options: Unpack[RunOptions],
+    ) -> AsyncGenerator[AsyncSession, None]:
+        """A session that goes on from a snapshot, as its agent. At the agent's newest one (no call
+        began or ended after it) the run is resumed; at an older one it is forked there, and
+        `session.run` is the fork's id.
+
+        Args:
+            snapshot: It, or its id; then `run=` says where to look for it (see `snapshot`).
+            effects: What tools with effects do in a fork: see `fork`.
+            **options: See `RunOptions`.
+
+        Raises:
+            NotFound: No snapshot has this id.
+        """
+        found = snapshot
+        if not isinstance(found, Snapshot):
+            found = await self.snapshot(found, run=options.get("run"))
+        named: Any = dict(options)
+        named["run"] = found.run
+        if not await snapshots.is_newest(self.workspace, found):
+            named["run"] = await self.fork(found.run, at=found.snapshot_id, effects=effects)
+        async with self.run(agent=found.agent, role=found.role, **named) as session:
+            yield session
 
     async def runs(self, **wanted: Unpack[RunsWanted]) -> list[tuple[str, RunState]]:
         """Every run with its life, the newest first; those that are all that is asked for: status,

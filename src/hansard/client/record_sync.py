@@ -6,8 +6,9 @@ Made by `python -m tests.structure.twins`: do not edit it, but
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from datetime import datetime
 from typing import Any, Unpack
 
@@ -21,14 +22,18 @@ from hansard.agents.policy.labels import Lowering, declassify
 from hansard.agents.run_index import RunFilter, RunsWanted
 from hansard.agents.runs import cancel, finish, fork, reopen, settle
 from hansard.bus.states.replay import RunView
+from hansard.client.options import RunOptions
 from hansard.client.record import PERSON, OnPortal, _names_of, _rules_of, clean
+from hansard.client.session_sync import Session
 from hansard.domain.choices import NOTHING, by_name, chosen
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.run import ForkEffects, RunState
+from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
+from hansard.inspect import snapshots
 from hansard.inspect.answer import SqlAnswer
 
 
@@ -73,6 +78,63 @@ class Record(OnPortal):
             BadName: `at` is no point.
         """
         return self._portal.run(self.workspace.points.view(run, at))
+
+    def snapshots(self, run: str, *, agent: str | None = None, at: object = None) -> list[Snapshot]:
+        """The chain of snapshots of each agent of a run: its initial request, the state before and
+        after each call, its final state; each names the one before it.
+
+        Args:
+            run: Which run.
+            agent: That agent's alone.
+            at: Up to that point; now without one.
+
+        Raises:
+            NotFound: There is no such run, agent or point.
+        """
+        return self._portal.run(snapshots.of_run(self.workspace, run, agent, at))
+
+    def snapshot(self, snapshot: str, *, run: str | None = None) -> Snapshot:
+        """The snapshot of an id; any version of an agent's stream has one.
+
+        Args:
+            snapshot: Its id.
+            run: Where it is. Without it the runs are read one after the other, the newest first:
+                of many that takes long.
+
+        Raises:
+            NotFound: No snapshot has this id.
+        """
+        return self._portal.run(snapshots.one(self.workspace, snapshot, run))
+
+    @contextlib.contextmanager
+    def replay_from(
+        self,
+        snapshot: str | Snapshot,
+        *,
+        effects: ForkEffects | str = ForkEffects.SHADOW,
+        **options: Unpack[RunOptions],
+    ) -> Generator[Session, None, None]:
+        """A session that goes on from a snapshot, as its agent. At the agent's newest one (no call
+        began or ended after it) the run is resumed; at an older one it is forked there, and
+        `session.run` is the fork's id.
+
+        Args:
+            snapshot: It, or its id; then `run=` says where to look for it (see `snapshot`).
+            effects: What tools with effects do in a fork: see `fork`.
+            **options: See `RunOptions`.
+
+        Raises:
+            NotFound: No snapshot has this id.
+        """
+        found = snapshot
+        if not isinstance(found, Snapshot):
+            found = self.snapshot(found, run=options.get("run"))
+        named: Any = dict(options)
+        named["run"] = found.run
+        if not self._portal.run(snapshots.is_newest(self.workspace, found)):
+            named["run"] = self.fork(found.run, at=found.snapshot_id, effects=effects)
+        with self.run(agent=found.agent, role=found.role, **named) as session:
+            yield session
 
     def runs(self, **wanted: Unpack[RunsWanted]) -> list[tuple[str, RunState]]:
         """Every run with its life, the newest first; those that are all that is asked for: status,

@@ -58,6 +58,8 @@ from hansard.domain.brief import Brief
 from hansard.domain.choices import NOTHING, by_name
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.label import Label
+from hansard.domain.snapshot import Snapshot
+from hansard.inspect import snapshots
 
 T = TypeVar("T")
 
@@ -726,6 +728,12 @@ class AsyncSession(Trusted, AsyncCommonSession):
     ) -> None:
         """End the session, and close what it opened."""
         await self._block.__aexit__(kind, error, trace)
+
+    async def snapshot(self) -> Snapshot:
+        """The agent's state as it stands, large payloads included: it reads all that the agent did.
+        Its id is a point for `at=`, and what `record.replay_from` takes.
+        """
+        return await snapshots.now(self.engine.workspace, self.engine.stream)
 
     def _items(self, call: Call) -> AsyncGenerator[Any, None]:
         return iterate_async(self.engine, call, self._drive)

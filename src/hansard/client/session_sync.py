@@ -24,6 +24,8 @@ from hansard.client.beginning import Asked, begun
 from hansard.client.options import SessionOptions
 from hansard.client.session import OnPortal, T, Trusted, _labelled
 from hansard.domain.choices import NOTHING, by_name
+from hansard.domain.snapshot import Snapshot
+from hansard.inspect import snapshots
 
 
 class CommonSession(OnPortal):
@@ -230,6 +232,12 @@ class Session(Trusted, CommonSession):
     ) -> None:
         """End the session, and close what it opened."""
         self._block.__exit__(kind, error, trace)
+
+    def snapshot(self) -> Snapshot:
+        """The agent's state as it stands, large payloads included: it reads all that the agent did.
+        Its id is a point for `at=`, and what `record.replay_from` takes.
+        """
+        return self._portal.run(snapshots.now(self.engine.workspace, self.engine.stream))
 
     def _items(self, call: Call) -> Generator[Any, None, None]:
         return iterate(self.engine, call, self._drive)

@@ -7,6 +7,7 @@ meaning, a field is only added with a default.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from typing import Any, assert_never
 
 import msgspec
@@ -213,6 +214,25 @@ class StatedFact(msgspec.Struct, frozen=True):
     fact: Fact
 
 
+class Moment(StrEnum):
+    """Where in an agent's work a snapshot of its state stands.
+
+    Attributes:
+        REQUEST: At its beginning: its first message of a user, where that comes before any call;
+            else its first event.
+        BEFORE: A call is on record that has not ended.
+        AFTER: A call has ended, was refused, or was settled.
+        FINAL: The agent has left.
+        NOW: Anywhere else, for one who asks there: no part of the chain.
+    """
+
+    REQUEST = "request"
+    BEFORE = "before"
+    AFTER = "after"
+    FINAL = "final"
+    NOW = "now"
+
+
 class AgentState(Brief, msgspec.Struct, kw_only=True):
     """An agent at a version. The fold owns its state: `copy()` before changing one you were given.
 
@@ -222,10 +242,10 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
     this run; `left` how it ended (None: it has not); `total_tokens` what its calls have used.
     `tools` are those declared, by name, `steps` its calls by number, up to `last_step`; `call_step`
     is the newest one that began or ended.
-    `call_version` is the version of the last event that began or ended a call, `parent_version`
-    the one before it: the chain of snapshots. `known` are the fingerprints of `facts`; `refused` is
-    by what was refused (`refusal`). `label` is the text of the agent's label, empty for public
-    and trusted: its commits raise it, a declassification sets it.
+    `moment` is the last one of the chain of snapshots (`Moment`), `moment_version` where it stands,
+    `moment_before` where the one before it does; 0: none. `known` are the fingerprints of `facts`;
+    `refused` is by what was refused (`refusal`). `label` is the text of the agent's label, empty
+    for public and trusted: its commits raise it, a declassification sets it.
     """
 
     version: int = 0
@@ -238,8 +258,9 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
     turns_before: int = 0
     left: str | None = None
     total_tokens: int = 0
-    call_version: int = 0
-    parent_version: int = 0
+    moment: Moment = Moment.NOW
+    moment_version: int = 0
+    moment_before: int = 0
     call_step: int | None = None
     last_step: int = 0
     label: str = ""
@@ -322,13 +343,15 @@ def evolve(state: AgentState, event: Event) -> None:
         case StepRequested():
             state.steps[event.step] = steps.requested(event, version)
             state.last_step = max(state.last_step, event.step)
-            _chain(state, event.step, version)
+            state.call_step = event.step
+            _moment(state, Moment.BEFORE)
         case StepCompleted() | StepFailed() | StepBlocked() | StepInDoubt() | StepSettled():
             step = steps.evolve(_requested(state, event), event, version)
             if state.left is not None and isinstance(event, StepCompleted | StepFailed):
                 step = msgspec.structs.replace(step, late=True)  # it ran when the agent left
             state.steps[event.step] = step
-            _chain(state, event.step, version)
+            state.call_step = event.step
+            _moment(state, Moment.AFTER)
         case StepAttempted() | StepYielded():
             state.steps[event.step] = steps.evolve(_requested(state, event), event, version)
         case MessageAdded() | CheckpointSaved() | ResourceAccessed() | DecisionMade() | HandedOff():
@@ -336,6 +359,8 @@ def evolve(state: AgentState, event: Event) -> None:
             state.known.add(event.fingerprint)
             if isinstance(event, MessageAdded):
                 state.total_tokens += event.tokens or 0
+                if event.role == "user" and state.moment_version == 1:  # the first, before any call
+                    state.moment_version = version
         case SessionBegan():
             _began(state, event)
         case ToolDeclared():
@@ -346,6 +371,7 @@ def evolve(state: AgentState, event: Event) -> None:
             state.label = event.to
         case AgentLeft():
             state.left = event.outcome
+            _moment(state, Moment.FINAL)
         case Quarantined():
             return
         case _:
@@ -361,13 +387,16 @@ def _requested(state: AgentState, event: steps.StepEvent) -> Step:
         raise Refused(message) from None
 
 
-def _chain(state: AgentState, step: int, version: int) -> None:
-    state.parent_version = state.call_version
-    state.call_version = version
-    state.call_step = step
+def _moment(state: AgentState, moment: Moment) -> None:
+    """Let the chain of snapshots go on at the state's version."""
+    state.moment = moment
+    state.moment_before = state.moment_version
+    state.moment_version = state.version
 
 
 def _began(state: AgentState, event: SessionBegan) -> None:
+    if state.version == 1:
+        _moment(state, Moment.REQUEST)
     state.epoch = event.epoch
     state.agent = event.agent
     state.role = event.role

@@ -1,33 +1,62 @@
-"""The state of an agent before and after a call, in one self-contained shape.
+"""The state of an agent at a point, in one self-contained shape.
 
-Snapshots form a chain: every call has one for its intent and one for its outcome, and each names
-the one before. Their ids derive from stream and version, so the same point always has the same id.
+Snapshots form a chain: it begins with the initial request, has one for each call's intent and one
+for its outcome, ends with the final state, and each names the one before (`Moment`). Their ids
+derive from stream and version, so the same point always has the same id, and any version has one.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from hansard.domain import value_types, values
-from hansard.domain.agent import AgentState, ResourceAccessed
+from hansard.domain.agent import AgentState, Moment, ResourceAccessed
 from hansard.domain.brief import Brief
 from hansard.domain.ids import AgentStream, uuid8
 from hansard.domain.steps import Step, StepStatus
 
 
-class ContextWindow(msgspec.Struct, frozen=True):
+class Outcome(StrEnum):
+    """How a call ended, as a snapshot says it.
+
+    Attributes:
+        SUCCESS: It returned.
+        ERROR: It raised; or somebody said that it did not happen.
+        BLOCKED: The gate refused it.
+        IN_DOUBT: Nobody knows whether it happened.
+    """
+
+    SUCCESS = "success"
+    ERROR = "error"
+    BLOCKED = "blocked"
+    IN_DOUBT = "in_doubt"
+
+
+_OUTCOMES = {
+    StepStatus.COMPLETED: Outcome.SUCCESS,
+    StepStatus.FAILED: Outcome.ERROR,
+    StepStatus.NOT_DONE: Outcome.ERROR,
+    StepStatus.BLOCKED: Outcome.BLOCKED,
+    StepStatus.IN_DOUBT: Outcome.IN_DOUBT,
+}
+
+
+class ContextWindow(msgspec.Struct, frozen=True, omit_defaults=True):
     """The messages in the provider's form, and their token counts as recorded, summed.
 
     Attributes:
         messages: In the provider's form.
-        total_tokens: Their tokens, summed, as far as they were counted.
+        total_tokens: Their tokens, summed; None, and absent in JSON, where some are unknown.
+        uncounted: How many messages have tokens that nobody counted.
     """
 
     messages: list[dict[str, Any]]
-    total_tokens: int
+    total_tokens: int | None = None
+    uncounted: int = 0
 
 
 class SnapshotState(msgspec.Struct, frozen=True):
@@ -48,11 +77,11 @@ class SnapshotResult(msgspec.Struct, frozen=True):
     """How the call ended; `data` is the result, or the error's type and message.
 
     Attributes:
-        status: What has become of the step.
+        status: What has become of the call.
         execution_time_ms: How long it took; None where nobody measured.
     """
 
-    status: str
+    status: Outcome
     data: Any
     execution_time_ms: float | None
 
@@ -96,11 +125,26 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
     protocol_version: str
 
 
-class Snapshot(Brief, msgspec.Struct, frozen=True):
-    """An agent's state just before or after a call."""
+class Snapshot(Brief, msgspec.Struct, frozen=True, kw_only=True):
+    """An agent's state at a point of its work."""
 
     snapshot_id: str
     """A UUID, made of the agent's stream and the version: the same whenever it is asked for."""
+
+    moment: Moment
+    """Where in the agent's work it stands."""
+
+    run: str
+    """The run."""
+
+    agent: str
+    """The agent."""
+
+    role: str
+    """The agent's role."""
+
+    version: int
+    """The version of the agent's stream: `agent@version` is the same point."""
 
     parent_snapshot: str | None
     """The id of the one before it; None: it is the agent's first."""
@@ -112,7 +156,7 @@ class Snapshot(Brief, msgspec.Struct, frozen=True):
     """What the agent had before it: conversation, turn, context window."""
 
     tool_execution: ToolExecution | None
-    """The call that it stands before or after."""
+    """The call that it stands before or after; None where `moment` is another."""
 
     resources_accessed: list[ResourceAccess]
     """In the order of use."""
@@ -146,17 +190,31 @@ def _snapshot(
         }
         for message in state.messages
     ]
+    chained = state.moment_version == state.version
+    before = state.moment_before if chained else state.moment_version
+    moment = state.moment if chained else Moment.NOW
+    uncounted = sum(message.tokens is None for message in state.messages)
+    of_call = moment in {Moment.BEFORE, Moment.AFTER}
     return Snapshot(
-        snapshot_id(stream, state.call_version),
-        snapshot_id(stream, state.parent_version) if state.parent_version else None,
-        timestamp,
-        SnapshotState(
+        snapshot_id=snapshot_id(stream, state.version),
+        moment=moment,
+        run=stream.run,
+        agent=stream.agent,
+        role=stream.role,
+        version=state.version,
+        parent_snapshot=snapshot_id(stream, before) if before else None,
+        timestamp=timestamp,
+        agent_state=SnapshotState(
             state.conversation_id,
             state.turns_before + sum(message.role == "user" for message in state.messages),
-            ContextWindow(messages, state.total_tokens),
+            ContextWindow(
+                messages=messages,
+                total_tokens=None if uncounted else state.total_tokens,
+                uncounted=uncounted,
+            ),
         ),
-        _execution(step, state.call_version) if step else None,
-        [
+        tool_execution=_execution(step, state.version) if step and of_call else None,
+        resources_accessed=[
             ResourceAccess(
                 noted.fact.uri,
                 times[noted.version].isoformat() if noted.version in times else None,
@@ -165,7 +223,7 @@ def _snapshot(
             for noted in state.facts
             if isinstance(noted.fact, ResourceAccessed)
         ],
-        SnapshotMetadata(state.server_version, state.protocol_version),
+        metadata=SnapshotMetadata(state.server_version, state.protocol_version),
     )
 
 
@@ -175,6 +233,6 @@ def _execution(step: Step, version: int) -> ToolExecution:
         data: Any = values.load(step.result)
         if step.error is not None:
             data = {"error": step.error.type, "message": step.error.message}
-        result = SnapshotResult(step.status.value, data, step.duration_ms)
+        result = SnapshotResult(_OUTCOMES[step.status], data, step.duration_ms)
     arguments = values.load(step.arguments)
     return ToolExecution(step.tool, arguments, result)

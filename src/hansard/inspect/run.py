@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
 
 import msgspec
 
@@ -16,6 +15,7 @@ from hansard.bus.validation import quarantine
 from hansard.domain.agent import AgentState, DecisionMade
 from hansard.domain.errors import UnknownEvent
 from hansard.domain.run import RunAssigned, RunForked, RunScored
+from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Failure
 from hansard.inspect import snapshots
 from hansard.inspect.agent_histories import commits_by_agent
@@ -174,18 +174,21 @@ async def show(
 
 async def agent_snapshots(
     workspace: Workspace, found: Shown, *, chained: bool
-) -> AsyncIterator[dict[str, Any]]:
-    """The snapshot of each agent of a run; `chained` those before and after each call.
+) -> AsyncIterator[Snapshot]:
+    """The snapshot of each agent of a run as it stands; `chained` the chain that leads there.
 
     Raises NotFound, Corrupt.
     """
     if not found.agents:
         raise NotFound(f"an agent in run {found.run.run}", "none had begun at this point")
     commits = commits_by_agent(found.history)
-    make = snapshots.chain if chained else snapshots.newest
     for each in found.agents:
-        async for made in make(workspace, commits.get(each.agent, [])):
-            yield made
+        own_commits = commits.get(each.agent, [])
+        if chained:
+            async for made in snapshots.chain(workspace, own_commits):
+                yield made
+        else:
+            yield await snapshots.at_end(workspace, own_commits)
 
 
 def _commit(stored: Stored) -> Commit:

@@ -11,13 +11,16 @@ import msgspec
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
-from hansard.bus.log import Stored
+from hansard.bus.errors import NotFound
+from hansard.bus.log import AtPosition, Stored
+from hansard.bus.states.points import snapshot_version
 from hansard.domain import agent as agents
 from hansard.domain import values
-from hansard.domain.agent import AgentState, MessageAdded
+from hansard.domain.agent import AgentState, MessageAdded, Moment
 from hansard.domain.ids import AgentStream
 from hansard.domain.payload import references
 from hansard.domain.snapshot import Snapshot, snapshot, snapshot_id
+from hansard.inspect.agent_histories import commits_by_agent
 from hansard.inspect.payloads import Fetcher, jsonable
 
 
@@ -31,25 +34,23 @@ class _Fold:
         self.streams: dict[int, AgentStream] = {}
         self.reader = payloads.Reader(lambda: self.state)
 
-    def take(self, stored: Stored, event: agents.AgentEvent) -> bool:
-        """Fold one event; whether it begins or ends a call."""
-        before = self.state.call_version
+    def take(self, stored: Stored, event: agents.AgentEvent) -> None:
+        """Fold one event."""
         agents.evolve(self.state, event)
         self.times[self.state.version] = stored.time
         if isinstance(stored.stream, AgentStream):
             self.streams[self.state.version] = stored.stream
-        return self.state.call_version != before
 
-    async def snapshot(self) -> dict[str, Any]:
+    async def snapshot(self) -> Snapshot:
         """The snapshot of the state as it stands."""
         state = await self._whole()
-        version = state.call_version or state.version
+        version = state.version
         made = snapshot(self.streams[version], state, self.times, self.times[version])
-        parent = state.parent_version
-        if parent:  # a fork's versions before its cut are its parent's, and so are their ids
-            above = snapshot_id(self.streams[parent], parent)
+        before = state.moment_before if made.moment is state.moment else state.moment_version
+        if before:  # a fork's versions before its cut are its parent's, and so are their ids
+            above = snapshot_id(self.streams[before], before)
             made = msgspec.structs.replace(made, parent_snapshot=above)
-        return as_json(made)
+        return made
 
     async def _whole(self) -> AgentState:
         """The state with what is kept elsewhere put in its place."""
@@ -79,24 +80,87 @@ class _Fold:
         )
 
 
-async def chain(workspace: Workspace, commits: Sequence[Stored]) -> AsyncIterator[dict[str, Any]]:
-    """The snapshots before and after each call, in order."""
+async def chain(workspace: Workspace, commits: Sequence[Stored]) -> AsyncIterator[Snapshot]:
+    """The chain of an agent's snapshots, in order; `commits` are all of its stream."""
     fold = _Fold(workspace)
+    ahead: Snapshot | None = None
     for stored in commits:
         for recorded in stored.commit.events:
             event: Any = revive(recorded)
-            if fold.take(stored, event):
-                yield await fold.snapshot()
+            fold.take(stored, event)
+            if fold.state.moment_version != fold.state.version:
+                continue
+            if ahead is not None and fold.state.moment is not Moment.REQUEST:
+                yield ahead
+            ahead = await fold.snapshot()
+    if ahead is not None:
+        yield ahead
 
 
-async def newest(workspace: Workspace, commits: Sequence[Stored]) -> AsyncIterator[dict[str, Any]]:
-    """The snapshot of the state after all commits."""
+async def at_end(workspace: Workspace, commits: Sequence[Stored]) -> Snapshot:
+    """The snapshot of an agent's state after all of these commits."""
+    return await _at_version(workspace, commits, commits[-1].commit.last_version)
+
+
+async def of_run(
+    workspace: Workspace, run: str, agent: str | None = None, at: object = None
+) -> list[Snapshot]:
+    """The chain of snapshots of each agent of a run, or of one of them, up to a point.
+
+    Raises NotFound.
+    """
+    up_to = await workspace.points.up_to(run, at)
+    view = await workspace.states.run(run, up_to)
+    named = [agent] if agent is not None else [*view.agents]
+    for each in named:
+        view.agent(each)
+    commits = commits_by_agent(await workspace.states.history(run, AtPosition(view.position)))
+    return [made for each in named async for made in chain(workspace, commits.get(each, []))]
+
+
+async def one(workspace: Workspace, wanted: str, run: str | None = None) -> Snapshot:
+    """The snapshot of an id; without a run it is looked for in all of them, the newest first.
+
+    Raises NotFound.
+    """
+    runs = [run] if run is not None else [each for each, _ in await workspace.runs()]
+    for each in runs:
+        for commits in commits_by_agent(await workspace.states.history(each)).values():
+            for number, stored in enumerate(commits):
+                version = snapshot_version(stored, wanted)
+                if version is not None:
+                    return await _at_version(workspace, commits[: number + 1], version)
+    where = f"in run {run}" if run is not None else f"in any of the {len(runs)} runs"
+    raise NotFound(
+        f"a snapshot {wanted!r:.80} {where}", "'hansard run show RUN --snapshots' has them"
+    )
+
+
+async def now(workspace: Workspace, stream: AgentStream) -> Snapshot:
+    """The snapshot of an agent as it stands. Raises NotFound."""
+    commits = await workspace.states.commits(stream)
+    if not commits:
+        raise NotFound(f"{stream.agent!r} in run {stream.run}", "it has not begun")
+    return await at_end(workspace, commits)
+
+
+async def is_newest(workspace: Workspace, made: Snapshot) -> bool:
+    """Whether no call of the agent began or ended after it, nor did the agent leave."""
+    state = await workspace.states.agent(AgentStream(made.run, made.role, made.agent))
+    return state.moment_version <= made.version
+
+
+async def _at_version(workspace: Workspace, commits: Sequence[Stored], version: int) -> Snapshot:
+    """The snapshot at a version inside the last of an agent's commits."""
     fold = _Fold(workspace)
     for stored in commits:
         for recorded in stored.commit.events:
             event: Any = revive(recorded)
             fold.take(stored, event)
-    yield await fold.snapshot()
+            if fold.state.version == version:
+                return await fold.snapshot()
+    message = f"version {version} is not in the commits that were read for it"
+    raise AssertionError(message)
 
 
 def as_json(made: Snapshot) -> dict[str, Any]:
@@ -104,13 +168,14 @@ def as_json(made: Snapshot) -> dict[str, Any]:
     shape: dict[str, Any] = msgspec.to_builtins(
         msgspec.structs.replace(made, tool_execution=None, agent_state=None)
     )
-    window = made.agent_state.context_window
+    mind = made.agent_state
+    window = msgspec.structs.replace(mind.context_window, messages=[])
     shape["agent_state"] = {
-        "conversation_id": made.agent_state.conversation_id,
-        "turn_number": made.agent_state.turn_number,
+        "conversation_id": mind.conversation_id,
+        "turn_number": mind.turn_number,
         "context_window": {
-            "messages": [jsonable(message) for message in window.messages],
-            "total_tokens": window.total_tokens,
+            **msgspec.to_builtins(window),
+            "messages": [jsonable(message) for message in mind.context_window.messages],
         },
     }
     execution = made.tool_execution
@@ -122,7 +187,7 @@ def as_json(made: Snapshot) -> dict[str, Any]:
             "result": None
             if result is None
             else {
-                "status": result.status,
+                "status": result.status.value,
                 "data": jsonable(result.data),
                 "execution_time_ms": result.execution_time_ms,
             },

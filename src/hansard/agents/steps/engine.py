@@ -31,8 +31,7 @@ from hansard.agents.steps.replayed import before
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.secrets import reveal
 from hansard.agents.steps.tools import ToolSpec
-from hansard.bus.blobs import Blobs
-from hansard.bus.states.boards import Boards
+from hansard.agents.workspace import Workspace
 from hansard.domain import values
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import call_base, canonical
@@ -49,11 +48,12 @@ class StepEngine(Gated):
         self,
         ledger: Ledger,
         settings: Settings,
-        blobs: Blobs,
+        workspace: Workspace,
         budgets: gates.Budgets,
-        boards: Boards,
     ) -> None:
-        super().__init__(StepRecorder(ledger, settings, blobs), budgets, boards)
+        outcomes = StepRecorder(ledger, settings, workspace.blobs)
+        super().__init__(outcomes, budgets, workspace.boards)
+        self.workspace = workspace
         self.doubts = DoubtSettler(self.outcomes)
         self._checked: set[str] = set()
         self.parent_calls: dict[str, Step] = {}

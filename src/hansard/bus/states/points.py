@@ -93,17 +93,18 @@ class Points:
             if wanted in (stored.commit.id, *(event.id for event in stored.commit.events)):
                 return AtPosition(whole_at(stored))
         for stored in commits:
-            if wanted in _snapshots(stored):
+            if snapshot_version(stored, wanted) is not None:
                 return AtPosition(whole_at(stored))
         raise NotFound(f"a commit, event or snapshot {wanted} in run {run}", _REMEDY)
 
 
-def _snapshots(stored: Stored) -> list[str]:
+def snapshot_version(stored: Stored, wanted: str) -> int | None:
+    """The version in an agent's commit whose snapshot has this id; None where none has."""
     stream = stored.stream
     if not isinstance(stream, AgentStream):
-        return []
+        return None
     versions = range(stored.commit.version, stored.commit.last_version + 1)
-    return [snapshot_id(stream, version) for version in versions]
+    return next((each for each in versions if snapshot_id(stream, each) == wanted), None)
 
 
 def _time(moment: datetime) -> AtTime:

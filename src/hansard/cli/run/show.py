@@ -18,6 +18,7 @@ from hansard.inspect import run as reads
 from hansard.inspect.messages import Totals
 from hansard.inspect.payloads import recorded
 from hansard.inspect.run import OpenStep, RunAgent, RunState, Shown, Unreadable
+from hansard.inspect.snapshots import as_json
 from hansard.inspect.times import Clock
 
 app = noun()
@@ -36,7 +37,10 @@ async def show(
         bool, typer.Option("--snapshot", help="As one snapshot an agent, in its exchange shape.")
     ] = False,
     snapshots: Annotated[
-        bool, typer.Option("--snapshots", help="As the chain of snapshots around each call.")
+        bool,
+        typer.Option(
+            "--snapshots", help="As the chain of snapshots: request, around each call, final."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -50,7 +54,7 @@ async def show(
         elif snapshot or snapshots:
             made = reads.agent_snapshots(workspace, found, chained=snapshots)
             async for each in made:
-                output.show(each, _snapshot, json=json)
+                output.show(as_json(each), _snapshot, json=json)
         else:
             output.show(found, _people, json=json)
 

@@ -1,0 +1,33 @@
+"""`hansard schema`: the JSON Schemas of snapshots, events and exports."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from hansard.cli import output
+from hansard.cli.common import Json, noun, work
+from hansard.inspect.schemas import Schema, schema
+
+app = noun()
+
+
+@app.command("schema")
+@work
+async def show(
+    which: Annotated[
+        Schema,
+        typer.Argument(
+            metavar="WHAT",
+            help="snapshot: an agent's state. events: a commit and its events, as they are stored. "
+            "export: a line of 'hansard export'.",
+        ),
+    ],
+    json: Json = False,
+) -> None:
+    """Print a JSON Schema: of snapshots, of stored events, of what is exported."""
+    made = schema(which)
+    pretty = msgspec.json.format(msgspec.json.encode(made), indent=2).decode()
+    output.show(made, pretty, json=json)

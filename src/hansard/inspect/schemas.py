@@ -1,0 +1,126 @@
+"""The JSON Schemas (2020-12) of what leaves Hansard, made from the types that write and read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from functools import cache
+from inspect import cleandoc
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+
+import hansard.bus.codec  # noqa: F401 -- it knows every event type
+from hansard.agents.exchange.format import BlobLine, CommitLine, End, Header, SeenLine
+from hansard.domain.events import REGISTRY, Commit
+from hansard.domain.snapshot import Snapshot
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_REF = "#/$defs/{name}"
+
+
+class Schema(StrEnum):
+    """What has a schema.
+
+    Attributes:
+        SNAPSHOT: An agent's state: `record.snapshots`, `hansard run show --snapshots --json`.
+        EVENTS: A commit with its events: the body of a message, as it is stored.
+        EXPORT: A line of what `hansard export` writes.
+    """
+
+    SNAPSHOT = "snapshot"
+    EVENTS = "events"
+    EXPORT = "export"
+
+
+def schema(which: Schema) -> dict[str, Any]:
+    """A schema as JSON has it. A field that is not known may stand: a later version adds some."""
+    made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(_MADE[which]()))
+    return made
+
+
+def _snapshot() -> dict[str, Any]:
+    return _document("A snapshot of an agent's state", *_of([Snapshot]))
+
+
+def _export() -> dict[str, Any]:
+    lines = [Header, BlobLine, CommitLine, SeenLine, End]
+    found, parts = _of(lines)
+    for line in lines:
+        shape = parts[line.__name__]
+        shape["properties"]["digest"] = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
+        shape["required"].append("digest")
+        shape.pop("additionalProperties", None)
+    return _document("A line of exported runs", found, parts)
+
+
+def _events() -> dict[str, Any]:
+    tags = sorted(tag for tag, cls in REGISTRY.items() if cls.__module__.startswith("hansard."))
+    [commit, *data], parts = _of([Commit, *(REGISTRY[tag] for tag in tags)])
+    event = parts.pop("Recorded")
+    for tag, shape in zip(tags, data, strict=True):
+        told = {**event["properties"], "type": {"const": tag}, "data": shape}
+        parts[tag] = {**event, "title": tag, "properties": told}
+    parts["Recorded"] = {"oneOf": [{"$ref": _REF.format(name=tag)} for tag in tags]}
+    return _document("A commit with its events", [commit], parts)
+
+
+_MADE: dict[Schema, Callable[[], dict[str, Any]]] = {
+    Schema.SNAPSHOT: _snapshot,
+    Schema.EVENTS: _events,
+    Schema.EXPORT: _export,
+}
+
+
+def _of(types: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    told = [_told(each) for each in types]
+    found, parts = msgspec.json.schema_components(told, ref_template=_REF)
+    return list(found), parts
+
+
+def _told(kind: Any) -> Any:
+    """A type as msgspec can tell of it: a struct with a default that is raw JSON is one without."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _struct(kind)
+    parts = get_args(kind)
+    told = tuple(_told(each) for each in parts)
+    if all(new is old for new, old in zip(told, parts, strict=True)):
+        return kind
+    origin = get_origin(kind)
+    return Union[told] if origin in {Union, UnionType} else origin[told]  # noqa: UP007 -- made at run time
+
+
+@cache
+def _struct(cls: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    fields = msgspec.structs.fields(cls)
+    told = [_told(field.type) for field in fields]
+    raw = [isinstance(field.default, msgspec.Raw) for field in fields]
+    same = all(new is field.type for new, field in zip(told, fields, strict=True))
+    if same and not any(raw):
+        return cls
+    shapes: list[Any] = []
+    for field, kind, is_raw in zip(fields, told, raw, strict=True):
+        given: dict[str, Any] = {"default": None if is_raw else field.default}
+        if field.default_factory is not msgspec.NODEFAULT:
+            given = {"default_factory": field.default_factory}
+        default = msgspec.field(name=field.encode_name, **given)
+        shapes.append((field.name, kind) if field.required else (field.name, kind, default))
+    config = cls.__struct_config__
+    return msgspec.defstruct(
+        cls.__name__,
+        shapes,
+        kw_only=True,
+        tag=config.tag,
+        tag_field=config.tag_field,
+        namespace={"__doc__": cls.__doc__},
+    )
+
+
+def _document(title: str, found: Sequence[dict[str, Any]], parts: dict[str, Any]) -> dict[str, Any]:
+    whole = found[0] if len(found) == 1 else {"oneOf": list(found)}
+    for part in parts.values():
+        if "description" in part:
+            part["description"] = cleandoc(part["description"])
+    return {"$schema": DIALECT, "title": title, **whole, "$defs": dict(sorted(parts.items()))}

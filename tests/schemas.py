@@ -1,0 +1,41 @@
+"""What is written, held against the published schemas."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jsonschema
+import msgspec
+
+from hansard.inspect.schemas import Schema, schema
+
+
+@cache
+def validator(which: Schema, name: str = "") -> Any:
+    """Of a schema, or of one of its parts."""
+    made = schema(which)
+    if name:
+        made = {"$ref": f"#/$defs/{name}", "$defs": made["$defs"]}
+    jsonschema.Draft202012Validator.check_schema(made)
+    return jsonschema.Draft202012Validator(made)
+
+
+def check_commit(body: bytes | str, *, unknown: bool = False) -> int:
+    """Raise where a commit's body does not fit; how many events it has. Each event is held against
+    the part of its tag, which is faster than against all; `unknown` ones of no known type pass.
+    """
+    commit = msgspec.json.decode(body)
+    parts = schema_parts()
+    for each in commit["events"]:
+        if unknown and each["type"] not in parts:
+            continue
+        validator(Schema.EVENTS, each["type"]).validate(each)
+    validator(Schema.EVENTS).validate({**commit, "events": []})
+    return len(commit["events"])
+
+
+@cache
+def schema_parts() -> frozenset[str]:
+    """The names of the parts of the events' schema."""
+    return frozenset(schema(Schema.EVENTS)["$defs"])
