@@ -222,6 +222,7 @@ if TYPE_CHECKING:
     from hansard.domain.team.task_rules import Circle
     from hansard.domain.values import Secret
     from hansard.inspect.answer import SqlAnswer
+    from hansard.inspect.savings import Saved, Savings
     from hansard.projections.errors import (
         Ahead,
         Behind,
@@ -451,6 +452,7 @@ _HOME = {
     "hansard.domain.team.task_rules": ("Circle",),
     "hansard.domain.values": ("Secret",),
     "hansard.inspect.answer": ("SqlAnswer",),
+    "hansard.inspect.savings": ("Saved", "Savings"),
     "hansard.projections.errors": (
         "Ahead",
         "Behind",
@@ -625,6 +627,8 @@ __all__ = [
     "RunStream",
     "RunView",
     "RunsWanted",
+    "Saved",
+    "Savings",
     "Secret",
     "SecretProvider",
     "SecretUnavailable",

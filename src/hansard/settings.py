@@ -33,6 +33,7 @@ PATHS = frozenset(
         "nats_key",
         "nats_system_creds",
         "credentials",
+        "report",
     }
 )
 """Settings that name a file: in `hansard.toml`, from the folder where that stands."""
@@ -90,6 +91,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
         agent: HANSARD_AGENT: who acts, where its program names nobody (`agent`). A restricted
             agent's name and role stand in its credentials.
         role: HANSARD_ROLE: that agent's role, where its program names none (`agent`).
+        report: HANSARD_REPORT: a file to which each session that goes on with a run, or replays
+            it, adds a line at its end: what it was answered from the record; as set by `hansard run
+            resume` and `hansard run replay`.
     """
 
     data_dir: Path = Path(FOLDER)
@@ -115,6 +119,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     workflow: str | None = None
     agent: str | None = None
     role: str | None = None
+    report: str | None = None
 
 
 def found_above(start: Path) -> Path | None:

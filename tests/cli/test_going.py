@@ -80,6 +80,11 @@ def test_a_killed_program_is_resumed(
     command = [sys.executable, str(program), str(effects), "go"]
     told = shell("run", "resume", run[:-2], "--", *command)
     assert (told.code, told.out) == (0, f"ended resume {run}\n")
+    saved = "2 calls answered from the record, 1 effect not repeated; tokens unknown; money unknown"
+    assert f"the resume saved: {saved}" in told.err
+    [row] = call("savings", run, "--json").lines
+    assert (row["of"], row["calls"], row["effects"], row["cost"]) == (run, 2, 1, None)
+    assert saved in call("savings", run).out
     assert effects.read_text() == "first@example.org\n"
     state, worker = call("run", "show", run, "--json").lines
     assert (state["status"], worker["epoch"]) == ("completed", 2)
@@ -99,11 +104,15 @@ def test_a_run_is_replayed_by_its_program(
         told = shell("run", "replay", run, *flags, "--", *whole)
         assert (told.code, told.out) == (0, f"ended {mode} {run}\n")
         assert f"{mode} replay ended with exit code 0" in told.err
+        assert "the replay saved: 3 calls answered from the record, 1 effect" in told.err
     assert effects.read_text() == "first@example.org\n"
     assert call("run", "show", run, "--json").out == before
     other = shell("run", "replay", run, "--", *whole[:-1], "doubt")
     assert other.code == 1
     assert "strict replay met a call that is not on record" in other.err
+    idle = shell("run", "replay", run, "--", sys.executable, "-c", "pass")
+    assert idle.code == 1
+    assert "no session was replayed to its end of worker (3 calls on record)" in idle.err
 
 
 @pytest.mark.slow
@@ -147,7 +156,9 @@ def test_a_command_gets_its_settings_and_its_code_is_ours(shell: Call, runs: Run
     assert given["HANSARD_WORKSPACE"] == "lab"
     assert given["HANSARD_DATA_DIR"] == str(home)
     kill = "import os;os.kill(os.getpid(),9)"
-    assert shell("run", "resume", runs.team, "--", sys.executable, "-c", kill).code == 137
+    died = shell("run", "resume", runs.team, "--", sys.executable, "-c", kill)
+    assert died.code == 137
+    assert "the resume saved: not known how many calls" in died.err
     missing = shell("run", "resume", runs.team, "--", "no-such-program")
     assert missing.code == 2
     assert "'no-such-program' cannot be run" in missing.err

@@ -491,7 +491,7 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
         return await _left(workspace, ledger, left, events, send)
 
     try:
-        done = ledger.leave(Leave(outcome, told, ledger.answered), leave)
+        done = ledger.leave(Leave(outcome, told, ledger.answered_ranges), leave)
         await (asyncio.wrap_future(done) if isinstance(done, Future) else done)
     except HansardError as failed:
         if error is None:

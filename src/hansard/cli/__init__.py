@@ -49,6 +49,7 @@ COMMANDS = {
     "export": "Write runs as JSON lines with their exact stored bytes, large payloads included.",
     "rebuild": "Make the workspace's tables anew from its log.",
     "sql": "Ask the record in SQL, read-only.",
+    "savings": "Show what resumes and forks were answered from the record.",
     "why": "Show why something was decided.",
     "audit": "Look for what is missing or odd.",
     "trail": "Show what happened in a run, one line an event that matters, in words.",

@@ -8,15 +8,20 @@ import asyncio
 import contextlib
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Coroutine, Generator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from hansard.bus.states.replay import RunView
 from hansard.cli.opening import reading_run, settings
+from hansard.client.ended import Ended, told
 from hansard.client.opening import data_dir_of
 from hansard.client.options import OnDoubt
 from hansard.domain.errors import CallerError
+from hansard.inspect.savings import Saved, added
 
 
 class NotStartable(CallerError):
@@ -27,30 +32,60 @@ class NotStartable(CallerError):
         self.command = command
 
 
-async def run(text: str, command: list[str], mode: str) -> int:
+class Ran(msgspec.Struct):
+    """What came of a program: its exit code (128 and the signal's number where a signal ended it),
+    the sessions of the run that it ended, and the run's agents as they then stand.
+    """
+
+    code: int
+    ended: list[Ended]
+    view: RunView
+
+    @property
+    def saved(self) -> Saved:
+        """What all of its sessions were answered."""
+        return added(each.saved for each in self.ended)
+
+    @property
+    def not_asked(self) -> list[str]:
+        """The agents that have calls on record, and of which it ended no session."""
+        asked = {each.agent for each in self.ended}
+        return [
+            name for name, state in self.view.agents.items() if state.steps and name not in asked
+        ]
+
+
+async def run(text: str, command: list[str], mode: str) -> Ran:
     """Run a command so that its `hansard.connect()` and `record.run()` pick a run up.
 
-    The broker is held while it runs; SIGINT and SIGTERM reach the child and it decides. Returns
-    its exit code, 128 and the signal's number where a signal ended it. Raises NotStartable,
-    NotFound, Ambiguous.
+    The broker is held while it runs; SIGINT and SIGTERM reach the child and it decides. Raises
+    NotStartable, NotFound, Ambiguous.
     """
-    async with reading_run(text) as (_, run_id):
-        with _signals_held() as passing:
-            try:
-                child = await asyncio.create_subprocess_exec(
-                    *command, env=environment(run_id, mode)
-                )
-            except OSError as error:
-                raise NotStartable(command[0], os.strerror(error.errno or 0)) from error
-            passing.append(child)
-            code = await child.wait()
-    return code if code >= 0 else 128 - code
+    async with reading_run(text) as (workspace, run_id):
+        with tempfile.NamedTemporaryFile(prefix="hansard-report-") as file:
+            report = Path(file.name)
+            code = await _run(command, environment(run_id, mode, report))
+            ended = [each for each in told(report) if each.run == run_id]
+        view = await workspace.states.run(run_id)
+    return Ran(code if code >= 0 else 128 - code, ended, view)
 
 
-def environment(run_id: str, mode: str) -> dict[str, str]:
+async def _run(command: list[str], environment: dict[str, str]) -> int:
+    with _signals_held() as passing:
+        try:
+            child = await asyncio.create_subprocess_exec(*command, env=environment)
+        except OSError as error:
+            raise NotStartable(command[0], os.strerror(error.errno or 0)) from error
+        passing.append(child)
+        return await child.wait()
+
+
+def environment(run_id: str, mode: str, report: Path) -> dict[str, str]:
     """This process's environment, with the settings in use and the run to pick up."""
     found = settings()
-    found = msgspec.structs.replace(found, run=run_id, mode=mode, data_dir=data_dir_of(found))
+    found = msgspec.structs.replace(
+        found, run=run_id, mode=mode, data_dir=data_dir_of(found), report=str(report)
+    )
     if mode == "resume" and found.settle is None:
         found = msgspec.structs.replace(found, settle=OnDoubt.ASK.value)
     told = {

@@ -15,6 +15,7 @@ from hansard.agents import opening as agents
 from hansard.agents.opening import Opened
 from hansard.agents.workspace import Workspace
 from hansard.bus.portal import portal, refuse_in_loop
+from hansard.client.ended import ended
 from hansard.client.options import (
     BeginOptions,
     Defaults,
@@ -47,9 +48,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     async def open(
         self, post: Callable[[Callable[[], None]], None], pending: Callable[[], Any]
-    ) -> tuple[Workspace, Opened]:
-        """The workspace and the session in it. Raises as `connect` and `record.run`, and
-        NotOffered.
+    ) -> tuple[Workspace, Opened, str | None]:
+        """The workspace, the session in it, and where its end is told. Raises as `connect` and
+        `record.run`, and NotOffered.
         """
         from hansard.client import opening  # noqa: PLC0415 -- who tests in memory needs no broker
 
@@ -71,17 +72,19 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         except BaseException:
             await workspace.close()
             raise
-        return workspace, opened
+        return workspace, opened, settings.report
 
 
 _BEGINS = frozenset(BeginOptions.__annotations__)
 _SETTINGS = frozenset(SessionOptions.__annotations__) - _BEGINS - {*RULES}
 
 
-async def _end(workspace: Workspace, opened: Opened, error: BaseException | None) -> None:
+async def _end(
+    workspace: Workspace, opened: Opened, report: str | None, error: BaseException | None
+) -> None:
     """End the session, and let go of the workspace."""
     try:
-        await agents.close_agent(workspace, opened, error)
+        await ended(workspace, opened, report, error)
     finally:
         await workspace.close()
 
@@ -92,12 +95,12 @@ def begun(asked: Asked) -> tuple[Any, ...]:
     """
     refuse_in_loop()
     gateway = portal()
-    workspace, opened = gateway.run(asked.open(gateway.post, gateway.future))
-    return opened.engine, opened.arm, gateway, partial(_end, workspace, opened)
+    workspace, opened, report = gateway.run(asked.open(gateway.post, gateway.future))
+    return opened.engine, opened.arm, gateway, partial(_end, workspace, opened, report)
 
 
 async def begun_async(asked: Asked) -> tuple[Any, ...]:
     """What a session of the async client is made of, once it is open. Raises as `Asked.open`."""
     pending = asyncio.get_running_loop().create_future
-    workspace, opened = await asked.open(lambda call: call(), pending)
-    return opened.engine, opened.arm, partial(_end, workspace, opened)
+    workspace, opened, report = await asked.open(lambda call: call(), pending)
+    return opened.engine, opened.arm, partial(_end, workspace, opened, report)

@@ -20,6 +20,7 @@ from hansard.client.session import AsyncCommonSession, AsyncS, stay_async, withi
 from hansard.domain.brief import Brief
 from hansard.domain.steps import Verdict
 from hansard.inspect.answer import SqlAnswer
+from hansard.inspect.savings import Savings
 
 
 class AsyncCommonRecord(Protocol):
@@ -59,6 +60,17 @@ class AsyncCommonRecord(Protocol):
 
     async def sql(self, question: str, *parameters: object) -> SqlAnswer:
         """The answer of the tables."""
+        ...
+
+    async def savings(
+        self,
+        run: str | None = None,
+        *,
+        workflow: str | None = None,
+        month: str | None = None,
+        by: str = "run",
+    ) -> list[Savings]:
+        """What replays saved."""
         ...
 
     async def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:

@@ -20,6 +20,7 @@ from hansard.client.session_sync import CommonSession, S, stay, within
 from hansard.domain.brief import Brief
 from hansard.domain.steps import Verdict
 from hansard.inspect.answer import SqlAnswer
+from hansard.inspect.savings import Savings
 
 
 class CommonRecord(Protocol):
@@ -59,6 +60,17 @@ class CommonRecord(Protocol):
 
     def sql(self, question: str, *parameters: object) -> SqlAnswer:
         """The answer of the tables."""
+        ...
+
+    def savings(
+        self,
+        run: str | None = None,
+        *,
+        workflow: str | None = None,
+        month: str | None = None,
+        by: str = "run",
+    ) -> list[Savings]:
+        """What replays saved."""
         ...
 
     def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:

@@ -42,6 +42,7 @@ from hansard.domain.steps import Verdict
 from hansard.domain.team.mail import MailSent
 from hansard.domain.team.task import TaskReopened
 from hansard.inspect.answer import SqlAnswer
+from hansard.inspect.savings import Savings
 
 A = TypeVar("A", bound="type[Ask]")
 
@@ -224,6 +225,16 @@ class RecordSql(Ask, frozen=True, tag="record.sql"):
 
     statement: str
     parameters: list[Value] = []
+
+
+@_operation(list[Savings], needs=lambda _: (trusts(Trust.QUERY, "savings"),), takes=Takes.LONG)
+class RecordSavings(Ask, frozen=True, tag="record.savings"):
+    """What replays saved, by the role's own database."""
+
+    run: str | None = None
+    workflow: str | None = None
+    month: str | None = None
+    by: str = "run"
 
 
 @_operation(needs=lambda asked: (trusts(Trust.APPROVE, asked.approval),), takes=Takes.RUN)

@@ -56,6 +56,7 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
     workflow: str | None = None
     agent: str | None = None
     role: str | None = None
+    report: str | None = None
 
     @classmethod
     def of(cls, settings: Settings, rules: Mapping[str, Any]) -> Self:
@@ -72,6 +73,7 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
             workflow=settings.workflow,
             agent=settings.agent,
             role=settings.role,
+            report=settings.report,
             **told,
         )
 
@@ -119,6 +121,7 @@ class BrokerSettings(TypedDict, total=False):
     nats_system_creds: str | os.PathLike[str] | None
     run: str | None
     mode: Mode | str | None
+    report: str | os.PathLike[str] | None
 
 
 class MoreSettings(BrokerSettings, total=False):

@@ -31,6 +31,7 @@ from hansard.bus.portal import Portal
 from hansard.bus.states.replay import RunView
 from hansard.client.common import AsyncSessions
 from hansard.client.common_sync import SyncSessions
+from hansard.client.ended import ended
 from hansard.client.options import Defaults, OpenTables, RunOptions, Tables, wanted
 from hansard.client.session import AsyncCommonSession, AsyncSession, opened_async
 from hansard.client.session_sync import CommonSession, Session
@@ -47,6 +48,7 @@ from hansard.domain.steps import Verdict
 from hansard.domain.values import Scrub, recordable
 from hansard.inspect import snapshots
 from hansard.inspect.answer import SqlAnswer
+from hansard.inspect.savings import Savings, Wanted, savings
 
 PERSON = "person"
 """Who says something, where nobody is named."""
@@ -157,7 +159,7 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
             self._portal.future,
         )
         opened = self._portal.run(begin)
-        ending = partial(opening.close_agent, self.workspace, opened)
+        ending = partial(ended, self.workspace, opened, self._defaults.report)
         return made(opened.engine, opened.arm, self._portal, ending)
 
     def evaluate(
@@ -202,7 +204,7 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
         asked = wanted(self._defaults, workflow, options)
         acting = self._defaults.acting(agent, role)
         opened = await opening.open_agent_here(self.workspace, *acting, asked)
-        ending = partial(opening.close_agent, self.workspace, opened)
+        ending = partial(ended, self.workspace, opened, self._defaults.report)
         return opened_async(opened.engine, opened.arm, ending)
 
     async def evaluate(
@@ -655,6 +657,30 @@ class AsyncRecord(OnLoop):
             Refused: The record is one in memory, which has no tables.
         """
         return await self._asked().ask(question, parameters)
+
+    async def savings(
+        self,
+        run: str | None = None,
+        *,
+        workflow: str | None = None,
+        month: str | None = None,
+        by: str = "run",
+    ) -> list[Savings]:
+        """What replays saved: the calls that sessions were answered from the record when they went
+        on with an agent, and what those calls had used, the earliest first. Strict and offline
+        replays write nothing, so they are not among them (`session.saved` tells of each).
+
+        Args:
+            run: Of this run alone.
+            workflow: Of runs of this workflow alone.
+            month: Of sessions that began in this month, in UTC: `2026-01`.
+            by: What it is added up for: `run`, `workflow` or `month`.
+
+        Raises:
+            BadValue: There is no such month, or nothing of that name to add up for.
+            SqlError, ProjectionError: As `sql`.
+        """
+        return await savings(self._asked().ask, Wanted(run, workflow, month, by))
 
     async def _let_go(self) -> None:
         await self._closed()

@@ -35,6 +35,7 @@ from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
 from hansard.inspect import snapshots
 from hansard.inspect.answer import SqlAnswer
+from hansard.inspect.savings import Savings, Wanted, savings
 
 
 class Record(OnPortal):
@@ -488,6 +489,30 @@ class Record(OnPortal):
             Refused: The record is one in memory, which has no tables.
         """
         return self._portal.run(self._asked().ask(question, parameters))
+
+    def savings(
+        self,
+        run: str | None = None,
+        *,
+        workflow: str | None = None,
+        month: str | None = None,
+        by: str = "run",
+    ) -> list[Savings]:
+        """What replays saved: the calls that sessions were answered from the record when they went
+        on with an agent, and what those calls had used, the earliest first. Strict and offline
+        replays write nothing, so they are not among them (`session.saved` tells of each).
+
+        Args:
+            run: Of this run alone.
+            workflow: Of runs of this workflow alone.
+            month: Of sessions that began in this month, in UTC: `2026-01`.
+            by: What it is added up for: `run`, `workflow` or `month`.
+
+        Raises:
+            BadValue: There is no such month, or nothing of that name to add up for.
+            SqlError, ProjectionError: As `sql`.
+        """
+        return self._portal.run(savings(self._asked().ask, Wanted(run, workflow, month, by)))
 
     def _let_go(self) -> None:
         self._portal.run(self._closed())

@@ -60,6 +60,7 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.label import Label
 from hansard.domain.snapshot import Snapshot
 from hansard.inspect import snapshots
+from hansard.inspect.savings import Saved, saved
 
 T = TypeVar("T")
 
@@ -664,6 +665,13 @@ class Trusted(_Session):
         """The join of the labels of all that this agent was shown."""
         label: Label = self.engine.ledger.label
         return label
+
+    @property
+    def saved(self) -> Saved:
+        """What this session was answered from the record until now, as the recorded calls had used
+        it; what is not recorded of them is unknown, not 0.
+        """
+        return saved(self.engine.ledger)
 
     @property
     def state(self) -> AgentState:

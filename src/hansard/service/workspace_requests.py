@@ -29,6 +29,7 @@ from hansard.client.operations import (
     RecordDeny,
     RecordFinish,
     RecordReopen,
+    RecordSavings,
     RecordSettle,
     RecordSql,
     RecordView,
@@ -44,6 +45,7 @@ from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.ids import RunStream
 from hansard.domain.team.task_rules import Circle
 from hansard.inspect.answer import SqlAnswer
+from hansard.inspect.savings import Savings, Wanted, savings
 from hansard.service import operations
 from hansard.service.decoys import Decoys
 from hansard.service.fair_queue import Bounds, FairQueue
@@ -244,6 +246,17 @@ class WorkspaceRequests:
         if self._sql is None:
             raise NotOffered("record.sql()", "the service that answers keeps no role databases")
         return await self._sql(asker, asked.statement, parameters)
+
+    async def savings(self, asker: Asker, asked: RecordSavings) -> list[Savings]:
+        """What replays saved, by the role's own database. Raises NotOffered, BadValue."""
+        if self._sql is None:
+            raise NotOffered("record.savings()", "the service that answers keeps no role databases")
+        sql = self._sql
+
+        async def ask(statement: str, parameters: Sequence[object]) -> SqlAnswer:
+            return await sql(asker, statement, parameters)
+
+        return await savings(ask, Wanted(asked.run, asked.workflow, asked.month, asked.by))
 
     async def approve(self, asker: Asker, asked: RecordApprove) -> None:
         """Grant what an agent asks."""

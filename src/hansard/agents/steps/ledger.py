@@ -305,20 +305,22 @@ class Ledger(OpenCalls):
                 scope.go_on(step.digest, (step.number,))
 
     @property
-    def answered(self) -> Ranges | None:
-        """The steps from before the session that it did not run again; None of an agent's first
-        session, which had none before it.
-        """
+    def answered(self) -> set[int]:
+        """The steps from before the session that it did not run again."""
         with self.lock:
             steps = self.state.steps
-            if self.state.epoch <= 1:
-                return None
             given = (
                 number
                 for number in self.handed
                 if (steps[number].outcome_version or self.opened + 1) <= self.opened
             )
-            return ranges(with_bodies(self.skipped.union(given), steps))
+            return with_bodies(self.skipped.union(given), steps)
+
+    @property
+    def answered_ranges(self) -> Ranges | None:
+        """The same, to tell; None of an agent's first session, which had nothing before it."""
+        with self.lock:
+            return ranges(self.answered) if self.state.epoch > 1 else None
 
     def skip(self, scope: Scope, name: str, after: tuple[int, ...]) -> None:
         """Count the steps of a loop's items that were done before as answered: those in scopes of

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from hansard.bus.states.replay import RunView
 from hansard.cli import output, processes
 from hansard.cli.common import Command, Json, Run, noun, work
 from hansard.cli.opening import reading_run
@@ -33,19 +34,31 @@ async def replay(
 ) -> int:
     """Replay a run: no tool runs.
 
-    With a command, that program runs against the record: each call is answered from it, and one
-    that is not on record is an error. Without a command, every call is derived again from the
-    recorded arguments and results and compared; exits with 1 where one differs.
+    With a command, that program runs against the record: each call is answered from it, one that is
+    not on record is an error, and so is a program that makes fewer calls. Without a command, every
+    call is derived again from the recorded arguments and results and compared; exits with 1 where
+    one differs.
     """
     if command:
         mode = "offline" if offline else "strict"
-        code = await processes.run(which, command, mode)
+        ran = await processes.run(which, command, mode)
+        code = ran.code
+        if mode == "strict" and ran.not_asked:
+            agents = ", ".join(_calls_of(ran.view, agent) for agent in ran.not_asked)
+            output.hint(f"not equal to the record: no session was replayed to its end of {agents}")
+            code = code or 1
         output.hint(f"{mode} replay ended with exit code {code}; nothing was recorded")
+        output.hint(f"the replay saved: {ran.saved.line()}")
         return code
     async with reading_run(which) as (workspace, run):
         found = await reads.replay(workspace, run)
     output.show(found, _people, json=json)
     return 1 if found.summary.differ else 0
+
+
+def _calls_of(view: RunView, agent: str) -> str:
+    calls = counted(len(view.agents[agent].steps), "call")
+    return f"{agent} ({calls} on record)"
 
 
 def _call(row: tuple[Line, Checked]) -> str:

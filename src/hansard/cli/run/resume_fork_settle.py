@@ -55,10 +55,16 @@ async def resume(which: Run, command: Command = None) -> int:
     """Go on with a run: run its program again.
 
     Nothing recorded is ever executed: without a command it says how to go on. At a terminal it asks
-    what is true of a step in doubt, where the program has no policy for that (HANSARD_SETTLE).
+    what is true of a step in doubt, where the program has no policy for that (HANSARD_SETTLE). It
+    ends with what was answered from the record.
     """
     if command:
-        return await processes.run(which, command, "resume")
+        ran = await processes.run(which, command, "resume")
+        output.hint(f"the resume saved: {ran.saved.line()}")
+        if missing := ran.view.life.missing:
+            who = ", ".join(missing)
+            output.hint(f"{who} has not left the run: what that session was answered is not known")
+        return ran.code
     async with reading_run(which) as (workspace, run):
         view = await workspace.states.run(run)
     output.write(_how(run, view.life))

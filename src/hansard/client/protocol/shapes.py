@@ -16,6 +16,7 @@ from hansard.client.protocol import wire
 from hansard.domain.board import KeyKind
 from hansard.domain.errors import BadValue
 from hansard.inspect.answer import SqlAnswer
+from hansard.inspect.savings import Savings
 
 LINES_AT_ONCE = 50
 """So many lines of a view are encoded between two looks at the clock."""
@@ -51,7 +52,7 @@ def back(raw: msgspec.Raw, result: Any) -> Any:
 
 def _fields(found: Any) -> Any:
     match found:
-        case BoardEntry() | Task() | TaskEntry() | Mail() | SqlAnswer():
+        case BoardEntry() | Task() | TaskEntry() | Mail() | SqlAnswer() | Savings():
             fields = msgspec.structs.asdict(found)
             return {
                 name: value.value if isinstance(value, KeyKind) else value

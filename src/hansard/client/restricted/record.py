@@ -23,6 +23,7 @@ from hansard.agents.steps.secrets import check_names, scrubber
 from hansard.bus.portal import Portal
 from hansard.client.common import AsyncSessions
 from hansard.client.common_sync import SyncSessions
+from hansard.client.ended import Ended, tell
 from hansard.client.operations import (
     Ask,
     RecordApprove,
@@ -30,6 +31,7 @@ from hansard.client.operations import (
     RecordDeny,
     RecordFinish,
     RecordReopen,
+    RecordSavings,
     RecordSettle,
     RecordSql,
     RecordView,
@@ -55,6 +57,7 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
 from hansard.inspect.answer import SqlAnswer
+from hansard.inspect.savings import By, Saved, Savings
 
 TAKEN = frozenset(
     {"run", "mode", "gate", "redact", "secrets", "settle", "labels", "program"}
@@ -149,8 +152,17 @@ async def opened(link: Link, what: Wanted) -> RemoteEngine:
     return RemoteEngine(session, stream, given)
 
 
-async def closed(engine: RemoteEngine, error: BaseException | None) -> None:
+async def closed(engine: RemoteEngine, report: str | None, error: BaseException | None) -> None:
     """End a session in order. With an error it never raises one of its own: it adds a note."""
+    try:
+        await _closed(engine, error)
+    finally:
+        mode = engine.settings.mode
+        if report is not None and mode is not Mode.LIVE:
+            tell(Ended(engine.stream.run, engine.stream.agent, mode, Saved()), report)
+
+
+async def _closed(engine: RemoteEngine, error: BaseException | None) -> None:
     link: SessionLink = engine.link
     engine.ledger.ended = True
     if error is not None and link.lost is not None:
@@ -221,7 +233,9 @@ class OnPortal(_OfRole, SyncSessions[RestrictedSession]):
         self._defaults = defaults
 
     def _session(self, engine: RemoteEngine) -> RestrictedSession:
-        return RestrictedSession(engine, engine.arm, self._portal, partial(closed, engine))
+        return RestrictedSession(
+            engine, engine.arm, self._portal, partial(closed, engine, self._defaults.report)
+        )
 
 
 class OnLoop(_OfRole, AsyncSessions[AsyncRestrictedSession]):
@@ -232,7 +246,9 @@ class OnLoop(_OfRole, AsyncSessions[AsyncRestrictedSession]):
         self._defaults = defaults
 
     def _session(self, engine: RemoteEngine) -> AsyncRestrictedSession:
-        return AsyncRestrictedSession(engine, engine.arm, partial(closed, engine))
+        return AsyncRestrictedSession(
+            engine, engine.arm, partial(closed, engine, self._defaults.report)
+        )
 
 
 class AsyncRestrictedRecord(OnLoop):
@@ -258,6 +274,19 @@ class AsyncRestrictedRecord(OnLoop):
         """The answer of the role's own tables, where the role may query."""
         given = [wire.dump(each, "a parameter of SQL") for each in parameters]
         found: SqlAnswer = await self._ask(RecordSql(question, given))
+        return found
+
+    async def savings(
+        self,
+        run: str | None = None,
+        *,
+        workflow: str | None = None,
+        month: str | None = None,
+        by: str = "run",
+    ) -> list[Savings]:
+        """What replays saved, by the role's own tables, where the role may query."""
+        wanted = chosen(By, by, "by").value
+        found: list[Savings] = await self._ask(RecordSavings(run, workflow, month, wanted))
         return found
 
     async def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:  # noqa: ARG002 -- as a trusted program has it

@@ -17,6 +17,7 @@ from hansard.client.operations import (
     RecordDeny,
     RecordFinish,
     RecordReopen,
+    RecordSavings,
     RecordSql,
     RecordView,
 )
@@ -27,8 +28,10 @@ from hansard.client.restricted.lacking import TRUSTED
 from hansard.client.restricted.operations import event_point
 from hansard.client.restricted.record import OnPortal, _demand_own_role, ask, opened, wanted
 from hansard.client.restricted.session_sync import RestrictedSession
+from hansard.domain.choices import chosen
 from hansard.domain.steps import Verdict
 from hansard.inspect.answer import SqlAnswer
+from hansard.inspect.savings import By, Savings
 
 
 class RestrictedRecord(OnPortal):
@@ -54,6 +57,19 @@ class RestrictedRecord(OnPortal):
         """The answer of the role's own tables, where the role may query."""
         given = [wire.dump(each, "a parameter of SQL") for each in parameters]
         found: SqlAnswer = self._ask(RecordSql(question, given))
+        return found
+
+    def savings(
+        self,
+        run: str | None = None,
+        *,
+        workflow: str | None = None,
+        month: str | None = None,
+        by: str = "run",
+    ) -> list[Savings]:
+        """What replays saved, by the role's own tables, where the role may query."""
+        wanted = chosen(By, by, "by").value
+        found: list[Savings] = self._ask(RecordSavings(run, workflow, month, wanted))
         return found
 
     def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:  # noqa: ARG002 -- as a trusted program has it

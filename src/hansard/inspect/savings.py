@@ -1,0 +1,188 @@
+"""What replays saved: calls that were answered from the record, as those had used it.
+
+Of a session that has just ended its own knowledge tells; of all that stand on record, the view
+`savings`. What was not recorded of a call is unknown, and never counted as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from enum import StrEnum
+from math import fsum
+from typing import Any
+
+import msgspec
+
+from hansard.agents.steps.ledger import Ledger
+from hansard.domain.choices import chosen
+from hansard.domain.counted import counted
+from hansard.domain.errors import BadValue
+from hansard.domain.steps import Step
+from hansard.inspect.answer import SqlAnswer
+
+MONTH_LETTERS = len("2026-01")
+
+
+class By(StrEnum):
+    """What savings are added up for."""
+
+    RUN = "run"
+    WORKFLOW = "workflow"
+    MONTH = "month"
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """What was answered from the record. None of a figure: it is not known of any call.
+
+    Attributes:
+        calls: Calls answered, those in the bodies of answered ones included.
+        effects: Those of them that do something to the world, and did it once.
+        input_tokens: Of the calls of which they are recorded.
+        output_tokens: The same.
+        calls_with_tokens: Of so many calls.
+        cost: In US dollars, as recorded; in a workspace's tables also by the prices stated.
+        calls_with_cost: Of so many calls.
+        seconds: What the calls took, added up, where they ran side by side, too.
+        calls_with_seconds: Of so many calls.
+    """
+
+    calls: int | None = None
+    effects: int | None = None
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    calls_with_tokens: int = 0
+    cost: float | None = None
+    calls_with_cost: int = 0
+    seconds: float | None = None
+    calls_with_seconds: int = 0
+
+    def line(self) -> str:
+        """It in words."""
+        if self.calls is None:
+            return "not known how many calls were answered from the record"
+        if not self.calls:
+            return "0 calls answered from the record"
+        tokens = _sum([self.input_tokens, self.output_tokens])
+        effects = counted(self.effects or 0, "effect")
+        said = [
+            f"{counted(self.calls, 'call')} answered from the record, {effects} not repeated",
+            self._figure("tokens", tokens, f"{tokens or 0:,.0f} tokens", self.calls_with_tokens),
+            self._figure("money", self.cost, f"${self.cost or 0:,.4f}", self.calls_with_cost),
+            self._figure(
+                "time", self.seconds, f"{self.seconds or 0:,.2f} s", self.calls_with_seconds
+            ),
+        ]
+        return "; ".join(said)
+
+    def _figure(self, what: str, amount: float | None, said: str, of: int) -> str:
+        if amount is None:
+            return f"{what} unknown"
+        return said if of == self.calls else f"{said} (of {of:,} of them; of the others unknown)"
+
+
+class Savings(Saved, frozen=True, kw_only=True):
+    """What sessions were answered from the record, of a run, a workflow or a month.
+
+    Attributes:
+        of: The run, the workflow or the month (2026-01, in UTC, when the sessions began).
+        sessions: How many went on with an agent.
+        sessions_unknown: Those of them that have not told: killed, at work, or of an earlier
+            version. What they were answered is in no figure.
+    """
+
+    of: str
+    sessions: int
+    sessions_unknown: int
+
+
+def _sum(amounts: Iterable[float | None]) -> float | None:
+    known = [amount for amount in amounts if amount is not None]
+    return fsum(known) if known else None
+
+
+def saved(ledger: Ledger) -> Saved:
+    """What a session was answered until now, by its own knowledge."""
+    with ledger.lock:
+        steps: Mapping[int, Step] = ledger.state.steps
+        numbers = ledger.answered
+        found = [steps[number] for number in sorted(numbers)]
+    tokens = [step for step in found if {"input_tokens", "output_tokens"} & step.usage.keys()]
+    timed = [step for step in found if step.duration_ms]
+    took = _sum(step.duration_ms for step in timed if step.parent not in numbers)
+    return Saved(
+        calls=len(found),
+        effects=sum(step.is_of_world for step in found),
+        input_tokens=_sum(step.usage.get("input_tokens") for step in found),
+        output_tokens=_sum(step.usage.get("output_tokens") for step in found),
+        calls_with_tokens=len(tokens),
+        cost=_sum(step.usage.get("cost") for step in found),
+        calls_with_cost=sum("cost" in step.usage for step in found),
+        seconds=None if took is None else took / 1e3,
+        calls_with_seconds=len(timed),
+    )
+
+
+def added(every: Iterable[Saved]) -> Saved:
+    """Several as one; of what is not known of one, the others."""
+    told = [each for each in every if each.calls is not None]
+    if not told:
+        return Saved()
+    sums: dict[str, Any] = {
+        name: _sum(getattr(each, name) for each in told) for name in Saved.__struct_fields__
+    }
+    whole = ("calls", "effects", "calls_with_tokens", "calls_with_cost", "calls_with_seconds")
+    return Saved(**sums | {name: int(sums[name]) for name in whole})
+
+
+SAVINGS = """
+SELECT
+    CASE $4 WHEN 'run' THEN run WHEN 'workflow' THEN workflow
+        ELSE strftime(began_at, '%Y-%m') END AS of,
+    count(*) AS sessions, count(*) - count(calls) AS sessions_unknown,
+    sum(calls)::BIGINT AS calls, sum(effects)::BIGINT AS effects,
+    fsum(input_tokens) AS input_tokens, fsum(output_tokens) AS output_tokens,
+    coalesce(sum(calls_with_tokens), 0)::BIGINT AS calls_with_tokens,
+    fsum(cost) AS cost, coalesce(sum(calls_with_cost), 0)::BIGINT AS calls_with_cost,
+    fsum(seconds) AS seconds, coalesce(sum(calls_with_seconds), 0)::BIGINT AS calls_with_seconds
+FROM savings
+WHERE ($1 IS NULL OR run = $1) AND ($2 IS NULL OR workflow = $2)
+    AND ($3 IS NULL OR strftime(began_at, '%Y-%m') = $3)
+GROUP BY ALL
+ORDER BY min(began_at)
+"""
+"""Parameters: the run, the workflow, the month; None for any; and what to add up for."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Of which sessions, and what to add them up for. Raises BadValue."""
+
+    run: str | None = None
+    workflow: str | None = None
+    month: str | None = None
+    by: By | str = By.RUN
+
+    @property
+    def parameters(self) -> tuple[str | None, ...]:
+        """Those of `SAVINGS`. Raises BadValue, BadOption."""
+        month = self.month
+        if month is not None and not (
+            len(month) == MONTH_LETTERS
+            and month[:4].isdigit()
+            and month[4:5] == "-"
+            and month[5:].isdigit()
+        ):
+            raise BadValue("month", f"{month!r:.80}", "give a year and a month: 2026-01")
+        return self.run, self.workflow, month, chosen(By, self.by, "by").value
+
+
+def savings_of(rows: Iterable[Mapping[str, Any]]) -> list[Savings]:
+    """The rows of `SAVINGS`."""
+    return [msgspec.convert(dict(row), Savings) for row in rows]
+
+
+async def savings(
+    ask: Callable[[str, tuple[object, ...]], Awaitable[SqlAnswer]], wanted: Wanted
+) -> list[Savings]:
+    """What sessions were answered, the earliest first. Raises BadValue, and as `ask` does."""
+    answer = await ask(SAVINGS, wanted.parameters)
+    return savings_of(answer.dicts())

@@ -1,0 +1,92 @@
+"""What replays saved: what is recorded of the calls that were answered, and nothing made up."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+import hansard
+from tests.agents.twins import Lab, twins
+
+
+async def _work(record, run, *, stop=False, mode=None):
+    """A model's call with usage, one without, one with tokens alone, a mail, a composite."""
+    async with record.run(run=run, mode=mode) as session:
+
+        @session.tool(effects="pure", kind="model")
+        async def chat(model: str, usage: dict[str, float]) -> str:
+            session.usage(**usage)
+            return model
+
+        @session.tool(effects="idempotent")
+        async def mail(to: str) -> str:
+            return to
+
+        @session.tool(effects="composite")
+        async def both() -> str:
+            return await mail("bob") + await mail("cem")
+
+        await chat("big", {"input_tokens": 100, "output_tokens": 10, "cost": 0.5})
+        await chat("none", {})
+        await chat("small", {"input_tokens": 2_000_000, "output_tokens": 1_000_000})
+        await both()
+        if stop:
+            raise KeyboardInterrupt
+        await mail("ada")
+        return session.saved
+
+
+@twins
+async def test_savings_are_of_what_was_answered_as_it_is_recorded(lab: Lab):
+    """Calls, effects, tokens, money and seconds of what a resume was answered: tokens and money of
+    the calls of which they are known, the price stated for the model where no cost is recorded. A
+    strict replay tells it at once, and puts nothing on record.
+    """
+    async with lab.connect() as record:
+        with pytest.raises(KeyboardInterrupt):
+            await _work(record, "r", stop=True)
+        assert await record.savings() == []  # nobody went on
+        saved = await _work(record, "r")
+        assert (saved.calls, saved.effects) == (6, 2)
+        assert (saved.input_tokens, saved.output_tokens) == (2_000_100, 1_000_010)
+        assert (saved.calls_with_tokens, saved.cost, saved.calls_with_cost) == (2, 0.5, 1)
+        assert saved.seconds is not None
+        assert "6 calls answered from the record, 2 effects not repeated" in saved.line()
+        assert "$0.5000 (of 1 of them; of the others unknown)" in saved.line()
+        strict = await _work(record, "r", mode="strict")
+        assert (strict.calls, strict.effects) == (7, 3)
+        [found] = await record.savings("r")
+        assert (found.of, found.sessions, found.sessions_unknown) == ("r", 1, 0)
+        assert {name: getattr(found, name) for name in hansard.Saved.__struct_fields__} == {
+            name: getattr(saved, name) for name in hansard.Saved.__struct_fields__
+        } | {"seconds": pytest.approx(saved.seconds)}
+        amounts = {"input_tokens": 1.0, "output_tokens": 3.0}
+        await record.price("small", amounts, since=datetime(2020, 1, 1, tzinfo=UTC))
+        [found] = await record.savings(workflow="w", by="workflow")
+        assert (found.of, found.cost, found.calls_with_cost) == ("w", 0.5 + 2 + 3, 2)
+        month = datetime.now(UTC).strftime("%Y-%m")
+        [found] = await record.savings(month=month, by="month")
+        assert (found.of, found.calls) == (month, 6)
+        assert await record.savings(month="1999-01") == []
+        with pytest.raises(hansard.BadValue, match="2026-01"):
+            await record.savings(month="May")
+
+
+@twins
+async def test_a_session_that_has_not_left_has_told_nothing(lab: Lab):
+    """What a session that is at work, or was killed, was answered is unknown, and not 0; one that
+    was answered nothing says 0. A fork's was answered what its parent recorded.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="empty"):
+            pass
+        async with record.run(run="empty"):
+            pass
+        await _work(record, "r")
+        fork = await record.fork("r")
+        await _work(record, fork)
+        async with record.run(run="r"):
+            told = {each.of: each for each in await record.savings()}
+            assert (told["empty"].calls, told["empty"].sessions_unknown) == (0, 0)
+            assert (told["r"].calls, told["r"].sessions_unknown) == (None, 1)
+            assert "not known" in told["r"].line()
+            assert (told[fork].calls, told[fork].effects, told[fork].cost) == (7, 3, 0.5)
