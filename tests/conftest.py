@@ -106,6 +106,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """What is frozen is never let go of, and DuckDB's binding tells of that as of a leak."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def _no_session_stays_current() -> Iterator[None]:
     """What a test leaves open as a kill would is not found by the calls of the next one."""

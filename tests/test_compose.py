@@ -21,9 +21,12 @@ import pytest
 import yaml
 from nats.js.errors import APIError
 
+from hansard import connect
+from hansard import settings as configuration
+
 ROOT = Path(__file__).parents[1]
 START_S_MAX = 60
-PASSWORDS = ("HANSARD_ADMIN_PASSWORD", "HANSARD_RUNTIME_PASSWORD", "HANSARD_SYSTEM_PASSWORD")
+PASSWORDS = ("HANSARD_RUNTIME_PASSWORD", "HANSARD_SYSTEM_PASSWORD")
 
 
 class Broker(msgspec.Struct):
@@ -193,27 +196,41 @@ def test_an_acknowledged_commit_is_on_disk(broker):
 
 
 async def test_the_runtime_user_appends_but_removes_no_stream(broker):
-    """The user that Hansard runs as may not update or delete a stream; the administrator may."""
+    """The user that Hansard runs as makes streams, but may not update or delete one."""
     refused: list[str] = []
 
     async def on_error(error: Exception) -> None:
         refused.append(str(error).lower())
 
-    admin = await nats.connect(broker.url("admin"))
     runtime = await nats.connect(broker.url("runtime"), error_cb=on_error)
     try:
-        await admin.jetstream().add_stream(name="PROBE", subjects=["probe.>"])
+        await runtime.jetstream().add_stream(name="PROBE", subjects=["probe.>"])
         acked = await runtime.jetstream().publish("probe.1", b"{}")
         assert acked.seq == 1
         with pytest.raises((APIError, TimeoutError, nats.errors.Error)):
             await runtime.jetstream(timeout=0.3).delete_stream("PROBE")
         await asyncio.sleep(0)
         assert any("permissions violation" in error for error in refused)
-        assert (await admin.jetstream().stream_info("PROBE")).state.messages == 1
-        assert await admin.jetstream().delete_stream("PROBE")
+        assert (await runtime.jetstream().stream_info("PROBE")).state.messages == 1
     finally:
         await runtime.close()
-        await admin.close()
+
+
+def test_the_worker_knows_that_an_acknowledged_commit_is_on_disk(broker, compose, tmp_path):
+    """With the environment that compose gives it, durability is strict, not unknown."""
+    given = compose["services"]["worker"]["environment"]
+    settings = {name: _expand(str(value), broker.passwords) for name, value in given.items()}
+    settings["HANSARD_NATS_URL"] = broker.url("runtime")
+    settings["HANSARD_DATA_DIR"] = str(tmp_path)
+    loaded = configuration.load(settings)
+    with connect(
+        loaded.workspace,
+        nats=loaded.nats_url,
+        data_dir=tmp_path,
+        nats_system_user=loaded.nats_system_user,
+        nats_system_password=loaded.nats_system_password,
+    ) as record:
+        assert record.workspace.log.durability == "strict"
 
 
 async def test_the_system_user_reads_the_settings(broker):
