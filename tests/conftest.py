@@ -25,7 +25,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 pytest_plugins = ["tests.evidence", "tests.fixtures", "tests.tiers"]
 
-ROUNDS_DEFAULT = 2
+ROUNDS_DEFAULT = 1
 """Rounds of a test marked `long` when the environment says nothing: a quick run."""
 
 ROUNDS_THOROUGH = 100

@@ -85,8 +85,8 @@ QUICK_S_MAX = 300
 """A quick benchmark that takes so many seconds hangs: one takes some 3 to 15 on an idle machine."""
 
 
-OFTEN = {"bench_append", "bench_project"}
-"""Benchmarks of what every change may slow down; the others take their turn in `make test-full`."""
+OFTEN = {"bench_append"}
+"""The one that shows that they work; the others take their turn in `make test-full`."""
 
 SELECTED = [
     pytest.param(path, id=path.stem, marks=() if path.stem in OFTEN else pytest.mark.thorough)

@@ -2,8 +2,9 @@
 
 In README.md, ARCHITECTURE.md and docs/, blocks marked `python` run one after another in one
 namespace a file, in a folder of their own. Of blocks marked `console`, the lines that begin with
-`$ hansard` or `$ cp` run and must succeed. A block that cannot run has a comment before it that
-says why: `<!-- not run: it needs a broker on another machine -->`. Blocks after
+`$ hansard` or `$ cp` run and must succeed: in this process and beside a broker that stays up, as a
+process and a broker for each would take most of the time. A block that cannot run has a comment
+before it that says why: `<!-- not run: it needs a broker on another machine -->`. Blocks after
 `<!-- notebook -->` are cells of a notebook, parted by `# %%`, and run in a kernel of the page.
 
 Code warns of nothing, and each command of README.md has something to show.
@@ -18,7 +19,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import structlog
 
+from hansard.bus.server.lease import join
+from tests.cli.support import ran
 from tests.notebooks.support import Notebook
 
 ROOT = Path(__file__).parents[1]
@@ -119,19 +123,35 @@ def _name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.fixture
+def hansard(tmp_path, capsys, monkeypatch):
+    """Runs a command that has to succeed, and gives all that it said; a broker is there."""
+    monkeypatch.setenv("HANSARD_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+
+    def run(command: list[str], page: Path) -> str:
+        if command[0] != "hansard":
+            return _expect_success(command, page)
+        done = ran(capsys, monkeypatch, command[1:])
+        structlog.reset_defaults()
+        said = f"{done.out[-3000:]}\n{done.err[-3000:]}"
+        assert done.code == 0, f"{_name(page)}: {shlex.join(command)} failed:\n{said}"
+        return said
+
+    with join(tmp_path / "data"):
+        yield run
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(RUN_S_MAX * 2)
 @pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=_name)
-def test_the_code_of_a_page_runs(page, tmp_path):
+def test_the_code_of_a_page_runs(page, tmp_path, hansard, monkeypatch):
     """What a reader copies from a page works, in the order of the page."""
     todo = runnable(page)
-    env = os.environ | {
-        "HANSARD_DATA_DIR": str(tmp_path / "data"),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "NO_COLOR": "1",
-    }
     work = tmp_path / "reader"
     work.mkdir()
+    monkeypatch.chdir(work)
     python = [block for block in todo if block.language == "python" and not block.notebook]
     if python:
         # Blank lines before each block: a traceback then names the line of the page.
@@ -140,11 +160,11 @@ def test_the_code_of_a_page_runs(page, tmp_path):
             script += "\n" * (block.line - 1 - script.count("\n")) + block.text
         (work / "page.py").write_text(script, encoding="utf-8")
         warned = "error::UserWarning"  # such as ToolChanged: a reader would wonder at it
-        _expect_success([sys.executable, "-W", warned, "page.py"], work, env, page)
+        _expect_success([sys.executable, "-W", warned, "page.py"], page)
     for block in todo:
         if block.language == "console":
             for command in commands(block):
-                said = _expect_success(command, work, env, page)
+                said = hansard(command, page)
                 if _name(page) in TOURS:
                     assert said.strip(), f"{shlex.join(command)} shows nothing"
                     found = EMPTY.search(said)
@@ -162,11 +182,9 @@ def test_the_notebook_of_a_page_runs(page, tmp_path):
                 assert not book.run(text).error, text
 
 
-def _expect_success(command: list[str], work: Path, env: dict[str, str], page: Path) -> str:
+def _expect_success(command: list[str], page: Path) -> str:
     done = subprocess.run(
         command,
-        cwd=work,
-        env=env,
         capture_output=True,
         text=True,
         check=False,

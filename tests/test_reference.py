@@ -6,10 +6,11 @@ the site is a rule of tests/test_tidy.py.
 """
 
 import ast
+import functools
 import importlib
 import inspect
 import re
-import textwrap
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -152,6 +153,13 @@ def test_each_field_is_described():
     assert not silent
 
 
+@functools.cache
+def _parsed(module: str) -> dict[str, ast.ClassDef]:
+    """A module's classes by name."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
 def _described(kind: type) -> set[str]:
     """The fields that have a text, in the class or in what it inherits from."""
     found: set[str] = set()
@@ -160,9 +168,7 @@ def _described(kind: type) -> set[str]:
             text = inspect.getdoc(base) or ""
             named = re.findall(r"`(\w+)`|^    (\w+): ", text, re.MULTILINE)
             found |= {"".join(pair) for pair in named}
-            [made] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-            body = made.body if isinstance(made, ast.ClassDef) else []
-            for field, below in pairwise(body):
+            for field, below in pairwise(_parsed(base.__module__)[base.__name__].body):
                 if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
                     found.add(ast.unparse(field.target))
     return found

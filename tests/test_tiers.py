@@ -22,6 +22,9 @@ def test_plain(): ...
 
 def test_one_of_both(lab): ...
 
+@pytest.mark.parametrize("case", "xyz")
+def test_many_of_both(lab, case): ...
+
 @pytest.mark.contract
 def test_both(lab): ...
 
@@ -36,9 +39,19 @@ def test_some(case): ...
 def test_thorough(): ...
 """
 
-FAST = ["test_both[async]", "test_both[sync]", "test_one_of_both[async]", "test_plain"]
-SLOW = ["test_one_of_both[sync]", "test_slow", "test_some[a]", "test_some[d]"]
-FULL = [*(f"test_some[{case}]" for case in "bcefg"), "test_thorough"]
+FAST = [
+    *("test_both[async]", "test_both[sync]", "test_one_of_both[async]", "test_plain"),
+    *(f"test_many_of_both[async-{case}]" for case in "xyz"),
+]
+SLOW = [
+    *("test_one_of_both[sync]", "test_many_of_both[sync-x]"),
+    *("test_slow", "test_some[a]", "test_some[d]"),
+]
+FULL = [
+    *(f"test_some[{case}]" for case in "bcefg"),
+    *(f"test_many_of_both[sync-{case}]" for case in "yz"),
+    "test_thorough",
+]
 
 
 @pytest.mark.parametrize(
@@ -47,9 +60,9 @@ FULL = [*(f"test_some[{case}]" for case in "bcefg"), "test_thorough"]
         (["-p", "no:xdist", "--tier", "fast"], FAST),
         pytest.param(["-n", "1", "--tier", "slow"], SLOW, marks=pytest.mark.slow),
         pytest.param(
-            ["-p", "no:xdist", "--tier", "full"], FAST + SLOW + FULL, marks=pytest.mark.slow
+            ["-p", "no:xdist", "--tier", "full"], FAST + SLOW + FULL, marks=pytest.mark.thorough
         ),
-        pytest.param(["-p", "no:xdist"], FAST + SLOW, marks=pytest.mark.slow),
+        pytest.param(["-p", "no:xdist"], FAST + SLOW, marks=pytest.mark.thorough),
     ],
 )
 def test_what_each_tier_runs(tmp_path: Path, given: list[str], runs: list[str]):

@@ -8,8 +8,9 @@
 `slow(cases=3)`: of the test's cases, three in even steps are slow, and the others thorough.
 What reads real data is slow, too.
 A test of both clients that is parametrised by `sync` and `async` is played with the async one in
-the fast tier, and with the sync one in the slow tier; what is marked `contract`, with both in the
-fast tier. What a tier leaves is counted at the end, with the command that runs it.
+the fast tier; with the sync one, which is made from it, one case of a test is slow, and the others
+are thorough. What is marked `contract` is played with both in the fast tier. What a tier leaves is
+counted at the end, with the command that runs it.
 """
 
 from collections import Counter, defaultdict
@@ -76,21 +77,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def tiers_of(items: Sequence[pytest.Item]) -> list[str]:
     """The first tier that each test is in."""
-    cases: dict[str, list[str]] = defaultdict(list)
-    for item in items:
-        cases[_function(item)].append(item.nodeid)
-    return [_tier(item, sorted(cases[_function(item)])) for item in items]
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in sorted(items, key=lambda item: item.nodeid):
+        cases[_function(item)].append(item)
+    return [_tier(item, cases[_function(item)]) for item in items]
 
 
-def _tier(item: pytest.Item, cases: Sequence[str]) -> str:
+def _tier(item: pytest.Item, cases: Sequence[pytest.Item]) -> str:
     slow = item.get_closest_marker("slow") or item.get_closest_marker("real")
     if item.get_closest_marker("thorough"):
         return FULL
     if slow is not None:
-        number = min(slow.kwargs.get("cases", len(cases)), len(cases))
-        chosen = {cases[at * len(cases) // number] for at in range(number)}
-        return SLOW if item.nodeid in chosen else FULL
-    return SLOW if _is_sync(item) and not item.get_closest_marker("contract") else FAST
+        return SLOW if item in _chosen(cases, slow.kwargs.get("cases", len(cases))) else FULL
+    if not _is_sync(item) or item.get_closest_marker("contract"):
+        return FAST
+    return SLOW if item in _chosen([case for case in cases if _is_sync(case)], 1) else FULL
+
+
+def _chosen(cases: Sequence[pytest.Item], number: int) -> list[pytest.Item]:
+    """So many of them, in even steps."""
+    number = min(number, len(cases))
+    return [cases[at * len(cases) // number] for at in range(number)]
 
 
 def _function(item: pytest.Item) -> str:
@@ -116,8 +123,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[_LEFT].update([tier for _, tier in left])
         config.hook.pytest_deselected(items=[item for item, _ in left])
         items[:] = [item for item, tier in found if tier in wanted]
-    many = Counter(_file(item.nodeid) for item in items)
-    items.sort(key=lambda item: (_file(item.nodeid) not in LONG, -many[_file(item.nodeid)]))
+    files = {item: _file(item.nodeid) for item in items}
+    many = Counter(files.values())
+    items.sort(key=lambda item: (files[item] not in LONG, -many[files[item]]))
 
 
 @pytest.hookimpl(optionalhook=True)

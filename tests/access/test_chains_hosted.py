@@ -248,7 +248,7 @@ def test_who_acts_for_the_asker_does_not_answer_it(house: House):
 
 
 # nats-py leaves a connection open that the server ended.
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.parametrize("who", ["lead", "alice", "ada"])
 def test_a_session_is_over_when_anybody_of_its_chain_is_out(served: House, who: str):

@@ -148,7 +148,7 @@ async def test_who_has_expired_is_put_out_while_a_service_runs(desk: Desk):
 KILLS = [f"{when} {point}" for point in POINTS for when in ("before", "after")]
 
 
-@pytest.mark.slow(cases=5)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("kill", KILLS)
 async def test_a_kill_leaves_nothing_usable_or_all_of_it_and_again_mends(desk: Desk, kill: str):
     """Killed at any point, no file is half a login; the same command then finishes it, and no
@@ -171,7 +171,7 @@ async def test_a_kill_leaves_nothing_usable_or_all_of_it_and_again_mends(desk: D
     assert len([each for each in desk.listed() if each["principal"] == "ada"]) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("kill", ["before access", "after access", "after config"])
 async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, kill: str):
     """The service refuses the token from the moment it is on record; the broker follows."""

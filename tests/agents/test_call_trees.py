@@ -31,6 +31,9 @@ OWN = {
 }
 """What a resume records of itself."""
 
+TREES = max(20, settings().max_examples // 3)
+"""Each is played four times."""
+
 _numbers = itertools.count(1)
 
 
@@ -173,7 +176,7 @@ def test_replay_of_chosen_trees(lab: Lab, tree):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=TREES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=trees)
 def test_replay_of_generated_trees(lab: Lab, tree):
     """Strict, offline and resumed replay return the live values with no body run; they write

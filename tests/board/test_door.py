@@ -128,7 +128,7 @@ async def test_any_name_is_a_key_of_its_own(lab: Lab):
         }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @twins
 async def test_values_of_any_size_up_to_the_bounds(lab: Lab):
     """A value of megabytes goes by reference; a list stops at its bound, whole, and says so."""
@@ -153,7 +153,7 @@ async def _many(board, count):
             tx.add(f"k{number:03d}")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @twins
 async def test_a_transaction_of_too_many_keys_is_refused(lab: Lab):
     """The most keys go in one commit; one more is refused, and the session goes on."""
@@ -188,7 +188,7 @@ async def test_an_error_s_texts_are_short(lab: Lab):
         assert str(conflict.value).endswith("read it and decide again, or give resolve=")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @twins
 async def test_a_transaction_of_too_many_bytes_is_refused(lab: Lab):
     """Each key's commit fits, all of them together do not: refused, and the session goes on."""

@@ -173,9 +173,9 @@ def test_transfers_keep_their_sum_under_kills(stage, rounds, evidence):
     """Two processes move amounts between the same keys and are killed at random moments, again and
     again: at no position is the sum another one, what was told as done is there, nothing twice.
     """
-    count, seed = rounds(4, 40), random.randrange(2**32)
+    count, seed = rounds(2, 40), random.randrange(2**32)
     chance = random.Random(seed)
-    agents, transfers = ("m1", "m2"), 12 * count
+    agents, transfers = ("m1", "m2"), 24 * count
     in_the_middle = 0
     with bank(stage):
         for _ in range(count):
@@ -215,9 +215,9 @@ def test_a_crowd_is_killed_and_loses_and_doubles_nothing(stage, rounds, evidence
     """Two processes of six agents each, whose writes go in common batches, are killed at random
     moments: what an agent was told is what the log says, and nothing is there twice.
     """
-    count, seed = rounds(3, 40), random.randrange(2**32)
+    count, seed = rounds(2, 40), random.randrange(2**32)
     chance = random.Random(seed)
-    agents, adds = ("l", "r"), 6 * count
+    agents, adds = ("l", "r"), 12 * count
     settings = {"agents": 6, "count": adds}
     in_the_middle = 0
     with stage.record.run("team", run=stage.run, agent="starter"):

@@ -129,7 +129,7 @@ async def test_crowds_of_two_connections(connect, rounds):
     """Every way to write, on the same keys, by six agents on each of two connections: all is there
     once; amounts moved between two keys keep their sum; a key that expires is as good as another.
     """
-    each = rounds(4, 30)
+    each = rounds(2, 30)
 
     async def work(record, name):
         chance = random.Random(name)

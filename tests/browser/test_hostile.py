@@ -141,7 +141,7 @@ async def test_hostile_text_is_readable(view: Open, pages: Pages, hostile: str):
     await _unharmed(seen)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("width", [360, 1280])
 async def test_a_hostile_team_is_text(view: Open, pages: Pages, hostile_team: str, width: int):
     """Keys, values, tasks and messages that are hostile are text: at any event, folds open, nothing

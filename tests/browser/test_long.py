@@ -40,7 +40,7 @@ async def test_a_long_run_is_right_at_random_points(view: Open, pages: Pages, lo
         assert await seen.page.locator(".row").count() <= ROWS_MAX
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 async def test_a_long_run_is_searched_whole(view: Open, pages: Pages, long_run: str):
     """A word of one step of ten thousand is found, and the slider stands there; a word of many is
     counted: the intents of a tool, and its declaration by each agent.

@@ -69,7 +69,7 @@ async def test_a_page_cannot_ask_anybody(view: Open, pages: Pages, runs: Runs):
     seen.said.clear()  # the browser's words on what it refused
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("name", ["team", "failed", "doubt", "settled", "forked"])
 async def test_the_state_is_that_of_the_fold(view: Open, pages: Pages, runs: Runs, name: str):
     """At every commit's end the page says what `States.run` says: status, versions, steps by
@@ -269,7 +269,7 @@ async def test_the_slider_speaks(view: Open, pages: Pages, runs: Runs):
     assert nameless == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("at", ["first", "middle", "last"])
 async def test_a_link_leads_to_a_point(view: Open, pages: Pages, runs: Runs, at: str):
     """`#at=POSITION.INDEX` opens the page there; a bare position is the end of its commit."""

@@ -1,5 +1,6 @@
 """What `hansard.inspect` answers is what `--json` prints."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -54,13 +55,13 @@ async def answered(read: Read, home: Path, runs: Runs) -> object:
 
 
 @pytest.mark.parametrize("command", READS)
-async def test_a_read_and_its_command_say_the_same(
-    command: str, home: Path, runs: Runs, capsys, shell: Call
+def test_a_read_and_its_command_say_the_same(
+    command: str, home: Path, runs: Runs, capsys, call: Call
 ):
     """The lines of the answer are those of the command, field by field; reading prints nothing."""
-    answer = await answered(READS[command], home, runs)
+    answer = asyncio.run(answered(READS[command], home, runs))
     assert capsys.readouterr() == ("", "")
     encoder = msgspec.json.Encoder()
     lines = [encoder.encode(line).decode() for line in output.lines(answer)]
-    told = shell(*command.format(runs.team).split(), "--json")
+    told = call(*command.format(runs.team).split(), "--json")
     assert (told.code, told.out.splitlines()) == (0, lines)

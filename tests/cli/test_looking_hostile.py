@@ -107,6 +107,7 @@ def test_people_see_no_control_character(call: Call, look: tuple[str, ...]):
     assert len(told.out) < 100_000
 
 
+@pytest.mark.slow(cases=2)
 def test_every_line_for_programs_parses(call: Call, look: tuple[str, ...]):
     """With --json each line is one object, and hostile values stand in it as they were."""
     told = call(*look, "--json")

@@ -318,10 +318,9 @@ def test_a_workspace_that_is_not_there_is_not_made(call: Call, runs: Runs):
     assert call("runs", "-w", "La B").code == 2
 
 
-@pytest.mark.slow
-def test_a_data_directory_that_is_not_there_is_not_made(shell: Call, tmp_path):
+def test_a_data_directory_that_is_not_there_is_not_made(call: Call, tmp_path):
     """Reading starts no broker where there was none."""
-    told = shell("runs", "--data-dir", str(tmp_path / "no"))
+    told = call("runs", "--data-dir", str(tmp_path / "no"))
     assert told.code == 2
     assert "hansard up" in told.err
     assert not (tmp_path / "no").exists()
@@ -362,18 +361,18 @@ def test_status_of_an_outside_broker_is_not_guessed(call: Call, runs: Runs, reco
 
 
 @pytest.mark.slow
-def test_status_starts_no_broker(shell: Call, tmp_path):
+def test_status_starts_no_broker(call: Call, tmp_path):
     """Where none runs it says so and how to start one; `--start` starts one for the look."""
     (tmp_path / "data").mkdir()
     home = str(tmp_path / "data")
-    told = shell("status", "--data-dir", home)
+    told = call("status", "--data-dir", home)
     assert told.code == 1
     assert "no broker runs in" in told.out
     assert "hansard up" in told.err
     assert list((tmp_path / "data").iterdir()) == []
-    [line] = shell("status", "--data-dir", home, "--json").lines
+    [line] = call("status", "--data-dir", home, "--json").lines
     assert line["running"] is False
-    started = shell("status", "--data-dir", home, "--start", "--json")
+    started = call("status", "--data-dir", home, "--start", "--json")
     assert started.code == 0
     broker, workspace = started.lines
     assert broker["durability"] == "strict"

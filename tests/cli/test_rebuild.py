@@ -82,7 +82,7 @@ def test_status_says_how_far_the_tables_are(home: Path, runs: Runs, call: Call):
     assert call("status", "--json").lines[1]["projection"]["behind"] == position
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_up_projects(tmp_path: Path):
     """What is recorded while it runs is in the tables; a second one says who projects, goes on all
     the same, and takes over when the first is gone.

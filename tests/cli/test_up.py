@@ -19,7 +19,7 @@ from hansard.bus.server.lease import peek
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles
 from tests.cli.planting import publish_raw
-from tests.cli.support import environment
+from tests.cli.support import Call, environment
 
 STOP_S = 60.0
 """Longest wait for a process to end, or for a broker to follow its last user."""
@@ -243,12 +243,11 @@ def test_without_a_workspace_all_are_served(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_position_is_one_of_a_workspace(tmp_path: Path):
+def test_a_position_is_one_of_a_workspace(call: Call, tmp_path: Path):
     """To show the log from somewhere on, one has to say which."""
-    with up(tmp_path / "data", "--after", "0", HANSARD_WORKSPACE="") as process:
-        _, told = process.communicate(timeout=170)
-    assert process.returncode == 2
-    assert "--workspace" in told
+    told = call("up", "--data-dir", str(tmp_path / "data"), "--after", "0", workspace="")
+    assert told.code == 2
+    assert "--workspace" in told.err
 
 
 @pytest.mark.thorough
@@ -272,7 +271,7 @@ def test_up_works_with_an_outside_broker(home: Path, record):
 
 
 @pytest.mark.slow
-def test_up_says_why_it_cannot(tmp_path: Path):
+def test_up_says_why_it_cannot(call: Call, tmp_path: Path):
     """No server there, a bad folder, a wrong setting: one line, exit code 2, no password."""
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
@@ -282,10 +281,9 @@ def test_up_says_why_it_cannot(tmp_path: Path):
         (["--workspace", "No Such"], "use 1 to 40 of a-z"),
     ]
     for arguments, said in cases:
-        with up(tmp_path / "data", *arguments) as process:
-            out, told = process.communicate(timeout=170)
-        assert (process.returncode, out) == (2, "")
-        assert told.startswith("error: ")
-        assert said in told
-        assert "secret" not in told
-        assert "Traceback" not in told
+        told = call("up", "--data-dir", str(tmp_path / "data"), *arguments)
+        assert (told.code, told.out) == (2, "")
+        assert told.err.startswith("error: ")
+        assert said in told.err
+        assert "secret" not in told.err
+        assert "Traceback" not in told.err

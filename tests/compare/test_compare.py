@@ -247,7 +247,11 @@ main()
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "form", [["--format", "table"], ["--format", "markdown"], ["--json"], ["--format", "html"]]
+    "form",
+    [
+        *(pytest.param(["--format", n], marks=pytest.mark.thorough) for n in ("table", "markdown")),
+        *(["--json"], ["--format", "html"]),
+    ],
 )
 def test_without_matplotlib_only_the_pictures_are_missing(place: Place, form: list[str]):
     """What is said is the same; after a page without pictures one line says what to install."""

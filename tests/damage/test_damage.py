@@ -69,7 +69,7 @@ def checked(damage: Damage, files: Files, cli: Call) -> Ran:
     return cli("check")
 
 
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("damage", named(QUICK))
 def test_damage_is_told(damage: Damage, files: Files, cli: Call):
     """Each kind of damage is told by `check`, and by whatever else would meet it, in time."""

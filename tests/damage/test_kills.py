@@ -94,7 +94,7 @@ def test_an_honest_log_is_never_called_damaged(
     """
     env = environment(home, HANSARD_WORKSPACE=WORKSPACE, HANSARD_DURABILITY=durability)
     chance = random.Random(f"{durability}")
-    for number in range(rounds(3, 40)):
+    for number in range(rounds(2, 40)):
         up = subprocess.Popen(
             [sys.executable, "-m", "hansard", "up"],
             env=env,

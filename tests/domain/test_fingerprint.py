@@ -21,7 +21,7 @@ from tests.domain import strategies
 
 
 @pytest.mark.slow
-@settings(max_examples=500)
+@settings(max_examples=max(100, settings().max_examples))
 @given(strategies.json_values)
 def test_the_canonical_form_is_that_of_rfc_8785(value):
     """Any JSON value (integers within 2^53, as the RFC asks) has the oracle's bytes."""
@@ -45,7 +45,7 @@ doubles = st.integers(0, 2**64 - 1).map(
 finite = doubles.filter(lambda value: value - value == 0)
 
 
-@settings(max_examples=500)
+@settings(max_examples=max(200, settings().max_examples))
 @given(st.one_of(finite, st.floats(allow_nan=False, allow_infinity=False)))
 def test_numbers_are_written_as_ecmascript_does(value):
     """Doubles of every bit pattern are written as the oracle writes them."""

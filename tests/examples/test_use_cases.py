@@ -242,8 +242,13 @@ def test_a_fork_summarizes_another_way(desk):
     assert sorted(parents, key=str) == [None, pipeline.case.run]
 
 
-@pytest.mark.slow(cases=1)
-@pytest.mark.parametrize("case", USE_CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=() if case is TRADING else pytest.mark.thorough)
+        for case in USE_CASES
+    ],
+)
 def test_the_commands_of_its_readme_run(desk, case):
     """What a reader copies works, in its order; a README ends with the commands to look."""
     reader = desk(case)

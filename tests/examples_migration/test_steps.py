@@ -78,6 +78,7 @@ def test_every_step_prints_the_same(example, new_desk, answer):
     assert [path.name for path in desk.folder.iterdir() if path.name.startswith("chat")] == []
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("example", [SCRIPT, RECORDED], ids=lambda path: path.stem)
 def test_what_starts_over_sends_twice(example, new_desk, answer):
     """Without a run to go on with, a kill after the mail is out sends it again; recorded or not."""
@@ -133,7 +134,7 @@ def test_killed_from_outside_it_goes_on_and_sends_once(new_desk, answer, rounds)
     new_desk().start(SETTLED)
     whole = time.monotonic() - began
     draw = random.Random(17)
-    for _ in range(rounds(3, 100)):
+    for _ in range(rounds(1, 100)):
         desk = new_desk()
         for _ in range(2):
             desk.kill_after(SETTLED, draw.uniform(whole / 3, whole))

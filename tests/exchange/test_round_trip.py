@@ -293,7 +293,7 @@ def test_a_run_that_is_being_written(home, workspace, tmp_path):
             def ask(n: int) -> str:
                 return "x" * (70_000 if n % 20 == 0 else 10) + str(n)
 
-            for n in range(400):
+            for n in range(150):
                 ask(n)
                 other.message("user", str(n))
 

@@ -93,7 +93,7 @@ def test_kills_at_any_moment_leave_whole_assignments(stage, rounds, evidence):
     """SIGKILL at random moments, again and again over the same runs: what was seen is on record,
     and nobody ever saw another arm than the one on record.
     """
-    count, halves = rounds(4, 40), 0
+    count, halves = rounds(2, 40), 0
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     for _ in range(count):
@@ -115,7 +115,7 @@ def test_kills_at_any_moment_leave_whole_assignments(stage, rounds, evidence):
     evidence.record("experiment.killed", rounds=count, in_the_middle=halves, runs=RUNS, lost=0)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("alphas", [(0.05, 0.05), (0.05, 0.01)])
 def test_two_processes_register_at_once(stage, tmp_path, alphas):
     """Of each name one process registers its plan; the other one finds it, or is refused where it

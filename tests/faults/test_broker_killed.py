@@ -19,7 +19,7 @@ from tests.faults._broker import NatsServer
 from tests.faults._whole import holes, repeats, torn, whole_log
 from tests.faults.support import Report, Stage, all_go_on, missing, read_acks
 
-ROUNDS_QUICK, ROUNDS_FULL = 3, 50
+ROUNDS_QUICK, ROUNDS_FULL = 2, 50
 APPENDERS, STREAMS = 2, 40
 """Processes that append straight to the log, and each one's streams: enough to group commits."""
 

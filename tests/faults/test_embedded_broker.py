@@ -78,6 +78,7 @@ def kill(info: ServerInfo, *which: str) -> None:
     assert eventually(lambda: not dead & commands().keys(), HEALED_S)
 
 
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     "which", [("server",), ("supervisor",), ("server", "supervisor"), ("supervisor", "server")]
 )
@@ -149,6 +150,7 @@ def emptied(data_dir: Path) -> None:
     shutil.rmtree(data_dir / "nats")
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("lose", [deleted, renamed, replaced, emptied])
 def test_files_that_are_gone_are_an_error_at_the_next_write(data_dir, lose: Callable[[Path], None]):
     """Nothing is called recorded that stands in files that nobody can find any more; what stands in

@@ -76,7 +76,7 @@ def test_a_run_whose_agent_was_killed_is_open_until_somebody_ends_it(stage: Stag
     assert (life.status, life.missing) == (RunStatus.COMPLETED, [])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_kill_where_a_task_is_reopened_leaves_it_and_its_step_or_neither(
     stage: Stage, when: str
@@ -98,7 +98,7 @@ def test_a_kill_where_a_task_is_reopened_leaves_it_and_its_step_or_neither(
     assert tags.count("task.reopened.v1") == 1
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("say", "tag"),

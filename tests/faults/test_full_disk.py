@@ -489,7 +489,7 @@ def test_a_batch_that_finds_no_room_is_not_there_in_part(disk: Disk):
         assert store.digests() == digests(disk.folder / "b.duckdb", messages.all, ())
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("durability", Durability)

@@ -4,7 +4,7 @@ An effect is a line that another process appends to a file and syncs. SIGKILL fi
 standing still at the point, so each cell has one outcome, not a likely one.
 
 The fast tier kills at each point under `once`, the policy that doubts; the slow tier under the
-others.
+others where they differ from it; `make test-full` at every point under every policy.
 """
 
 import msgspec
@@ -49,13 +49,25 @@ CELLS = {
 }
 """Policy and point. Under `once` the doubt is settled with what is true."""
 
+TELLING = {
+    ("pure", Point.BEFORE_INTENT),
+    ("pure", Point.AFTER_EFFECT),
+    ("idempotent", Point.AFTER_EFFECT),
+    ("reconcile", Point.AFTER_INTENT),
+    ("reconcile", Point.BEFORE_RECEIPT),
+}
+"""Where a policy does what `once` does not."""
+
+
+def _tier(policy, point):
+    if policy == "once":
+        return ()
+    return pytest.mark.slow if (policy, point) in TELLING else pytest.mark.thorough
+
 
 @pytest.mark.parametrize(
     ("policy", "point"),
-    [
-        pytest.param(policy, point, marks=() if policy == "once" else pytest.mark.slow)
-        for policy, point in CELLS
-    ],
+    [pytest.param(policy, point, marks=_tier(policy, point)) for policy, point in CELLS],
     ids=str,
 )
 def test_what_a_kill_leaves_and_what_resuming_does_about_it(stage, evidence, policy, point):
@@ -97,10 +109,10 @@ def test_what_a_kill_leaves_and_what_resuming_does_about_it(stage, evidence, pol
 @pytest.mark.parametrize(
     ("point", "effects"),
     [
-        pytest.param(Point.BEFORE_INTENT, 0, id="before_intent", marks=pytest.mark.slow),
-        pytest.param(Point.AFTER_INTENT, 0, id="after_intent"),
+        pytest.param(Point.BEFORE_INTENT, 0, id="before_intent", marks=pytest.mark.thorough),
+        pytest.param(Point.AFTER_INTENT, 0, id="after_intent", marks=pytest.mark.slow),
         pytest.param(Point.AFTER_EFFECT, 2, id="after_effect"),
-        pytest.param(Point.BEFORE_RECEIPT, 2, id="before_receipt", marks=pytest.mark.slow),
+        pytest.param(Point.BEFORE_RECEIPT, 2, id="before_receipt", marks=pytest.mark.thorough),
         pytest.param(Point.AFTER_RECEIPT, 2, id="after_receipt", marks=pytest.mark.slow),
     ],
 )
@@ -115,7 +127,11 @@ def test_a_composite_is_entered_again_and_its_parts_replay(stage, point, effects
     assert stage.lost() == []
 
 
-@pytest.mark.parametrize("point", [Point.AFTER_INTENT, Point.BEFORE_RECEIPT], ids=str)
+@pytest.mark.parametrize(
+    "point",
+    [Point.AFTER_INTENT, pytest.param(Point.BEFORE_RECEIPT, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_doubt_about_a_part_stops_the_composite(stage, point):
     """A `once` part in doubt stops the whole; the part is settled, the composite goes on."""
     stage.killed_at("matrix", point, tool="part", policy="composite")
@@ -167,7 +183,7 @@ LINES = [f"line {number}" for number in range(4)]
     ("policy", "effects"),
     [
         pytest.param("pure", 2, marks=pytest.mark.slow),
-        pytest.param("idempotent", 2, marks=pytest.mark.slow),
+        pytest.param("idempotent", 2, marks=pytest.mark.thorough),
         ("once", 1),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.support import environment
 from tests.importers.support import answer, asks, bodies, call, chat, log_of, says, written
 
-RUNS = 400
+RUNS = 100
 MORE_KILLS_MAX = 20
 """Kills beyond those asked for, until one has come in the middle."""
 

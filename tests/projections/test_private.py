@@ -1,13 +1,15 @@
 """What is made of the log is its owner's alone, as the log is."""
 
+import os
 import stat
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 import hansard
+from tests.cli.support import Call, Ran, ran
 
 pytestmark = pytest.mark.slow
 
@@ -27,21 +29,24 @@ def open_to_others(folder: Path) -> dict[str, str]:
     return {str(path): oct(mode) for path, mode in modes.items() if mode & 0o077}
 
 
-def told(home: Path, *command: str) -> str:
+@pytest.fixture
+def told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Call]:
     """Run a command as one whose own files everybody may read and write."""
-    done = subprocess.run(
-        [sys.executable, "-m", "hansard", *command, "--data-dir", str(home), "-w", "lab"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        umask=0,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    before = os.umask(0)
+
+    def run(*command: object) -> Ran:
+        done = ran(capsys, monkeypatch, [*command, "--data-dir", tmp_path / "data", "-w", "lab"])
+        assert done.code == 0, done.err
+        return done
+
+    yield run
+    structlog.reset_defaults()
+    os.umask(before)
 
 
-def test_each_file_is_the_owners_alone(tmp_path: Path):
+def test_each_file_is_the_owners_alone(tmp_path: Path, told: Call):
     """Whatever the umask: tables, DuckDB's log, the published states, the search index; and those
     that an earlier version left open to others are closed.
     """
@@ -50,7 +55,7 @@ def test_each_file_is_the_owners_alone(tmp_path: Path):
         with record.run("w", run="r", agent="a", role="b") as session:
             session.message("user", "secret")
         for command in COMMANDS:
-            told(home, *command)
+            told(*command)
             assert not open_to_others(home / "projections"), command
         kinds = {path.suffix for path in (home / "projections").rglob("*") if path.is_file()}
         assert {".duckdb", ".sqlite"} <= kinds
@@ -59,6 +64,6 @@ def test_each_file_is_the_owners_alone(tmp_path: Path):
                 path.chmod(0o644)
         with record.run("w", run="r2", agent="a", role="b") as session:
             session.message("user", "secret")
-        told(home, "sql", "SELECT count(*) FROM events")
-        told(home, "search", "secret")
+        told("sql", "SELECT count(*) FROM events")
+        told("search", "secret")
         assert not open_to_others(home / "projections")

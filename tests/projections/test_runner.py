@@ -313,7 +313,7 @@ async def test_kills_under_load_leave_no_trace(home: Path, workspace: str, round
     """SIGKILL at random moments while the log grows, again and again: in the end every table is
     what a clean rebuild makes.
     """
-    place, kills = TableFiles.of(home, workspace), rounds(3, 50)
+    place, kills = TableFiles.of(home, workspace), rounds(2, 50)
     chance = random.Random(random.getrandbits(32))
     stop = threading.Event()
     planted = threading.Thread(target=_load, args=(home, workspace, stop))
@@ -362,8 +362,8 @@ def _start(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 def _load(home: Path, workspace: str, stop: threading.Event) -> None:
     """Commits, as fast as they go, until told to stop."""
-    for since in itertools.count(0, 40):
+    for since in itertools.count(0, 20):
         if stop.is_set():
             return
-        _many(home, workspace, since, 40)
-        time.sleep(0.02)
+        _many(home, workspace, since, 20)
+        time.sleep(0.1)

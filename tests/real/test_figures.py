@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,7 +124,7 @@ def test_the_agents_cost_is_that_of_its_messages_in_every_run(taus: Store):
 
 @pytest.fixture(scope="module")
 def puzzles(real_data: Path, tmp_path_factory) -> Iterator[Store]:
-    """Game of 24 under three prompts, and BFCL's pair."""
+    """Game of 24 under three prompts."""
     folder = tmp_path_factory.mktemp("puzzles")
     names = {
         "io": "gpt-4_0.7_naive_standard_sample_100_start900_end1000.json",
@@ -135,6 +136,15 @@ def puzzles(real_data: Path, tmp_path_factory) -> Iterator[Store]:
             source = real_data / "tree-of-thought" / "dev" / "game24" / name
             support.write(folder / f"{arm}.jsonl", game24.convert(source))
             place.imported("chat-jsonl", folder / f"{arm}.jsonl", "game24", arm)
+        with projected(place) as store:
+            yield store
+
+
+@pytest.fixture(scope="module")
+def functions(real_data: Path, tmp_path_factory) -> Iterator[Store]:
+    """BFCL's pair."""
+    folder = tmp_path_factory.mktemp("functions")
+    with support.opened(folder / "data") as place:
         for arm, model in {"prompt": "gpt-4o-2024-05-13", "fc": "gpt-4o-2024-05-13-FC"}.items():
             cases = bfcl.convert(real_data / "bfcl" / "dev", model)
             support.write(folder / f"{arm}.jsonl", cases)
@@ -174,11 +184,11 @@ def test_tree_of_thoughts_is_better_and_dearer(puzzles: Store):
 
 
 @pytest.mark.thorough
-def test_two_ways_to_call_functions(puzzles: Store, real_data: Path):
+def test_two_ways_to_call_functions(functions: Store, real_data: Path):
     """BFCL's overall accuracy, 80.53 and 83.00: the share of right cases of 1,700, as published."""
     with (real_data / "bfcl" / "dev" / "data.csv").open(encoding="utf-8", newline="") as file:
         table = {row["Model"]: row["Overall Acc"].rstrip("%") for row in csv.DictReader(file)}
-    found = puzzles.all(
+    found = functions.all(
         "SELECT arm, tasks, round(100 * mean, 2) FROM arm_summary('bfcl', only_metric := 'valid') "
         "ORDER BY arm DESC"
     )
@@ -192,8 +202,29 @@ def test_two_ways_to_call_functions(puzzles: Store, real_data: Path):
 def models(real_data: Path, tmp_path_factory) -> Iterator[Store]:
     """MCPMark: 4,699 runs of ten models."""
     folder = tmp_path_factory.mktemp("mcpmark")
+    yield from marked(folder, mcpmark.convert(archive(real_data)))
+
+
+@pytest.fixture(scope="module")
+def one_service(real_data: Path, tmp_path_factory) -> Iterator[Store]:
+    """MCPMark's runs with the smallest service."""
+    folder = tmp_path_factory.mktemp("mcpmark")
+    chats = mcpmark.convert(archive(real_data))
+    yield from marked(folder, (chat for chat in chats if chat["workflow"] == SERVICE))
+
+
+SERVICE = "postgres"
+
+
+def archive(real_data: Path) -> Path:
+    """MCPMark's runs."""
+    return real_data / "mcpmark" / "dev" / "model_results.tar.gz"
+
+
+def marked(folder: Path, chats: Iterable[dict[str, Any]]) -> Iterator[Store]:
+    """The tables of such runs."""
     file = folder / "chats.jsonl"
-    support.write(file, mcpmark.convert(real_data / "mcpmark" / "dev" / "model_results.tar.gz"))
+    support.write(file, chats)
     with support.opened(folder / "data") as place:
         place.imported("chat-jsonl", file, "mcpmark")
         with projected(place) as store:
@@ -207,6 +238,7 @@ def published(real_data: Path):
     return said["overall"]
 
 
+@pytest.mark.thorough
 def test_pass_of_ten_models(models: Store, published):
     """MCPMark's summary: pass@1, and of the models with four runs pass@4 and pass^4."""
     curves = models.all(
@@ -222,6 +254,7 @@ def test_pass_of_ten_models(models: Store, published):
             assert found[model, 4][1:] == (said["pass@4"], said["pass^4"]), model
 
 
+@pytest.mark.thorough
 def test_the_deviation_over_runs_of_ten_models(models: Store, published):
     """The summary's deviation of pass@1 is that of a population of four whole runs."""
     found = models.all(
@@ -245,6 +278,7 @@ TOTALS = {
 """Metrics, and how the summary calls their sum and mean."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("metric", TOTALS)
 def test_what_ten_models_used_up(models: Store, published, metric):
     """Time, tokens and turns: sums and means over all runs, as the summary has them."""
@@ -260,9 +294,20 @@ def test_what_ten_models_used_up(models: Store, published, metric):
     assert len(found) == 10
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("service", ["filesystem", "github", "notion", "playwright", "postgres"])
 def test_pass_of_ten_models_by_service(models: Store, real_data: Path, service):
     """The summary's parts: pass@1 by service, which is the workflow of a run."""
+    check_pass(models, real_data, service)
+
+
+def test_pass_of_ten_models_with_one_service(one_service: Store, real_data: Path):
+    """The same where no other service was imported."""
+    check_pass(one_service, real_data, SERVICE)
+
+
+def check_pass(models: Store, real_data: Path, service: str) -> None:
+    """Mean and deviation of each model are those that were published."""
     said = json.loads((real_data / "mcpmark" / "dev" / "summary.json").read_bytes())[service]
     found = models.all(
         """

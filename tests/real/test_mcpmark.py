@@ -9,7 +9,7 @@ import pytest
 from tests.real import support
 from tests.real.converters import mcpmark
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.thorough]  # a part of it: test_figures.py
 
 RUNS = 9 * 127 * 4 + 127
 """Nine models ran every task four times, one of them once."""

@@ -78,12 +78,12 @@ def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evi
 @pytest.mark.timeout(120)
 def test_a_rebuild_that_is_killed_leaves_the_old_index(home: Path, workspace: str, rounds):
     """At any moment there is a whole index; what was half made is thrown away by the next one."""
-    grow(home, workspace, 0, 2_000)
+    grow(home, workspace, 0, 1_000)
     reached = brought_up(home, workspace)
     place, chance = place_of(home, workspace), random.Random(7)
     before = content(place.path)
     cut = 0
-    kills = rounds(2, 10)
+    kills = rounds(1, 10)
     for _ in range(kills):
         child = subprocess.Popen([sys.executable, "-c", _REBUILD, str(home), workspace], cwd=ROOT)
         until_s = time.monotonic() + WAIT_S
@@ -94,7 +94,7 @@ def test_a_rebuild_that_is_killed_leaves_the_old_index(home: Path, workspace: st
         child.kill()
         child.wait()
         assert content(place.path) == before
-    assert cut >= kills // 2
+    assert cut >= max(1, kills // 2)
     assert rebuilt(home, workspace) == reached
     assert content(place.path) == before
     assert not place.fresh.exists()
@@ -115,7 +115,7 @@ rebuilt(Path(sys.argv[1]), sys.argv[2])
 @pytest.mark.timeout(120)
 def test_who_searches_while_it_is_written_sees_whole_batches(home: Path, workspace: str):
     """An answer's position and what it finds are of one moment, however fast the index grows."""
-    grow(home, workspace, 0, 3_000)
+    grow(home, workspace, 0, 2_000)
     place, question = place_of(home, workspace), Question(words="many")
     child = _start(home, workspace)
     positions: list[int] = []
@@ -128,7 +128,7 @@ def test_who_searches_while_it_is_written_sees_whole_batches(home: Path, workspa
         positions.append(found.position)
     assert child.returncode == 0
     assert positions == sorted(positions)
-    assert len({*positions} - {0, 6_000}) >= 2
+    assert len({*positions} - {0, 4_000}) >= 2
     last = ask(place, question)
     assert last is not None
-    assert (last.position, len(last.hits)) == (6_000, 3_000)
+    assert (last.position, len(last.hits)) == (4_000, 2_000)

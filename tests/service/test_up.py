@@ -1,45 +1,46 @@
 """`hansard up` serves: SQL of a role's own tables, and the status that says so."""
 
-import json
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import structlog
 
 import hansard
+from tests.cli.support import ran
 from tests.service.support import ALL, House
 from tests.service.test_kills import up
 
+Status = Callable[[], dict[str, Any]]
 
-def status(house: House) -> dict[str, Any]:
+
+@pytest.fixture
+def status(
+    other: House, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Status]:
     """What `hansard status --json` says of the workspace."""
-    said = subprocess.run(
-        [
-            *(sys.executable, "-m", "hansard", "status", "--json"),
-            *("--data-dir", str(house.data_dir), "--workspace", house.workspace),
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    lines = [json.loads(line) for line in said.stdout.splitlines()]
-    found: dict[str, Any] = next(line for line in lines if line["kind"] == "workspace")
-    return found
+    where = ("--data-dir", other.data_dir, "--workspace", other.workspace)
+
+    def told() -> dict[str, Any]:
+        lines = ran(capsys, monkeypatch, ["status", "--json", *where]).lines
+        return next(line for line in lines if line["kind"] == "workspace")
+
+    yield told
+    structlog.reset_defaults()
 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_sql(other: House) -> None:
+def test_sql(other: House, status: Status) -> None:
     """A role that may query asks its own tables, and no others; one that may not is told so."""
     other.apply(ALL.replace("writer", "reader").replace("query = true", ""))
     other.login("bob", "reader")
     other.login("ada")
     with other.trusted() as record, record.run("w", run="hidden", agent="eve") as eve:
         eve.message("user", "planted-4711")
-    assert status(other)["served"] is False
+    assert status()["served"] is False
     with up(other):
-        assert status(other)["served"] is True
+        assert status()["served"] is True
         with other.connect() as record:
             with record.run("w", run="r1") as session:
                 session.message("user", "seen")
@@ -56,4 +57,4 @@ def test_sql(other: House) -> None:
                 record.sql("SELECT repeat('x', 10000000)")
         with other.connect("bob", "reader") as record, pytest.raises(hansard.Blocked):
             record.sql("SELECT 1")
-    assert status(other)["served"] is False
+    assert status()["served"] is False

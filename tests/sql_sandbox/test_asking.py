@@ -32,7 +32,7 @@ FLOOR_MS = 25.0
 """Under this a p99 is the machine's noise and not the neighbour's doing."""
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("hostile", [BURN, BOMB])
 async def test_a_neighbour_is_not_starved(place: TableFiles, hostile: str):
     """While one question burns what it may, another's p99 stays within 3 times its own alone, in

@@ -44,8 +44,15 @@ def bounds(share, rounds):
     return low / rounds, high / rounds
 
 
+ALIKE = {"no clusters", "two samples, twenty clusters"}
+"""The macro goes the same ways with the other two."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NULLS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.thorough if name in ALIKE else ()) for name in NULLS],
+)
 def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says(store, name):
     """60 tasks, five trials, two arms, no effect in the mean: p <= .05 in one of twenty rounds, the
     interval holds the truth in nineteen, and p is spread evenly.
@@ -78,7 +85,7 @@ def test_a_round_alone_gets_the_verdict_of_its_p(store):
     """An experiment of one round has that round's numbers as among the others, and its verdict is
     by that p: Holm's has one row to be over.
     """
-    design = Design(rounds=12, spread=0.6, effect=0.6)
+    design = Design(rounds=6, spread=0.6, effect=0.6)
     worlds.plant(store, design, np.random.default_rng(12), "many")
     support.register(store, "many", cluster="cluster")
     rows = rounds_of(store, "many")
@@ -130,10 +137,16 @@ def test_a_difference_that_is_there_is_found(store):
 
 
 PEEKED = {
-    "every task for itself": (Design(rounds=80, tasks=400, trials=1, clusters=None), {}),
+    "every other look": (
+        Design(rounds=40, tasks=400, trials=1, clusters=None),
+        {},
+        LOOKS[1::2],
+    ),
+    "every task for itself": (Design(rounds=80, tasks=400, trials=1, clusters=None), {}, LOOKS),
     "five clusters": (
         Design(rounds=40, tasks=400, trials=1, clusters=5, spread=0.5),
         {"cluster": "cluster"},
+        LOOKS,
     ),
 }
 
@@ -147,19 +160,19 @@ PEEKED = {
     ],
 )
 def test_looking_after_every_ten_tasks_breaks_the_fixed_p_and_not_the_always_valid_one(store, name):
-    """No effect, forty looks up to 400 tasks, stopped at the first p <= .05: the fixed-n one is
-    wrong in every fifth round at least, the always-valid one as often as its alpha at most.
+    """No effect, twenty or forty looks up to 400 tasks, stopped at the first p <= .05: the fixed-n
+    one is wrong in every fifth round at least, the always-valid one as often as its alpha at most.
     """
-    design, plan = PEEKED[name]
+    design, plan, looks = PEEKED[name]
     worlds.plant(store, design, np.random.default_rng(14), "e")
     store.all("CREATE TEMP TABLE later AS SELECT *, task[2:]::INT AS number FROM runs")
     store.all("DELETE FROM runs")
     support.register(store, stop="sequential", planned=400, **plan)
     fixed, always = (np.zeros(design.rounds, dtype=bool) for _ in range(2))
-    for look in LOOKS:
+    for look in looks:
         store.all(
             "INSERT INTO runs SELECT * EXCLUDE (number) FROM later WHERE number BETWEEN $1 AND $2",
-            [look - 10, look - 1],
+            [look - looks.step, look - 1],
         )
         rows = rounds_of(store, "e")
         assert {row["tasks"] for row in rows} == {look}
@@ -186,8 +199,11 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("planned", [100, pytest.param(400, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("planned", [100, pytest.param(400, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "order",
+    [pytest.param(name, marks=() if "tens" in name else pytest.mark.slow) for name in ORDERS],
+)
 def test_few_clusters_do_not_break_the_always_valid_p(order, planned):
     """However clusters come, looked at after every ten tasks from the fifth cluster on, 1,500
     rounds: fewer false alarms than alpha.

@@ -63,14 +63,17 @@ def same(one, other):
     return repr(one) == repr(other)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_the_order_of_rows_changes_nothing(tmp_path, threads):
+@pytest.mark.parametrize(
+    ("threads", "tasks"),
+    [(2, 40), *(pytest.param(n, 150, marks=pytest.mark.thorough) for n in (1, 2))],
+)
+def test_the_order_of_rows_changes_nothing(tmp_path, threads, tasks):
     """Rows written in any order, asked by one thread or two: the answers are equal to the last
     digit.
     """
     answers = []
     for seed in range(3):
-        made = some(seed=3, arms="abc", tasks=150)
+        made = some(seed=3, arms="abc", tasks=tasks)
         for number, trial in enumerate(made):
             trial.run, trial.position = f"run {number * 7919 % 10_007:05d}", number + 1
         random.Random(seed).shuffle(made)
@@ -85,6 +88,9 @@ def test_the_order_of_rows_changes_nothing(tmp_path, threads):
     assert all(same(answers[0], other) for other in answers[1:])
 
 
+RUNS = 24
+
+
 def told_experiment():
     """An experiment as a log: its plan, runs, outcomes."""
     log = Messages()
@@ -94,7 +100,7 @@ def told_experiment():
     )
     log.add(WorkspaceStream("experiment", "e"), 1, [plan])
     chance = random.Random(5)
-    for number in range(40):
+    for number in range(RUNS):
         life = RunStream(f"run {number}")
         began = run.RunStarted(workflow="w", labels={"level": "xy"[number % 2]})
         given = run.RunAssigned(
@@ -128,7 +134,7 @@ def test_a_newer_judgement_counts(tmp_path):
     store = new_store(tmp_path / "t.duckdb")
     fill(store, told_experiment())
     rows = support.asked_of(store, "trial_scores")
-    assert len(rows) == 40
+    assert len(rows) == RUNS
     assert {row["value"] for row in rows} == {0.0, 1.0}
     store.close()
 
@@ -388,7 +394,13 @@ def test_names_may_be_anything(store):
 LABELS = ['say "hi"', "a.b", "a/b", "a~b", "*", "0", "$", "it's", "ü", "$.group", '"', "[0]", ""]
 
 
-@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize(
+    "label",
+    [
+        pytest.param(label, marks=pytest.mark.slow if number % 4 else ())
+        for number, label in enumerate(LABELS)
+    ],
+)
 def test_a_label_of_any_name_slices_and_clusters(tmp_path, label):
     """The label is found by its name alone, never as a path; what lacks it is (none)."""
     store = new_store(tmp_path / "t.duckdb")

@@ -23,6 +23,7 @@ import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import grimp
@@ -199,7 +200,7 @@ def floors(edges: Iterable[tuple[str, str]], modules: set[str]) -> int:
 def private(files: dict[str, Path], packages: set[str]) -> Iterator[Private]:
     """What each module takes that belongs to a package it does not stand in."""
     for importer, path in files.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = _parsed(path.read_text(encoding="utf-8"))
         here = importer if importer in packages else importer.rpartition(".")[0]
         for node in ast.walk(tree):
             for taken in _taken(node):
@@ -239,14 +240,19 @@ def _package(module: str) -> str:
 
 def made(path: Path) -> bool:
     """Whether a module is made by a program: its docstring says so."""
-    told = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    told = ast.get_docstring(_parsed(path.read_text(encoding="utf-8"))) or ""
     return "made by " in told.lower() and "do not edit" in told.lower()
+
+
+@cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 def lines(text: str) -> int:
     """The lines with a token of the program on them."""
     quiet: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_parsed(text)):
         match node:
             case ast.Expr(value=ast.Constant(value=str())):
                 quiet |= {*range(node.lineno, (node.end_lineno or node.lineno) + 1)}

@@ -120,7 +120,7 @@ def test_agents_killed_at_any_moment_lose_and_double_no_task(stage, rounds, evid
     """
     seed = random.randrange(2**32)
     chance = random.Random(seed)
-    count, per_round = rounds(3, 20), 12
+    count, per_round = rounds(2, 20), 12
     with stage.record.run("w", run=stage.run, agent="lead", role="lead") as lead:
         for number in range(per_round * count):
             lead.team.add(f"square {number}", what=number, role="worker")
@@ -176,6 +176,7 @@ def test_a_killed_agent_that_comes_back_goes_on_with_its_task(stage):
     assert stage.world.read("began") == [{"task": "t1", "number": 1}] * 2
 
 
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("operation", "status", "began"),
