@@ -70,8 +70,19 @@ test-slow: $(STAMP) browser ## Run the tests that take longer: kills, browser, p
 test-full: $(STAMP) browser ## All tests, with FULL_ROUNDS=200 rounds; writes docs/evidence.json
 	ROUNDS=$(FULL_ROUNDS) HANSARD_EVIDENCE=$(EVIDENCE) $(BIN)/python -m pytest -n $(WORKERS) --tier full --timeout=3600 $(PYTEST_ARGS)
 
-check: format-check lint types imports docs browser ## Exactly what CI runs: format, lint, types, imports, site and both tiers of tests
-	$(QUICK) $(PYTEST_ARGS)
+# Types, imports and site are checked beside the tests, which wait for their servers for a third of the
+# time, and told after them.
+BESIDE = $(MAKE) --no-print-directory types imports docs
+CHECKED := build/checked.log
+
+check: format-check lint browser ## Exactly what CI runs: format, lint, types, imports, site and both tiers of tests
+	@mkdir -p $(dir $(CHECKED))
+	@$(BESIDE) >$(CHECKED) 2>&1 & others=$$!; \
+	trap 'kill $$others 2>/dev/null' INT TERM; \
+	echo "$(QUICK) $(PYTEST_ARGS)"; $(QUICK) $(PYTEST_ARGS); tests=$$?; \
+	wait $$others; other=$$?; cat $(CHECKED); \
+	[ $$tests = 0 ] || echo "make check: tests failed, see above" >&2; \
+	[ $$tests = 0 ] && [ $$other = 0 ]
 
 format-check: $(STAMP) ## Fail if `make fmt` would change a file
 	$(BIN)/ruff format --check .

@@ -531,6 +531,7 @@ def test_who_is_late():
 
 
 class TestDurability:
+    @pytest.mark.slow
     async def test_the_weakest_server_counts(self, tmp_path: Path):
         """A cluster promises what the weakest of its servers does, if a quorum answers."""
         with cluster.running(tmp_path, syncs=("always", "always", '"10ms"')) as servers:

@@ -317,7 +317,7 @@ def test_a_run_that_is_being_written(home, workspace, tmp_path):
     assert len([new for new in grew if new]) > 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.real
 def test_a_published_benchmark_goes_out_and_in(
     home, workspace, tmp_path, call, real_data, evidence

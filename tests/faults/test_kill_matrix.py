@@ -129,7 +129,10 @@ def test_a_composite_is_entered_again_and_its_parts_replay(stage, point, effects
 
 @pytest.mark.parametrize(
     "point",
-    [Point.AFTER_INTENT, pytest.param(Point.BEFORE_RECEIPT, marks=pytest.mark.slow)],
+    [
+        pytest.param(Point.AFTER_INTENT, marks=pytest.mark.thorough),
+        pytest.param(Point.BEFORE_RECEIPT, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_doubt_about_a_part_stops_the_composite(stage, point):
@@ -148,6 +151,7 @@ def test_doubt_about_a_part_stops_the_composite(stage, point):
     assert [line["word"] for line in stage.world.read()] == ["LETTER 1", "LETTER 2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "verdict", "effects"),
     [
@@ -168,10 +172,10 @@ def test_a_settlement_is_believed(stage, point, verdict, effects):
 
 
 def test_doubt_lasts_as_long_as_nobody_settles_it(stage):
-    """Resuming three times asks three times and does nothing to the world."""
+    """Resuming twice asks twice and does nothing to the world."""
     stage.killed_at("matrix", Point.AFTER_EFFECT, policy="once")
-    errors = [stage.go_on("matrix", policy="once").error for _ in range(3)]
-    assert errors == ["InDoubt"] * 3
+    errors = [stage.go_on("matrix", policy="once").error for _ in range(2)]
+    assert errors == ["InDoubt"] * 2
     assert len(stage.world.read()) == 1
     assert stage.settlements() == []
 
