@@ -1,7 +1,8 @@
-"""A terminal with somebody at it, in the tests' own process."""
+"""A terminal, and somebody at it who answers."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import pty
 import select
@@ -10,51 +11,88 @@ import threading
 import time
 from typing import Self
 
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 30.0
 """Seconds until a question must have come."""
+
+AGAIN_S = 0.5
+"""Seconds after which a key is pressed again that nothing came of: what is typed before a question
+is read is thrown away.
+"""
+
+Answer = tuple[str, tuple[str, ...]]
+"""What is waited for on the screen, and what is typed then, in turn, until something is shown."""
+
+
+class Person:
+    """Somebody at the other side of a terminal; `shown` is what stood there in all."""
+
+    def __init__(self, master: int, *answers: Answer) -> None:
+        self.shown = ""
+        self.unasked = [*answers]
+        self._master = master
+        self._gone = False
+        self._until = time.monotonic() + WAIT_S_MAX
+
+    def sit(self, over: threading.Event) -> None:
+        """Answer all, then read on until it is over, or nobody has the terminal open."""
+        seen = 0
+        while self.unasked:
+            awaited, keys = self.unasked[0]
+            while awaited not in self.shown[seen:]:
+                if not self._read(0.05) and (self._late() or over.is_set()):
+                    return
+            self.unasked.pop(0)
+            while self._read(0.05):
+                pass
+            seen = len(self.shown)
+            for key in itertools.cycle(keys):
+                os.write(self._master, key.encode())
+                if self._read(AGAIN_S) or self._late():
+                    break
+        while self._read(0.02) or not (over.is_set() or self._late()):
+            pass
+
+    def _late(self) -> bool:
+        return self._gone or time.monotonic() > self._until
+
+    def _read(self, wait_s: float) -> bool:
+        """Whether something new is shown."""
+        if self._gone or not select.select([self._master], [], [], wait_s)[0]:
+            return False
+        try:
+            self.shown += os.read(self._master, 65536).decode(errors="replace")
+        except OSError:  # all who had it open are gone
+            self._gone = True
+        return not self._gone
 
 
 class Terminal:
-    """stdin and stderr of this process inside its block, and a person who answers.
+    """stdin and stderr of this process inside its block, and a person who answers."""
 
-    `answers` are what is waited for on the screen, and what is typed then; `shown` is what stood
-    there in all, once the block is left.
-    """
-
-    def __init__(self, *answers: tuple[str, str]) -> None:
-        self.shown = ""
-        self._answers = [*answers]
-        self._over = threading.Event()
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = answers
 
     def __enter__(self) -> Self:
         self._master, slave = pty.openpty()
         self._before = sys.stdin, sys.stderr
         sys.stdin, sys.stderr = os.fdopen(os.dup(slave)), os.fdopen(slave, "w", buffering=1)
-        self._person = threading.Thread(target=self._sit, daemon=True)
-        self._person.start()
+        self._over = threading.Event()
+        self._person = Person(self._master, *self._answers)
+        self._thread = threading.Thread(target=self._person.sit, args=(self._over,), daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._over.set()
-        self._person.join(WAIT_S_MAX)
+        self._thread.join(WAIT_S_MAX)
         sys.stdin.close()
         sys.stderr.close()
         sys.stdin, sys.stderr = self._before
         os.close(self._master)
         if kind is None:
-            assert not self._answers, f"it was never asked for {self._answers}: {self.shown}"
+            assert not self._person.unasked, f"{self._person.unasked} not in {self.shown}"
 
-    def _sit(self) -> None:
-        seen, until = 0, time.monotonic() + WAIT_S_MAX
-        while time.monotonic() < until:
-            if not select.select([self._master], [], [], 0.02)[0]:
-                if self._over.is_set():
-                    return
-                continue
-            self.shown += os.read(self._master, 65536).decode(errors="replace")
-            while self._answers and self._answers[0][0] in self.shown[seen:]:
-                seen = len(self.shown)
-                time.sleep(0.05)  # what is typed before the question was read is thrown away
-                os.write(self._master, self._answers.pop(0)[1].encode())
-                if self._answers and self._answers[0][0]:
-                    break
+    @property
+    def shown(self) -> str:
+        """What stood there."""
+        return self._person.shown

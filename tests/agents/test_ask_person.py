@@ -64,7 +64,7 @@ async def test_one_key_says_that_nothing_happened(lab: Lab):
     files = Files()
     await _failed(lab, files)
     async with lab.connect(settle=hansard.ask_person) as record:
-        with Terminal((STOP, "n")) as terminal:
+        with Terminal((STOP, ("n",))) as terminal:
             assert await _write(record, files, mended=True) == "14 letters"
         [step] = await record.steps("r")
         assert (step.status, step.attempt, files.begun) == ("completed", 2, 2)
@@ -90,7 +90,7 @@ async def test_what_it_returned_is_asked_where_it_happened(lab: Lab):
     """A result is JSON, or a text; keys that say nothing are passed over."""
     files = Files()
     await _failed(lab, files)
-    answers = (STOP, "q"), ("", "h"), ("or text)", '{"letters": 14}\n')
+    answers = (STOP, ("q", "h")), ("or text)", ('{"letters": 14}\n',))
     async with lab.connect(settle=hansard.ask_person) as record:
         with Terminal(*answers) as terminal:
             assert await _write(record, files) == {"letters": 14}
@@ -109,7 +109,7 @@ async def test_stopping_leaves_it_as_it_is(lab: Lab):
         with pytest.raises(hansard.InDoubt, match=r"run settle r ada#1 --happened RESULT"):
             await _write(record, files)
         with (
-            Terminal((STOP, "s")),
+            Terminal((STOP, ("s",))),
             pytest.raises(hansard.InDoubt, match=r"run settle r ada#1 --happened RESULT"),
         ):
             await _write(record, files)
@@ -140,10 +140,10 @@ async def test_a_divergence_is_asked_about(lab: Lab):
 
     async with lab.connect(settle=hansard.ask_person) as record:
         assert await program(record, 1) == "sent 1"
-        with Terminal((STOP, "u")) as terminal:
+        with Terminal((STOP, ("u",))) as terminal:
             assert await program(record, 2) == "sent 1"
         assert "is completed on record, but an earlier step has changed" in terminal.shown
-        with Terminal((STOP, "r")):
+        with Terminal((STOP, ("r",))):
             assert await program(record, 3) == "sent 2"
 
 
@@ -168,7 +168,7 @@ async def test_a_setting_has_it_asked(lab: Lab, monkeypatch: pytest.MonkeyPatch)
     assert step.source_before == step.source_now != ""
     assert lab.workspace in step.command
     async with lab.connect() as record:
-        with Terminal((STOP, "n")), pytest.raises(FileNotFoundError):
+        with Terminal((STOP, ("n",))), pytest.raises(FileNotFoundError):
             await _write(record, files)
     monkeypatch.setenv("HANSARD_SETTLE", "aks")
     with pytest.raises(hansard.BadValue, match="did you mean 'ask'"):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import sys
 import threading
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -157,7 +160,10 @@ def _how_it_stands(step: UnsettledStep) -> str:
 def _source(step: UnsettledStep) -> str:
     """What is known of a change: digests alone are on record, and those of tools alone."""
     before, now = step.source_before, step.source_now
-    where = f" ({step.defined})" if step.defined else ""
+    path, _, line = step.defined.rpartition(":")
+    with contextlib.suppress(ValueError):
+        path = os.fspath(Path(path).relative_to(Path.cwd()))
+    where = f" ({path}:{line})" if step.defined else ""
     if not before or not now:
         return f"not known: no digest of it is {'on record' if not before else 'to be had'}{where}"
     if before == now:

@@ -1,0 +1,140 @@
+"""The ten-step story: the tenth fails, its path is mended, and nine are not done again."""
+
+import os
+import pty
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import hansard
+from tests.agents.terminal import Answer, Person, Terminal
+from tests.examples.support import EXAMPLES, PROGRAM_S_MAX, ROOT
+
+STEPS = ["search", "fetch", "clean", "split", "count"]
+STEPS += ["rank", "summarise", "review", "page", "publish"]
+PLAIN = "@hansard.tool\n"
+WRONG, RIGHT = "reprots", "reports"
+ANSWER = ("s  stop here", ("n",))
+
+
+@pytest.fixture
+def program(
+    tmp_path: Path, data_dir: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A copy of the program in a folder of its own, and a workspace for it."""
+    path = tmp_path / "digest.py"
+    shutil.copyfile(EXAMPLES / "ten_steps" / "digest.py", path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HANSARD_DATA_DIR", str(data_dir))
+    monkeypatch.setenv("HANSARD_WORKSPACE", workspace)
+    monkeypatch.setattr(sys, "argv", ["digest.py"])
+    return path
+
+
+def edited(program: Path, old: str, new: str) -> None:
+    """Mend the source."""
+    text = program.read_text("utf-8")
+    assert text.count(old) == 1
+    program.write_text(text.replace(old, new), "utf-8")
+
+
+def ran(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What the program printed since it was asked last."""
+    return [line.strip() for line in capsys.readouterr().out.splitlines()]
+
+
+def steps(workspace: str, data_dir: Path) -> dict[str, hansard.Step]:
+    """What is on record of the run, by tool."""
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        found = record.state("digest").agents["agent"].steps.values()
+        return {step.tool: step for step in found}
+
+
+def test_nine_are_answered_and_one_key_has_the_tenth_run(
+    program: Path, workspace: str, data_dir: Path, capsys, monkeypatch
+):
+    """Before it is asked, it stops; then the tenth alone runs, and of the nine nothing changes on
+    record: no call, no token.
+    """
+    with pytest.raises(FileNotFoundError):
+        runpy.run_path("digest.py")
+    assert ran(capsys) == STEPS
+    first = steps(workspace, data_dir)
+    edited(program, WRONG, RIGHT)
+    with pytest.raises(hansard.InDoubt, match=r"run settle digest agent#10 --happened RESULT"):
+        runpy.run_path("digest.py")
+    assert ran(capsys) == []
+    monkeypatch.setenv("HANSARD_SETTLE", "ask")
+    with Terminal(ANSWER) as terminal:
+        runpy.run_path("digest.py")
+    assert ran(capsys) == ["publish", "published: reports/digest.md"]
+    assert "of publish changed since (digest.py:" in terminal.shown
+    last = steps(workspace, data_dir)
+    assert list(last) == STEPS
+    assert [last[name] for name in STEPS[:9]] == [first[name] for name in STEPS[:9]]
+    assert sum(last["summarise"].usage.values()) == 1_240
+    assert (last["publish"].status, last["publish"].attempt) == ("completed", 2)
+    assert "Reviewed: good." in (program.parent / "reports" / "digest.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        '@hansard.tool(effects="idempotent")\n',
+        "@hansard.tool(safe_errors=(FileNotFoundError,))\n",
+    ],
+)
+def test_a_word_makes_it_run_through(program: Path, capsys, declared: str):
+    """Nobody is asked, and a third start finds all ten on record. No warning is given."""
+    edited(program, PLAIN, declared)
+    with pytest.raises(FileNotFoundError):
+        runpy.run_path("digest.py")
+    edited(program, WRONG, RIGHT)
+    capsys.readouterr()
+    runpy.run_path("digest.py")
+    assert ran(capsys) == ["publish", "published: reports/digest.md"]
+    runpy.run_path("digest.py")
+    assert ran(capsys) == ["published: reports/digest.md"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md", "examples/ten_steps/README.md"])
+def test_the_story_prints_what_is_written(program: Path, page: str):
+    """In processes, at a terminal, with the commands of the page; but for what it shortens."""
+    text = (ROOT / page).read_text("utf-8")
+    [story] = re.findall(r"```text\n(\$ python digest.py\n.*?)```", text, re.DOTALL)
+    began, mended, resumed = re.findall(r"^\$ (.*)$", story, re.MULTILINE)
+    said = _at_terminal(began, program) + _at_terminal(mended, program)
+    said += _at_terminal(resumed, program, ANSWER)
+    at = 0
+    for line in story.splitlines():
+        if not line.startswith("$"):
+            told = line.partition("...")[0]
+            assert told in said[at:], f"{told!r} is not in {said[at:]}"
+            at = said.index(told, at) + len(told)
+
+
+def _at_terminal(command: str, program: Path, *answers: Answer) -> str:
+    """What a command shows at a terminal, with somebody who answers."""
+    master, slave = pty.openpty()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    started = subprocess.Popen(
+        command.split(),
+        cwd=program.parent,
+        env=os.environ | {"PATH": path, "NO_COLOR": "1", "TERM": "dumb"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    person = Person(master, *answers)
+    person.sit(threading.Event())
+    started.wait(PROGRAM_S_MAX)
+    os.close(master)
+    return person.shown.replace("\r\n", "\n")
