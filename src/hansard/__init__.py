@@ -190,6 +190,7 @@ if TYPE_CHECKING:
     from hansard.domain.roles.state import ShownAgent, ShownKey, ShownState
     from hansard.domain.roles.view import ShownEvent
     from hansard.domain.run import (
+        Chain,
         ForkEffects,
         RunAgentLeft,
         RunAssigned,
@@ -420,6 +421,7 @@ _HOME = {
     "hansard.domain.roles.state": ("ShownAgent", "ShownKey", "ShownState"),
     "hansard.domain.roles.view": ("ShownEvent",),
     "hansard.domain.run": (
+        "Chain",
         "ForkEffects",
         "RunAgentLeft",
         "RunAssigned",
@@ -521,6 +523,7 @@ __all__ = [
     "BusError",
     "CallRule",
     "CallerError",
+    "Chain",
     "CheckpointSaved",
     "Circle",
     "ClaimLost",

@@ -118,7 +118,8 @@ def test_any_tree_of_calls_derives_again(call: Call, record: hansard.Record, rou
     all of it is proven, however many joins led from one call to the next.
     """
     for seed in range(rounds(5, 60)):
-        with record.run("made-up", agent="a", role="r") as session:
+        chain = ("result", "full")[seed % 2]
+        with record.run("made-up", agent="a", role="r", chain=chain) as session:
             run = session.run
             program = Program(session, seed)
             for _ in range(4):
@@ -127,6 +128,26 @@ def test_any_tree_of_calls_derives_again(call: Call, record: hansard.Record, rou
         wrong = [line for line in told.lines[:-1] if line["differs"]]
         assert (seed, wrong, told.code) == (seed, [], 0)
         assert (seed, told.lines[-1]["unproven"]) == (seed, 0)
+
+
+def test_a_run_of_the_full_chain_derives_again(call: Call, record: hansard.Record):
+    """Nested, beside each other and in loops: each fingerprint follows from the one before."""
+    with record.run("made-up", agent="a", role="r", chain="full") as session:
+        run = session.run
+        program = Program(session, 3)
+        for kind in (0, 2, 3, 4):
+            program.add(kind, kind)
+            if kind == 2:
+                program.nest(2)
+            elif kind == 3:
+                program.beside(2)
+            elif kind == 4:
+                for item in session.resumable(range(3)):
+                    program.add(item, 1)
+        program.add(5, 5)
+    *calls, summary = call("run", "replay", run, "--json").lines
+    assert len(calls) > 8
+    assert (summary["differ"], summary["unproven"]) == (0, 0)
 
 
 def untold(told: Commit) -> Commit:

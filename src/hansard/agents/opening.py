@@ -53,6 +53,7 @@ from hansard.domain.label import LOWEST, Label, join, parse
 from hansard.domain.refusal import AgentRefused
 from hansard.domain.run import (
     AgentJoined,
+    Chain,
     ForkEffects,
     RunAgentLeft,
     RunEvent,
@@ -111,6 +112,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str | None = None
     on_behalf_of: tuple[str, ...] = ()
     restricted: bool = False
+    chain: Chain | str | None = None
     opening: str = ""
     begins: str = ""
 
@@ -197,6 +199,7 @@ async def open_agent(
     for principal in options.on_behalf_of:
         ids.name("on_behalf_of", principal)
     options.asked.check()
+    _chain(options)
     begins = options.begins or workspace.clock.new_id()
     run = ids.name("run", options.run) if options.run is not None else begins
     mode = chosen(Mode, options.mode, "mode") if options.mode is not None else None
@@ -300,6 +303,13 @@ def _check(found: _Found, run: str, mode: Mode | None, options: Options) -> None
         raise Refused(message)
     if begun:
         options.asked.agree(run, found.life)
+    if begun and options.chain is not None and found.life.chain is not _chain(options):
+        message = (
+            f"run {run} has chain={found.life.chain.value!r}, not {_chain(options).value!r}: a run "
+            "keeps the one that it began with, and so do its forks; leave chain= out, or give "
+            "another run id"
+        )
+        raise Refused(message)
     if mode is not None and mode.reads_only and not found.state.epoch:
         raise NotFound(f"this agent in run {run}", f"its roster is {sorted(found.life.roster)}")
 
@@ -393,7 +403,13 @@ def _started(options: Options) -> RunStarted:
         conversation_id=options.conversation,
         program=recordable(options.program, scrubber(options.redact)),
         labels=told_labels(options.labels, scrubber(options.redact)),
+        chain=_chain(options),
     )
+
+
+def _chain(options: Options) -> Chain:
+    """The chain that is asked for. Raises BadValue."""
+    return chosen(Chain, options.chain, "chain") if options.chain is not None else Chain.RESULT
 
 
 async def _join_conversation(
@@ -435,6 +451,7 @@ def _opened(
     ledger.shown(found.label.stored)
     ledger.inherited = found.inherited
     ledger.path = found.path
+    ledger.full = found.life.chain is Chain.FULL
     forked = found.life.forked
     settings = Settings(
         mode=mode,

@@ -20,6 +20,7 @@ from hansard.agents.steps.secrets import SecretProvider
 from hansard.bus.server.lease import Durability
 from hansard.client.person import ask_person
 from hansard.domain.choices import check_options, chosen
+from hansard.domain.run import Chain
 from hansard.domain.values import recordable
 from hansard.inspect.answer import SqlAnswer
 from hansard.settings import Settings
@@ -182,6 +183,9 @@ class BeginOptions(TypedDict, total=False):
     """What the arm is given to, where the plan's unit is a name of its own."""
     arm: str | None
     """Where the caller chooses it; `session.arm` is what it got."""
+    chain: Chain | str | None
+    """`result`, the default, or `full`: what a call's fingerprint holds of the call before
+    (docs/replay.md). Of a run that has begun: the one that it began with, or none."""
     program: str | None
     """What runs it; the program's name if not given."""
     correlation: str | None

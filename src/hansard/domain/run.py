@@ -35,14 +35,26 @@ class ForkEffects(StrEnum):
     LIVE = "live"
 
 
+class Chain(StrEnum):
+    """What of the call before it the fingerprint of a call holds."""
+
+    RESULT = "result"
+    """The digest of its result: an equal result cuts a change off."""
+    FULL = "full"
+    """Its fingerprint, and so that of every call before: a change invalidates all that follows."""
+
+
 @event("run.started.v1")
 class RunStarted(Event, frozen=True, kw_only=True):
-    """A run began. `program` is what started it, as a label for people; it is never run."""
+    """A run began. `program` is what started it, as a label for people; it is never run. `chain` is
+    what its calls' fingerprints hold of the call before; in records of before, the result.
+    """
 
     workflow: str
     conversation_id: str | None = None
     program: str = ""
     labels: dict[str, str] = {}
+    chain: Chain = Chain.RESULT
 
 
 @event("run.forked.v1")
@@ -190,11 +202,13 @@ class RunState(Brief, msgspec.Struct, kw_only=True):
 
     `label` is the one that it began under, as states keep labels: its id, workflow and labels are
     part of whatever is written in it, so nothing of it is shown to who is not cleared for that.
+    `chain` is what its calls' fingerprints hold of the call before; a fork has its parent's.
     """
 
     version: int = 0
     label: str = ""
     workflow: str = ""
+    chain: Chain = Chain.RESULT
     status: RunStatus = RunStatus.UNKNOWN
     conversation_id: str | None = None
     program: str = ""
@@ -259,6 +273,7 @@ def evolve(state: RunState, event: Event) -> None:
             state.conversation_id = event.conversation_id
             state.program = event.program
             state.labels = dict(event.labels)
+            state.chain = event.chain
             state.status = RunStatus.OPEN
         case RunForked():
             state.forked = event

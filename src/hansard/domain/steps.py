@@ -109,6 +109,10 @@ class StepRequested(Event, frozen=True, kw_only=True):
 
     `joins` are those that the head before the call came of, each after those that it needs, less
     what earlier steps of the agent have told. Older records have none.
+
+    `full` is what the fingerprint would be by the full chain, in a run whose chain is by results;
+    `by_result` the other way round. Empty where it is not known: in older records, and after the
+    items that a `resumable` loop skipped.
     """
 
     step: int
@@ -126,6 +130,8 @@ class StepRequested(Event, frozen=True, kw_only=True):
     call_id: str | None = None
     approval: str | None = None
     joins: tuple[Join, ...] = ()
+    full: str = ""
+    by_result: str = ""
 
 
 @event("step.attempted.v1")

@@ -17,10 +17,11 @@ from hansard.inspect.old_joins import Derived, GuessedHeads
 
 
 class Heads:
-    """The heads of one agent's scopes."""
+    """The heads of one agent's scopes. `full`: a call's chain goes on from its fingerprint."""
 
-    def __init__(self) -> None:
-        self._guessed = GuessedHeads()
+    def __init__(self, *, full: bool = False) -> None:
+        self._full = full
+        self._guessed = GuessedHeads(full=full)
         self._known = {"", UNORDERED}
         """Every head on record: digests of results, and what came of joins."""
 
@@ -39,7 +40,8 @@ class Heads:
 
     def outcome(self, step: Step) -> None:
         """Let a step's scope go on after its outcome."""
-        self._known.add(step.digest)
+        if not self._full:  # else its fingerprint is known since it began
+            self._known.add(step.digest)
         self._guessed.outcome(step)
 
     def derive(self, step: Step, steps: Mapping[int, Step], joins: Sequence[Join]) -> Derived:

@@ -115,7 +115,8 @@ class Derived(Enum):
 class GuessedHeads:
     """The heads of one agent's scopes; those of joins that were told are taken from there."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, full: bool = False) -> None:
+        self._full = full
         self.told: dict[str, None] = {}
         """Heads of joins that steps have told of, in order."""
         self._scopes: dict[str, _Scope] = {"": _Scope([""])}
@@ -132,7 +133,7 @@ class GuessedHeads:
         """Whether a call's fingerprint follows from what was before it; takes its place over."""
         parent = steps.get(step.parent) if step.parent is not None else None
         before = [steps[number] for number in step.after if number in steps]
-        self._told = {other.scope: other.digest for other in before}
+        self._told = {other.scope: self._mark(other) for other in before}
         scope = self._enter(step.scope, parent)
         for found in self._candidates(scope, step):
             if fingerprint(step.call, found.head) == step.fingerprint:
@@ -164,9 +165,14 @@ class GuessedHeads:
 
     def outcome(self, step: Step) -> None:
         """Let a step's scope go on after its outcome."""
-        self._digests.setdefault(step.number, []).append(step.digest)
+        mark = self._mark(step)
+        self._digests.setdefault(step.number, []).append(mark)
         if not step.unordered and step.scope in self._scopes:
-            self._scopes[step.scope].heads.append(step.digest)
+            self._scopes[step.scope].heads.append(mark)
+
+    def _mark(self, step: Step) -> str:
+        """What the chain holds of a step."""
+        return step.fingerprint if self._full else step.digest
 
     # ------------------------------------------------------------ scopes
 

@@ -66,14 +66,15 @@ class Checked(msgspec.Struct):
 class Rederiver:
     """Takes one agent's commits in order."""
 
-    def __init__(self, agent: str, fetch: Fetched) -> None:
+    def __init__(self, agent: str, fetch: Fetched, *, full: bool = False) -> None:
+        """full: whether the run's chain is the full one (`hansard.domain.run.Chain`)."""
         self._agent = agent
         self._fetch = fetch
         self._state = agents.initial()
         self._reader = payloads.Reader(lambda: self._state)
         self._versions: dict[str, list[str]] = {}
         self._equals: dict[str, int] = {}
-        self._heads = Heads()
+        self._heads = Heads(full=full)
         self._digests: dict[int, set[str]] = {}
         self.checked: dict[int, Checked] = {}
 

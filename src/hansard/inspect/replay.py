@@ -8,7 +8,10 @@ from typing import Any
 import msgspec
 
 from hansard.agents.workspace import Workspace
-from hansard.domain.ids import AgentStream
+from hansard.bus.codec import revive
+from hansard.bus.log import Stored
+from hansard.domain.ids import AgentStream, RunStream
+from hansard.domain.run import Chain, RunStarted
 from hansard.domain.steps import Failure
 from hansard.inspect.answer import Answer
 from hansard.inspect.payloads import Fetcher
@@ -83,12 +86,27 @@ async def replay(workspace: Workspace, run: str) -> Replayed:
     """
     history = await workspace.states.history(run)
     fetch = Fetcher(workspace)
+    full = _is_full(history)
     agents: dict[str, Rederiver] = {}
     for stored in history:
         if isinstance(stored.stream, AgentStream):
             name = stored.stream.agent
             if name not in agents:
-                agents[name] = Rederiver(name, fetch)
+                agents[name] = Rederiver(name, fetch, full=full)
             await agents[name].take([stored])
     lines = [(line, agents[line.agent].checked[line.step.number]) for line in steps_of(history)]
     return Replayed(run, lines)
+
+
+def _is_full(history: list[Stored]) -> bool:
+    """Whether the run began with the full chain, or what it was forked from. By that event alone:
+    what else its life says may be of a newer version.
+    """
+    begun = (
+        revive(recorded)
+        for stored in history
+        if isinstance(stored.stream, RunStream)
+        for recorded in stored.commit.events
+        if recorded.type == RunStarted.tag
+    )
+    return any(isinstance(each, RunStarted) and each.chain is Chain.FULL for each in begun)

@@ -368,7 +368,9 @@ class StepEngine(Gated):
     def body_scope(self, call: Call) -> Scope:
         """The scope a call's body runs in; calls may stand in it where the tool is composite."""
         place = call.place
-        scope = Scope(self.ledger, place.call, place.fingerprint, place.after, call.number)
+        scope = Scope(
+            self.ledger, place.call, place.fingerprint, place.after, call.number, place.other
+        )
         scope.nests = call.effects is Effects.COMPOSITE
         scope.inherit(place.scope.beside)
         return scope

@@ -84,6 +84,8 @@ class CallPosition(msgspec.Struct, frozen=True):
     after: tuple[int, ...]
     unordered: bool
     junction: Junction | None
+    other: str | None = None
+    """The fingerprint by the chain that the run's is not; None where it is not known."""
 
 
 class Ledger(OpenCalls):
@@ -105,6 +107,10 @@ class Ledger(OpenCalls):
         self.state = state
         self.opened = state.version
         """The version at which the session began: what came later is its own."""
+        self.full = False
+        """Whether the run's chain is the full one."""
+        self._others: dict[str, str | None] = {}
+        """Fingerprints by the other chain, by the call keys of what was placed."""
         self.path: SessionPath | None = None
         """What a strict replay is to ask for; None in any other mode."""
         self.skipped: set[int] = set()
@@ -253,7 +259,10 @@ class Ledger(OpenCalls):
             junction = None if unordered else scope.junction
             if number is not None and self.state.steps[number].is_open:
                 self.met.add(number)
-            place = CallPosition(call, mark, head, scope, scope.after, unordered, junction)
+            beside = fingerprint.UNORDERED if unordered else scope.other
+            other = None if beside is None else fingerprint.fingerprint(call, beside)
+            self._others[call] = other
+            place = CallPosition(call, mark, head, scope, scope.after, unordered, junction, other)
             return place, self.state.steps[number] if number is not None else None
 
     def joins(self, place: CallPosition, step: int) -> tuple[Join, ...]:
@@ -302,7 +311,10 @@ class Ledger(OpenCalls):
             if step.unordered:
                 scope.beside.append(step.number)
             else:
-                scope.go_on(step.digest, (step.number,))
+                mine, other = step.digest, self._others.get(step.call)
+                if self.full:
+                    mine, other = step.fingerprint, step.digest
+                scope.go_on(mine, (step.number,), other)
 
     @property
     def answered(self) -> set[int]:

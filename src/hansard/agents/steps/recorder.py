@@ -312,6 +312,8 @@ class StepRecorder:
             kind=call.spec.kind,
             approval=call.approval,
             joins=self.ledger.joins(place, call.number),
+            full="" if self.ledger.full else place.other or "",
+            by_result=place.other or "" if self.ledger.full else "",
         )
 
     def completed(

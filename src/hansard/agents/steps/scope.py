@@ -66,8 +66,9 @@ def untold(junction: Junction | None) -> list[tuple[Junction, Join]]:
 class Scope:
     """One chain.
 
-    `head` is the digest of its last result, or what `junction` gave; `after` the steps it stands
-    for, `step` the call whose
+    `head` is the digest of its last result (in a run of the full chain, its last fingerprint), or
+    what `junction` gave; `other` the same by the other chain, None where it is not known; `after`
+    the steps it stands for, `step` the call whose
     body it is (`usage` is what that call has reported), `open` how many calls of it run, `noting`
     how many of its facts are being written, `nests` whether calls may stand in it, `beside` the
     steps of it that overlapped others and so are in no chain, with those that were so around it
@@ -88,6 +89,7 @@ class Scope:
         "noting",
         "occurrences",
         "open",
+        "other",
         "path",
         "session",
         "step",
@@ -95,11 +97,18 @@ class Scope:
     )
 
     def __init__(
-        self, session: Any, path: str, head: str, after: tuple[int, ...], step: int | None
+        self,
+        session: Any,
+        path: str,
+        head: str,
+        after: tuple[int, ...],
+        step: int | None,
+        other: str | None = None,
     ) -> None:
         self.session = session
         self.path = path
         self.head = head
+        self.other = other
         self.junction: Junction | None = None
         self.after = after
         self.step = step
@@ -128,10 +137,12 @@ class Scope:
 
     def item(self, name: str) -> Scope:
         """A child scope of a given name that begins now."""
-        child = Scope(self.session, f"{self.path}/{name}", self.head, self.after, self.step)
+        path = f"{self.path}/{name}"
+        child = Scope(self.session, path, self.head, self.after, self.step, self.other)
         child.nests = self.nests
         if self.open:
-            child.apart, child.head = True, fingerprint.UNORDERED
+            child.apart = True
+            child.head = child.other = fingerprint.UNORDERED
         else:
             child.junction = self.junction
         child.usage = self.usage
@@ -155,6 +166,11 @@ class Scope:
         head = fingerprint.joined(self.head, list(heads))
         self.junction = self._joined(head, heads, chained)
         self.head = head
+        others = [child.other for child in chained if child.other is not None]
+        if self.other is not None and len(others) == len(chained):
+            self.other = fingerprint.joined(self.other, others)
+        else:
+            self.other = None
         ends = [step for child in chained for step in child.after]
         self.after = tuple(dict.fromkeys(ends)) or self.after
 
@@ -171,9 +187,9 @@ class Scope:
         kept = tuple(part for part in parts if part is not None and not part.told)
         return Junction(head, Join(self.head, heads), kept)
 
-    def go_on(self, head: str, after: tuple[int, ...]) -> None:
-        """Go on after a result, by its digest, or where a checkpoint was."""
-        self.head, self.after, self.junction = head, after, None
+    def go_on(self, head: str, after: tuple[int, ...], other: str | None = None) -> None:
+        """Go on after a call, by what its chain holds of it, or where a checkpoint was."""
+        self.head, self.after, self.junction, self.other = head, after, None, other
 
     def take_back(self, base: str, call: str) -> None:
         """Count a call no more, if it is the last of its equals."""
@@ -235,6 +251,7 @@ class OpenCalls:
         self.stream = stream
         self.lock = threading.RLock()
         self.root = scopes(self, "", "", (), None)
+        self.root.other = ""
         self.home: int | None = None
         """The thread that opened the session without a block: in it, its root is current."""
         self.client: Any = None

@@ -8,7 +8,8 @@ SELECT run, agent, role, ordinal, version, position, happened_at, type, true AS 
         "call_id": "VARCHAR", "result": "JSON", "duration_ms": "DOUBLE", "usage": "JSON",
         "reused": "BIGINT", "error": {"type": "VARCHAR", "message": "VARCHAR"}, "rule": "VARCHAR",
         "reason": "VARCHAR", "verdict": "VARCHAR", "by": "VARCHAR", "because": "VARCHAR",
-        "attempt": "BIGINT", "retry_in_ms": "DOUBLE"}'))
+        "attempt": "BIGINT", "retry_in_ms": "DOUBLE", "fingerprint": "VARCHAR", "full": "VARCHAR",
+        "by_result": "VARCHAR"}'))
 FROM batch
 WHERE type IN ('step.requested.v1', 'step.attempted.v1', 'step.completed.v1', 'step.failed.v1',
     'step.blocked.v1', 'step.in_doubt.v1', 'step.settled.v1');

@@ -10,7 +10,8 @@ SELECT f.run, e.agent, e.role, e.position << 16 | e.event_index, e.version, e.po
         "call_id": "VARCHAR", "result": "JSON", "duration_ms": "DOUBLE", "usage": "JSON",
         "reused": "BIGINT", "error": {"type": "VARCHAR", "message": "VARCHAR"}, "rule": "VARCHAR",
         "reason": "VARCHAR", "verdict": "VARCHAR", "by": "VARCHAR", "because": "VARCHAR",
-        "attempt": "BIGINT", "retry_in_ms": "DOUBLE"}'))
+        "attempt": "BIGINT", "retry_in_ms": "DOUBLE", "fingerprint": "VARCHAR", "full": "VARCHAR",
+        "by_result": "VARCHAR"}'))
 FROM fresh AS f
 JOIN ancestry AS a ON a.run = f.run
 JOIN events AS e

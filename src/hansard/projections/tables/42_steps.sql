@@ -26,7 +26,10 @@ SELECT
     any_value({'role': role, 'tool': tool, 'kind': coalesce(kind, 'tool'), 'effects': effects,
         'arguments': arguments, 'call_id': call_id, 'key': key, 'parent': parent,
         'scope': coalesce(scope, ''), 'after': coalesce(after, []), 'inherited': NOT own,
-        'version': version, 'position': position, 'at': happened_at})
+        'version': version, 'position': position, 'at': happened_at,
+        -- The one by the run's own chain is the fingerprint, the other stands beside it.
+        'by_result': coalesce(by_result, fingerprint),
+        'full': coalesce("full", if(by_result IS NULL, NULL, fingerprint))})
         FILTER (type = 'step.requested.v1') AS asked,
     count(*) FILTER (type = 'step.attempted.v1') AS attempted,
     arg_max(status, ordinal) FILTER (status IS NOT NULL) AS status,
@@ -61,7 +64,8 @@ SELECT
     verdict.verdict, settled_by, asked.inherited, asked.at AS requested_at,
     if(status = 'requested', NULL, outcome.at) AS ended_at,
     asked.version AS requested_version, outcome.version AS outcome_version,
-    asked.position AS requested_position, outcome.position AS outcome_position
+    asked.position AS requested_position, outcome.position AS outcome_position,
+    asked.by_result AS fingerprint_result, asked."full" AS fingerprint_full
 FROM changes
 WHERE fresh;
 

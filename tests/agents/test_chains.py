@@ -1,0 +1,104 @@
+"""The two chains: by results, where an equal result cuts a change off, and the full one."""
+
+from functools import partial
+
+import pytest
+
+import hansard
+from tests.agents.twins import Lab, twins
+
+
+async def _three(record, ran, *edits, mode=None, run="r", chain=None, items=0):
+    """Three calls whose results do not tell an edit of theirs; then a loop and two branches."""
+    async with record.run(run=run, mode=mode, chain=chain) as session:
+
+        @session.tool(effects="pure")
+        async def step(name: str) -> str:
+            ran.append(name)
+            return name[0]
+
+        for name in "abc":
+            await step(name + "!" if name in edits else name)
+        await session.gather(partial(step, "left"), partial(step, "right"))
+        async for item in session.resumable(range(items)):
+            await step(f"item {item}")
+        await step("last")
+
+
+@twins
+async def test_an_early_change_invalidates_all_that_follows_in_a_full_chain(lab: Lab):
+    """By results an edit whose result is equal is cut off; in a run of the full chain what follows
+    runs, though the result is equal, behind joins, too. Unchanged, both answer all, strictly; and a
+    resume of an edited run goes by its own new path.
+    """
+    async with lab.connect() as record:
+        for chain, again in (("result", ["b!"]), ("full", ["b!", "c", "left", "right", "last"])):
+            ran: list[str] = []
+            await _three(record, ran, run=chain, chain=chain)
+            await _three(record, ran, run=chain, mode="strict")
+            assert sorted(ran) == sorted(["a", "b", "c", "left", "right", "last"])
+            ran.clear()
+            await _three(record, ran, "b", run=chain)
+            assert sorted(ran) == sorted(again)
+            ran.clear()
+            await _three(record, ran, "b", run=chain)
+            await _three(record, ran, "b", run=chain, mode="strict")
+            assert ran == []
+
+
+@twins
+async def test_a_run_keeps_its_chain_and_so_do_its_forks(lab: Lab):
+    """It is recorded with the run's beginning: whoever goes on, joins or forks has it, and another
+    one is an error that says which it is.
+    """
+    ran: list[str] = []
+    async with lab.connect() as record:
+        with pytest.raises(hansard.BadValue, match="chain"):
+            await _three(record, ran, chain="half")
+        await _three(record, ran, chain="full")
+        assert (await record.state("r")).life.chain == "full"
+        await _three(record, ran, chain="full")
+        with pytest.raises(hansard.Refused, match="run r has chain='full', not 'result'"):
+            await _three(record, ran, chain="result")
+        with pytest.raises(hansard.Refused, match="has chain='full'"):
+            async with record.run(run="r", agent="bob", chain="result"):
+                pass
+        fork = await record.fork("r", at="ada@5")
+        ran.clear()
+        await _three(record, ran, "a", run=fork)
+        assert (await record.state(fork)).life.chain == "full"
+        assert sorted(ran) == sorted(["a!", "b", "c", "left", "right", "last"])
+        await _three(record, ran, run="old")
+        with pytest.raises(hansard.Refused, match="has chain='result', not 'full'"):
+            await _three(record, ran, run="old", chain="full")
+
+
+@twins
+async def test_both_fingerprints_are_columns_of_steps(lab: Lab):
+    """Whichever chain a run has, both say the same of the same calls; in the full one alone an edit
+    with an equal result shows in what follows. After items that a resume skipped, the other one is
+    not known.
+    """
+    question = """
+        SELECT arguments->>'$.name' AS name, step, fingerprint_result, fingerprint_full
+        FROM steps WHERE run = $1 ORDER BY step
+    """
+    ran: list[str] = []
+    async with lab.connect() as record:
+        await _three(record, ran, run="one", chain="result")
+        await _three(record, ran, run="two", chain="full")
+        await _three(record, ran, "a", run="three")
+        told = {run: (await record.sql(question, run)).dicts() for run in ("one", "two", "three")}
+        assert [{**row, "step": 0} for row in told["one"]] == [
+            {**row, "step": 0} for row in told["two"]
+        ]
+        assert None not in {value for row in told["one"] for value in row.values()}
+        pairs = list(zip(told["one"], told["three"], strict=True))[1:]  # after the edited one
+        assert all(a["fingerprint_result"] == b["fingerprint_result"] for a, b in pairs)
+        assert all(a["fingerprint_full"] != b["fingerprint_full"] for a, b in pairs)
+        await _three(record, ran, run="one", items=2)
+        await _three(record, ran, run="one", items=3)
+        rows = (await record.sql(question, "one")).dicts()
+        known = {row["name"]: row["fingerprint_full"] is not None for row in rows}
+        assert known["item 0"]
+        assert not known["item 2"]
