@@ -35,6 +35,10 @@ def test_slow(): ...
 @pytest.mark.parametrize("case", "abcdefg")
 def test_some(case): ...
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.parametrize("case", "abc")
+def test_first(lab, case): ...
+
 @pytest.mark.thorough
 def test_thorough(): ...
 """
@@ -42,14 +46,17 @@ def test_thorough(): ...
 FAST = [
     *("test_both[async]", "test_both[sync]", "test_one_of_both[async]", "test_plain"),
     *(f"test_many_of_both[async-{case}]" for case in "xyz"),
+    "test_first[async-a]",
 ]
 SLOW = [
+    *("test_first[async-b]", "test_first[async-c]", "test_first[sync-a]"),
     *("test_one_of_both[sync]", "test_many_of_both[sync-x]"),
     *("test_slow", "test_some[a]", "test_some[d]"),
 ]
 FULL = [
     *(f"test_some[{case}]" for case in "bcefg"),
     *(f"test_many_of_both[sync-{case}]" for case in "yz"),
+    *(f"test_first[sync-{case}]" for case in "bc"),
     "test_thorough",
 ]
 

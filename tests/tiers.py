@@ -5,6 +5,7 @@
     make test-slow    --tier slow   what `make test` leaves of that
     make test-full    --tier full   those marked `thorough` too, with many rounds and examples
 
+`fast(cases=3)`: of the test's cases, three in even steps are in the fast tier, and the others slow.
 `slow(cases=3)`: of the test's cases, three in even steps are slow, and the others thorough.
 What reads real data is slow, too.
 A test of both clients that is parametrised by `sync` and `async` is played with the async one in
@@ -68,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """What is left is counted."""
     config.stash[_LEFT] = Counter()
     for line in (
+        "fast(cases=None): so many cases in `make test`, the others in `make check`",
         "slow(cases=None): a part of `make check` and not of `make test`",
         "contract: with both clients in `make test`",
         "thorough: takes long, and runs only in `make test-full`",
@@ -90,7 +92,11 @@ def _tier(item: pytest.Item, cases: Sequence[pytest.Item]) -> str:
     if slow is not None:
         return SLOW if item in _chosen(cases, slow.kwargs.get("cases", len(cases))) else FULL
     if not _is_sync(item) or item.get_closest_marker("contract"):
-        return FAST
+        fast = item.get_closest_marker("fast")
+        if fast is None:
+            return FAST
+        chosen = _chosen([case for case in cases if not _is_sync(case)], fast.kwargs["cases"])
+        return FAST if item in chosen else SLOW
     return SLOW if item in _chosen([case for case in cases if _is_sync(case)], 1) else FULL
 
 

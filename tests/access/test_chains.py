@@ -97,6 +97,7 @@ async def test_a_token_is_issued_once_in_its_terms(workspace: Workspace):
             await _issue(workspace, *other, token=token)
 
 
+@pytest.mark.fast(cases=2)
 @pytest.mark.parametrize(
     ("chain", "why"),
     [

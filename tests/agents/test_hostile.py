@@ -59,6 +59,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.fast(cases=8)
 @twins
 @pytest.mark.parametrize("name", CARRIED)
 async def test_a_name_is_carried_exactly(lab: Lab, name):
@@ -93,6 +94,7 @@ async def test_a_name_is_carried_exactly(lab: Lab, name):
         assert (await record.state(child)).life.forked.parent == name
 
 
+@pytest.mark.fast(cases=20)
 @twins
 @pytest.mark.parametrize("name", REFUSED, ids=lambda name: repr(name)[:20])
 @pytest.mark.parametrize(

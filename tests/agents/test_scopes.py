@@ -316,6 +316,7 @@ def test_a_scope_tells_of_the_joins_that_its_head_came_of():
     assert _told(root) == []
 
 
+@pytest.mark.slow
 def test_idle_children_one_after_the_other_are_told_together():
     """However many; and from their head others go on."""
     root = _root()

@@ -114,6 +114,7 @@ def _blobs(value) -> dict[str, int]:
     return found
 
 
+@pytest.mark.fast(cases=3)
 @twins
 @pytest.mark.parametrize("form", FORMS)
 async def test_what_is_said_again_is_not_stored_again(lab: Lab, form):

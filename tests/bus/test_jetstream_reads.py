@@ -53,6 +53,7 @@ def versions(commits: list[Stored]) -> list[int]:
 
 
 class TestReads:
+    @pytest.mark.fast(cases=3)
     @pytest.mark.parametrize(
         ("after", "to"),
         [
@@ -110,6 +111,7 @@ class TestReads:
         reads = await asyncio.gather(*(log.read(stream) for _ in range(8)))
         assert all(len(commits) == 80 for commits in reads)
 
+    @pytest.mark.slow
     async def test_a_reader_that_does_not_read(self, log: JetStreamLog):
         """What waits for a slow follower is bounded, however much there is to read."""
         stream = WorkspaceStream("large", "slow")

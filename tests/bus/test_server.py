@@ -299,6 +299,7 @@ def test_a_forked_child_is_a_user(data_dir):
     assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
 
 
+@pytest.mark.slow
 def test_processes_that_join_at_the_same_moment_share_one_server(data_dir):
     """Eight at once: one supervisor, one server."""
     users = [User(data_dir) for _ in range(8)]
@@ -598,6 +599,7 @@ def test_passwords_are_not_shown(lease):
     assert not [secret for secret in secrets if secret in shown]
 
 
+@pytest.mark.fast(cases=3)
 @pytest.mark.parametrize(
     "verb", ["CREATE", "UPDATE", "DELETE", "PURGE", "RESTORE", "SNAPSHOT", "MSG.DELETE"]
 )
@@ -623,6 +625,7 @@ def test_without_a_login_nobody_enters(lease):
 # ---------------------------------------------------------------- odd places
 
 
+@pytest.mark.fast(cases=3)
 @pytest.mark.parametrize(
     "name",
     [
@@ -757,6 +760,7 @@ def test_a_log_that_grows_is_put_aside_while_the_server_runs(data_dir):
         assert b"old" not in log.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_nobody_waits_for_any_more_lets_the_next_one_in(data_dir):
     """A process is killed while the supervisor it started waits for the store; the next process
     starts another. Whichever has the store, who joins enters at once, and the other goes.

@@ -216,6 +216,7 @@ class _Tags(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
 
+@pytest.mark.slow
 def test_the_page_asks_nobody_and_runs_nothing(place: Place):
     """One file: no script, no link, pictures inside; hostile names are text."""
     file = place.home / "report.html"

@@ -1,7 +1,5 @@
 """An import that is killed at any moment and run again comes to the same log."""
 
-import asyncio
-import functools
 import json
 import random
 import subprocess
@@ -12,13 +10,12 @@ import pytest
 
 from tests.cli.support import environment
 from tests.exchange.support import exported, in_workspace, places
-from tests.importers.support import answer, asks, chat, says, written
+from tests.importers.support import answer, asks, chat, says, stored_beyond, written
 from tests.importers.support import call as tool_call
 
 RUNS = 100
 MORE_KILLS_MAX = 20
 """Kills beyond those asked for, until one has come in the middle."""
-BEGUN_S = 60.0
 
 
 def records():
@@ -63,7 +60,7 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, call, file, rounds,
         number += 1
         into = f"killed-{seed}-{number}"
         child = start(into, "import", "events", file)
-        in_workspace(home, into, functools.partial(_stored, chance.randrange(len(undisturbed))))
+        stored_beyond(home, into, chance.randrange(len(undisturbed) // 2))
         child.kill()
         child.communicate(timeout=170)
         before = places(home, into)
@@ -78,14 +75,6 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, call, file, rounds,
         assert checked.code == 0, (seed, number, checked.out)
     assert halves > 0, f"no kill of seed {seed} came in the middle"
     evidence.record("export.import_killed", rounds=number, in_the_middle=halves, differing=0)
-
-
-async def _stored(position, opened):
-    """Wait until more than so much is stored."""
-    until_s = time.monotonic() + BEGUN_S
-    while await opened.log.head() <= position:
-        assert time.monotonic() < until_s
-        await asyncio.sleep(0.005)
 
 
 @pytest.mark.thorough

@@ -43,6 +43,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.fast(cases=5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_out_in_and_out_again_is_byte_equal(home, zoo: Zoo, workspace, tmp_path, call, kind):
     """Export, import into an empty workspace, export: the same bytes. Nothing is wrong with the
@@ -62,6 +63,7 @@ def test_out_in_and_out_again_is_byte_equal(home, zoo: Zoo, workspace, tmp_path,
     assert calls == call("zoo", "run", "replay", run, "--json").lines[:-1]
 
 
+@pytest.mark.fast(cases=5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_states_are_equal(home, zoo: Zoo, workspace, tmp_path, kind):
     """What the events of the copy fold to is what those of the original do: life, every agent with

@@ -171,6 +171,7 @@ def test_a_settlement_is_believed(stage, point, verdict, effects):
     assert [(said.verdict, said.by) for said in stage.settlements()] == [(verdict, "someone")]
 
 
+@pytest.mark.slow
 def test_doubt_lasts_as_long_as_nobody_settles_it(stage):
     """Resuming twice asks twice and does nothing to the world."""
     stage.killed_at("matrix", Point.AFTER_EFFECT, policy="once")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -131,6 +132,21 @@ def log_of(home: Path, workspace: str) -> list[Stored]:
 
     found: list[Stored] = in_workspace(home, workspace, read)
     return found
+
+
+STORED_S = 60.0
+
+
+def stored_beyond(home: Path, workspace: str, position: int) -> None:
+    """Wait until a workspace's log, which somebody else writes, is longer than so much."""
+
+    async def wait(opened: Workspace) -> None:
+        until_s = time.monotonic() + STORED_S
+        while await opened.log.head() <= position:
+            assert time.monotonic() < until_s
+            await asyncio.sleep(0.005)
+
+    in_workspace(home, workspace, wait)
 
 
 def runs_of(home: Path, workspace: str) -> set[str | None]:

@@ -188,6 +188,7 @@ def test_two_sessions_are_told_apart_or_refused(book: Notebook) -> None:
     assert on_record(book).life.status is RunStatus.COMPLETED
 
 
+@pytest.mark.slow
 def test_the_sync_client_says_which_one_to_use(book: Notebook) -> None:
     """In a cell a loop runs already: the refusal names what works there; in a thread it works."""
     said = book.run("import hansard\nhansard.connect('lab')")

@@ -214,6 +214,7 @@ NO_COMMITS = {
 }
 
 
+@pytest.mark.fast(cases=5)
 @pytest.mark.parametrize("case", sorted(NO_COMMITS))
 def test_what_is_no_commit_is_a_problem_and_stops_nothing(case: str, store: Store):
     """It stands in `problems` and nowhere else; what comes before and after it is projected."""

@@ -318,6 +318,7 @@ def test_other_rules_make_other_tables(tmp_path):
     assert {path.suffix for path in left} == {".lock", ".key"}
 
 
+@pytest.mark.slow
 def test_another_log_makes_other_tables(tmp_path):
     """A log that begins anew is not gone on with."""
     place = bring(planted(), tmp_path, RULES)

@@ -258,6 +258,7 @@ HUGE = b'"' + b"x" * 500_000 + b'"'
 DEEP = b"[" * 300 + b"]" * 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("huge", [HUGE, DEEP], ids=["long", "deep"])
 def test_what_is_huge_ends_nothing(ada: Asking, huge: bytes) -> None:
     """A field of half a megabyte, or nested deep, is taken or refused by its name, never an
@@ -274,6 +275,7 @@ def test_what_is_huge_ends_nothing(ada: Asking, huge: bytes) -> None:
     assert refusal(ada.ask(OPERATIONS["facts.context"], request("facts.context"))) is None
 
 
+@pytest.mark.fast(cases=2)
 @pytest.mark.parametrize("role", [*ROLES, "writer"])
 def test_each_needs_what_it_says(house: House, role: str) -> None:
     """An operation is refused for what its declaration says that it needs and the role has not, and

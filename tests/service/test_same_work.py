@@ -138,6 +138,7 @@ def undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "BEAT_S", PATIENCE_S)
 
 
+@pytest.mark.fast(cases=2)
 @pytest.mark.parametrize("verb", sorted(ASKED))
 def test_hidden_and_absent_take_the_same_work(hidden: House, undisturbed: None, verb: str) -> None:
     """The same functions are entered equally often, and the same is said."""

@@ -102,6 +102,7 @@ def world(request, tmp_path):
 METRICS = [("reward", "higher", None), ("score", "higher", 0.1), ("cost", "lower", 0.05)]
 
 
+@pytest.mark.fast(cases=3)
 @pytest.mark.parametrize("clustered", [False, True])
 def test_the_paired_difference_is_pythons(world, clustered):
     """Difference, clustered standard error, t interval, p, signs: for every metric, arm and way of

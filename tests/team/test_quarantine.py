@@ -127,6 +127,7 @@ def _fails() -> None:
     raise TimeoutError
 
 
+@pytest.mark.slow
 def test_a_fork_has_the_agents_that_had_joined_at_its_cut(
     record: Record, call, data_dir: Path, workspace: str, tmp_path: Path
 ):
