@@ -66,7 +66,7 @@ def test_8_processes_count_to_the_last_one(stage, tmp_path, rounds, evidence):
     """Each is told a total of its own, all totals are there, in the order of the key's stream, and
     nobody had to try again.
     """
-    count = 1_000 if rounds(1, FULL) == FULL else 60
+    count = 1_000 if rounds(1, FULL) == FULL else 25
     with stage.record.run("team", run=stage.run, agent="starter"):
         told, took_s = all_at_once(stage, tmp_path, count, ["counter"])
     assert sorted(itertools.chain(*told.values())) == list(range(1, PROCESSES * count + 1))
@@ -91,7 +91,7 @@ def test_8_processes_put_by_version_and_lose_nothing(stage, tmp_path, rounds, ev
     once, each one more than the one before it, each process's own in its order; two readers and
     the states at positions in between agree.
     """
-    count = 1_000 if rounds(1, FULL) == FULL else 60
+    count = 1_000 if rounds(1, FULL) == FULL else 25
     with stage.record.run("team", run=stage.run, agent="starter"):
         told, took_s = all_at_once(stage, tmp_path, count, ["resolver", "again"])
     written = writes_to(stage, "value")

@@ -12,7 +12,7 @@ from tests.faults.support import Child, Report, Stage, read_acks
 
 pytestmark = pytest.mark.slow
 
-KILLS_QUICK, KILLS_FULL = 6, 200
+KILLS_QUICK, KILLS_FULL = 4, 200
 COMMITS_MAX, LATER_S_MAX = 9, 0.03
 """A kill comes up to this many acknowledged commits after a (re)start, and up to so much later: a
 commit takes about 2 ms and an effect 15 ms, so it hits each of their phases. Counted in commits
