@@ -399,11 +399,13 @@ class Hosted:
 
     # ------------------------------------------------------------ its end
 
-    async def close(self, left: Left) -> None:
-        """The client leaves in order. Raises what stands in the way."""
+    async def close(self, error: BaseException | None) -> None:
+        """The client leaves in order. Raises what stands in the way; an error of the program, of
+        which that is only told, gets it as a note.
+        """
         self.over = True
         await self._cut()
-        await opening.close_agent(self._workspace, self.opened, self.error(left))
+        await opening.close_agent(self._workspace, self.opened, error)
         self._lose()
 
     async def abandon(self) -> None:

@@ -320,7 +320,7 @@ class Service:
         error = hosted.error(left)
         try:
             try:
-                await hosted.close(left)
+                await hosted.close(error)
             finally:  # an error, too, may tell what is on record
                 await hosted.told()
         finally:
