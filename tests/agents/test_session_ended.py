@@ -41,8 +41,10 @@ GIVEN = {
 """What an operation is given, by the names of what it must be given."""
 
 
-ALWAYS = ("close", "use")
-"""What an ended session still takes: to be closed again does nothing, and `use` asks nobody."""
+ALWAYS = ("close", "use", "snapshot")
+"""What an ended session still takes: to be closed again does nothing, `use` asks nobody, and its
+state can be read, as a snapshot, too.
+"""
 
 
 def operations(session, tool):

@@ -80,7 +80,7 @@ def record_of(lab: Lab, run: str) -> list[Any]:
             data = bare(msgspec.json.decode(event.data), names)
             if event.type == "step.completed.v1" and "served" in str(data.get("result")):
                 data.pop("digest")
-            for digest in ("digest", "fingerprint", "call") if run in WITH_IDS else ():
+            for digest in ("digest", "fingerprint", "full", "call") if run in WITH_IDS else ():
                 data.pop(digest, None)
             found.append((str(stored.stream), stored.commit.epoch, event.type, data))
     return by_place(found) if run in SIDE_BY_SIDE else found
@@ -181,7 +181,7 @@ def test_two_agents(house: House, other: House, client: str) -> None:
         play(lab, two(lab, told))
         record = record_of(lab, "two")
         for *_, data in record:
-            for digest in ("digest", "fingerprint", "call"):
+            for digest in ("digest", "fingerprint", "full", "call"):
                 data.pop(digest, None)
         found[door] = bare(told, {}), record
     assert found["restricted"] == found["trusted"]
@@ -201,4 +201,4 @@ def test_what_each_session_is(lab: Lab) -> None:
 
     play(lab, scenario())
     offered = {name for name in dir(trusted) if not name.startswith("_")}
-    assert offered - {*dir(common)} == {"state", "label"}
+    assert offered - {*dir(common)} == {"state", "label", "saved", "snapshot"}
