@@ -13,7 +13,7 @@ from tests.service.support import House, Lab
 from tests.service.test_parity import play
 
 
-def edited(lab: Lab, policy: Callable[[Step], Any], first: str) -> list[Any]:
+def edited(lab: Lab, policy: Callable[[hansard.UnsettledStep], Any], first: str) -> list[Any]:
     """A program whose first call is another one each time, before a call with an effect."""
     told: list[Any] = []
 
@@ -41,11 +41,14 @@ def edited(lab: Lab, policy: Callable[[Step], Any], first: str) -> list[Any]:
 
 @pytest.mark.parametrize("answer", [Verdict.REUSE, Verdict.RUN_AGAIN, Verdict.HAPPENED, None])
 def test_a_policy_settles_a_divergence(lab: Lab, answer: Verdict | None) -> None:
-    """What is to be done about an effect that an edit comes before is the policy's to say."""
-    asked: list[tuple[int, str]] = []
+    """What is to be done about an effect that an edit comes before is the policy's to say; it is
+    told where the step stands, and whether its tool's source is another one.
+    """
+    asked: list[tuple[object, ...]] = []
 
-    def policy(step: Step) -> Verdict | None:
-        asked.append((step.number, step.tool))
+    def policy(step: hansard.UnsettledStep) -> Verdict | None:
+        asked.append((step.run, step.agent, step.number, step.tool, step.diverged))
+        assert step.source_before == step.source_now != ""
         return answer
 
     assert edited(lab, policy, "one") == ["one to eve", "nothing"]
@@ -57,7 +60,7 @@ def test_a_policy_settles_a_divergence(lab: Lab, answer: Verdict | None) -> None
             assert told == ["two to eve", "nothing"]
         case _:
             assert "Diverged" in told[0]
-    assert asked == [(2, "send")]
+    assert asked == [("r1", "ada", 2, "send", True)]
 
 
 def doubtful(lab: Lab, policy: Callable[[Step], Any]) -> Any:
