@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hansard.agents.access.carried import Lowered
     from hansard.agents.access.views import View
     from hansard.agents.annotations.conversations import Conversation
+    from hansard.agents.annotations.statements import Checkpoint
     from hansard.agents.board.operations import BoardEntry, Expected
     from hansard.agents.board.twins import AsyncBoard, AsyncTransaction
     from hansard.agents.board.twins_sync import Board, Transaction
@@ -141,6 +142,8 @@ if TYPE_CHECKING:
     from hansard.client.restricted.record_sync import RestrictedRecord
     from hansard.client.restricted.session import AsyncRestrictedSession
     from hansard.client.restricted.session_sync import RestrictedSession
+    from hansard.client.resumable import AsyncResumable
+    from hansard.client.resumable_sync import Resumable
     from hansard.client.session import (
         AsyncCommonSession,
         AsyncSession,
@@ -255,6 +258,7 @@ _HOME = {
     "hansard.agents.board.twins_sync": ("Board", "Transaction"),
     "hansard.agents.board.write": ("Resolution", "Resolve"),
     "hansard.agents.annotations.conversations": ("Conversation",),
+    "hansard.agents.annotations.statements": ("Checkpoint",),
     "hansard.agents.errors": (
         "AgentError",
         "Blocked",
@@ -372,6 +376,8 @@ _HOME = {
     "hansard.client.restricted.record_sync": ("RestrictedRecord",),
     "hansard.client.restricted.session": ("AsyncRestrictedSession",),
     "hansard.client.restricted.session_sync": ("RestrictedSession",),
+    "hansard.client.resumable": ("AsyncResumable",),
+    "hansard.client.resumable_sync": ("Resumable",),
     "hansard.client.session": (
         "AsyncCommonSession",
         "AsyncSession",
@@ -502,6 +508,7 @@ __all__ = [
     "AsyncRecord",
     "AsyncRestrictedRecord",
     "AsyncRestrictedSession",
+    "AsyncResumable",
     "AsyncSession",
     "AsyncTeam",
     "AsyncTransaction",
@@ -524,6 +531,7 @@ __all__ = [
     "CallRule",
     "CallerError",
     "Chain",
+    "Checkpoint",
     "CheckpointSaved",
     "Circle",
     "ClaimLost",
@@ -616,6 +624,7 @@ __all__ = [
     "RestrictedRecord",
     "RestrictedSession",
     "ResultNotRecordable",
+    "Resumable",
     "RoleDefined",
     "RoleRefused",
     "RoleRule",

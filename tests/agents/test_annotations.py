@@ -1,5 +1,6 @@
 """Facts: checkpoints, messages, decisions, resources and hand-offs stand on record once."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -288,6 +289,51 @@ async def test_a_finished_loop_is_skipped_whole(lab: Lab):
                 ] == expected
                 await work(9)
         assert ran == [-1, 0, 1, 2, 9]
+
+
+@twins
+async def test_a_loops_results_are_whole_after_a_resume(lab: Lab):
+    """Killed at item 12 of 20, with progress every 5: the second time it goes on after 10, with the
+    ten results that it had and the item that it had come to, and ends with all twenty in order.
+    """
+    last: list[int | None] = []
+    loop: Any = None
+    async with lab.connect() as record:
+        for end in (12, 20):
+            with contextlib.suppress(KeyboardInterrupt):
+                async with record.run(run="r") as session:
+                    loop = session.resumable(range(1, 21), every=5)
+                    async for n in loop:
+                        last.append(loop.raw.last_item)
+                        if n == end == 12:
+                            raise KeyboardInterrupt
+                        loop.raw.results.append((n, "x" * n))
+        assert last == [None, *range(1, 12), *range(10, 20)]
+        assert loop.raw.results == [(n, "x" * n) for n in range(1, 21)]
+        assert loop.raw.last_item == 20
+        async with record.run(run="r") as session:
+            again = session.resumable(range(1, 21), every=5)
+            assert [n async for n in again] == []
+            assert again.raw.results == loop.raw.results
+        async with record.run(run="r", mode="strict") as session:
+            replayed = session.resumable(range(1, 21), every=5)
+            async for n in replayed:
+                replayed.raw.results.append((n, "x" * n))
+            assert replayed.raw.results == loop.raw.results
+
+
+@twins
+async def test_the_newest_checkpoint_is_found_without_its_name(lab: Lab):
+    """Whatever it is called; how far a loop has come is none."""
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            assert await session.latest_checkpoint() is None
+            await session.checkpoint("first", n=1)
+            await session.checkpoint("second", at=(1, 2))
+            assert [n async for n in session.resumable([1])] == [1]
+        async with record.run(run="r") as session:
+            found = await session.latest_checkpoint()
+            assert found == hansard.Checkpoint("second", {"at": (1, 2)})
 
 
 @twins

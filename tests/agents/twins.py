@@ -107,7 +107,7 @@ class TwinSession(Twin):
     """A session of either client, awaited."""
 
     def _waits(self, name: str) -> bool:
-        return name in FACTS or name in {"close", "snapshot"}
+        return name in FACTS or name in {"close", "snapshot", "latest_checkpoint"}
 
     def tool(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:
         """Declare an `async def` as a tool of this session."""
@@ -129,14 +129,39 @@ class TwinSession(Twin):
             return found
         return list(self.raw.gather(*(functools.partial(_run, branch) for branch in branches)))
 
-    async def resumable(self, items: Any, **options: Any) -> AsyncGenerator[Any, None]:
+    def resumable(self, items: Any, **options: Any) -> "TwinLoop":
         """The items not yet done."""
-        if self.is_async:
-            async for item in self.raw.resumable(items, **options):
-                yield item
-        else:
-            for item in self.raw.resumable(items, **options):
-                yield item
+        return TwinLoop(self.raw.resumable(items, **options), is_async=self.is_async)
+
+
+async def _items(raw: Any, *, is_async: bool) -> AsyncGenerator[Any, None]:
+    if is_async:
+        async for item in raw:
+            yield item
+    else:
+        for item in raw:
+            yield item
+
+
+class TwinLoop:
+    """A loop of either client, iterated with `async for`."""
+
+    def __init__(self, raw: Any, *, is_async: bool) -> None:
+        self.raw = raw
+        self._left = _items(raw, is_async=is_async)
+
+    def __aiter__(self) -> "TwinLoop":
+        return self
+
+    async def __anext__(self) -> Any:
+        return await anext(self._left)
+
+    async def aclose(self) -> None:
+        """Leave it."""
+        await self._left.aclose()
+        closed = self.raw.aclose() if hasattr(self.raw, "aclose") else self.raw.close()
+        if closed is not None:
+            await closed
 
 
 def _plain_option(value: Any) -> Any:

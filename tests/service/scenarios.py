@@ -276,8 +276,11 @@ async def loops(session: TwinSession, told: list[Any]) -> None:
     async def square(x: int) -> int:
         return x * x
 
-    async for item in session.resumable([1, 2, 3], every=2, name="squares"):
-        told.append(await square(item))
+    loop = session.resumable([1, 2, 3], every=2, name="squares")
+    async for item in loop:
+        loop.raw.results.append((item, await square(item)))
+        told.append(loop.raw.last_item)
+    told.append(loop.raw.results)
     told.append(await square(1))
 
 

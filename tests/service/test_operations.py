@@ -29,6 +29,7 @@ CLAIM = {"is": "claim", "id": "t1", "number": 1}
 SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.view": ("r1",),
     "record.sql": ("SELECT 1",),
+    "record.savings": (),
     "record.approve": ("0" * 32,),
     "record.deny": ("0" * 32,),
     "record.settle": ("r1", "ada#1", "happened"),
@@ -38,6 +39,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "session.view": (),
     "facts.checkpoint": ("half", {}),
     "facts.checkpoint_data": ("half",),
+    "facts.latest_checkpoint": (),
     "facts.decide": ("which", "this"),
     "facts.message": ("user", "hi", None, {}),
     "facts.resource": ("file:///x", "read"),

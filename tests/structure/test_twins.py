@@ -1,12 +1,11 @@
 """The sync twins are those that the async ones make."""
 
 import ast
-import re
 
 import pytest
 
 from tests.structure.rooms import made
-from tests.structure.twins import SRC, TWINS, Twin, named, stale, text
+from tests.structure.twins import SRC, TWINS, WORDS, Twin, named, stale, text
 
 
 def test_no_made_module_is_out_of_date() -> None:
@@ -42,4 +41,4 @@ def _methods(tree: ast.Module, name: str) -> list[str]:
     [found] = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == name]
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     names = [each.name for each in found.body if isinstance(each, functions)]
-    return [re.sub("^__a(enter|exit)__$", r"__\1__", name) for name in names]
+    return [WORDS.get(name, name) for name in names]

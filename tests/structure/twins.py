@@ -113,10 +113,19 @@ TWINS = (
             "hansard.agents.team.twins": "hansard.agents.team.twins_sync",
             "AbstractAsyncContextManager": "AbstractContextManager",
             "begun_async": "begun",
+            "AsyncResumable": "Resumable",
+            "hansard.client.resumable": "hansard.client.resumable_sync",
         },
         calls=FLOWS
         | {"session.close", "old.close", "begun_async"}
         | {"self._block.__aenter__", "self._block.__aexit__"},
+    ),
+    Twin(
+        source="client/resumable.py",
+        made="client/resumable_sync.py",
+        about="A loop that goes on where it stood, of the sync client",
+        classes={"AsyncResumable": "Resumable", "remaining_async": "remaining"},
+        calls=frozenset({"drive", "self._left.__anext__", "self._left.aclose"}),
     ),
     Twin(
         source="client/restricted/record.py",
@@ -153,6 +162,9 @@ WORDS = {
     "asynccontextmanager": "contextmanager",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
+    "__anext__": "__next__",
+    "aclose": "close",
 }
 GENERATOR = re.compile(r"AsyncGenerator\[(.+), None\]")
 

@@ -1,6 +1,6 @@
 """The public surface as a type checker sees it. Checked by `make types`, never run."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any, assert_type
 
 import hansard
@@ -140,7 +140,7 @@ async def async_side() -> None:
                 task = group.create_task(reconciled("y"))
             assert_type(task.result(), str)
             progress = session.resumable([1, 2])
-            assert_type(progress, AsyncIterator[int])
+            assert_type(progress, hansard.AsyncResumable[int])
 
 
 def refused() -> None:

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Optional, TypeVar, get_type_hints
 import msgspec
 
 from hansard.agents.access.views import View
+from hansard.agents.annotations import statements
 from hansard.agents.board.operations import BoardEntry
 from hansard.agents.policy.permits import Need, claims, reads, states, trusts, writes
 from hansard.agents.team.mail import Mail
@@ -307,6 +308,11 @@ class CheckpointData(Ask, frozen=True, tag="facts.checkpoint_data"):
     """The data of the newest checkpoint of a name."""
 
     name: Text
+
+
+@_operation(statements.Checkpoint | None, place=ChainKind.NONE)
+class LatestCheckpoint(Ask, frozen=True, tag="facts.latest_checkpoint"):
+    """The newest checkpoint, of whatever name."""
 
 
 @_operation(needs=_states(DecisionMade.tag), place=ChainKind.FACT)
@@ -599,9 +605,9 @@ class TeamInbox(Ask, frozen=True, tag="team.inbox"):
 # ------------------------------------------------------------ of a loop
 
 
-@_operation(place=ChainKind.NONE)
+@_operation(list[Any], place=ChainKind.NONE)
 class LoopBegin(Ask, frozen=True, tag="loop.begin"):
-    """Begin a `resumable` loop, and find what was done before."""
+    """Begin a `resumable` loop, and find what was done before: its results."""
 
     name: Name
     every: int
@@ -616,7 +622,9 @@ class LoopSkips(Ask, frozen=True, tag="loop.skips"):
 
 @_operation(needs=_states(CheckpointSaved.tag), place=ChainKind.FACT)
 class LoopDone(Ask, frozen=True, tag="loop.done"):
-    """Say that the item is done."""
+    """Say that the item is done; with the results that are to be kept with it."""
+
+    results: list[Value] = []
 
 
 @_operation(place=ChainKind.FACT)
@@ -626,7 +634,9 @@ class LoopLeave(Ask, frozen=True, tag="loop.leave"):
 
 @_operation(needs=_states(CheckpointSaved.tag), place=ChainKind.FACT)
 class LoopEnd(Ask, frozen=True, tag="loop.end"):
-    """Say that all items are done."""
+    """Say that all items are done; with the results that are not kept yet."""
+
+    results: list[Value] = []
 
 
 # ------------------------------------------------------------ from bytes

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import math
 import threading
 from abc import abstractmethod
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
@@ -30,6 +30,7 @@ import msgspec
 from hansard.agents.access.views import View
 from hansard.agents.annotations import statements
 from hansard.agents.annotations.inputs import stated
+from hansard.agents.annotations.statements import Checkpoint
 from hansard.agents.board.transaction import TransactedFlows
 from hansard.agents.board.twins import AsyncBoard
 from hansard.agents.board.twins_sync import Board
@@ -52,6 +53,7 @@ from hansard.agents.team.wait_for import WaitFlows
 from hansard.bus.portal import Portal, in_loop
 from hansard.client.beginning import Asked, begun_async
 from hansard.client.options import SessionOptions
+from hansard.client.resumable import AsyncResumable
 from hansard.domain import ids
 from hansard.domain.agent import AgentState
 from hansard.domain.brief import Brief
@@ -581,9 +583,14 @@ class AsyncCommonSession(OnLoop):
         """The context window in the provider's message form."""
         return await self._drive(self.facts.context())
 
-    async def resumable(
+    async def latest_checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint of this agent, of whatever name; None where there is none."""
+        found: Checkpoint | None = await self._drive(self.facts.latest_checkpoint())
+        return found
+
+    def resumable(
         self, items: Iterable[T], *, every: int = 1, name: str = "items"
-    ) -> AsyncIterator[T]:
+    ) -> AsyncResumable[T]:
         """The items not yet done: a loop that goes on where it stood.
 
         Args:
@@ -592,18 +599,10 @@ class AsyncCommonSession(OnLoop):
             name: Of the loop, where an agent has several.
 
         Raises:
-            BadValue: `every` is less than 1.
+            BadValue: `every` is less than 1; when the loop begins.
         """
-        progress = self._progress(name, every)
-        await self._drive(progress.begin())
-        try:
-            for item in items:
-                if not await self._drive(progress.skips(item)):
-                    yield item
-                    await self._drive(progress.done())
-            await self._drive(progress.end())
-        finally:
-            await self._drive(progress.leave())
+        progress = functools.partial(self._progress, name, every)
+        return AsyncResumable(items, every, progress, self._drive)
 
 
 _OF_THE_BEGUN = frozenset(
@@ -741,6 +740,7 @@ class AsyncSession(Trusted, AsyncCommonSession):
         """The agent's state as it stands, large payloads included: it reads all that the agent did.
         Its id is a point for `at=`, and what `record.replay_from` takes.
         """
+        self.engine.ledger.demand_open()
         return await snapshots.now(self.engine.workspace, self.engine.stream)
 
     def _items(self, call: Call) -> AsyncGenerator[Any, None]:

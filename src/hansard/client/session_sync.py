@@ -7,13 +7,15 @@ Made by `python -m tests.structure.twins`: do not edit it, but
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Iterator, Mapping
+import functools
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from hansard.agents.access.views import View
 from hansard.agents.annotations.inputs import stated
+from hansard.agents.annotations.statements import Checkpoint
 from hansard.agents.board.twins_sync import Board
 from hansard.agents.errors import SessionEnded
 from hansard.agents.steps.recorder import Call
@@ -22,6 +24,7 @@ from hansard.agents.steps.streams import iterate
 from hansard.agents.team.twins_sync import Team
 from hansard.client.beginning import Asked, begun
 from hansard.client.options import SessionOptions
+from hansard.client.resumable_sync import Resumable
 from hansard.client.session import OnPortal, T, Trusted, _labelled
 from hansard.domain.choices import NOTHING, by_name
 from hansard.domain.snapshot import Snapshot
@@ -154,7 +157,12 @@ class CommonSession(OnPortal):
         """The context window in the provider's message form."""
         return self._drive(self.facts.context())
 
-    def resumable(self, items: Iterable[T], *, every: int = 1, name: str = "items") -> Iterator[T]:
+    def latest_checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint of this agent, of whatever name; None where there is none."""
+        found: Checkpoint | None = self._drive(self.facts.latest_checkpoint())
+        return found
+
+    def resumable(self, items: Iterable[T], *, every: int = 1, name: str = "items") -> Resumable[T]:
         """The items not yet done: a loop that goes on where it stood.
 
         Args:
@@ -163,18 +171,10 @@ class CommonSession(OnPortal):
             name: Of the loop, where an agent has several.
 
         Raises:
-            BadValue: `every` is less than 1.
+            BadValue: `every` is less than 1; when the loop begins.
         """
-        progress = self._progress(name, every)
-        self._drive(progress.begin())
-        try:
-            for item in items:
-                if not self._drive(progress.skips(item)):
-                    yield item
-                    self._drive(progress.done())
-            self._drive(progress.end())
-        finally:
-            self._drive(progress.leave())
+        progress = functools.partial(self._progress, name, every)
+        return Resumable(items, every, progress, self._drive)
 
 
 class Session(Trusted, CommonSession):
@@ -237,6 +237,7 @@ class Session(Trusted, CommonSession):
         """The agent's state as it stands, large payloads included: it reads all that the agent did.
         Its id is a point for `at=`, and what `record.replay_from` takes.
         """
+        self.engine.ledger.demand_open()
         return self._portal.run(snapshots.now(self.engine.workspace, self.engine.stream))
 
     def _items(self, call: Call) -> Generator[Any, None, None]:

@@ -309,9 +309,9 @@ class Hosted:
             operation, fields = self._asked(turn, asked)
             if operation.name == "loop.begin":
                 target: Any = Loop(self.session, self._scopes)
-                await operations.run(target, operation, fields, self._claims)
+                before = await operations.run(target, operation, fields, self._claims)
                 self._keep(turn.number, target)
-                return wire.Value(context=turn.number)
+                return wire.Value(await shapes.told(before), context=turn.number)
             target = self._target(operation, asked.context)
             reads = operation.takes is Takes.RUN
             async with self._reading() if reads else contextlib.nullcontext():

@@ -22,10 +22,11 @@ class Loop:
         self._progress: Any = None
         self._child: Scope | None = None
 
-    async def begin(self, name: str, every: int) -> None:
-        """Find what was done before. Raises BadValue."""
+    async def begin(self, name: str, every: int) -> list[Any]:
+        """Find what was done before; its results. Raises BadValue."""
         self._progress = Progress(self._session.facts, name, every)
-        await drive_async(self._progress.begin())
+        found: list[Any] = await drive_async(self._progress.begin())
+        return found
 
     def skips(self, item: object) -> Flow[str | None]:
         """The next item: the path of its scope; None where it was done before."""
@@ -36,9 +37,9 @@ class Loop:
         self._scopes[child.path] = self._child = child
         return child.path
 
-    async def done(self) -> None:
+    async def done(self, results: list[Any]) -> None:
         """The item is done."""
-        await drive_async(self._progress.done())
+        await drive_async(self._progress.done(results))
         self._ended()
 
     def leave(self) -> Flow[None]:
@@ -46,9 +47,9 @@ class Loop:
         yield from self._progress.leave()
         self._ended()
 
-    def end(self) -> Flow[None]:
+    def end(self, results: list[Any]) -> Flow[None]:
         """All items are done."""
-        flow: Flow[None] = self._progress.end()
+        flow: Flow[None] = self._progress.end(results)
         return flow
 
     def _ended(self) -> None:

@@ -6,7 +6,7 @@ scope's chain. Stating it again on resume records nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -137,6 +137,18 @@ class Annotations:
         plain = yield from self.engine.outcomes.fetch(references.unpack(saved.data))
         data: dict[str, Any] = values.revive(plain)
         return data
+
+    def latest_checkpoint(self) -> Flow[Checkpoint | None]:
+        """The newest checkpoint, of whatever name; None where there is none."""
+        self.engine.ledger.demand_open()
+        with self.engine.ledger.lock:
+            facts = [noted.fact for noted in self.engine.ledger.state.facts]
+        named = (fact for fact in reversed(facts) if isinstance(fact, CheckpointSaved))
+        saved = next((fact for fact in named if not fact.name.startswith(PROGRESS)), None)
+        if saved is None:
+            return None
+        plain = yield from self.engine.outcomes.fetch(references.unpack(saved.data))
+        return Checkpoint(saved.name, values.revive(plain))
 
     def decide(
         self,
@@ -296,8 +308,21 @@ def messages_of(messages: Iterable[MessageAdded], engine: StepEngine) -> Flow[li
     return out
 
 
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A named stage, as it was put on record.
+
+    Attributes:
+        name: The stage's.
+        data: What was given with it.
+    """
+
+    name: str
+    data: dict[str, Any]
+
+
 class Progress:
-    """How far a loop has come, recorded as checkpoints of its own.
+    """How far a loop has come, recorded as checkpoints of its own: each has how many items are
+    done, a digest of them, and the results since the one before it.
 
     Each item is a scope; skipping items puts the chain around them where it stood then, so that
     the calls after the skipped ones find their records.
@@ -318,19 +343,33 @@ class Progress:
         self._running = ""
         self._skipped = ""
 
-    def begin(self) -> Flow[None]:
-        """Find what was done before."""
+    def begin(self) -> Flow[list[Any]]:
+        """Find what was done before; its results, in order."""
         engine = self._facts.engine
         saved = engine.ledger.state.checkpoints.get(self._name)
         if saved is None or saved.scope != self._scope.path:
-            return
+            return []
         if engine.settings.mode.reads_only:  # a replay goes through all of it
-            return
-        data = yield from engine.outcomes.fetch(references.unpack(saved.data))
+            return []
+        results: list[Any] = []
+        data: dict[str, Any] = {}
+        for each in self._saves():
+            data = yield from engine.outcomes.fetch(references.unpack(each.data))
+            results += values.revive(data.get("results", []))
         self._skip, self._skipped = data["done"], data["digest"]
         self._scope.go_on(saved.head, saved.after)
         engine.ledger.skip(self._scope, self._name, saved.after)
         self._facts.skip_to(saved)
+        return results
+
+    def _saves(self) -> list[CheckpointSaved]:
+        """What is on record of this loop, the oldest first."""
+        ledger = self._facts.engine.ledger
+        with ledger.lock:
+            facts = [noted.fact for noted in ledger.state.facts]
+        saves = [fact for fact in facts if isinstance(fact, CheckpointSaved)]
+        path = self._scope.path
+        return [each for each in saves if each.name == self._name and each.scope == path]
 
     def skips(self, item: object) -> Flow[bool]:
         """Whether an item was done before; if not, what follows stands in its own scope.
@@ -357,25 +396,27 @@ class Progress:
             "give the same items in the same order, or another name=",
         )
 
-    def done(self) -> Flow[None]:
-        """An item is done."""
+    def done(self, results: Sequence[Any] = ()) -> Flow[None]:
+        """An item is done. `results` are those since the last save, where this is one."""
         self._scope.join([self._child])
         back(self._around)
         if self._done % self._every == 0:
-            yield from self._save()
+            yield from self._save(results)
 
     def leave(self) -> Flow[None]:
         """The loop is over, in whatever way."""
         back(self._around)
         yield from ()  # it waits for nothing
 
-    def end(self) -> Flow[None]:
+    def end(self, results: Sequence[Any] = ()) -> Flow[None]:
         """All items are done. Raises BadValue where there were fewer than before."""
         if self._done < self._skip:
             self._other_items()
         if self._done % self._every and self._done > self._skip:
-            yield from self._save()
+            yield from self._save(results)
 
-    def _save(self) -> Flow[None]:
-        data = {"done": self._done, "digest": self._running}
+    def _save(self, results: Sequence[Any]) -> Flow[None]:
+        data: dict[str, Any] = {"done": self._done, "digest": self._running}
+        if results:
+            data["results"] = list(results)
         yield from self._facts.checkpoint(self._name, data)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.access.views import View
+from hansard.agents.annotations.statements import Checkpoint
 from hansard.agents.board.operations import BoardEntry
 from hansard.agents.experiments.plans import Arm
 from hansard.agents.team.mail import Mail
@@ -52,7 +53,7 @@ def back(raw: msgspec.Raw, result: Any) -> Any:
 
 def _fields(found: Any) -> Any:
     match found:
-        case BoardEntry() | Task() | TaskEntry() | Mail() | SqlAnswer() | Savings():
+        case BoardEntry() | Checkpoint() | Task() | TaskEntry() | Mail() | SqlAnswer() | Savings():
             fields = msgspec.structs.asdict(found)
             return {
                 name: value.value if isinstance(value, KeyKind) else value

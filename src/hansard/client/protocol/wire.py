@@ -22,7 +22,7 @@ from hansard.bus import subjects
 from hansard.domain import values
 from hansard.domain.errors import BadValue
 
-VERSION = 5
+VERSION = 6
 """Of this form. A service refuses a client of another one, with a text that names both."""
 
 BEAT_S = 1.0

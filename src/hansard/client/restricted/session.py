@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, ClassVar
 
 from hansard.agents.flow import Drive, Flow
 from hansard.agents.steps.scope import around, back, enter
+from hansard.client.protocol import shapes
 from hansard.client.restricted import operations
 from hansard.client.restricted.calls import Begun, RemoteEngine
 from hansard.client.restricted.engine import RemoteScope
@@ -35,11 +36,13 @@ class Loop:
     def _ask(self, name: str, *args: Any) -> Flow[Any]:
         return (yield from ask(self._engine, f"loop.{name}", self._number, *args))
 
-    def begin(self) -> Flow[None]:
-        """Find what was done before."""
+    def begin(self) -> Flow[list[Any]]:
+        """Find what was done before; its results, in order."""
         asked = prepared(self._engine, "loop.begin", 0, self._asked)
         found = yield from answered(self._engine, asked)
         self._number = found.context
+        results: list[Any] = shapes.back(found.value, asked.operation.result)
+        return results
 
     def skips(self, item: object) -> Flow[bool]:
         """Whether an item was done before; if not, what follows stands in its own scope."""
@@ -50,9 +53,9 @@ class Loop:
         enter(parent.child(path) if isinstance(parent, RemoteScope) else parent)
         return False
 
-    def done(self) -> Flow[None]:
-        """An item is done."""
-        yield from self._ask("done")
+    def done(self, results: Sequence[Any] = ()) -> Flow[None]:
+        """An item is done; with the results that are to be kept with it."""
+        yield from self._ask("done", results)
         back(self._around)
 
     def leave(self) -> Flow[None]:
@@ -61,9 +64,9 @@ class Loop:
         if self._engine.link.lost is None:
             yield from self._ask("leave")
 
-    def end(self) -> Flow[None]:
-        """All items are done."""
-        yield from self._ask("end")
+    def end(self, results: Sequence[Any] = ()) -> Flow[None]:
+        """All items are done; with the results that are not kept yet."""
+        yield from self._ask("end", results)
 
 
 class Restricted(Lacking, _Session):
@@ -72,6 +75,8 @@ class Restricted(Lacking, _Session):
     _called = "session"
     _instead: ClassVar = {
         "state": "read session.view(), or session.context()",
+        "snapshot": "read session.view(), or session.context()",
+        "saved": "ask record.savings(run=session.run), where the role may query",
         "label": "the labels of what it was shown stand in session.view()",
     }
 
