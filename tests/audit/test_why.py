@@ -356,11 +356,16 @@ def many(home: Path) -> tuple[Audited, str]:
 
 
 def test_what_is_many_is_folded_and_listed_by_all(many: tuple[Audited, str]):
-    """The terminal shows ten of each and says how many more; --all and NDJSON have them all."""
+    """The terminal shows some of each tool and says how many more; --all and NDJSON have all.
+    One sentence says how many of each it was made from.
+    """
     place, decision = many
     few = place.call("why", decision).out
     assert "and 43 before these; --all lists them" in few
-    assert "and 43 more; --all lists them" in few
+    assert "and 47 more of profile; --all lists them" in few
+    assert "It was made from 50 results of profile and 3 results of compare." in few
+    for score in ("0.92", "0.78", "0.81"):
+        assert re.search(rf"got +ann#\d+ compare +{score} +\d+\.\d", few)
     whole = place.call("why", decision, "--all").out
     assert "--all" not in whole
     assert "jazz 30" not in few
@@ -392,6 +397,6 @@ def test_the_page_folds_without_a_script(many: tuple[Audited, str], tmp_path: Pa
     seen = _Page()
     seen.feed(file.read_text(encoding="utf-8"))
     assert seen.tags.count("details") == 2
-    assert "and 43 more" in seen.text
+    assert "and 47 more of profile" in seen.text
     assert "--all" not in seen.text
     assert all(f"jazz {user}" in seen.text for user in range(50))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+
+from hansard.domain.counted import counted, listed
 
 Row = dict[str, Any]
 """A row of the macro `why`: part, number, name, value, event, address, at."""
@@ -18,11 +21,15 @@ WHOLE_MAX = 12
 SHOWN = 10
 """So many rows are shown of a longer one."""
 
+SHOWN_OF_EACH = 3
+"""So many of those that came of one tool or key, where all of them are many."""
+
 
 class Part(msgspec.Struct, frozen=True):
     """A table: what it shows, the names of its columns, its rows. The last column says where.
 
-    `fold` says which rows are shown where they are many: the first, the newest, or all ("").
+    `fold` says which rows are shown where they are many: the newest, the first, the first of
+    `each` tool or key, or all ("").
     """
 
     title: str
@@ -37,8 +44,23 @@ class Part(msgspec.Struct, frozen=True):
         if self.fold == "newest":
             shown, rest = self.rows[-SHOWN:], self.rows[:-SHOWN]
             return shown, rest, f"and {len(rest):,} before these"
+        if self.fold == "each":
+            return self._first_of_each()
         shown, rest = self.rows[:SHOWN], self.rows[SHOWN:]
         return shown, rest, f"and {len(rest):,} more"
+
+    def _first_of_each(self) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]], str]:
+        """Some rows of each tool or key, so that those of which there are few are among them."""
+        seen: Counter[str] = Counter()
+        shown: list[tuple[str, ...]] = []
+        rest: list[tuple[str, ...]] = []
+        for row in self.rows:
+            about = row[BY].partition(" ")[2] or row[BY]
+            seen[about] += 1
+            fits = seen[about] <= SHOWN_OF_EACH and len(shown) < WHOLE_MAX
+            (shown if fits else rest).append(row)
+        left = Counter(row[BY].partition(" ")[2] or row[BY] for row in rest)
+        return shown, rest, "and " + listed(f"{n:,} more of {about}" for about, n in left.items())
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -69,8 +91,11 @@ _TITLES = {
 }
 """Each part's heading and columns, in the order in which they are shown."""
 
+BY = 2
+"""The column of an input that says by whose step and of which tool or key it is."""
+
 _FOLDS = {
-    "input": "first",
+    "input": "each",
     "after": "newest",
     "message": "newest",
     "policy": "first",
@@ -116,7 +141,7 @@ def told(decision: str, rows: Sequence[Row]) -> Told:
         first["address"],
         facts["question"],
         facts["selected"],
-        list(_sentences(facts, first)),
+        [*_sentences(facts, first), *_made_from(plain_rows)],
         parts,
     )
 
@@ -142,6 +167,23 @@ def _sentences(facts: dict[str, Any], first: Row) -> Iterable[str]:
         yield f"It is {abs(lead):g} {verb} the best of the others, {facts['runner_up']:g}."
     if "confidence" in facts:
         yield f"The agent's confidence was {facts['confidence']:g}."
+
+
+def _made_from(rows: Iterable[Row]) -> Iterable[str]:
+    """What its inputs are, by how many of each."""
+    values = [row["value"] for row in rows if row["part"] == "input"]
+    of: Counter[str] = Counter()
+    for value in values:
+        told = value if isinstance(value, dict) else {}
+        if told.get("tool"):
+            of[f"of {told['tool']}"] += 1
+        elif told.get("key"):
+            of[f"of the shared {told['key']}"] += 1
+        else:
+            of["of another kind"] += 1
+    if of:
+        parts = [f"{counted(n, 'result')} {what}" for what, n in of.items()]
+        yield f"It was made from {listed(parts)}."
 
 
 def _cells(part: str, row: Row) -> tuple[str, ...]:
