@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from hansard.agents.run_index import RunsWanted
     from hansard.agents.steps.ledger import Mode
     from hansard.agents.steps.recorder import Settle, UnsettledStep
+    from hansard.agents.steps.scope import log_context
     from hansard.agents.steps.secrets import SecretProvider
     from hansard.agents.steps.tools import (
         DID_NOT_HAPPEN,
@@ -307,6 +308,7 @@ _HOME = {
     "hansard.agents.run_index": ("RunsWanted",),
     "hansard.agents.steps.ledger": ("Mode",),
     "hansard.agents.steps.recorder": ("Settle", "UnsettledStep"),
+    "hansard.agents.steps.scope": ("log_context",),
     "hansard.agents.steps.secrets": ("SecretProvider",),
     "hansard.agents.steps.tools": (
         "DID_NOT_HAPPEN",
@@ -710,6 +712,7 @@ __all__ = [
     "connect_async",
     "deny",
     "host_in",
+    "log_context",
     "one_of",
     "path_under",
     "plan",

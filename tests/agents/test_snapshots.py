@@ -76,7 +76,7 @@ async def test_the_chain_begins_with_the_request_and_ends_with_the_final_state(l
         assert await record.snapshot(chain[2].snapshot_id) == chain[2]
         until = await record.snapshots("r", agent="ada", at=chain[2].snapshot_id)
         assert until == chain[:3]
-        with pytest.raises(hansard.NotFound, match="in any of the 1 runs"):
+        with pytest.raises(hansard.NotFound, match="in any of 1 run"):
             await record.snapshot("0190f3a1-0000-8000-8000-000000000000")
 
 

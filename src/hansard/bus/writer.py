@@ -17,10 +17,13 @@ from hansard.bus.clock import Clock
 from hansard.bus.codec import record, revive
 from hansard.bus.errors import AppendUnknown, Conflict, Fenced, TooLarge
 from hansard.bus.log import Append, EventLog, Stored
+from hansard.bus.loggers import logger
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor, Commit, Event, Recorded
 from hansard.domain.ids import StreamId
 from hansard.domain.label import Label, join
+
+_log = logger(__name__)
 
 MERGE_BYTES_MAX = 192 * 1024
 """Most event data merged into one commit, in bytes: under the log's 256 KiB with its envelope."""
@@ -197,6 +200,7 @@ class StreamWriter:
                     stored = await self._append(batch)
                 except Exception as error:  # noqa: BLE001 -- told to whoever waits
                     self.lost = error
+                    self._log_lost(error)
                     self._fail(batch)
                 except asyncio.CancelledError:  # the loop ends
                     version = self.version + 1
@@ -272,6 +276,18 @@ class StreamWriter:
             raise
         self.version += len(events)
         return stored
+
+    def _log_lost(self, error: Exception) -> None:
+        """Say that this writer writes no more, and whose stream it was."""
+        _log.info(
+            "fenced" if isinstance(error, Fenced) else "writer stopped",
+            workspace=self._log.workspace,
+            stream=str(self.stream),
+            agent=self.identity.actor.agent,
+            epoch=self.identity.epoch,
+            version=self.version,
+            error=type(error).__name__,
+        )
 
     def _fail(self, entries: list[_Entry]) -> None:
         for entry in entries:

@@ -17,6 +17,7 @@ from hansard.bus.states.points import snapshot_version
 from hansard.domain import agent as agents
 from hansard.domain import values
 from hansard.domain.agent import AgentState, MessageAdded, Moment
+from hansard.domain.counted import counted
 from hansard.domain.ids import AgentStream
 from hansard.domain.payload import references
 from hansard.domain.snapshot import Snapshot, snapshot, snapshot_id
@@ -130,7 +131,7 @@ async def one(workspace: Workspace, wanted: str, run: str | None = None) -> Snap
                 version = snapshot_version(stored, wanted)
                 if version is not None:
                     return await _at_version(workspace, commits[: number + 1], version)
-    where = f"in run {run}" if run is not None else f"in any of the {len(runs)} runs"
+    where = f"in run {run}" if run is not None else f"in any of {counted(len(runs), 'run')}"
     raise NotFound(
         f"a snapshot {wanted!r:.80} {where}", "'hansard run show RUN --snapshots' has them"
     )

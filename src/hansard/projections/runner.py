@@ -16,6 +16,7 @@ from typing import Protocol
 from hansard.bus.in_full import InFull
 from hansard.bus.jetstream.raw import Chunk
 from hansard.bus.log import Stored
+from hansard.bus.loggers import logger
 from hansard.domain.ids import StreamId
 from hansard.domain.integrity.fold import Fold
 from hansard.projections.errors import Ahead, Behind, OtherLog
@@ -23,6 +24,8 @@ from hansard.projections.publish.publisher import LiveStore, publish_late, to_it
 from hansard.projections.rows import Batch, Rows, digest
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles, WriteLock
+
+_log = logger(__name__)
 
 BATCH_EVENTS_MAX = 65_536
 """Events that are written at once: about 120 MB of memory and half a second of work. Twice as many
@@ -61,6 +64,9 @@ class Source(Protocol):
         """A stream's own commits, by version; what cannot be read is a stand-in."""
         ...
 
+
+LAG_MAX = 10_000
+"""So many positions the tables may be behind the log before that is logged."""
 
 Moved = Callable[[Batch, int], None]
 """Called after each batch with it and the newest position of the log that is known of."""
@@ -199,6 +205,24 @@ async def _to_its_end(store: Store, batch: Batch, head: int) -> None:
                 await asyncio.wait({work})
 
 
+class _Lag:
+    """Logs where the tables fall behind the log by more than their bound, and where no longer."""
+
+    def __init__(self, tables: str, moved: Moved) -> None:
+        self._tables = tables
+        self._moved = moved
+        self._behind = False
+
+    def __call__(self, batch: Batch, head: int) -> None:
+        self._moved(batch, head)
+        lag = head - batch.position
+        if (lag > LAG_MAX) != self._behind:
+            self._behind = not self._behind
+            said = "projector behind" if self._behind else "projector caught up"
+            where = {"tables": self._tables, "position": batch.position}
+            _log.info(said, **where, head=head, lag=lag, bound=LAG_MAX)
+
+
 class Projector:
     """The one projector of a workspace's tables. Made by `open`; close it with `close()`."""
 
@@ -220,6 +244,9 @@ class Projector:
     async def run(self, until: int | None = None, moved: Moved = _silent) -> None:
         """As `project`, publishing what is written: meanwhile where it follows, else at the end."""
         self.store.meanwhile = until is None
+        place = self._hold.place
+        _log.info("projector began", tables=str(place.path), position=self.store.progress.position)
+        moved = _Lag(str(place.path), moved)
         late = asyncio.ensure_future(publish_late(self.store)) if until is None else None
         working = asyncio.ensure_future(project(self._source, self.store, until=until, moved=moved))
         tasks = {working} | ({late} if late is not None else set())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import threading
+from collections.abc import MutableMapping
 from contextvars import ContextVar, Token
 from typing import Any
 
@@ -229,6 +230,19 @@ def around() -> tuple[Scope, ...]:
 def back(scopes: tuple[Scope, ...]) -> None:
     """Make current what was so when `around` gave it, but for sessions that have ended since."""
     _current.set(tuple(scope for scope in scopes if not scope.session.ended))
+
+
+def log_context(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Any:
+    """A processor for structlog: puts the run, agent and step that a line is logged in among its
+    fields, where it has none of that name. Of no session it changes nothing.
+    """
+    for scope in _current.get()[:1]:
+        stream: AgentStream = scope.session.stream
+        where = {"run": stream.run, "agent": stream.agent, "step": scope.step}
+        for name, value in where.items():
+            if value is not None:
+                event.setdefault(name, value)
+    return event
 
 
 def current(session: Any) -> Scope | None:

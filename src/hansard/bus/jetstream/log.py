@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
 
 from hansard.bus import subjects
+from hansard.bus.acknowledged import acknowledged
 from hansard.bus.errors import BusError, NotFound
 from hansard.bus.jetstream import streams as jetstream_streams
 from hansard.bus.jetstream._append import Appender
@@ -80,15 +82,23 @@ class JetStreamLog:
 
     async def append(self, append: Append) -> Stored:
         """Append one commit. The `stamp` of what it returns is 0: an ack does not carry it."""
-        return await self._appender.append(append)
+        stored = await self._appender.append(append)
+        acknowledged(self.workspace, stored)
+        return stored
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
         """Append to several streams, all or none. Some 4 ms, whatever the number."""
-        return await self._appender.append_all(appends)
+        stored = await self._appender.append_all(appends)
+        for each in stored:
+            acknowledged(self.workspace, each)
+        return stored
 
     async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
         """As the port says."""
-        return await self._appender.append_groups(groups)
+        stored = await self._appender.append_groups(groups)
+        for each in itertools.chain.from_iterable(stored):
+            acknowledged(self.workspace, each)
+        return stored
 
     async def append_bulk(self, appends: Iterable[Append]) -> int:
         """Append many commits in batches of up to 1,000, one after the other."""

@@ -1,0 +1,77 @@
+"""What this process has put on record, in its log: a line an event, once it is acknowledged.
+
+A line is called as the event's tag is, without its version: `step in doubt` of `step.in_doubt.v1`.
+Its fields say where (`docs/logs.md`); what was said, given or returned is never among them.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from hansard.bus.codec import revive
+from hansard.bus.log import Stored
+from hansard.bus.loggers import logger
+from hansard.domain.errors import HansardError
+from hansard.domain.events import Commit, Recorded
+from hansard.domain.ids import StreamId
+
+_log = logger(__name__)
+_enabled = logging.getLogger(__name__).isEnabledFor
+
+AT_INFO = frozenset(
+    {
+        "agent.session_began.v1",
+        "agent.left.v1",
+        "step.in_doubt.v1",
+        "step.settled.v1",
+        "step.blocked.v1",
+    }
+)
+"""What an operator wants to read of every day; all else is at debug."""
+
+FIELDS = ("step", "tool", "effects", "rule", "verdict", "by", "outcome", "role", "agent")
+"""Of an event's own fields those that are names or numbers of ours, never words of somebody."""
+
+
+def acknowledged(workspace: str, stored: Stored) -> None:
+    """Log a commit's events. It costs a look at the level where nobody listens."""
+    if not _enabled(logging.INFO):
+        return
+    commit = stored.commit
+    for index, recorded in enumerate(commit.events):
+        level = logging.INFO if recorded.type in AT_INFO else logging.DEBUG
+        if _enabled(level):
+            where = {"position": f"{stored.position}.{index}", "version": commit.version + index}
+            fields = _where(workspace, stored.stream, commit) | where | _of_event(recorded)
+            (_log.info if level == logging.INFO else _log.debug)(named(recorded.type), **fields)
+
+
+def named(tag: str) -> str:
+    """What a line of an event is called."""
+    return tag.rpartition(".v")[0].replace(".", " ").replace("_", " ")
+
+
+def _where(workspace: str, stream: StreamId, commit: Commit) -> dict[str, Any]:
+    found: dict[str, Any] = {"workspace": workspace, "stream": str(stream)}
+    run = getattr(stream, "run", None)
+    if run is not None:
+        found["run"] = run
+    found["agent"] = getattr(stream, "agent", None) or commit.actor.agent
+    if commit.actor.on_behalf_of:
+        found["principal"] = commit.actor.on_behalf_of[0]
+    if commit.epoch:
+        found["epoch"] = commit.epoch
+    return found
+
+
+def _of_event(recorded: Recorded) -> dict[str, Any]:
+    try:
+        event = revive(recorded)
+    except HansardError:  # of a newer version: its bytes stand, and nothing of them is said
+        return {}
+    found = {name: getattr(event, name, None) for name in FIELDS}
+    error = getattr(event, "error", None)
+    if error is not None:
+        found["error"] = getattr(error, "type", None)
+    return {name: value for name, value in found.items() if value is not None and value != ""}
