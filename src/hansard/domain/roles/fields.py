@@ -18,13 +18,25 @@ from hansard.domain.roles import patterns as role_patterns
 from hansard.domain.roles.patterns import DOT, Pattern, read, segment_matches
 
 ELSEWHERE = frozenset(
-    {"anew", "call", "expected", "fingerprint", "head", "joins", "scope", "turns_before"}
+    {
+        "anew",
+        "by_result",
+        "call",
+        "expected",
+        "fingerprint",
+        "full",
+        "head",
+        "joins",
+        "scope",
+        "turns_before",
+    }
 )
 """Fields of any kind that tell of other events: digests made of earlier results, versions and
 counts of what came before. Only a role that sees the whole record is shown them.
 """
 
 _ELSEWHERE: Mapping[str, frozenset[str]] = {
+    "agent.left.v1": frozenset({"answered"}),
     "approval.requested.v1": frozenset({"step"}),
     "query.answered.v1": frozenset({"at", "cut", "position", "rows"}),
     "run.forked.v1": frozenset({"at"}),
