@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Self
 
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 120.0
 """Seconds until a question must have come."""
 
 AGAIN_S = 0.5
@@ -45,12 +45,23 @@ class Person:
             while self._read(0.05):
                 pass
             seen = len(self.shown)
+            echoed = seen
             for key in itertools.cycle(keys):
                 os.write(self._master, key.encode())
-                if self._read(AGAIN_S) or self._late():
+                echoed += len(key)
+                if key.endswith("\n") or self._shows_more_than(echoed) or self._late():
                     break
         while self._read(0.02) or not (over.is_set() or self._late()):
             pass
+
+    def _shows_more_than(self, letters: int) -> bool:
+        """Whether the key was read: more is shown within a while than its echo, which a terminal
+        gives of what it then throws away, too.
+        """
+        until = time.monotonic() + AGAIN_S
+        while len(self.shown) <= letters and time.monotonic() < until:
+            self._read(0.05)
+        return len(self.shown) > letters
 
     def _late(self) -> bool:
         return self._gone or time.monotonic() > self._until

@@ -11,8 +11,8 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
-import hansard.bus.codec  # noqa: F401 -- it knows every event type
 from hansard.agents.exchange.format import BlobLine, CommitLine, End, Header, SeenLine
+from hansard.domain import streams as _all_types  # noqa: F401 # pyright: ignore[reportUnusedImport] -- registers all
 from hansard.domain.events import REGISTRY, Commit
 from hansard.domain.snapshot import Snapshot
 
@@ -88,7 +88,7 @@ def _told(kind: Any) -> Any:
     told = tuple(_told(each) for each in parts)
     if all(new is old for new, old in zip(told, parts, strict=True)):
         return kind
-    origin = get_origin(kind)
+    origin: Any = get_origin(kind)
     return Union[told] if origin in {Union, UnionType} else origin[told]  # noqa: UP007 -- made at run time
 
 
