@@ -148,6 +148,29 @@ async def test_a_handshake_that_fails_leaves_no_connection_open(tmp_path: Path):
         await broker.close()
 
 
+async def test_a_wait_for_the_sockets_end_that_was_cancelled_ends_no_close(nats: Nats):
+    """A task that waits for it, as nats-py's own do, takes along what all wait for when it is
+    cancelled; the connection is closed all the same. A close that is cancelled itself says so.
+    """
+    broker = await Broker.open(nats.options())
+    transport = broker._nc._transport
+    assert transport is not None
+    waiting = asyncio.ensure_future(transport.wait_closed())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    await asyncio.wait_for(broker.close(), 30)
+    assert broker._nc.is_closed
+
+    broker = await Broker.open(nats.options())
+    closing = asyncio.ensure_future(broker.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait({closing}, timeout=30)
+    assert closing.cancelled()
+    await broker.close()
+
+
 async def test_given_up_by_the_client(nats: Nats):
     """Where nats-py gives a connection up for good, another is opened."""
     log = await nats.log("revived")

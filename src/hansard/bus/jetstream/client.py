@@ -138,6 +138,12 @@ async def _end(task: asyncio.Task[Any] | None) -> None:
     _log.error("a task of the client did not end", task=repr(task))
 
 
+def _is_cancelled() -> bool:
+    """Whether somebody cancels this very task."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class Broker:
     """One connection. Reconnects for ever; while it is down, nothing is sent or buffered."""
 
@@ -230,10 +236,14 @@ class Broker:
         self._fail("the connection was closed")
         try:
             await self._nc.close()
-        except OSError:  # it was lost a moment ago: what was still to be sent goes nowhere
+        except (OSError, asyncio.CancelledError) as error:
+            # It was lost a moment ago: what was still to be sent goes nowhere. Or a task of nats-py
+            # that waited for the socket's end was cancelled, and took along what all wait for.
             transport = getattr(self._nc, "_transport", None)
             if transport is not None:
                 transport.close()
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
         await _end(getattr(self._nc, "_reconnection_task", None))
         await self._nc.close()  # does nothing, unless that task got through once more
 
