@@ -15,6 +15,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -36,6 +37,8 @@ TOURS = ("README.md",)
 
 RUN_S_MAX = 400
 """A command that takes so many seconds hangs."""
+END_S_MAX = 60
+"""Seconds until the broker of a program that has ended is gone."""
 REASON_LETTERS_MIN = 10
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>\w*)[^`]*$")
@@ -132,6 +135,7 @@ def hansard(tmp_path, capsys, monkeypatch):
 
     def run(command: list[str], page: Path) -> str:
         if command[0] != "hansard":
+            _await_end(Path(command[2]))
             return _expect_success(command, page)
         done = ran(capsys, monkeypatch, command[1:])
         structlog.reset_defaults()
@@ -180,6 +184,14 @@ def test_the_notebook_of_a_page_runs(page, tmp_path):
         with Notebook(tmp_path) as book:
             for text in notebook(page):
                 assert not book.run(text).error, text
+
+
+def _await_end(folder: Path) -> None:
+    """Wait until no broker answers for a folder that is to be copied, as its page says."""
+    until = time.monotonic() + END_S_MAX
+    while (folder / "state.json").exists():
+        assert time.monotonic() < until, f"the broker of {folder} goes on"
+        time.sleep(0.05)
 
 
 def _expect_success(command: list[str], page: Path) -> str:
