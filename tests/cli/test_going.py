@@ -82,9 +82,12 @@ def test_a_killed_program_is_resumed(
     assert (told.code, told.out) == (0, f"ended resume {run}\n")
     saved = "2 calls answered from the record, 1 effect not repeated; tokens unknown; money unknown"
     assert f"the resume saved: {saved}" in told.err
-    [row] = call("savings", run, "--json").lines
+    [row, end] = call("savings", run, "--json").lines
+    assert (end["kind"], end["position"] > 0) == ("savings", True)
     assert (row["of"], row["calls"], row["effects"], row["cost"]) == (run, 2, 1, None)
-    assert saved in call("savings", run).out
+    shown = call("savings", run).out
+    assert saved in shown
+    assert f"as of position {end['position']}" in shown
     assert effects.read_text() == "first@example.org\n"
     state, worker = call("run", "show", run, "--json").lines
     assert (state["status"], worker["epoch"]) == ("completed", 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import typer
@@ -11,7 +12,7 @@ from hansard.cli.answers import answering
 from hansard.cli.common import Json, noun, work
 from hansard.cli.output import Column, Part
 from hansard.inspect.find_in_tables import find_run
-from hansard.inspect.savings import SAVINGS, Savings, Wanted, added, savings_of
+from hansard.inspect.savings import SAVINGS, SavedInAll, Wanted, added, savings_of
 
 app = noun()
 
@@ -51,14 +52,18 @@ async def savings(
     async with answering() as reader:
         of = find_run(reader, run) if run is not None else None
         rows = reader.rows(SAVINGS, Wanted(of, workflow, month, by).parameters)
-    output.show(savings_of(rows), _listed, json=json)
+        found = SavedInAll(position=reader.position, rows=savings_of(rows))
+    output.show(found, _listed, json=json)
 
 
 def _known(amount: float | None, form: str) -> str:
     return "unknown" if amount is None else form.format(amount)
 
 
-def _listed(found: list[Savings]) -> list[Part]:
-    if not found:
-        return ["no session went on with a run: nothing was answered from the record"]
-    return [output.listing(COLUMNS, found), f"in all: {added(found).line()}"]
+def _listed(found: SavedInAll) -> Iterator[Part]:
+    if found.rows:
+        yield output.listing(COLUMNS, found.rows)
+        yield f"in all: {added(found.rows).line()}"
+    else:
+        yield "no session went on with a run: nothing was answered from the record"
+    yield f"as of position {found.position}"

@@ -6,7 +6,7 @@ Of a session that has just ended its own knowledge tells; of all that stand on r
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from math import fsum
 from typing import Any
@@ -18,7 +18,7 @@ from hansard.domain.choices import chosen
 from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Step
-from hansard.inspect.answer import SqlAnswer
+from hansard.inspect.answer import Answer, SqlAnswer
 
 MONTH_LETTERS = len("2026-01")
 
@@ -93,6 +93,18 @@ class Savings(Saved, frozen=True, kw_only=True):
     of: str
     sessions: int
     sessions_unknown: int
+
+
+class SavedInAll(Answer):
+    """What was saved as of a position: a row for each run, workflow or month."""
+
+    position: int
+    rows: list[Savings]
+
+    def lines(self) -> Iterator[object]:
+        """Each row, then up to where all of it was read."""
+        yield from self.rows
+        yield {"kind": "savings", "position": self.position}
 
 
 def _sum(amounts: Iterable[float | None]) -> float | None:
