@@ -70,6 +70,9 @@ def test_nine_are_answered_and_one_key_has_the_tenth_run(
     with pytest.raises(hansard.InDoubt, match=r"run settle digest agent#10 --happened RESULT"):
         runpy.run_path("digest.py")
     assert ran(capsys) == []
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        [stopped] = record.savings("digest")
+    assert (stopped.calls, stopped.effects) == (9, 0)  # the tenth was not answered: it stopped
     monkeypatch.setenv("HANSARD_SETTLE", "ask")
     with Terminal(ANSWER) as terminal:
         runpy.run_path("digest.py")

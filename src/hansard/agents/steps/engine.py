@@ -184,7 +184,8 @@ class StepEngine(Gated):
         except BaseException as error:
             done = self.ledger.state.steps.get(call.number)
             if done is not None and is_final(done):
-                self.ledger.advance(call.place.scope, done)
+                given = not isinstance(error, NeedsSettling)
+                self.ledger.advance(call.place.scope, done, given=given)
             elif done is not None or isinstance(error, (*INTERRUPTIONS, NeedsSettling)):
                 self._take_back(call)
             raise

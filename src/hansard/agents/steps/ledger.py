@@ -304,10 +304,11 @@ class Ledger(OpenCalls):
         with self.lock:
             return step.number in self._followed
 
-    def advance(self, scope: Scope, step: Step) -> None:
-        """Let a scope go on after a step's outcome."""
+    def advance(self, scope: Scope, step: Step, *, given: bool = True) -> None:
+        """Let a scope go on after a step's outcome; `given`: its caller was handed that."""
         with self.lock:
-            self.handed[step.number] = None
+            if given:
+                self.handed[step.number] = None
             if step.unordered:
                 scope.beside.append(step.number)
             else:
