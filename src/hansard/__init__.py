@@ -222,6 +222,7 @@ if TYPE_CHECKING:
         StepStatus,
         ToolDeclared,
         Verdict,
+        Withheld,
     )
     from hansard.domain.team.task import ClaimLost, TaskAdded, TaskState, TaskStatus, TeamState
     from hansard.domain.team.task_rules import Circle
@@ -457,6 +458,7 @@ _HOME = {
         "StepStatus",
         "ToolDeclared",
         "Verdict",
+        "Withheld",
     ),
     "hansard.domain.team.task": ("ClaimLost", "TaskAdded", "TaskState", "TaskStatus", "TeamState"),
     "hansard.domain.team.task_rules": ("Circle",),
@@ -700,6 +702,7 @@ __all__ = [
     "Verdict",
     "View",
     "ViewDiffers",
+    "Withheld",
     "WorkspaceStream",
     "__version__",
     "allow",

@@ -19,6 +19,7 @@ async def _work(record, world, names="abc", *, shadow=None, effects="once", **op
 
         @session.tool(effects=effects, shadow=shadow)
         async def send(to: str) -> str:
+            """Send a mail."""
             world.effects.append(to)
             return f"sent to {to}, {len(world.effects)}"
 
@@ -105,6 +106,116 @@ async def test_an_effect_that_the_parent_never_had_is_refused(lab: Lab, effects)
         found = await _work(record, world, "abcx", run=alive, effects=policy)
         assert found[-1] == "sent to x, 4"
     assert world.effects == ["a", "b", "c", "x"]
+
+
+@twins
+async def test_a_withheld_effect_is_an_event(lab: Lab):
+    """What a fork did not do is on record, between the call's intent and what the call was answered
+    with: by an outcome, by the shadow, or not at all; and what the tool says that it does.
+    """
+    world = World()
+    async with lab.connect() as record:
+        await _work(record, world, "a", run="r")
+        child = await record.fork("r", at="ada@1")
+        with pytest.raises(hansard.ShadowedEffect):
+            await _work(record, world, "ax", run=child)
+        first, second = await record.steps(child)
+        assert (first.withheld, first.status, first.reused) == ("outcome", "completed", 1)
+        assert (second.withheld, second.status, second.rule) == ("refused", "blocked", "fork")
+        assert (second.tool, second.effects, second.would) == ("send", "once", "Send a mail.")
+        assert bytes(second.arguments) == b'{"to":"x"}'
+        assert "declare shadow= on the tool" in second.error.message
+        for mode in ("strict", "offline"):
+            with pytest.raises(hansard.ShadowedEffect, match="send has effects"):
+                await _work(record, world, "ax", run=child, mode=mode)
+        before = await _events(record, child)
+        with pytest.raises(hansard.ShadowedEffect):  # refused again: nothing new is on record
+            await _work(record, world, "ax", run=child)
+        assert await _events(record, child) == before
+        await _work(record, world, "ax", run=child, shadow=_shadow)
+        [_, second] = await record.steps(child)
+        assert (second.withheld, second.status, second.attempt) == ("shadow", "completed", 2)
+        assert world.effects == ["a"]
+        told = [tag for tag in await _events(record, child) if tag.startswith("step.")]
+        assert told[:6] == [
+            *("step.requested.v1", "step.withheld.v1", "step.completed.v1"),
+            *("step.requested.v1", "step.withheld.v1", "step.blocked.v1"),
+        ]
+        assert told[6:] == ["step.attempted.v1", "step.withheld.v1", "step.completed.v1"]
+        alive = await record.fork("r", effects="live")
+        await _work(record, world, "ax", run=alive)
+        assert [step.withheld for step in await record.steps(alive)] == [None, None]
+    assert world.effects == ["a", "x"]
+
+
+async def _events(record, run):
+    """The tags of a run's own events, without those of sessions."""
+    commits = await record.commits(run)
+    tags = [event.type for stored in commits for event in stored.commit.events]
+    return [tag for tag in tags if not tag.startswith(("agent.", "run."))]
+
+
+@twins
+async def test_a_shadow_that_fails_did_nothing(lab: Lab):
+    """Its error is on record as that of a withheld effect, which surely did not happen; resumed, it
+    is asked again.
+    """
+
+    async def broken(to: str) -> str:
+        raise RuntimeError(f"no shadow for {to}")
+
+    async def unrecordable(to: str) -> object:
+        return object() if to else None
+
+    world = World()
+    async with lab.connect() as record:
+        await _work(record, world, "a", run="r")
+        for shadow, error in [(broken, RuntimeError), (unrecordable, hansard.BadValue)]:
+            child = await record.fork("r")
+            with pytest.raises(error):
+                await _work(record, world, "ax", run=child, shadow=shadow)
+            [_, failed] = await record.steps(child)
+            assert (failed.withheld, failed.status, failed.safe) == ("shadow", "failed", True)
+            found = await _work(record, world, "ax", run=child, shadow=_shadow)
+            assert found[-1] == "shadow of x"
+    assert world.effects == ["a"]
+
+
+@twins
+async def test_a_program_that_goes_on_after_a_refused_effect_replays(lab: Lab):
+    """It catches the refusal and does something else; resumed and replayed it takes the same way,
+    and nothing ran.
+    """
+    world = World()
+
+    async def play(record, **options):
+        async with record.run(**options) as session:
+
+            @session.tool(effects="once")
+            async def send(to: str) -> str:
+                world.effects.append(to)
+                return to
+
+            @session.tool(effects="pure")
+            async def note(text: str) -> str:
+                return text.upper()
+
+            try:
+                return await send("x")
+            except hansard.ShadowedEffect:
+                return await note("not sent")
+
+    async with lab.connect() as record:
+        assert await play(record, run="r") == "x"
+        async with record.run(run="p"):
+            pass
+        child = await record.fork("p")
+        for mode in (None, None, "strict", "offline"):
+            options = {} if mode is None else {"mode": mode}
+            assert await play(record, run=child, **options) == "NOT SENT"
+        [sent, _] = await record.steps(child)
+        assert (sent.withheld, sent.attempt) == ("refused", 1)
+    assert world.effects == ["x"]
 
 
 @twins

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from datetime import UTC, datetime
@@ -379,6 +380,36 @@ async def test_a_fork_shows_where_it_came_from(view: Open, pages: Pages, runs: R
     assert await seen.page.locator(".row.parents").count() > 3
     await seen.move(2)
     assert "before the fork" in await seen.text("#where")
+
+
+def _withholding(record: hansard.Record) -> str:
+    """A fork in which a mail was refused."""
+    with record.run("withholds", run="withholds", agent="ada", role="writer"):
+        pass
+    fork = record.fork("withholds")
+    with record.run("withholds", run=fork, agent="ada", role="writer") as session:
+
+        @session.tool(effects="once")
+        def send(to: str) -> str:
+            """Send a mail."""
+            raise AssertionError(to)
+
+        with pytest.raises(hansard.ShadowedEffect):
+            send("x")
+    return fork
+
+
+@pytest.mark.slow
+async def test_what_a_fork_withheld_is_told(view: Open, pages: Pages, record: hansard.Record):
+    """Beside the call: what answered for it, and what its tool says that it does."""
+    fork = await asyncio.to_thread(_withholding, record)
+    seen = await view(await pages.of(fork))
+    await seen.end()
+    await seen.page.locator(".row", has_text="send").click()
+    told = await seen.text("#event")
+    assert "Withheld in this fork: refused, nothing answered for it" in told
+    assert "It would have done: Send a mail." in told
+    assert seen.said == []
 
 
 @pytest.mark.slow

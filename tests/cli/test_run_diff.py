@@ -68,10 +68,10 @@ def compared(call: Call, *arguments: str, **more: Any) -> tuple[Ran, dict[str, A
     """What `run diff --json` says: the command, its last line, and the moves."""
     told = call("run", "diff", *arguments, "--json", **more)
     *lines, last = told.lines
-    assert [line["kind"] for line in lines[:2]] == ["run", "run"]
-    assert {line["kind"] for line in lines[2:]} <= {"move"}
+    assert [line["kind"] for line in lines[:3]] == ["run", "run", "comparability"]
+    assert {line["kind"] for line in lines[3:]} <= {"move"}
     assert (told.code, last["equal"]) in {(0, True), (1, False)}
-    return told, last, lines[2:]
+    return told, last, lines[3:]
 
 
 def test_a_run_equals_itself_and_its_like(call: Call, record: hansard.Record):

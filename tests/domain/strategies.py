@@ -116,6 +116,7 @@ def _step_events(n: int) -> list[steps.StepEvent]:
         *(steps.StepFailed(step=n, error=_FAILURES[0], digest="e", safe=s) for s in (True, False)),
         steps.StepBlocked(step=n, rule="r", reason="no"),
         steps.StepInDoubt(step=n, error=_FAILURES[1]),
+        *(steps.StepWithheld(step=n, how=how) for how in steps.Withheld),
         *(steps.StepSettled(step=n, verdict=verdict, by="b") for verdict in Verdict),
         steps.StepSettled(step=n, verdict=Verdict.HAPPENED, by="b", result=_RAWS[1], digest="1"),
     ]

@@ -30,6 +30,7 @@ from hansard.domain.steps import (
     StepInDoubt,
     StepRequested,
     StepSettled,
+    StepWithheld,
     StepYielded,
     ToolDeclared,
 )
@@ -352,7 +353,7 @@ def evolve(state: AgentState, event: Event) -> None:
             state.steps[event.step] = step
             state.call_step = event.step
             _moment(state, Moment.AFTER)
-        case StepAttempted() | StepYielded():
+        case StepAttempted() | StepYielded() | StepWithheld():
             state.steps[event.step] = steps.evolve(_requested(state, event), event, version)
         case MessageAdded() | CheckpointSaved() | ResourceAccessed() | DecisionMade() | HandedOff():
             state.facts.append(StatedFact(version, event))

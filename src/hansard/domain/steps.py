@@ -39,6 +39,20 @@ class Verdict(StrEnum):
     RUN_AGAIN = "run_again"
 
 
+class Withheld(StrEnum):
+    """How a fork answered for an effect that it withheld.
+
+    Attributes:
+        OUTCOME: With an outcome that is on record: its parent's, or its own of before.
+        SHADOW: By the tool's `shadow=`.
+        REFUSED: Not at all: the call raised `ShadowedEffect`.
+    """
+
+    OUTCOME = "outcome"
+    SHADOW = "shadow"
+    REFUSED = "refused"
+
+
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """An exception as it is recorded: its class's name, its text, and its plain arguments.
 
@@ -213,6 +227,22 @@ class StepInDoubt(Event, frozen=True, kw_only=True):
     happened: bool = False
 
 
+@event("step.withheld.v1")
+class StepWithheld(Event, frozen=True, kw_only=True):
+    """A fork withheld a call's effect; the tool did not run. It stands between the call's intent,
+    which has its tool and arguments, and what the call was answered with instead.
+
+    Attributes:
+        step: The step's number.
+        how: What answered for it.
+        would: What the tool says that it does: the first line of its docstring.
+    """
+
+    step: int
+    how: Withheld
+    would: str = ""
+
+
 @event("step.settled.v1")
 class StepSettled(Event, frozen=True, kw_only=True):
     """Somebody decided what is to be taken as true of a step."""
@@ -233,6 +263,7 @@ StepEvent = (
     | StepFailed
     | StepBlocked
     | StepInDoubt
+    | StepWithheld
     | StepSettled
 )
 Outcome = StepCompleted | StepFailed | StepBlocked | StepInDoubt
@@ -286,6 +317,8 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True):
         verdict: What was said to be true of it.
         settled_by: Who said so.
         outcome_version: Of the event that ended it; None while it is open.
+        withheld: How its effect was withheld in a fork; None where it was not.
+        would: What the tool says that it would have done then.
     """
 
     number: int
@@ -321,6 +354,8 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True):
     approvals: tuple[str, ...] = ()
     late: bool = False
     happened: bool = False
+    withheld: Withheld | None = None
+    would: str = ""
 
     @property
     def is_of_world(self) -> bool:
@@ -389,20 +424,7 @@ def evolve(step: Step, event: StepEvent, version: int) -> Step:
                 outcome_version=version,
             )
         case StepAttempted():
-            return change(
-                step,
-                status=StepStatus.REQUESTED,
-                attempts=(*step.attempts, event),
-                approvals=step.approvals
-                if event.approval is None
-                else (*step.approvals, event.approval),
-                items=(),
-                closed=False,
-                late=False,
-                error=None,
-                verdict=None,
-                happened=False,
-            )
+            return _attempted(step, event)
         case StepYielded():
             return change(step, items=step.items + event.items, streamed=True)
         case StepBlocked():
@@ -422,12 +444,33 @@ def evolve(step: Step, event: StepEvent, version: int) -> Step:
                 happened=event.happened,
                 outcome_version=version,
             )
+        case StepWithheld():
+            return change(step, withheld=event.how, would=event.would)
         case StepSettled():
             return _settled(step, event, version)
         case StepRequested():
             return requested(event, version)
         case _:
             assert_never(event)
+
+
+def _attempted(step: Step, event: StepAttempted) -> Step:
+    """The step when another attempt begins: nothing is known of it yet."""
+    named = () if event.approval is None else (event.approval,)
+    return msgspec.structs.replace(
+        step,
+        status=StepStatus.REQUESTED,
+        attempts=(*step.attempts, event),
+        approvals=step.approvals + named,
+        items=(),
+        closed=False,
+        late=False,
+        error=None,
+        verdict=None,
+        happened=False,
+        withheld=None,
+        would="",
+    )
 
 
 def _settled(step: Step, event: StepSettled, version: int) -> Step:
@@ -472,6 +515,8 @@ def check(step: Step | None, event: StepEvent) -> bool:
         case StepYielded(index=at):
             due = len(step.items)
             return at >= due and _follows(step, f"item {at}", due=at == due)
+        case StepWithheld():
+            return step.withheld is not event.how and _withholds(step)
         case StepAttempted(attempt=at):
             if at == step.attempt and step.closed:  # its reader had stopped early and wants more
                 return True
@@ -486,6 +531,16 @@ def _follows(step: Step, what: str, *, due: bool) -> bool:
     if due and step.status is not StepStatus.COMPLETED:
         return True
     message = f"{what} cannot follow on step {step.number} ({step.tool}, {step.status})"
+    raise Refused(message)
+
+
+def _withholds(step: Step) -> bool:
+    if step.status in (StepStatus.REQUESTED, StepStatus.NOT_DONE) and step.is_of_world:
+        return True
+    message = (
+        f"nothing of step {step.number} ({step.tool}, {step.effects}, {step.status}) can be "
+        "withheld: only an effect whose outcome is not known can"
+    )
     raise Refused(message)
 
 

@@ -14,11 +14,12 @@ from hansard.bus.states.replay import fold_life
 from hansard.domain.agent import Alternative, MessageAdded
 from hansard.domain.ids import RunStream, run_of
 from hansard.domain.run import RunState
-from hansard.domain.steps import Failure
+from hansard.domain.steps import Failure, Withheld
 from hansard.inspect import alignment
 from hansard.inspect.agent_histories import AgentHistory, by_agent
 from hansard.inspect.alignment import Move, Pair, What
 from hansard.inspect.answer import Answer
+from hansard.inspect.comparability import Comparability, comparability
 from hansard.inspect.messages import summed
 from hansard.inspect.times import began, last, own
 
@@ -74,6 +75,8 @@ class StepAt(At, kw_only=True):
     attempts: int
     duration_ms: float | None
     usage: dict[str, float]
+    withheld: Withheld | None
+    would: str | None
 
 
 class Moves(msgspec.Struct, kw_only=True):
@@ -148,6 +151,12 @@ class RunDiff(Answer):
         return any(couple.differs for couple in self.couples)
 
     @property
+    def comparability(self) -> Comparability:
+        """What they differ in besides where they part."""
+        a, b = self.sides
+        return comparability(a.agents, b.agents)
+
+    @property
     def costs(self) -> list[ComparedRun]:
         """What each run came to."""
         return [_cost(name, side) for name, side in zip("ab", self.sides, strict=True)]
@@ -157,9 +166,10 @@ class RunDiff(Answer):
         """How many moves are the same events."""
         return sum(pair.shared for couple in self.couples for pair in couple.pairs)
 
-    def lines(self) -> Iterator[ComparedRun | MoveLine | Compared]:
-        """Both runs, each move, and what it came to."""
+    def lines(self) -> Iterator[ComparedRun | Comparability | MoveLine | Compared]:
+        """Both runs, whether they can be compared, each move, and what it came to."""
         yield from self.costs
+        yield self.comparability
         for couple in self.couples:
             for pair in couple.pairs:
                 yield MoveLine(**_moves(couple, pair))
@@ -311,4 +321,6 @@ def _at(move: Move | None) -> At | None:
         attempts=step.attempt,
         duration_ms=step.duration_ms or None,
         usage=step.usage,
+        withheld=step.withheld,
+        would=step.would or None,
     )

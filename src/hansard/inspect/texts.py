@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from hansard.domain.steps import Step, Withheld
+
 
 class _Escapes(dict[int, str]):
     """Each character that does not print as an escape, found out when it is first met."""
@@ -31,3 +33,15 @@ def plain_text(text: str, *, lines: bool = False) -> str:
 def masked(text: str) -> str:
     """A text without the passwords of the addresses in it."""
     return _PASSWORD.sub("***", text)
+
+
+_WITHHELD = {
+    Withheld.OUTCOME: "withheld: answered with an outcome on record",
+    Withheld.SHADOW: "withheld: answered by its shadow",
+    Withheld.REFUSED: "withheld: nothing answered for it",
+}
+
+
+def withheld_text(step: Step) -> str:
+    """How a fork withheld a step's effect; empty where it did not."""
+    return _WITHHELD[step.withheld] if step.withheld is not None else ""

@@ -11,7 +11,7 @@ from hansard.agents.steps import payloads
 from hansard.bus.log import Stored
 from hansard.domain.agent import AgentState
 from hansard.domain.ids import run_of
-from hansard.domain.steps import Failure, Step, StepAttempted, Verdict
+from hansard.domain.steps import Failure, Step, StepAttempted, Verdict, Withheld
 from hansard.inspect import tree
 from hansard.inspect.agent_histories import AgentHistory, by_agent
 from hansard.inspect.answer import Answer
@@ -71,6 +71,8 @@ class TracedStep(msgspec.Struct, kw_only=True):
     reused: int | None
     verdict: Verdict | None
     settled_by: str | None
+    withheld: Withheld | None
+    would: str | None
     key: str | None
     fingerprint: str
 
@@ -180,6 +182,8 @@ class Trace(Answer):
             reused=step.reused,
             verdict=step.verdict,
             settled_by=step.settled_by or None,
+            withheld=step.withheld,
+            would=step.would or None,
             key=step.key,
             fingerprint=step.fingerprint,
         )

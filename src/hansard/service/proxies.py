@@ -14,7 +14,7 @@ from tenacity import wait_chain, wait_fixed
 from hansard.agents.board.operations import SPECS as BOARD
 from hansard.agents.errors import ToolError
 from hansard.agents.steps.scope import Scope
-from hansard.agents.steps.tools import RETRY_WAIT, ToolSpec
+from hansard.agents.steps.tools import DOES_CHARACTERS_MAX, RETRY_WAIT, ToolSpec
 from hansard.client.protocol import wire
 from hansard.client.protocol.faults import Doubtful
 from hansard.client.protocol.program import settlement
@@ -94,6 +94,7 @@ class Proxy:
             shadow=_shadowing(self) if declared.shadows else None,
             key_argument=declared.key_argument,
             source=declared.source,
+            does=declared.does[:DOES_CHARACTERS_MAX],
             gives=str(label.parse(declared.gives, "gives")) if declared.gives else "",
             takes=label.level(declared.takes, "takes").value if declared.takes else "",
             signature=_signature(names),

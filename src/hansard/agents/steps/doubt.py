@@ -7,6 +7,7 @@ person can say, it raises.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,7 +17,8 @@ from hansard.agents.errors import Diverged, NeedsSettling, ShadowedEffect, doubt
 from hansard.agents.flow import Body, Flow
 from hansard.agents.policy.permits import refused, trusts
 from hansard.agents.steps import payloads
-from hansard.agents.steps.recorder import Call, StepRecorder, UnsettledStep
+from hansard.agents.steps.failures import failure, failure_digest
+from hansard.agents.steps.recorder import UNTOUCHED, Call, StepRecorder, UnsettledStep
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.secrets import reveal
 from hansard.agents.steps.tools import DidNotHappen, Happened
@@ -31,13 +33,18 @@ from hansard.domain.roles.authorize import Trust
 from hansard.domain.steps import (
     Failure,
     Step,
+    StepBlocked,
     StepCompleted,
     StepFailed,
     StepSettled,
     StepStatus,
     StepYielded,
     Verdict,
+    Withheld,
 )
+
+FORK = "fork"
+"""The rule by which a fork refuses an effect that nothing answers for."""
 
 
 class DoubtSettler:
@@ -163,7 +170,9 @@ class DoubtSettler:
 
     def adopt(self, call: Call, old: Step) -> Flow[None]:
         """Put an outcome that is on record elsewhere on record here."""
-        commands: list[Any] = [] if call.told else [(yield from self.outcomes.requested(call))]
+        blobs, opening = ([], []) if call.told else (yield from self.outcomes.opening(call))
+        yield from self.outcomes.put(blobs)
+        commands: list[Any] = []
         result = old.result
         if MARK in bytes(result) and self._is_parents(old):
             # It may refer to what the parent recorded after the cut, which is not of this stream.
@@ -194,27 +203,75 @@ class DoubtSettler:
             commands.append(
                 StepFailed(step=call.number, error=error, digest=old.digest, safe=old.safe)
             )
-        yield from self.outcomes.record(*map(Tell, commands))
+        withheld = self.outcomes.withheld(call)
+        yield from self.outcomes.record(*opening, *withheld, *map(Tell, commands))
 
     def _is_parents(self, step: Step) -> bool:
         parent = self.settings.parent
         return parent is not None and parent.steps.get(step.number) is step
 
     def shadow(self, call: Call, *candidates: Step | None) -> Flow[None]:
-        """A fork's effect: an outcome that is on record, the declared shadow, or an error."""
+        """A fork's effect, withheld: an outcome that is on record, the declared shadow, or
+        ShadowedEffect.
+        """
         for step in candidates:
             if step is not None and step.status in (StepStatus.COMPLETED, StepStatus.FAILED):
+                call.withheld = Withheld.OUTCOME
                 yield from self.adopt(call, step)
                 return
         if call.spec.shadow is None:
+            yield from self._refused(call)
             raise ShadowedEffect(call.spec.name)
+        call.withheld = Withheld.SHADOW
         scope = Scope(self.ledger, call.place.call, call.place.fingerprint, (), None)
         scope.nests = False
         if call.told:
             yield from self.outcomes.again(call)
-        result, took = yield Body(call.spec.shadow, (), dict(call.arguments), scope)
+        body = Body(call.spec.shadow, (), dict(call.arguments), scope)
         call.spec = msgspec.structs.replace(call.spec, kind="shadow")
-        yield from self.outcomes.completed(call, result, took, {})
+        try:
+            result, took = yield body
+            plain = payloads.plain_result(result, call.spec.returns, self.settings.scrub)
+            packed = yield from self.outcomes.packed_result(call, plain)
+        except UNTOUCHED:
+            raise
+        except Exception as error:
+            told = failure(error, self.settings.scrub)
+            yield from self._withheld(
+                call,
+                lambda number: StepFailed(
+                    step=number, error=told, digest=failure_digest(told), safe=True
+                ),
+            )
+            raise
+        yield from self.outcomes.completed_as(call, plain, packed, took, {})
+
+    def _refused(self, call: Call) -> Flow[None]:
+        """Put on record that nothing answers for an effect, unless that is so already."""
+        step = self.ledger.state.steps.get(call.number)
+        if step is not None and step.withheld is Withheld.REFUSED:
+            return
+        call.withheld = Withheld.REFUSED
+        if call.told:
+            yield from self.outcomes.again(call)
+        reason = str(ShadowedEffect(call.spec.name))
+        yield from self._withheld(
+            call, lambda number: StepBlocked(step=number, rule=FORK, reason=reason)
+        )
+
+    def _withheld(
+        self, call: Call, outcome: Callable[[int], StepFailed | StepBlocked]
+    ) -> Flow[None]:
+        """Put a withheld effect on record that nothing was answered for, its intent before it."""
+        opening: list[Any] = []
+        if not call.told:
+            blobs, opening = yield from self.outcomes.opening(call)
+            yield from self.outcomes.put(blobs)
+        ended = Tell(outcome(call.number))
+        yield from self.outcomes.record(*opening, *self.outcomes.withheld(call), ended)
+        if opening:
+            call.told = True
+            self.outcomes.learn(call)
 
 
 def _because(error: NeedsSettling, why: str) -> NeedsSettling:

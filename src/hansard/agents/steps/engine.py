@@ -38,7 +38,7 @@ from hansard.domain.fingerprint import call_base, canonical
 from hansard.domain.label import parse
 from hansard.domain.payload import references
 from hansard.domain.payload.parts import MARK, Away, at_hand
-from hansard.domain.steps import Effects, Step, StepStatus
+from hansard.domain.steps import Effects, Step, StepStatus, Withheld
 
 
 class StepEngine(Gated):
@@ -237,6 +237,8 @@ class StepEngine(Gated):
         if later is not None:
             yield from self.ask_rules(call)
             call.take_up(step)
+            if step.version > self.ledger.inherited:
+                call.withheld = Withheld.OUTCOME
             yield from self.doubts.adopt(call, later)
             return self.ledger.state.steps[call.number]
         call.take_up(step)

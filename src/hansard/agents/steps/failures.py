@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.errors import Blocked, RecordedFailure
+from hansard.agents.errors import Blocked, RecordedFailure, ShadowedEffect
 from hansard.agents.steps.tools import ToolSpec
 from hansard.domain import values
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import digest
-from hansard.domain.steps import Failure, Step, StepStatus
+from hansard.domain.steps import Failure, Step, StepStatus, Withheld
 from hansard.domain.values import RECORDED_LENGTH_MAX, Scrub, recordable
 
 MOVED = {
@@ -77,6 +77,8 @@ def raised(step: Step, spec: ToolSpec | None) -> BaseException:
     builtin runs.
     """
     recorded = step.error or Failure("Unknown", "no error was recorded")
+    if step.status is StepStatus.BLOCKED and step.withheld is Withheld.REFUSED:
+        return ShadowedEffect(step.tool)
     if step.status is StepStatus.BLOCKED:
         return Blocked(step.rule, recorded.message, step.tool)
     cls = _class_of(recorded, spec)

@@ -40,10 +40,12 @@ from hansard.domain.steps import (
     StepInDoubt,
     StepRequested,
     StepStatus,
+    StepWithheld,
     ToolDeclared,
     Verdict,
+    Withheld,
 )
-from hansard.domain.values import Scrub
+from hansard.domain.values import Scrub, recordable
 
 REMEMBERED_MAX = 32
 """Newest texts on record that a session compares with when it goes on with an agent."""
@@ -104,7 +106,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 class Call(msgspec.Struct):
     """One call on its way through. `told` says whether its intent is on record; `needs` what an
-    operation of the session itself needs, None for a tool's call; `approval` what was granted it.
+    operation of the session itself needs, None for a tool's call; `approval` what was granted it;
+    `withheld` what answers for its effect in a fork that withholds it.
     """
 
     spec: ToolSpec
@@ -121,6 +124,7 @@ class Call(msgspec.Struct):
     needs: tuple[Need, ...] | None = None
     approval: str | None = None
     learned: list[Learned] = []
+    withheld: Withheld | None = None
 
     @property
     def has_effects(self) -> bool:
@@ -350,11 +354,18 @@ class StepRecorder:
             duration_ms=round(took, 3),
             usage=usage,
         )
-        yield from self.record(*told, Tell(done))
+        yield from self.record(*told, *self.withheld(call), Tell(done))
         if told:
             self.learn(call)
         if self._shared is not None:
             self._shared.learn(call.number, packed.learned)
+
+    def withheld(self, call: Call) -> list[Any]:
+        """What says that a call's effect was withheld, as commands: none where it was not."""
+        if call.withheld is None:
+            return []
+        would = recordable(call.spec.does, self.settings.scrub)
+        return [Tell(StepWithheld(step=call.number, how=call.withheld, would=would))]
 
     def learn(self, call: Call) -> None:
         """Take note of what a call was given, once its intent is told."""

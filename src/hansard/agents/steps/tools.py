@@ -61,6 +61,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         key_argument: The parameter that gets the idempotency key.
         source: A digest of the function's source text.
         defined: Where that stands, as `path:line`.
+        does: What it says of itself: the first line of its docstring.
         signature: The function's parameters.
         returns: What results are converted to; None for as they are.
     """
@@ -81,6 +82,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     key_argument: str | None = None
     source: str = ""
     defined: str = ""
+    does: str = ""
     gives: str = ""
     takes: str = ""
     signature: inspect.Signature
@@ -200,6 +202,16 @@ def _where(function: Callable[..., Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
 
 
+DOES_CHARACTERS_MAX = 200
+"""Of what a tool says of itself."""
+
+
+def _does(function: Callable[..., Any]) -> str:
+    """What a function says of itself: the first line of its docstring."""
+    lines = (inspect.getdoc(callables.underlying(function)) or "").splitlines()
+    return lines[0][:DOES_CHARACTERS_MAX] if lines else ""
+
+
 def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> ToolSpec:
     """A function's declaration. Raises ToolError where it contradicts itself."""
     ask = effects.ask if isinstance(effects, Reconcile) else None
@@ -232,6 +244,7 @@ def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> To
         reconcile=ask,
         source=source_digest(function),
         defined=_where(function),
+        does=_does(function),
         signature=signature,
         returns=returns,
         **options,

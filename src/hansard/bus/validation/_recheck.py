@@ -222,6 +222,7 @@ class Recheck:
                 | steps.StepFailed()
                 | steps.StepBlocked()
                 | steps.StepInDoubt()
+                | steps.StepWithheld()
                 | steps.StepSettled()
             ):
                 if not self._knows(stream, event.step, known):

@@ -12,12 +12,13 @@ from hansard.cli import output, times
 from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Part
-from hansard.domain.counted import counted
+from hansard.domain.counted import counted, listed
 from hansard.inspect.alignment import Move, Pair, What
+from hansard.inspect.comparability import Comparability, Comparable
 from hansard.inspect.find import find_run
 from hansard.inspect.payloads import recorded
 from hansard.inspect.run_diff import Couple, RunDiff, run_diff
-from hansard.inspect.texts import plain_text
+from hansard.inspect.texts import plain_text, withheld_text
 
 app = noun()
 
@@ -70,6 +71,7 @@ def _people(found: RunDiff) -> Iterator[Part]:
             yield f"{letter} is a fork of run {side.life.forked.parent}"
     if found.shared:
         yield f"they share {_count(found.shared)}: the same events, recorded once"
+    yield from _comparability(found.comparability)
     if found.first is not None:
         yield "they part at"
         yield output.Lines(list(_difference(found.first[1])))
@@ -78,6 +80,20 @@ def _people(found: RunDiff) -> Iterator[Part]:
     for couple in found.couples:
         yield ""
         yield output.Lines(list(_agent(couple)))
+
+
+def _comparability(found: Comparability) -> Iterator[Part]:
+    """Whether what differs may come of something else than the cut."""
+    match found.verdict:
+        case Comparable.DIFFERS:
+            yield f"besides that they differ in {listed(found.differs_in)}"
+        case Comparable.CANNOT_TELL:
+            unknown = listed(found.not_on_record)
+            yield f"whether they differ besides that cannot be told: {unknown} not on record"
+        case Comparable.COMPARABLE:
+            yield "besides that nothing differs: code, model, prompt and effects are alike"
+    for each in found.respects:
+        yield f"  {each.name:<8} {each.sameness.value}: {each.because}"
 
 
 def _rows(found: RunDiff) -> Iterator[list[str]]:
@@ -153,4 +169,5 @@ def _move(move: Move) -> str:
     items = [recorded(item) for item in step.items[: output.PREVIEW_CHARACTERS]]
     result = output.result_preview(step, items if step.streamed else recorded(step.result))
     status = "" if step.status.value == "completed" else f"{step.status.value} "
-    return f"({arguments}) → {status}{result}".rstrip()
+    withheld = withheld_text(step)
+    return f"({arguments}) → {status}{result}{', ' if withheld else ''}{withheld}".rstrip()

@@ -18,7 +18,7 @@ from hansard.inspect import trace as reads
 from hansard.inspect import tree
 from hansard.inspect.agent_histories import AgentHistory
 from hansard.inspect.payloads import Payloads, recorded
-from hansard.inspect.texts import plain_text
+from hansard.inspect.texts import plain_text, withheld_text
 from hansard.inspect.times import Clock, EventTime, imported
 from hansard.inspect.trace import Trace, WholeStep
 
@@ -180,7 +180,7 @@ def _outcome(step: Step) -> Text:
 
 def _settled(step: Step) -> str:
     late = "after its agent had left" if step.late else ""
-    return ", ".join(part for part in (_verdict(step), late) if part)
+    return ", ".join(part for part in (_verdict(step), late, withheld_text(step)) if part)
 
 
 def _verdict(step: Step) -> str:
@@ -208,6 +208,7 @@ def _block(found: Trace, whole: WholeStep) -> Iterator[Part]:
     parts += [
         (f"attempt {tried.attempt}", output.failure_text(tried.error)) for tried in step.attempts
     ]
+    parts.append(("would do", plain_text(step.would)))
     parts.append(("result", output.result_preview(step, told.result, None)))
     for name, text in parts:
         if text:

@@ -148,8 +148,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tool as the client declared it. `asks`: the name of the function that asks the world
-    whether it happened. `shadows`: whether it has a shadow. `waits`: the seconds before
-    further attempts.
+    whether it happened. `shadows`: whether it has a shadow. `does`: what it says of itself.
+    `waits`: the seconds before further attempts.
     """
 
     name: str
@@ -162,6 +162,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key_argument: str | None = None
     asks: str = ""
     shadows: bool = False
+    does: str = ""
     gives: str = ""
     takes: str = ""
 

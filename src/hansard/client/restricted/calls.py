@@ -384,6 +384,7 @@ def declared(spec: ToolSpec) -> Declared:
         key_argument=spec.key_argument,
         asks=name_of(spec.reconcile) if spec.reconcile is not None else "",
         shadows=spec.shadow is not None,
+        does=spec.does,
         gives=spec.gives,
         takes=spec.takes,
     )

@@ -11,7 +11,7 @@ SELECT f.run, e.agent, e.role, e.position << 16 | e.event_index, e.version, e.po
         "reused": "BIGINT", "error": {"type": "VARCHAR", "message": "VARCHAR"}, "rule": "VARCHAR",
         "reason": "VARCHAR", "verdict": "VARCHAR", "by": "VARCHAR", "because": "VARCHAR",
         "attempt": "BIGINT", "retry_in_ms": "DOUBLE", "fingerprint": "VARCHAR", "full": "VARCHAR",
-        "by_result": "VARCHAR"}'))
+        "by_result": "VARCHAR", "how": "VARCHAR"}'))
 FROM fresh AS f
 JOIN ancestry AS a ON a.run = f.run
 JOIN events AS e
@@ -19,7 +19,8 @@ JOIN events AS e
     AND e.position < a.position AND e.agent = f.agent
 WHERE f.begins IS NULL
     AND e.known_as IN ('step.requested.v1', 'step.attempted.v1', 'step.completed.v1',
-        'step.failed.v1', 'step.blocked.v1', 'step.in_doubt.v1', 'step.settled.v1')
+        'step.failed.v1', 'step.blocked.v1', 'step.in_doubt.v1', 'step.settled.v1',
+        'step.withheld.v1')
     AND try_cast(coalesce(e.lifted, e.data)->>'step' AS BIGINT) = f.step;
 
 UPDATE fresh SET begins = i.begins

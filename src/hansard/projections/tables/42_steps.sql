@@ -48,7 +48,9 @@ SELECT
         FILTER (type IN ('step.completed.v1', 'step.failed.v1')) AS used,
     arg_max({'verdict': if(type = 'step.settled.v1', verdict, NULL)}, ordinal)
         FILTER (type IN ('step.settled.v1', 'step.attempted.v1')) AS verdict,
-    arg_max("by", ordinal) FILTER (type = 'step.settled.v1') AS settled_by
+    arg_max("by", ordinal) FILTER (type = 'step.settled.v1') AS settled_by,
+    arg_max({'how': how}, ordinal)
+        FILTER (type IN ('step.withheld.v1', 'step.attempted.v1')) AS withheld
 FROM meant
 GROUP BY run, agent, step;
 
@@ -65,7 +67,8 @@ SELECT
     if(status = 'requested', NULL, outcome.at) AS ended_at,
     asked.version AS requested_version, outcome.version AS outcome_version,
     asked.position AS requested_position, outcome.position AS outcome_position,
-    asked.by_result AS fingerprint_result, asked."full" AS fingerprint_full
+    asked.by_result AS fingerprint_result, asked."full" AS fingerprint_full,
+    withheld.how AS withheld
 FROM changes
 WHERE fresh;
 
@@ -86,6 +89,7 @@ UPDATE steps SET
     rule = coalesce(c.rule, steps.rule),
     verdict = CASE WHEN c.verdict IS NULL THEN steps.verdict ELSE c.verdict.verdict END,
     settled_by = coalesce(c.settled_by, steps.settled_by),
+    withheld = CASE WHEN c.withheld IS NULL THEN steps.withheld ELSE c.withheld.how END,
     ended_at = CASE WHEN c.status IS NULL THEN steps.ended_at WHEN c.status = 'requested' THEN NULL
         ELSE c.outcome.at END,
     outcome_version = coalesce(c.outcome.version, steps.outcome_version),

@@ -42,6 +42,13 @@ function errorNode(error, find) {
   return parts;
 }
 
+// What a fork answered an effect with that it withheld.
+const WITHHELD = {
+  outcome: "answered with an outcome on record",
+  shadow: "answered by the tool's shadow",
+  refused: "refused, nothing answered for it",
+};
+
 // What came of a step up to the point, event by event.
 function outcomeNodes(item, point, find) {
   const out = [];
@@ -71,6 +78,10 @@ function outcomeNodes(item, point, find) {
         break;
       case "step.blocked.v1":
         out.push(el("h3", null, "Blocked by rule ", rec(told.rule)), textBlock(told.reason, find));
+        break;
+      case "step.withheld.v1":
+        out.push(el("h3", null, `Withheld in this fork: ${WITHHELD[told.how]}`));
+        if (told.would) out.push(el("p", null, "It would have done: ", rec(told.would)));
         break;
       case "step.settled.v1":
         out.push(el("h3", null, `Settled: ${told.verdict.replaceAll("_", " ")}, by `, rec(told.by)));

@@ -1,0 +1,194 @@
+"""Whether a fork can be compared with its parent: `run diff` and the view `forks` say the same."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import hansard
+from tests.cli.support import Call
+
+
+class Program:
+    """A program of which parts can be changed between its runs: what it says first, which model it
+    asks, the text of its tools, whether its mail has a shadow.
+    """
+
+    def __init__(self, **parts: Any) -> None:
+        self.parts = {"prompt": "be exact", "model": "m-1", "code": 1, "shadow": False, **parts}
+
+    def play(self, record: hansard.Record, run: str = "", *, mails: int = 1, asks: int = 2) -> str:
+        """Run it or go on with a run; a refused mail is passed over."""
+        parts = self.parts
+        with record.run(
+            "comparable", run=run or None, agent="ada", role="writer", settle=_again
+        ) as session:
+            ask = session.tool(effects="pure", kind="model", name="ask")(_asks(parts["code"]))
+            mail = session.tool(name="mail", shadow=_shadow if parts["shadow"] else None)(_mail)
+            if parts["prompt"]:
+                session.message("system", parts["prompt"])
+            for number in range(asks):
+                ask(f"question {number}", parts["model"])
+            for number in range(mails):
+                try:
+                    mail(f"{number}@example.org")
+                except hansard.ShadowedEffect:
+                    continue
+            return session.run
+
+
+def _again(_: object) -> hansard.Verdict:
+    return hansard.Verdict.RUN_AGAIN
+
+
+def _asks(code: int) -> Any:
+    def one(question: str, model: str | None) -> str:
+        return f"{question} by {model}"
+
+    def other(question: str, model: str | None) -> str:
+        return f"{question}, says {model}"
+
+    return one if code == 1 else other
+
+
+def _mail(to: str) -> str:
+    """Send a mail."""
+    return f"sent to {to}"
+
+
+def _shadow(to: str) -> str:
+    return f"would send to {to}"
+
+
+def rows(record: hansard.Record, run: str) -> dict[str, Any]:
+    """A fork's row."""
+    answer = record.sql("SELECT * FROM forks WHERE run = ?", run)
+    [row] = answer.rows
+    return dict(zip(answer.columns, row, strict=True))
+
+
+def told(call: Call, a: str, b: str) -> dict[str, Any]:
+    """The answer of `run diff`."""
+    [line] = [x for x in call("run", "diff", a, b, "--json").lines if x["kind"] == "comparability"]
+    return line
+
+
+def agree(call: Call, record: hansard.Record, parent: str, fork: str) -> dict[str, Any]:
+    """Both answers of a fork, which must be one."""
+    line, row = told(call, parent, fork), rows(record, fork)
+    said = {each["name"]: each["sameness"] for each in line["respects"]}
+    assert line["verdict"] == row["comparability"], (said, row)
+    assert line["differs_in"] == row["differs_in"]
+    assert line["not_on_record"] == row["not_on_record"]
+    for name in ("code", "model", "prompt"):
+        assert said[name] == row[name], name
+    withheld = {how: row[f"withheld_{how}"] for how in ("outcome", "shadow", "refused")}
+    assert line["withheld_b"] == withheld
+    return line
+
+
+@pytest.mark.parametrize(
+    ("parts", "again", "verdict", "differs"),
+    [
+        ({}, {}, "comparable", []),
+        ({}, {"model": "m-2"}, "differs", ["model"]),
+        ({}, {"prompt": "be brief"}, "differs", ["prompt"]),
+        ({}, {"code": 2}, "differs", ["code"]),
+        ({}, {"mails": 2}, "differs", ["effects"]),
+        ({}, {"mails": 2, "shadow": True}, "differs", ["effects"]),
+        ({"model": None}, {}, "cannot tell", []),
+        ({"prompt": ""}, {}, "cannot tell", []),
+        ({}, {"asks": 0, "mails": 0}, "cannot tell", []),
+        ({"model": None}, {"code": 2}, "differs", ["code"]),
+    ],
+)
+def test_the_verdict(
+    call: Call,
+    record: hansard.Record,
+    parts: dict[str, Any],
+    again: dict[str, Any],
+    verdict: str,
+    differs: list[str],
+):
+    """Each respect in turn, and what cannot be told because nothing of it is on record."""
+    parent = Program(**parts).play(record)
+    fork = record.fork(parent, at="ada@1")
+    sizes = {name: again[name] for name in ("mails", "asks") if name in again}
+    rest = {name: value for name, value in again.items() if name not in sizes}
+    Program(**{**parts, **rest}).play(record, fork, **sizes)
+    line = agree(call, record, parent, fork)
+    assert (line["verdict"], line["differs_in"]) == (verdict, differs)
+
+
+def test_people_are_told_what_was_withheld(call: Call, record: hansard.Record):
+    """In the diff, the trace, the trail and SQL: which call, with which arguments, what the tool
+    says that it does, and what the call was answered with.
+    """
+    program = Program()
+    parent = program.play(record)
+    fork = record.fork(parent, at="ada@1")
+    program.play(record, fork, mails=2)
+    text = call("run", "diff", parent, fork).out
+    assert "besides that they differ in effects" in text
+    assert (
+        "effects  differs: B: 2 effects withheld (1 answered with an outcome on record, 1 refused)"
+        in text
+    )
+    assert "code     same: of 2 tools that both called" in text
+    assert "withheld: nothing answered for it" in text
+    trace = call("run", "trace", fork).out
+    assert "withheld: answered with an outcome on record" in trace
+    assert "would do  Send a mail." in call("run", "trace", fork, "--full").out
+    lines = call("run", "trace", fork, "--json").lines
+    assert [line["withheld"] for line in lines] == [None, None, "outcome", "refused"]
+    trail = record.sql("SELECT what, tool, detail FROM trail(?) WHERE what = 'withheld'", fork)
+    assert trail.rows == [
+        ("withheld", "mail", "outcome: Send a mail."),
+        ("withheld", "mail", "refused: Send a mail."),
+    ]
+    view = record.sql(
+        "SELECT tool, effects, arguments::VARCHAR, how, would, status, parent FROM withheld "
+        "WHERE run = ? ORDER BY position, version",
+        fork,
+    )
+    assert view.rows == [
+        ("mail", "once", '{"to":"0@example.org"}', "outcome", "Send a mail.", "completed", parent),
+        ("mail", "once", '{"to":"1@example.org"}', "refused", "Send a mail.", "blocked", parent),
+    ]
+    steps = record.sql("SELECT step, withheld FROM steps WHERE run = ? ORDER BY step", fork)
+    assert steps.rows == [(1, None), (2, None), (3, "outcome"), (4, "refused")]
+
+
+def test_runs_that_are_no_forks_are_compared_too(call: Call, record: hansard.Record):
+    """Of two runs that share nothing, all of each is looked at."""
+    a, b = Program().play(record), Program(model="m-2").play(record)
+    assert told(call, a, b)["differs_in"] == ["model"]
+    assert "model    differs: A: m-1; B: m-2" in call("run", "diff", a, b).out
+    assert told(call, a, Program().play(record))["verdict"] == "comparable"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_both_answers_are_one(call: Call, record: hansard.Record, seed: int):
+    """Of forks of forks, cut anywhere, changed in any part."""
+    chance = random.Random(seed)
+    known = [Program().play(record, mails=2)]
+    for _ in range(6):
+        parent = chance.choice(known)
+        own = record.sql("SELECT DISTINCT position FROM events WHERE run = ? ORDER BY 1", parent)
+        ends = [position for (position,) in own.rows]
+        fork = record.fork(
+            parent,
+            at=chance.choice(ends),
+            effects=chance.choice(["shadow", "shadow", "live"]),
+        )
+        program = Program(
+            prompt=chance.choice(["be exact", "be exact", "", "be brief"]),
+            model=chance.choice(["m-1", "m-1", "m-2", None]),
+            code=1,
+            shadow=chance.random() < 0.4,
+        )
+        program.play(record, fork, mails=chance.randint(0, 3), asks=chance.randint(0, 3))
+        assert agree(call, record, parent, fork)["respects"]
+        known.append(fork)
