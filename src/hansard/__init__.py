@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hansard._version import __version__
     from hansard.agents.access.carried import Lowered
     from hansard.agents.access.views import View
+    from hansard.agents.aggregates.declare import aggregate_type
     from hansard.agents.annotations.conversations import Conversation
     from hansard.agents.annotations.statements import Checkpoint
     from hansard.agents.board.operations import BoardEntry, Expected
@@ -163,6 +164,7 @@ if TYPE_CHECKING:
         ResourceAccessed,
         StatedFact,
     )
+    from hansard.domain.aggregate import AggregateConflict, UndeclaredEvent
     from hansard.domain.approval import Approval, ApprovalRequested, ApprovalStatus
     from hansard.domain.board import BoardConflict, BoardState, KeyKind
     from hansard.domain.errors import (
@@ -255,6 +257,7 @@ del TYPE_CHECKING
 _HOME = {
     "hansard._version": ("__version__",),
     "hansard.agents.access.views": ("View",),
+    "hansard.agents.aggregates.declare": ("aggregate_type",),
     "hansard.agents.board.operations": ("BoardEntry", "Expected"),
     "hansard.agents.board.twins": ("AsyncBoard", "AsyncTransaction"),
     "hansard.agents.board.twins_sync": ("Board", "Transaction"),
@@ -399,6 +402,7 @@ _HOME = {
         "ResourceAccessed",
         "StatedFact",
     ),
+    "hansard.domain.aggregate": ("AggregateConflict", "UndeclaredEvent"),
     "hansard.domain.approval": ("Approval", "ApprovalRequested", "ApprovalStatus"),
     "hansard.domain.board": ("BoardConflict", "BoardState", "KeyKind"),
     "hansard.domain.errors": (
@@ -497,6 +501,7 @@ __all__ = [
     "AgentRefused",
     "AgentState",
     "AgentStream",
+    "AggregateConflict",
     "Ahead",
     "Alternative",
     "AppendUnknown",
@@ -695,6 +700,7 @@ __all__ = [
     "ToolExecution",
     "ToolSpec",
     "Transaction",
+    "UndeclaredEvent",
     "UnknownEvent",
     "Unreachable",
     "UnsettledStep",
@@ -705,6 +711,7 @@ __all__ = [
     "Withheld",
     "WorkspaceStream",
     "__version__",
+    "aggregate_type",
     "allow",
     "ask_first",
     "ask_person",

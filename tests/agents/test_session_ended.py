@@ -35,6 +35,8 @@ GIVEN = {
     "title": "t",
     "task": Task("t1", "t", 1),
     "error": "e",
+    "cls": dict,
+    "aggregate_id": "x",
     "args": (1,),
     "kwargs": {},
 }

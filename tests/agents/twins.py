@@ -107,7 +107,7 @@ class TwinSession(Twin):
     """A session of either client, awaited."""
 
     def _waits(self, name: str) -> bool:
-        return name in FACTS or name in {"close", "snapshot", "latest_checkpoint"}
+        return name in FACTS or name in {"close", "snapshot", "latest_checkpoint", "save", "get"}
 
     def tool(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:
         """Declare an `async def` as a tool of this session."""

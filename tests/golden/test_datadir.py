@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 Answers = dict[str, Any]
 
-SINCE = {"step.withheld.v1"}
+SINCE = {"aggregate.changed.v1", "step.withheld.v1"}
 """Tags that are newer than the archive."""
 
 OURS = {"event_types", "migrations"}

@@ -16,6 +16,7 @@ from hansard.bus.codec import record, revive
 from hansard.domain import (
     access,
     agent,
+    aggregate,
     approval,
     board,
     budget,
@@ -50,6 +51,7 @@ MODULES = {
     for module in (
         access,
         agent,
+        aggregate,
         approval,
         board,
         budget,

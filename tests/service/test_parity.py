@@ -201,4 +201,4 @@ def test_what_each_session_is(lab: Lab) -> None:
 
     play(lab, scenario())
     offered = {name for name in dir(trusted) if not name.startswith("_")}
-    assert offered - {*dir(common)} == {"state", "label", "saved", "snapshot"}
+    assert offered - {*dir(common)} == {"state", "label", "saved", "snapshot", "save", "get"}

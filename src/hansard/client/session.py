@@ -1,4 +1,8 @@
-"""The session: one agent at work in one run. `session_sync` is made of it."""
+"""The session: one agent at work in one run. `session_sync` is made of it.
+
+Long because it is all that an agent may do, each with what it takes and raises, in one text of
+which the sync twin is made.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +28,12 @@ from contextlib import AbstractAsyncContextManager
 from contextvars import copy_context
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack
+from uuid import UUID
 
 import msgspec
 
 from hansard.agents.access.views import View
+from hansard.agents.aggregates.operations import AggregateFlows
 from hansard.agents.annotations import statements
 from hansard.agents.annotations.inputs import stated
 from hansard.agents.annotations.statements import Checkpoint
@@ -88,6 +94,7 @@ class SessionFlows(msgspec.Struct):
     board: Any
     team: Any
     mail: Any
+    aggregates: Any = None
 
 
 class _Session(Brief):
@@ -647,6 +654,7 @@ class Trusted(_Session):
             board=TransactedFlows(engine),
             team=team,
             mail=MailFlows(engine, team.store),
+            aggregates=AggregateFlows(engine),
         )
 
     def _progress(self, name: str, every: int) -> statements.Progress:
@@ -742,6 +750,53 @@ class AsyncSession(Trusted, AsyncCommonSession):
         """
         self.engine.ledger.demand_open()
         return await snapshots.now(self.engine.workspace, self.engine.stream)
+
+    async def save(self, *aggregates: Any) -> list[int]:
+        """Save what happened to aggregates of the program's own: their new events and the step that
+        caused them, together, whole or not at all. The versions that they are at, in order.
+
+        Called again by a program that is resumed or replayed, it writes nothing, and the aggregates
+        become what was saved then: with the ids and times of then.
+
+        Args:
+            *aggregates: Aggregates of the `eventsourcing` library, of classes that are declared
+                with `hansard.aggregate_type`. One that nothing happened to is left as it is.
+
+        Raises:
+            AggregateConflict: Another was first: one of them is at another version. Get it again,
+                and decide again.
+            BadValue: A class or event is not declared, or an event cannot be recorded so that an
+                equal one comes back.
+            ShadowedEffect: In a fork that shadows effects, for what its parent never saved.
+        """
+        versions: list[int] = await self._drive(self._flows.aggregates.save(aggregates))
+        return versions
+
+    async def get(
+        self,
+        cls: type[T],
+        aggregate_id: UUID | str,
+        *,
+        at: object = None,
+        version: int | None = None,
+    ) -> T:
+        """An aggregate of the program's own, rebuilt from its events as it stands, or stood. That
+        it was read, and at which version, is put on record; a replay is given the same.
+
+        Args:
+            cls: Its class, declared with `hansard.aggregate_type`.
+            aggregate_id: Its id.
+            at: A point: a position, a time, the id of a commit or event of it, or '@3' for its
+                version; now without one.
+            version: Its version, as `at='@3'` says it.
+
+        Raises:
+            NotFound: There was no such aggregate then.
+            UndeclaredEvent: It has an event on record under a tag that is not declared.
+            BadValue: The class is not declared.
+        """
+        found: T = await self._drive(self._flows.aggregates.get(cls, aggregate_id, at, version))
+        return found
 
     def _items(self, call: Call) -> AsyncGenerator[Any, None]:
         return iterate_async(self.engine, call, self._drive)

@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
+from uuid import UUID
 
 from hansard.agents.access.views import View
 from hansard.agents.annotations.inputs import stated
@@ -239,6 +240,53 @@ class Session(Trusted, CommonSession):
         """
         self.engine.ledger.demand_open()
         return self._portal.run(snapshots.now(self.engine.workspace, self.engine.stream))
+
+    def save(self, *aggregates: Any) -> list[int]:
+        """Save what happened to aggregates of the program's own: their new events and the step that
+        caused them, together, whole or not at all. The versions that they are at, in order.
+
+        Called again by a program that is resumed or replayed, it writes nothing, and the aggregates
+        become what was saved then: with the ids and times of then.
+
+        Args:
+            *aggregates: Aggregates of the `eventsourcing` library, of classes that are declared
+                with `hansard.aggregate_type`. One that nothing happened to is left as it is.
+
+        Raises:
+            AggregateConflict: Another was first: one of them is at another version. Get it again,
+                and decide again.
+            BadValue: A class or event is not declared, or an event cannot be recorded so that an
+                equal one comes back.
+            ShadowedEffect: In a fork that shadows effects, for what its parent never saved.
+        """
+        versions: list[int] = self._drive(self._flows.aggregates.save(aggregates))
+        return versions
+
+    def get(
+        self,
+        cls: type[T],
+        aggregate_id: UUID | str,
+        *,
+        at: object = None,
+        version: int | None = None,
+    ) -> T:
+        """An aggregate of the program's own, rebuilt from its events as it stands, or stood. That
+        it was read, and at which version, is put on record; a replay is given the same.
+
+        Args:
+            cls: Its class, declared with `hansard.aggregate_type`.
+            aggregate_id: Its id.
+            at: A point: a position, a time, the id of a commit or event of it, or '@3' for its
+                version; now without one.
+            version: Its version, as `at='@3'` says it.
+
+        Raises:
+            NotFound: There was no such aggregate then.
+            UndeclaredEvent: It has an event on record under a tag that is not declared.
+            BadValue: The class is not declared.
+        """
+        found: T = self._drive(self._flows.aggregates.get(cls, aggregate_id, at, version))
+        return found
 
     def _items(self, call: Call) -> Generator[Any, None, None]:
         return iterate(self.engine, call, self._drive)

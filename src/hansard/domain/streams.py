@@ -7,6 +7,7 @@ from typing import Any, get_args
 from hansard.domain import (
     access,
     agent,
+    aggregate,
     approval,
     board,
     budget,
@@ -43,6 +44,7 @@ _BELONGS: dict[type[StreamId], frozenset[Any]] = {
 
 _LASTING: dict[str, frozenset[Any]] = {
     access.KIND: frozenset({access.AccessRefused}),
+    aggregate.KIND: frozenset({aggregate.AggregateChanged}),
     conversation.KIND: frozenset({conversation.RunJoined}),
     experiment.KIND: frozenset(get_args(experiment.ExperimentEvent)),
     price.KIND: frozenset({price.PriceStated}),

@@ -38,6 +38,7 @@ from hansard.domain.value_types import (
     exactly,
     fields_of,
     made_again,
+    of_class,
     recorded_by,
 )
 
@@ -280,6 +281,32 @@ def fields_of_record(value: Any) -> dict[str, Any] | None:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return fields_of(value)
+
+
+def same(back: Any, value: Any) -> bool:
+    """Equal, and of equal types all the way down; NaN equals itself."""
+    if type(back) is not type(value):
+        return isinstance(back, PurePath) and isinstance(value, PurePath) and back == value
+    found = of_class(type(value))
+    if found is not None:
+        return found.compares(back, value)
+    if type(value) is dict:
+        return len(back) == len(value) and all(
+            key in back and same(back[key], item) for key, item in value.items()
+        )
+    if type(value) in (list, tuple):
+        return len(back) == len(value) and all(map(same, back, value))
+    return _equal(back, value)
+
+
+def _equal(back: Any, value: Any) -> bool:
+    try:
+        if bool(back == value) or bool(value != value and back != back):  # noqa: PLR0124 -- only NaN is unequal to itself
+            return True
+    except (TypeError, ValueError):  # a field that compares item by item, as an array does
+        pass
+    fields = fields_of_record(value)
+    return fields is not None and same(fields_of_record(back), fields)
 
 
 _OWN = frozenset(

@@ -34,8 +34,10 @@ by others of this service meanwhile.
 """
 
 ARGUMENTS_MAX = 1_000
-RESERVED_KINDS = frozenset({"board", "team", "view", "shadow"})
-RESERVED_NAMES = tuple({f"{spec.kind}." for spec in BOARD.values()} | {"team.", "session."})
+RESERVED_KINDS = frozenset({"aggregate", "board", "team", "view", "shadow"})
+RESERVED_NAMES = tuple(
+    {f"{spec.kind}." for spec in BOARD.values()} | {"aggregate.", "team.", "session."}
+)
 """What the session's own operations are called: a tool of that name would be taken for one."""
 
 

@@ -21,7 +21,7 @@ from hansard.domain.roles.judge import sees_all
 from hansard.domain.roles.model import RoleDefined
 
 KIND, KEY, READ, TASK, TOOL = "kind", "key", "read", "task", "tool"
-BUDGET = "budget"
+BUDGET, SAVE, REBUILD = "budget", "save", "rebuild"
 """What may be refused; besides, what a role is trusted with: see `Trust`."""
 
 
@@ -57,6 +57,16 @@ def claims(role: str) -> Need:
 def counts(budget: str) -> Need:
     """To have calls counted on a budget of the run."""
     return Need(BUDGET, budget)
+
+
+def saves(aggregate: str) -> Need:
+    """To save aggregates of a name."""
+    return Need(SAVE, aggregate)
+
+
+def rebuilds(aggregate: str) -> Need:
+    """To get aggregates of a name."""
+    return Need(REBUILD, aggregate)
 
 
 def trusts(trust: Trust, name: str) -> Need:
@@ -96,6 +106,10 @@ class Permit(msgspec.Struct, frozen=True):
                 return authorize.sees_whole_key(self.rules, need.name)
             case "budget":
                 return authorize.may_count(self.rules, budget_key(need.name))
+            case "save":
+                return authorize.may_save(self.rules, need.name)
+            case "rebuild":
+                return authorize.sees_whole_aggregate(self.rules, need.name)
             case "task":
                 return authorize.may_claim(self.rules, self.role, need.name)
             case _:

@@ -33,7 +33,7 @@ from hansard.bus.writer import Send
 from hansard.domain import values
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.fingerprint import canonical, digest
-from hansard.domain.ids import KeyStream
+from hansard.domain.ids import KeyStream, WorkspaceStream
 from hansard.domain.label import Label, join
 from hansard.domain.payload import references
 from hansard.domain.steps import Step, StepBlocked, StepCompleted, StepFailed, StepStatus
@@ -45,10 +45,13 @@ RACES_MAX = 1_000
 Outcome = StepCompleted | StepFailed | StepBlocked
 
 
+SharedStream = KeyStream | WorkspaceStream
+
+
 class Draft(msgspec.Struct, frozen=True):
     """What is to be appended to a shared stream after its version `after`."""
 
-    stream: KeyStream
+    stream: SharedStream
     after: int
     events: Sequence[Recorded]
 
@@ -78,7 +81,7 @@ class JointWrite(ABC):
         self._began = time.perf_counter()
 
     @abstractmethod
-    def _streams(self) -> list[KeyStream]:
+    def _streams(self) -> Sequence[SharedStream]:
         """The shared streams that are written."""
 
     @abstractmethod
@@ -102,9 +105,9 @@ class JointWrite(ABC):
         """The joint decision; see `Ledger.tell_jointly`."""
         attempt = functools.partial(self._sent_once, joined, send)
         try:
-            return await retry(attempt, RACES_MAX, ours=_of_a_key)
+            return await retry(attempt, RACES_MAX, ours=self._is_shared)
         except Conflict as lost:
-            if not _of_a_key(lost):
+            if not self._is_shared(lost):
                 raise
             outcome = self._failed(lost)
         [mine] = await send(joined.events(outcome), label=joined.shown(self.used))
@@ -118,6 +121,7 @@ class JointWrite(ABC):
             self.shown, self._own = None, self._ledger.label
             outcome, drafts = await self._outcome()
             label = joined.shown(join(self.used, self.shown))
+            events = joined.events(outcome)
             others = [
                 Append(each.stream, self._commit(each, joined)) for each in drafts if each.events
             ]
@@ -134,11 +138,12 @@ class JointWrite(ABC):
                 return await together(log, appends, put)
 
             try:
-                stored = await send(joined.events(outcome), others, label, through=through)
+                stored = await send(events, others, label, through=through)
             except Conflict as conflict:
-                if isinstance(conflict.stream, KeyStream):
+                if self._is_shared(conflict):
                     self._lost = True
-                    boards.outdate(conflict.stream)
+                    if isinstance(conflict.stream, KeyStream):
+                        boards.outdate(conflict.stream)
                     if sent and sent[0].took_s:
                         boards.lost(conflict.stream, sent[0].took_s)
                 raise
@@ -175,6 +180,10 @@ class JointWrite(ABC):
         """The label of what is written."""
         return join(self._own, self.used).stored
 
+    def _is_shared(self, lost: Conflict) -> bool:
+        """Whether a lost race was for one of the shared streams."""
+        return lost.stream in self._streams()
+
     def _commit(self, draft: Draft, joined: Joined) -> Commit:
         identity = joined.identity
         return Commit(
@@ -187,10 +196,6 @@ class JointWrite(ABC):
             label=self.label,
             events=tuple(draft.events),
         )
-
-
-def _of_a_key(lost: Conflict) -> bool:
-    return isinstance(lost.stream, KeyStream)
 
 
 class JointSteps:

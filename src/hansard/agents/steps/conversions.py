@@ -30,7 +30,7 @@ from hansard.agents.errors import ToolError
 from hansard.agents.steps import packages
 from hansard.domain import value_types
 from hansard.domain.errors import BadValue
-from hansard.domain.values import Secret, fields_of_record, plain
+from hansard.domain.values import Secret, plain
 
 REMEDY = (
     "give plain values, or a record of them; or register the class with "
@@ -282,29 +282,3 @@ def _made(cls: Any, value: Any) -> Any:
         return cls.model_construct(**given)
     message = f"a {type(value).__name__} is no {_shown(cls)}"
     raise msgspec.ValidationError(message)
-
-
-def same(back: Any, value: Any) -> bool:
-    """Equal, and of equal types all the way down; NaN equals itself."""
-    if type(back) is not type(value):
-        return isinstance(back, PurePath) and isinstance(value, PurePath) and back == value
-    found = value_types.of_class(type(value))
-    if found is not None:
-        return found.compares(back, value)
-    if type(value) is dict:
-        return len(back) == len(value) and all(
-            key in back and same(back[key], item) for key, item in value.items()
-        )
-    if type(value) in (list, tuple):
-        return len(back) == len(value) and all(map(same, back, value))
-    return _equal(back, value)
-
-
-def _equal(back: Any, value: Any) -> bool:
-    try:
-        if bool(back == value) or bool(value != value and back != back):  # noqa: PLR0124 -- only NaN is unequal to itself
-            return True
-    except (TypeError, ValueError):  # a field that compares item by item, as an array does
-        pass
-    fields = fields_of_record(value)
-    return fields is not None and same(fields_of_record(back), fields)

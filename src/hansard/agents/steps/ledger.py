@@ -501,12 +501,13 @@ class Joined:
         self._step = step
         self._version = version
         self._events = events
-        self._id = ""
+        self.id = ""
+        """The id of the outcome's event, as it was made last."""
 
     def events(self, outcome: Ended) -> list[Recorded]:
         """What is to be sent to the agent's stream. Raises BadValue, TooLarge."""
         recorded = self._writer.recorded(outcome)
-        self._id = recorded.id
+        self.id = recorded.id
         return [*self._events, recorded]
 
     def shown(self, label: Label | None) -> Label | None:
@@ -520,7 +521,7 @@ class Joined:
         with self._ledger.lock:
             found = self._ledger.state.steps
             found[self._step] = steps.evolve(found[self._step], outcome, self._version)
-            self._ledger.ids[self._step] = self._id
+            self._ledger.ids[self._step] = self.id
 
 
 def describe(step: Step) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.steps.conversions import converted, same
+from hansard.agents.steps.conversions import converted
 from hansard.agents.steps.shared import (
     SHARED_CHARACTERS_MIN,
     SOURCE_CHARACTERS_MIN,
@@ -49,7 +49,7 @@ from hansard.domain.payload.references import (
     unpack_lists,
 )
 from hansard.domain.steps import Step
-from hansard.domain.values import Plain, Scrub
+from hansard.domain.values import Plain, Scrub, same
 
 INLINE_BYTES_MAX = 64 * 1024
 """Largest value kept inside an event; a larger one is a blob."""

@@ -52,7 +52,7 @@ class Points:
             case int():
                 return AtPosition(at)
             case datetime():
-                return _time(at)
+                return at_time(at)
             case AtPosition() | AtTime():
                 return at
             case str():
@@ -69,7 +69,7 @@ class Points:
         if at and version.isascii() and version.isdigit():
             return await self._version(run, stream, int(version))
         try:
-            return _time(datetime.fromisoformat(text))
+            return at_time(datetime.fromisoformat(text))
         except ValueError:
             raise BadName("point", text, _REMEDY) from None
 
@@ -107,7 +107,7 @@ def snapshot_version(stored: Stored, wanted: str) -> int | None:
     return next((each for each in versions if snapshot_id(stream, each) == wanted), None)
 
 
-def _time(moment: datetime) -> AtTime:
+def at_time(moment: datetime) -> AtTime:
     """To the end of the microsecond: the log counts ns, and shows its times cut to microseconds."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -45,6 +45,7 @@ from hansard.client.protocol import wire
 from hansard.client.protocol.errors import NotOffered, ServiceBusy, ServiceFailed, ServiceGone
 from hansard.client.protocol.wire import Fault
 from hansard.domain import values
+from hansard.domain.aggregate import AggregateConflict, UndeclaredEvent
 from hansard.domain.board import BoardConflict
 from hansard.domain.errors import (
     BadName,
@@ -82,6 +83,7 @@ CODES: dict[str, type[HansardError]] = {
     cls.__name__: cls
     for cls in (
         AgentError,
+        AggregateConflict,
         AppendUnknown,
         BadName,
         BadOption,
@@ -123,6 +125,7 @@ CODES: dict[str, type[HansardError]] = {
         TooCostly,
         TooLarge,
         ToolError,
+        UndeclaredEvent,
         ViewDiffers,
     )
 }

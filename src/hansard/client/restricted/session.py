@@ -77,6 +77,8 @@ class Restricted(Lacking, _Session):
         "state": "read session.view(), or session.context()",
         "snapshot": "read session.view(), or session.context()",
         "saved": "ask record.savings(run=session.run), where the role may query",
+        "save": "let a trusted program save it, for what the agent decides or hands over",
+        "get": "let a trusted program get it, and put what the agent needs on the board",
         "label": "the labels of what it was shown stand in session.view()",
     }
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 import msgspec
 
 from hansard.domain import toml
-from hansard.domain.roles.fields import kinds_of
+from hansard.domain.roles.fields import kinds_of, names_family
 from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
 from hansard.domain.roles.patterns import (
     SLASH,
@@ -24,6 +24,7 @@ from hansard.domain.roles.patterns import (
     is_version,
     kind_matches,
     read,
+    segment_matches,
     tool_matches,
 )
 
@@ -32,6 +33,9 @@ BOARD_KINDS = ("board.*",)
 
 BUDGET_KINDS = ("budget.*",)
 """The kinds of what is counted on a budget."""
+
+AGGREGATE_KINDS = ("aggregate.*",)
+"""The kinds of what happens to aggregates of a program's own."""
 
 _FREE = frozenset({"agent", "step", "tool", "view"})
 """Families of kinds that follow from what is allowed otherwise."""
@@ -128,6 +132,35 @@ def sees_whole_key(
     return _told(rules, found, fact, lines, "sees")
 
 
+def may_save(rules: RoleDefined | None, name: str) -> Permission:
+    """Whether a role may save aggregates of a name: it may state that they changed, and sees all of
+    them, since a lost race tells what others made happen.
+    """
+    kinds = rules.may.kinds if rules is not None else ()
+    tags = kinds_of(AGGREGATE_KINDS)
+    states = all(any(kind_matches(each, tag) for each in kinds) for tag in tags)
+    told = AGGREGATE_KINDS[0]
+    line = f"kinds = [{toml.text(told)}]"
+    named = _told(rules, told if states else None, f"none of its kinds is {told!r}", line)
+    return named if not named.allowed else sees_whole_aggregate(rules, name)
+
+
+def sees_whole_aggregate(rules: RoleDefined | None, name: str) -> Permission:
+    """Whether a role sees all that happens to aggregates of a name: so that it may get them."""
+    masks = rules.masks if rules is not None else ()
+    hiding = next((mask.name for mask in masks if _may_hide(mask, name)), None)
+    if hiding is not None:
+        fact = f"mask {hiding!r} may hide some of aggregates {name!r:.200}"
+        ask_for = f"aggregates in mask {hiding!r} that leave them out, or other kinds"
+        return _told(rules, None, fact, ask_for)
+    sees = rules.sees if rules is not None else ()
+    found = next((rule.name for rule in sees if _shows_aggregate(rule, name)), None)
+    fact = f"no rule of what it sees shows all of aggregates {name!r:.200}"
+    all_of = toml.text(f"{_exactly(name)}/*")
+    lines = f"kinds = [{toml.text(AGGREGATE_KINDS[0])}], aggregates = [{all_of}]"
+    return _told(rules, found, fact, lines, "sees")
+
+
 def may_be_trusted(rules: RoleDefined | None, trust: Trust) -> Permission:
     """Whether a role may approve what a gate asks, settle doubts, or query in SQL."""
     allowed = rules is not None and bool(getattr(rules.may, trust.value))
@@ -140,7 +173,11 @@ def sees_kinds(rules: RoleDefined | None, tags: Sequence[str], key: str, role: s
     rules that ask for nothing but kinds, keys and roles.
     """
     rule_of = rules.sees if rules is not None else ()
-    plain = [rule for rule in rule_of if (rule.agents, rule.labels, rule.fields) == (None,) * 3]
+    plain = [
+        rule
+        for rule in rule_of
+        if (rule.agents, rule.labels, rule.fields, rule.aggregates) == (None,) * 4
+    ]
     return all(
         any(
             _takes_in(rule.kinds, tag)
@@ -192,11 +229,46 @@ def _takes_in(kinds: tuple[str, ...] | None, tag: str) -> bool:
 
 def _shows_whole(rule: RoleRule, key: str | None, kinds: tuple[str, ...] = BOARD_KINDS) -> bool:
     """Whether a rule shows all of a key; None asks whether it may of any."""
-    if (rule.roles, rule.agents, rule.labels, rule.fields) != (None,) * 4:
+    matchers = (rule.roles, rule.agents, rule.labels, rule.fields, rule.aggregates)
+    if matchers != (None,) * 5:
         return False
     if not all(_takes_in(rule.kinds, tag) for tag in kinds_of(kinds)):
         return False
     return rule.keys is None or key is None or any_matches(rule.keys, SLASH, key)
+
+
+def _shows_aggregate(rule: RoleRule, name: str) -> bool:
+    """Whether a rule shows all that happens to aggregates of a name, whatever their events."""
+    if (rule.roles, rule.agents, rule.labels, rule.fields, rule.keys) != (None,) * 5:
+        return False
+    tags = kinds_of(AGGREGATE_KINDS)
+    if rule.kinds is None or not all(names_family(rule.kinds, tag) for tag in tags):
+        return False
+    return rule.aggregates is None or any(_is_all_of(each, name) for each in rule.aggregates)
+
+
+def _is_all_of(pattern: str, name: str) -> bool:
+    """Whether a pattern takes in every event of aggregates of a name."""
+    found = read(pattern, SLASH)
+    anything = ("", "")
+    if found.rest:
+        return not found.segments or (
+            len(found.segments) == 1 and segment_matches(found.segments[0], name)
+        )
+    first, *rest = found.segments
+    return segment_matches(first, name) and rest == [anything]
+
+
+def _may_hide(mask: Mask, name: str) -> bool:
+    """Whether a mask may hide some of what happens to aggregates of a name."""
+    if not any(_takes_in(mask.kinds, tag) for tag in kinds_of(AGGREGATE_KINDS)):
+        return False
+    if mask.keys is not None:
+        return False  # an aggregate has none
+    return mask.aggregates is None or any(
+        read(each, SLASH).rest or segment_matches(read(each, SLASH).segments[0], name)
+        for each in mask.aggregates
+    )
 
 
 def _may_touch(mask: Mask, key: str, kinds: tuple[str, ...]) -> bool:

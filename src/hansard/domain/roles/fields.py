@@ -37,6 +37,7 @@ counts of what came before. Only a role that sees the whole record is shown them
 
 _ELSEWHERE: Mapping[str, frozenset[str]] = {
     "agent.left.v1": frozenset({"answered"}),
+    "aggregate.changed.v1": frozenset({"run", "step"}),
     "approval.requested.v1": frozenset({"step"}),
     "query.answered.v1": frozenset({"at", "cut", "position", "rows"}),
     "run.forked.v1": frozenset({"at"}),
@@ -60,16 +61,25 @@ SIZES: Mapping[str, Mapping[str, str]] = {
 """What tells how large another field is: hidden with it, unless a rule names it."""
 
 
-APART = frozenset({"access", "principal", "query", "view"})
+APART = frozenset({"access", "aggregate", "principal", "query", "view"})
 """Families of kinds that only a rule which names them shows, whatever else it takes in: what was
 served or answered is no part of what is served, so that reading does not feed itself; and who may
-log in, and who was refused, is for those alone who keep that.
+log in, and who was refused, is for those alone who keep that. What a program's own aggregates hold
+is the program's business: who may see it is to be said.
 """
 
 
 def known() -> Mapping[str, type[msgspec.Struct]]:
     """Every event type by tag."""
     return REGISTRY
+
+
+def names_family(kinds: tuple[str, ...], tag: str) -> bool:
+    """Whether kinds name the family of a tag as such, where that is asked for."""
+    family = tag.partition(".")[0]
+    return family not in APART or any(
+        role_patterns.kind_matches(kind, tag) and kind.partition(".")[0] == family for kind in kinds
+    )
 
 
 def elsewhere(tag: str) -> frozenset[str]:

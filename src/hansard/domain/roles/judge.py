@@ -13,11 +13,20 @@ from typing import assert_never
 
 import msgspec
 
+from hansard.domain.aggregate import KIND
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.label import Confidentiality, Label, level
 from hansard.domain.roles.check import SEPARATORS
-from hansard.domain.roles.fields import APART, DIGESTS, SIZES, elsewhere, is_whole, known, touches
+from hansard.domain.roles.fields import (
+    DIGESTS,
+    SIZES,
+    elsewhere,
+    is_whole,
+    known,
+    names_family,
+    touches,
+)
 from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
 from hansard.domain.roles.patterns import NONE, REST, any_matches, kind_matches
 
@@ -26,9 +35,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What an event is judged by; what is empty it does not have.
 
     `role` and `agent` are its author's: of an agent's stream its own, else of the agent that wrote
-    it, if the run's roster has it (a person's name is no agent's). `labels` are the run's, `label`
-    is its commit's. `fields` are the keys of its data; they decide nothing, `explain` tells which
-    are shown.
+    it, if the run's roster has it (a person's name is no agent's). `aggregate` is the declared name
+    and tag of what happened to an aggregate, `order/order-placed.v1`. `labels` are the run's,
+    `label` is its commit's. `fields` are the keys of its data; they decide nothing, `explain`
+    tells which are shown.
     """
 
     tag: str
@@ -36,6 +46,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     role: str = ""
     agent: str = ""
     key: str = ""
+    aggregate: str = ""
     labels: Mapping[str, str] = {}
     fields: tuple[str, ...] = ()
     label: Label | None = None
@@ -77,6 +88,29 @@ def facts(
         fields=fields,
         label=label,
     )
+
+
+class _Declared(msgspec.Struct):
+    """What the data of a change of an aggregate says of what it is."""
+
+    aggregate: str
+    event: str
+
+
+_declared = msgspec.json.Decoder(_Declared)
+
+
+def aggregate_of(stream: StreamId, data: bytes) -> str:
+    """The declared name and tag of what happened to an aggregate, `order/order-placed.v1`; nothing
+    for other events, and for data that does not say so.
+    """
+    if type(stream) is not WorkspaceStream or stream.kind != KIND:
+        return ""
+    try:
+        told = _declared.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return f"{told.aggregate}/{told.event}"
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -142,6 +176,7 @@ def sees_all(rules: RoleDefined) -> bool:
         rule.kinds is not None
         and REST in rule.kinds
         and (rule.roles, rule.agents, rule.keys, rule.labels, rule.fields) == (None,) * 5
+        and rule.aggregates is None
         for rule in rules.sees
     )
 
@@ -168,10 +203,15 @@ def _is_clear(source: str, fields: tuple[str, ...] | None, masks: tuple[Mask, ..
 def unmet_conditions(rule: RoleRule | Mask, facts: Facts) -> list[str]:
     """What a rule or mask wants that an event does not have, in words; none where it matches."""
     missing: list[str] = []
-    has = {"roles": facts.role, "agents": facts.agent, "keys": facts.key}
+    has = {
+        "roles": facts.role,
+        "agents": facts.agent,
+        "keys": facts.key,
+        "aggregates": facts.aggregate,
+    }
     if rule.kinds is not None and not any(kind_matches(kind, facts.tag) for kind in rule.kinds):
         missing.append(f"kinds: {facts.tag} is none of {_listed(rule.kinds)}")
-    elif isinstance(rule, RoleRule) and not _names_family(rule.kinds or (), facts.tag):
+    elif isinstance(rule, RoleRule) and not names_family(rule.kinds or (), facts.tag):
         missing.append(f"kinds: {facts.tag} is seen only by a rule that names it")
     for name, value in has.items():
         patterns: tuple[str, ...] | None = getattr(rule, name)
@@ -185,14 +225,6 @@ def unmet_conditions(rule: RoleRule | Mask, facts: Facts) -> list[str]:
         elif not any_matches((pattern,), NONE, facts.labels[label]):
             missing.append(f"labels: {label} is {facts.labels[label]!r}, not {pattern!r}")
     return missing
-
-
-def _names_family(kinds: tuple[str, ...], tag: str) -> bool:
-    """Whether kinds name the family of a tag as such, where that is asked for."""
-    family = tag.partition(".")[0]
-    return family not in APART or any(
-        kind_matches(kind, tag) and kind.partition(".")[0] == family for kind in kinds
-    )
 
 
 def _listed(patterns: tuple[str, ...]) -> str:

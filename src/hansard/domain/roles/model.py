@@ -22,7 +22,8 @@ class RoleRule(msgspec.Struct, frozen=True, omit_defaults=True):
     `kinds` are patterns of tags; `roles` and `agents` of who wrote it, `keys` of the key of shared
     state that it changes, `labels` of the run's labels, by their names. What an event does not have
     (a key, an author in a role, a label) matches nothing. `fields` are the paths of its data that
-    are shown; None shows all.
+    are shown; None shows all. `aggregates` are patterns of what happens to a program's own
+    aggregates: the name and the tag that it declared, `order/order-placed.v1`.
 
     Attributes:
         name: What `hansard roles explain` calls it.
@@ -35,6 +36,7 @@ class RoleRule(msgspec.Struct, frozen=True, omit_defaults=True):
     keys: tuple[str, ...] | None = None
     labels: dict[str, str] | None = None
     fields: tuple[str, ...] | None = None
+    aggregates: tuple[str, ...] | None = None
 
 
 class Masking(StrEnum):
@@ -58,6 +60,7 @@ class Mask(msgspec.Struct, frozen=True, omit_defaults=True):
         agents: Patterns of who wrote it.
         keys: Patterns of the key that it changes.
         labels: Patterns of the run's labels, by their names.
+        aggregates: Patterns of an aggregate's name and the tag of what happens to it.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Mask(msgspec.Struct, frozen=True, omit_defaults=True):
     agents: tuple[str, ...] | None = None
     keys: tuple[str, ...] | None = None
     labels: dict[str, str] | None = None
+    aggregates: tuple[str, ...] | None = None
 
 
 class May(msgspec.Struct, frozen=True, omit_defaults=True):

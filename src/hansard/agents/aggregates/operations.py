@@ -1,0 +1,208 @@
+"""`session.save` and `session.get`: aggregates of the program's own, saved with the step that
+changed them, and got as they stand or stood.
+
+Both are steps of the agent, of kind `aggregate`. A save is made in one commit with the step's
+outcome, so that it is made once, whoever is killed; saved again by a program that is resumed, the
+aggregates are given what was saved then. What a `get` gave is on record as the aggregate's version,
+so that a resumed program is given just that. In a fork that shadows effects a save is shadowed.
+
+Written once for both clients as flows (see `hansard.agents.flow`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from hansard.agents.aggregates.write import AggregateWrite, Unsaved, check_sizes, unsaved
+from hansard.agents.flow import Flow, Io
+from hansard.agents.policy.permits import rebuilds, saves
+from hansard.agents.steps.atomic import JointSteps, never
+from hansard.agents.steps.engine import StepEngine
+from hansard.agents.steps.gating import demand_cleared
+from hansard.agents.steps.recorder import Call
+from hansard.agents.steps.scope import Scope
+from hansard.agents.steps.tools import operation
+from hansard.bus.errors import NotFound
+from hansard.bus.states.aggregates import History, history, without_time
+from hansard.domain import aggregate_types, values
+from hansard.domain.aggregate import stream_of
+from hansard.domain.aggregate_types import AggregateType
+from hansard.domain.errors import BadValue, Corrupt
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.steps import Step
+from hansard.domain.values import Plain
+
+SAVE = operation("aggregate.save", "aggregates", kind="aggregate", writes=True)
+GET = operation("aggregate.get", "aggregate", "id", "at", kind="aggregate")
+
+_MADE_UP = re.compile(
+    r"(?<![0-9a-f])[0-9a-f]{8}-?[0-9a-f]{4}-?[1467][0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}"
+)
+"""A UUID of chance or of the time (versions 1, 4, 6 and 7): the next start makes up another one."""
+
+
+class AggregateFlows(JointSteps):
+    """A session's operations on aggregates of the program's own."""
+
+    def __init__(self, engine: StepEngine) -> None:
+        super().__init__(engine)
+        self._known: dict[WorkspaceStream, int] = {}
+
+    # ------------------------------------------------------------ save
+
+    def save(self, aggregates: Sequence[Any]) -> Flow[list[int]]:
+        """Save what happened to aggregates; the versions they are at."""
+        self.engine.ledger.demand_open()
+        scrub = self.engine.settings.scrub
+        found = [unsaved(each, scrub) for each in aggregates]
+        given = [each for each in found if each.events]
+        check_sizes(given)
+        if given:
+            call = self.engine.begin(SAVE, (_told(given),), {})
+            call.needs = tuple(saves(name) for name in dict.fromkeys(e.made.name for e in given))
+            live: list[bool] = []
+            answered, told = self.engine.answer(call)
+            if not answered:
+                run = functools.partial(self._save, saves=given, live=live)
+                told = yield from self.engine.execute(call, self.plan, run)
+            if live:
+                for each in given:
+                    each.aggregate.collect_events()
+            else:
+                yield from self._take_over(given, told["saved"])
+        return [each.aggregate.version for each in found]
+
+    def _save(self, call: Call, saves: Sequence[Unsaved], live: list[bool]) -> Flow[Any]:
+        engine = self.engine
+
+        def make(_: Scope) -> AggregateWrite:
+            return AggregateWrite(engine, call, saves, self._known)
+
+        blobs = [blob for each in saves for packed in each.packed for blob in packed.blobs]
+        told = yield from self._jointly(call, blobs, make, never)
+        live.append(True)
+        return told
+
+    def _take_over(self, given: Sequence[Unsaved], told: Sequence[dict[str, Any]]) -> Flow[None]:
+        """Make aggregates what was saved of them before, with the ids and times of then."""
+        for each, one in zip(given, told, strict=True):
+            kept = one["id"] if isinstance(each.aggregate.id, str) else UUID(one["id"])
+            point = f"@{one['version']}"
+            found = yield from self._history(kept, point)
+            made = aggregate_types.rebuilt(each.made, kept, found.changes)
+            if made is None or made.version != one["version"]:
+                fact = f"version {one['version']}, which step saved, is not in its stream"
+                raise Corrupt(f"{each.made.name} {kept}", fact)
+            vars(each.aggregate).clear()
+            vars(each.aggregate).update(vars(made))
+            self._known[stream_of(kept)] = one["version"]
+
+    def plan(self, call: Call) -> Flow[Step | None]:
+        """As of all that agents share; but aggregates outlive runs, so a fork's are its parent's:
+        where it shadows effects, a save is one.
+        """
+        if self.engine.settings.shadows and call.has_effects:
+            return (yield from self.engine.plan(call))
+        return (yield from super().plan(call))
+
+    # ------------------------------------------------------------ get
+
+    def get(self, cls: Any, aggregate_id: object, at: object, version: int | None) -> Flow[Any]:
+        """An aggregate as it stands, or stood at a point. Raises NotFound."""
+        self.engine.ledger.demand_open()
+        made = aggregate_types.declared(cls)
+        named = made.id_of(aggregate_id)
+        call = self.engine.begin(GET, (made.name, str(named), _at(at, version)), {})
+        call.needs = (rebuilds(made.name),)
+        read: list[History] = []
+        answered, told = self.engine.answer(call)
+        if not answered:
+            run = functools.partial(self._get, made=made, named=named, read=read)
+            told = yield from self.engine.execute(call, self.plan, run)
+        if told is None:
+            then = f" at {at if version is None else f'version {version}'}"
+            where = then if (at, version) != (None, None) else ""
+            raise NotFound(
+                f"{made.name} {named}{where}", "see its id, or save a new one under it first"
+            )
+        found = read[0] if read else (yield from self._history(named, f"@{told['version']}"))
+        if (at, version) == (None, None):
+            self._known[stream_of(named)] = told["version"]
+        return aggregate_types.rebuilt(made, named, found.changes)
+
+    def _get(
+        self, call: Call, made: AggregateType, named: UUID | str, read: list[History]
+    ) -> Flow[Any]:
+        return (yield from self._recorded(call, lambda: self._read(call, made, named, read)))
+
+    def _read(
+        self, call: Call, made: AggregateType, named: UUID | str, read: list[History]
+    ) -> Flow[Any]:
+        """What is put on record of an aggregate that was read: which version it was given at."""
+        found = yield from self._history(named, call.arguments["at"])
+        if not found.changes:
+            return None
+        yield from demand_cleared(self.engine, call, found.label, f"{made.name} {named}")
+        read.append(found)
+        return {"aggregate": made.name, "id": str(named), "version": found.version}
+
+    def _history(self, named: UUID | str, at: object) -> Flow[History]:
+        engine = self.engine
+        work = functools.partial(
+            history, engine.boards.states.log, engine.outcomes.blobs, named, at=at
+        )
+        found: History = yield Io(work)
+        return found
+
+
+def _at(at: object, version: int | None) -> object:
+    """A point as it is recorded. Raises BadValue."""
+    if version is None:
+        return at
+    if at is not None:
+        raise BadValue("get", "at= and version= are both given", "give one of them")
+    if type(version) is not int or version < 1:
+        raise BadValue("get", f"version={version!r:.40}", "give a version, from 1")
+    return f"@{version}"
+
+
+def _told(given: Sequence[Unsaved]) -> list[Any]:
+    """A save as the step has it: what happened, less when; a new aggregate whose id was made up by
+    chance has a number in the place of that. So the same program asks for the same save again.
+    """
+    new: dict[str, str] = {}
+    for each in given:
+        name = each.stream.id
+        if not each.after and _MADE_UP.search(name):
+            new[name] = f"(new {len(new) + 1})"
+    return [
+        {
+            "aggregate": each.made.name,
+            "id": new.get(each.stream.id, each.stream.id),
+            "version": each.after,
+            "events": [
+                {"event": tag, "state": values.revive(_renamed(without_time(plain), new))}
+                for tag, plain in each.events
+            ],
+        }
+        for each in given
+    ]
+
+
+def _renamed(plain: Plain, new: dict[str, str]) -> Plain:
+    """A state with what stands for the ids that were made up."""
+    match plain:
+        case str():
+            return new.get(plain, plain)
+        case list():
+            return [_renamed(item, new) for item in plain]
+        case {"$uuid": str(text)} if text in new:
+            return new[text]
+        case dict():
+            return {name: _renamed(item, new) for name, item in plain.items()}
+        case _:
+            return plain

@@ -1,0 +1,155 @@
+"""Aggregates of a program's own as they stand in the log: their changes up to a point.
+
+What they come to only the program's own classes say: see `hansard.domain.aggregate_types`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from hansard.bus.blobs import Blobs
+from hansard.bus.codec import revive
+from hansard.bus.commits import whole_at
+from hansard.bus.errors import NotFound
+from hansard.bus.log import AtPosition, AtTime, EventLog, Stored, UpTo
+from hansard.bus.states.points import at_time
+from hansard.domain.aggregate import AggregateChanged, stream_of
+from hansard.domain.aggregate_types import Change
+from hansard.domain.errors import BadName
+from hansard.domain.label import Label, join
+from hansard.domain.payload import references
+from hansard.domain.values import Plain
+
+OTHERS_EVERY = 50
+"""After so many changes others on the loop go on."""
+
+_VERSION = re.compile(r"@\d{1,15}")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_REMEDY = (
+    "give a version ('@3'), a position (1234), a time (2026-11-21T10:00:00Z), or the id of a "
+    "commit or event of the aggregate"
+)
+
+
+class History(msgspec.Struct, frozen=True):
+    """What happened to an aggregate up to a point: its changes, the version that they come to, the
+    join of the labels they were written under, and who wrote the newest.
+    """
+
+    changes: list[Change]
+    version: int
+    label: Label | None
+    author: str
+
+
+async def history(
+    log: EventLog, blobs: Blobs, aggregate_id: UUID | str, *, after: int = 0, at: object = None
+) -> History:
+    """The changes of an aggregate after a version, up to a point; now without one. One read, and
+    one of each large payload. Raises BadName, NotFound where there is no such point, Corrupt.
+    """
+    stream = stream_of(aggregate_id)
+    to, up_to, wanted = _point(at)
+    commits = await log.read(stream, after=after, to=to, up_to=up_to)
+    if wanted:
+        commits = _until(commits, wanted, str(aggregate_id))
+    changes = [
+        await _change(blobs, stored, version, index)
+        for index, (stored, version) in enumerate(_versions(commits, to))
+    ]
+    return History(
+        changes,
+        changes[-1].version if changes else after,
+        join(*(stored.commit.label for stored in commits)).stored,
+        commits[-1].commit.actor.agent if commits else "",
+    )
+
+
+def _versions(commits: list[Stored], to: int | None) -> list[tuple[Stored, int]]:
+    return [
+        (stored, version)
+        for stored in commits
+        for version in range(stored.commit.version, stored.commit.last_version + 1)
+        if to is None or version <= to
+    ]
+
+
+async def _change(blobs: Blobs, stored: Stored, version: int, index: int) -> Change:
+    if index % OTHERS_EVERY == OTHERS_EVERY - 1:
+        await asyncio.sleep(0)
+    event = revive(stored.commit.events[version - stored.commit.version])
+    if not isinstance(event, AggregateChanged):
+        return Change(stored.position, version, None)
+    return Change(stored.position, version, event, await in_full(blobs, event.state))
+
+
+async def in_full(blobs: Blobs, raw: msgspec.Raw) -> Plain:
+    """What a recorded payload is, large ones fetched."""
+    fetch = references.unpack(raw)
+    try:
+        wanted = next(fetch)
+        while True:
+            wanted = fetch.send(await blobs.get(*wanted))
+    except StopIteration as stop:
+        return stop.value
+
+
+def _point(at: object) -> tuple[int | None, UpTo, str]:
+    """A point of an aggregate: a version, where a read of the log ends, or an id to look for."""
+    match at:
+        case None:
+            return None, None, ""
+        case bool():
+            raise BadName("point", at, _REMEDY)
+        case int():
+            return None, AtPosition(at), ""
+        case datetime():
+            return None, at_time(at), ""
+        case AtPosition() | AtTime():
+            return None, at, ""
+        case str():
+            return _text(at.strip())
+        case _:
+            raise BadName("point", at, _REMEDY)
+
+
+def _text(text: str) -> tuple[int | None, UpTo, str]:
+    if _VERSION.fullmatch(text):
+        return int(text[1:]), None, ""
+    if text.isascii() and text.isdigit():
+        return None, AtPosition(int(text)), ""
+    if _UUID.fullmatch(text.lower()):
+        return None, None, text.lower()
+    try:
+        return None, at_time(datetime.fromisoformat(text)), ""
+    except ValueError:
+        raise BadName("point", text, _REMEDY) from None
+
+
+def _until(commits: list[Stored], wanted: str, aggregate_id: str) -> list[Stored]:
+    """The commits up to the one of this id, or with this event."""
+    for stored in commits:
+        if wanted in (stored.commit.id, *(event.id for event in stored.commit.events)):
+            end = whole_at(stored)
+            return [each for each in commits if each.position <= end]
+    raise NotFound(f"a commit or event {wanted} of aggregate {aggregate_id}", _REMEDY)
+
+
+def short_of(changes: list[Change]) -> list[Any]:
+    """What happened, in short: each tag with its state, less its time."""
+    return [
+        [change.event.event, without_time(change.state)]
+        for change in changes
+        if change.event is not None
+    ]
+
+
+def without_time(state: Plain) -> Plain:
+    """A state less when its event was made, by its program's clock."""
+    return {name: value for name, value in state.items() if name != "timestamp"}

@@ -1,0 +1,227 @@
+"""Classes of aggregates, and of their events, as a program declares them: each is known by a name
+or tag, which is stored, never by a class.
+
+The classes are those of the `eventsourcing` library, which nothing here knows: of an event counts
+what `vars` gives, and that `mutate` changes an aggregate by it; of an aggregate its `id`, `version`
+and `pending_events`. An event is made again only where its tag is declared.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from hansard.domain import values
+from hansard.domain.aggregate import AggregateChanged, UndeclaredEvent
+from hansard.domain.errors import BadName, BadValue, Corrupt
+from hansard.domain.ids import name as checked_name
+from hansard.domain.value_types import TAG_LENGTH_MAX, TAG_PATTERN
+from hansard.domain.values import Plain, Scrub
+
+UPCASTS_MAX = 32
+"""Longest chain of older tags; more is a circle."""
+
+_ITS_OWN = ("originator_id", "originator_version", "originator_topic")
+"""What of an event is not part of its state: where it stands says it, or the declaration."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+Upcast = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class AggregateType(msgspec.Struct, frozen=True, kw_only=True):
+    """How the aggregates of a class are recorded: its name, its events by their tags, and how the
+    state under an older tag becomes that under a newer one. `topic` is what the library calls the
+    class in this process; it is never stored.
+    """
+
+    cls: type
+    name: str
+    topic: str
+    events: Mapping[str, type]
+    older: Mapping[str, tuple[str, Upcast]] = {}
+
+    def id_of(self, given: object) -> UUID | str:
+        """An id as the library has those of this class: a UUID, or a text. Raises BadName."""
+        if any(getattr(cls, "originator_id_type", None) is UUID for cls in self.events.values()):
+            try:
+                return given if isinstance(given, UUID) else UUID(str(given))
+            except ValueError:
+                raise BadName("aggregate id", given, "give a UUID") from None
+        return checked_name("aggregate id", str(given) if isinstance(given, UUID) else given)
+
+    def tag_of(self, event: object) -> str:
+        """The tag of an event. Raises BadValue for one that is not declared."""
+        for tag, cls in self.events.items():
+            if cls is type(event):
+                return tag
+        raise BadValue(
+            f"aggregate {self.name!r}",
+            f"{type(event).__qualname__} is an event of it that is not declared",
+            f"declare its tag: events={{..., 'something-happened.v1': {type(event).__qualname__}}}",
+        )
+
+
+_BY_CLASS: dict[type, AggregateType] = {}
+_BY_NAME: dict[str, AggregateType] = {}
+
+
+def register(made: AggregateType) -> None:
+    """Declare a class, or again what its events are. Raises BadValue for names, tags and classes
+    that are none or are taken.
+    """
+    where = f"aggregate_type {made.name!r:.80}"
+    checked_name("aggregate", made.name)
+    if not _NAME.fullmatch(made.name):
+        raise BadValue(where, "it is no name of a class", "give letters, digits, '.', '_' and '-'")
+    taken = _BY_NAME.get(made.name)
+    if taken is not None and taken.cls is not made.cls:
+        raise BadValue(where, f"it is the name of {_path(taken.cls)}", "give another one")
+    before = _BY_CLASS.get(made.cls)
+    if before is not None and before.name != made.name:
+        raise BadValue(where, f"{_path(made.cls)} is {before.name!r} already", "declare it once")
+    if not made.events:
+        raise BadValue(where, "no events are given", "give events={'happened.v1': its class}")
+    for tag in (*made.events, *made.older):
+        if not TAG_PATTERN.fullmatch(tag) or len(tag) > TAG_LENGTH_MAX:
+            remedy = "give words and a version, such as 'order-placed.v1'"
+            raise BadValue(where, f"{tag!r:.80} is no tag", remedy)
+    if len(set(made.events.values())) != len(made.events):
+        raise BadValue(where, "one class has two tags", "put what was into older=, with its upcast")
+    for tag, (newer, _) in made.older.items():
+        if tag in made.events or (newer not in made.events and newer not in made.older):
+            fact = f"the older tag {tag!r:.80} leads to {newer!r:.80}"
+            raise BadValue(where, fact, "lead it to a tag of events=, or to another older one")
+    _BY_CLASS[made.cls] = _BY_NAME[made.name] = made
+
+
+def _path(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def declared(cls: object) -> AggregateType:
+    """How the aggregates of a class are recorded. Raises BadValue for one that is not declared."""
+    found = _BY_CLASS.get(cls) if isinstance(cls, type) else None
+    if found is None:
+        told = cls.__qualname__ if isinstance(cls, type) else repr(cls)
+        raise BadValue(
+            "aggregate",
+            f"{told:.80} is no class of aggregates that is declared",
+            "declare it before: hansard.aggregate_type(cls, name=..., events={'tag.v1': ...})",
+        )
+    return found
+
+
+def is_declared(cls: type) -> bool:
+    """Whether a class of aggregates is declared."""
+    return cls in _BY_CLASS
+
+
+def of_name(name: str) -> AggregateType | None:
+    """The class that is declared under a name."""
+    return _BY_NAME.get(name)
+
+
+def of_event(event: object) -> AggregateType | None:
+    """The class of aggregates that an event's class is declared for."""
+    kind = type(event)
+    return next((each for each in _BY_NAME.values() if kind in each.events.values()), None)
+
+
+# ---------------------------------------------------------------- to what is recorded, and back
+
+
+def told(made: AggregateType, event: object, scrub: Scrub | None = None) -> tuple[str, Plain]:
+    """An event's tag and state, after making sure that an equal one comes back. Raises BadValue."""
+    tag = made.tag_of(event)
+    where = f"{tag} of aggregate {made.name!r}"
+    held = dict(vars(event))
+    aggregate_id, version = held["originator_id"], held["originator_version"]
+    for name in _ITS_OWN:
+        held.pop(name, None)
+    class_version = getattr(type(event), "class_version", 1)
+    if class_version > 1:
+        held["class_version"] = class_version
+    plain = values.plain(held, where, scrub)
+    if type(plain) is not dict or "$map" in plain:
+        raise BadValue(where, "a name of a field begins with '$'", "rename it")
+    back = revived(made, aggregate_id, version, tag, plain)
+    if not values.same(vars(back), vars(event)):
+        fact = f"it would come back as {vars(back)!r:.300}, and is {vars(event)!r:.300}"
+        remedy = "leave secrets out of it; register the class of a value: hansard.value_type(...)"
+        raise BadValue(where, fact, remedy)
+    return tag, plain
+
+
+def revived(
+    made: AggregateType, aggregate_id: UUID | str, version: int, tag: str, plain: Plain
+) -> Any:
+    """The event behind a tag and its state. Raises KeyError for a tag that is not declared."""
+    state: dict[str, Any] = values.revive(plain)
+    for _ in range(UPCASTS_MAX):
+        if tag in made.events:
+            break
+        tag, upcast = made.older[tag]
+        state = dict(upcast(dict(state)))
+    cls = made.events[tag]
+    from_version = state.pop("class_version", 1)
+    while from_version < getattr(cls, "class_version", 1):
+        getattr(cls, f"upcast_v{from_version}_v{from_version + 1}")(state)
+        from_version += 1
+    state |= {"originator_id": aggregate_id, "originator_version": version}
+    if _makes(cls):
+        state["originator_topic"] = made.topic
+    event: Any = object.__new__(cls)
+    object.__setattr__(event, "__dict__", state)
+    return event
+
+
+@functools.lru_cache(maxsize=4_096)
+def _makes(cls: type) -> bool:
+    """Whether an event's class begins an aggregate: then it names the class of that."""
+    return any("originator_topic" in vars(each).get("__annotations__", ()) for each in cls.__mro__)
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A change as it stands in the log: at which position, of which version of its stream; `state`
+    with its large payloads fetched. `event` is None where what stands there does not count.
+    """
+
+    position: int
+    version: int
+    event: AggregateChanged | None
+    state: Plain = None
+
+
+def rebuilt(made: AggregateType, aggregate_id: UUID | str, changes: Iterable[Change]) -> Any:
+    """An aggregate from its changes, from the first; None where there are none.
+
+    Raises UndeclaredEvent, Corrupt where they are another class's, and what the program's own
+    events raise.
+    """
+    aggregate: Any = None
+    for change in changes:
+        event = domain_event(made, aggregate_id, change)
+        if event is not None:
+            aggregate = event.mutate(aggregate)
+        elif aggregate is not None:
+            aggregate.version = change.version  # taken by what does not count
+    return aggregate
+
+
+def domain_event(made: AggregateType, aggregate_id: UUID | str, change: Change) -> Any:
+    """The program's event behind a change; None for one that does not count. As `rebuilt`."""
+    stored = change.event
+    if stored is None:
+        return None
+    if stored.aggregate != made.name:
+        fact = f"version {change.version} is of a {stored.aggregate!r}, not of a {made.name!r}"
+        raise Corrupt(f"aggregate {aggregate_id}", fact)
+    if stored.event not in made.events and stored.event not in made.older:
+        raise UndeclaredEvent(made.name, str(aggregate_id), stored.event, change.position)
+    return revived(made, aggregate_id, change.version, stored.event, change.state)

@@ -1,0 +1,108 @@
+"""`hansard.aggregate_type`: what is declared, and what becomes of what was recorded under it."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from eventsourcing.domain import Aggregate, event
+
+import hansard
+from hansard.domain import aggregate_types
+from tests.agents.twins import Lab, twins
+from tests.aggregates.book import Account, Order
+
+
+@pytest.fixture
+def declarations() -> Iterator[dict[str, Any]]:
+    """What is declared, by name; as it was after the test, so that a test may be a program of a
+    later day.
+    """
+    by_name: dict[Any, Any] = aggregate_types._BY_NAME
+    by_class: dict[Any, Any] = aggregate_types._BY_CLASS
+    kept = dict(by_name), dict(by_class)
+    yield by_name
+    for held, before in zip((by_name, by_class), kept, strict=True):
+        held.clear()
+        held.update(before)
+
+
+class LaterOrder(Aggregate):
+    """An order, some versions on."""
+
+    @event("Placed")
+    def __init__(self, symbol: str, side: str, quantity: int, limit: Decimal, why: str) -> None:
+        self.symbol, self.side, self.why = symbol, side, why
+
+
+@twins
+async def test_what_an_older_tag_holds_is_read_by_a_newer_one(lab: Lab, declarations):
+    """Through a chain of functions of its state; the record stays as it was. Without them it is an
+    error that names the tag, the position and what to declare.
+    """
+    async with lab.connect() as record, record.run(run="r") as session:
+        order = Order("SYN", 1, Decimal(1))
+        await session.save(order)
+        del declarations["order"]
+        told: dict[str, Any] = {"name": "order", "events": {"order-placed.v3": "Placed"}}
+        hansard.aggregate_type(LaterOrder, **told)
+        with pytest.raises(hansard.UndeclaredEvent, match=r"order-placed\.v1.*declare") as error:
+            await session.get(LaterOrder, order.id)
+        stored = await record.io(record.raw.workspace.log.read_kind("aggregate"))
+        assert (error.value.tag, error.value.position) == ("order-placed.v1", stored[0].position)
+        hansard.aggregate_type(
+            LaterOrder,
+            **told,
+            older={
+                "order-placed.v1": ("order-placed.v2", lambda state: {"side": "buy", **state}),
+                "order-placed.v2": ("order-placed.v3", lambda state: {"why": "?", **state}),
+            },
+        )
+        found = await session.get(LaterOrder, order.id)
+        assert (found.symbol, found.side, found.why) == ("SYN", "buy", "?")
+
+
+@twins
+async def test_an_aggregate_of_another_class_is_not_read_as_one(lab: Lab):
+    """Under one id stands one aggregate."""
+    async with lab.connect() as record, record.run(run="r") as session:
+        account = Account("ada")
+        await session.save(account)
+        with pytest.raises(hansard.Corrupt, match="is of a 'account', not of a 'order'"):
+            await session.get(Order, account.id)
+
+
+class Sound:
+    """No aggregate."""
+
+
+BROKEN: dict[str, tuple[Any, dict[str, Any]]] = {
+    "class of the aggregates": ("order", {"name": "x", "events": {}}),
+    "INITIAL_VERSION": (Sound, {"name": "x", "events": {}}),
+    "no events": (LaterOrder, {"name": "x", "events": {}}),
+    "an event of the aggregate": (LaterOrder, {"name": "x", "events": {"a.v1": Sound}}),
+    "is no tag": (LaterOrder, {"name": "x", "events": {"placed": "Placed"}}),
+    "is the name of": (LaterOrder, {"name": "order", "events": {"a.v1": "Placed"}}),
+    "is 'order' already": (Order, {"name": "x", "events": {"a.v1": "Placed"}}),
+    "no name of a class": (LaterOrder, {"name": "a/b", "events": {"a.v1": "Placed"}}),
+    "two tags": (
+        LaterOrder,
+        {"name": "x", "events": {"a.v1": "Placed", "a.v2": "Placed"}},
+    ),
+    "leads to": (
+        LaterOrder,
+        {
+            "name": "x",
+            "events": {"a.v2": "Placed"},
+            "older": {"a.v1": ("a.v3", dict)},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("words", BROKEN)
+def test_a_broken_declaration_says_what_is_wrong(words: str, declarations):
+    """What cannot be declared is refused, with the fact and the remedy."""
+    cls, given = BROKEN[words]
+    with pytest.raises(hansard.BadValue, match=words):
+        hansard.aggregate_type(cls, **given)

@@ -1,0 +1,102 @@
+"""What a role may do with aggregates: nothing that its rules do not say."""
+
+from decimal import Decimal
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.roles import authorize
+from hansard.domain.roles import file as role_file
+from hansard.domain.roles.judge import facts, judge
+from hansard.domain.roles.model import RoleDefined
+from tests.agents.twins import Lab, twins
+from tests.aggregates.book import Account, Order
+from tests.aggregates.test_session import changes
+
+SEES = """
+[[roles.writer.sees]]
+name = "accounts"
+kinds = ["aggregate.*"]
+aggregates = ["account/*"]
+"""
+MAY = """
+[roles.writer.may]
+kinds = ["aggregate.*"]
+"""
+MASK = """
+[[roles.writer.masks]]
+name = "owners"
+kinds = ["aggregate.*"]
+fields = ["state.owner"]
+aggregates = ["acc*/account-opened.v1"]
+"""
+
+
+def rules(text: str) -> RoleDefined:
+    """The rules of the role `writer`."""
+    return role_file.parse("[roles.writer]\n" + text)["writer"]
+
+
+@twins
+async def test_a_role_saves_and_gets_what_it_sees_whole(lab: Lab):
+    """One that may save accounts saves no order, and of both nothing: the refusal is on record."""
+    async with lab.connect() as record:
+        await record.apply_role("writer", rules(SEES + MAY))
+        async with record.run(run="r") as session:
+            account, order = Account("ada"), Order("SYN", 1, Decimal(1))
+            with pytest.raises(hansard.RoleRefused, match=r"aggregates = \[\\?\"order/\*"):
+                await session.save(account, order)
+            assert not await changes(record, account.id)
+            assert await session.save(account) == [1]
+            with pytest.raises(hansard.RoleRefused, match="order"):
+                await session.get(Order, order.id)
+            assert await session.get(Account, account.id) == account
+        assert (await record.tags("r")).count("agent.refused.v1") == 2
+
+
+CASES = [
+    ("", False, False),
+    (SEES, True, False),
+    (MAY, False, False),
+    (SEES + MAY, True, True),
+    (SEES + MASK + MAY, False, False),
+    (SEES.replace("aggregate.*", "**") + MAY, False, False),
+    (SEES.replace("account/*", "account/account-opened.v1") + MAY, False, False),
+    (SEES.replace("account/*", "**") + MAY, True, True),
+    (SEES.replace("account/*", "account/**") + MAY, True, True),
+    (SEES.replace("account/*", "order/*") + MAY, False, False),
+    (SEES + 'fields = ["event"]\n' + MAY, False, False),
+    (SEES + 'agents = ["ada"]\n' + MAY, False, False),
+]
+
+
+@pytest.mark.parametrize(("text", "gets", "saves"), CASES)
+def test_who_sees_less_than_all_gets_nothing(text: str, gets: bool, saves: bool):
+    """An aggregate's state tells of all its events, and a lost race of what others made happen."""
+    found = rules(text)
+    assert authorize.sees_whole_aggregate(found, "account").allowed is gets
+    assert authorize.may_save(found, "account").allowed is saves
+
+
+SEEN = [
+    ('kinds = ["**"]', False),
+    ('kinds = ["aggregate.*"]', True),
+    ('kinds = ["aggregate.changed.v1"]', True),
+    ('kinds = ["aggregate.*"]\naggregates = ["order/*"]', True),
+    ('kinds = ["aggregate.*"]\naggregates = ["*/order-placed.v1"]', True),
+    ('kinds = ["aggregate.*"]\naggregates = ["order"]', False),
+    ('kinds = ["aggregate.*"]\naggregates = ["order/order-cancelled.*"]', False),
+    ('kinds = ["aggregate.*"]\nroles = ["trader"]', False),
+    ('aggregates = ["**"]', False),
+]
+
+
+@pytest.mark.parametrize(("matchers", "seen"), SEEN)
+def test_a_rule_that_names_the_kind_shows_what_its_patterns_take_in(matchers: str, seen: bool):
+    """By name and tag, and by nothing that does not name it."""
+    found = rules(f'[[roles.writer.sees]]\nname = "it"\n{matchers}\n')
+    about = facts("aggregate.changed.v1", WorkspaceStream("aggregate", "7"), "ada", {}, {})
+    about = msgspec.structs.replace(about, aggregate="order/order-placed.v1")
+    assert judge(found, about).visible is seen

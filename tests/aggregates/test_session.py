@@ -1,0 +1,238 @@
+"""`session.save` and `session.get`: aggregates of a program's own, saved with their steps."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.bus.log import Stored
+from hansard.domain.aggregate import AggregateChanged
+from hansard.domain.ids import WorkspaceStream
+from tests.agents.twins import Lab, TwinRecord, twins
+from tests.aggregates.book import Account, Order
+
+
+async def commits_of(record: TwinRecord, named: object) -> list[Stored]:
+    """An aggregate's commits as they stand in the log."""
+    stream = WorkspaceStream("aggregate", str(named))
+    found: list[Stored] = await record.io(record.raw.workspace.log.read(stream))
+    return found
+
+
+async def head(record: TwinRecord) -> int:
+    """The newest position."""
+    return int(await record.io(record.raw.workspace.log.head()))
+
+
+async def changes(record: TwinRecord, named: object) -> list[AggregateChanged]:
+    """What is on record of an aggregate."""
+    stored = await commits_of(record, named)
+    return [
+        msgspec.json.decode(recorded.data, type=AggregateChanged)
+        for each in stored
+        for recorded in each.commit.events
+    ]
+
+
+@twins
+async def test_what_was_saved_is_got(lab: Lab):
+    """An aggregate comes back as it was saved, with Decimal, UUID, tuple and datetime as they are;
+    at a version, a position, a time and an id it is what it was then.
+    """
+    async with lab.connect() as record, record.run(run="r") as session:
+        account, order = Account("ada"), Order("SYN", 3, Decimal("12.50"))
+        account.credit(Decimal("100.00"))
+        assert await session.save(account, order) == [2, 1]
+        assert not account.pending_events
+        account.pay(Decimal("37.50"), order.id)
+        order.cancel(("late", "dear"))
+        assert await session.save(account, order) == [3, 2]
+        assert await session.save(account) == [3]
+        found = await session.get(Account, account.id)
+        assert found == account
+        assert (found.balance, found.orders) == (Decimal("62.50"), [order.id])
+        assert (await session.get(Order, str(order.id))).because == ("late", "dear")
+        assert (await session.get(Account, account.id, version=1)).balance == 0
+        assert (await session.get(Account, account.id, at="@2")).balance == 100
+        stored = await commits_of(record, account.id)
+        first = stored[0]
+        [end, *_] = await commits_of(record, order.id)  # inside a transaction is before it
+        points = [end.position, end.time, end.time.isoformat(), first.commit.id]
+        for at in (*points, first.commit.events[0].id, str(end.position + 1)):
+            assert (await session.get(Account, account.id, at=at)).version == 2, at
+        before = datetime(2020, 1, 1, tzinfo=UTC)
+        for nothing in ({"at": before}, {"at": first.position}):
+            with pytest.raises(hansard.NotFound):
+                await session.get(Account, account.id, **nothing)
+
+
+@twins
+async def test_a_save_and_its_step_are_one_transaction(lab: Lab):
+    """The aggregates' commits and the step's outcome share a transaction, actor and correlation;
+    the outcome is their cause; no class path is stored.
+    """
+    async with lab.connect() as record, record.run(run="r", correlation="order 7") as session:
+        account, order = Account("ada"), Order("SYN", 3, Decimal("12.50"))
+        await session.save(account, order)
+        stored = await record.commits("r")
+        outcome = next(
+            (each, recorded)
+            for each in stored
+            for recorded in each.commit.events
+            if recorded.type == "step.completed.v1"
+        )
+        for named in (account.id, order.id):
+            [commit] = await commits_of(record, named)
+            tx, whole = commit.commit.tx, outcome[0].commit.tx
+            assert tx is not None
+            assert whole is not None
+            assert tx.id == whole.id
+            assert commit.commit.causation == outcome[1].id
+            assert commit.commit.correlation == "order 7"
+            assert commit.commit.actor.agent == "ada"
+            assert b"tests" not in commit.body
+            assert b"book" not in commit.body
+            assert b"Order" not in commit.body
+        [change] = await changes(record, order.id)
+        assert (change.aggregate, change.event) == ("order", "order-placed.v1")
+        assert (change.run, change.step) == ("r", 1)
+        state = msgspec.json.decode(change.state)
+        assert state | {"timestamp": 0} == {
+            "symbol": "SYN",
+            "quantity": 3,
+            "limit": {"$decimal": "12.50"},
+            "timestamp": 0,
+        }
+
+
+async def _trade(record: TwinRecord, **options: Any) -> list[Any]:
+    """A program that makes up an id, and what it was told."""
+    told: list[Any] = []
+    async with record.run(run="r", **options) as session:
+        account = Account("ada")
+        account.credit(Decimal("100.00"))
+        await session.save(account)
+        order = Order("SYN", 3, Decimal("12.50"))
+        account = await session.get(Account, account.id)
+        account.pay(Decimal("37.50"), order.id)
+        await session.save(account, order)
+        told += [order.id, order.created_on, account.modified_on, account.orders, account.version]
+        order.cancel(("late",))
+        await session.save(order)
+        told += [order.version, repr(order)]
+    return told
+
+
+@twins
+async def test_a_program_that_runs_again_is_given_what_was_saved(lab: Lab):
+    """Resumed, strict and offline, a save writes nothing, though the program makes up other ids and
+    times: its aggregates become those of then, ids in others' state included.
+    """
+    async with lab.connect() as record:
+        told = await _trade(record)
+        commits = await head(record)
+        for options in ({"mode": "strict"}, {"mode": "offline"}):
+            assert await _trade(record, **options) == told
+            assert await head(record) == commits
+        assert await _trade(record) == told
+        [order] = {each for each in told if isinstance(each, UUID)}
+        assert [each.event for each in await changes(record, order)] == [
+            "order-placed.v1",
+            "order-cancelled.v1",
+        ]
+
+
+@twins
+async def test_who_comes_second_is_told_and_decides_again(lab: Lab):
+    """Of two who change one account one wins; the other is told both sides, nothing of its save is
+    written, and it gets the account again. Replayed, it is told the same.
+    """
+
+    async def second(record: TwinRecord, **options: Any) -> list[Any]:
+        async with record.run(run="r", agent="bob", role="trader", **options) as session:
+            account = await session.get(Account, Account.create_id("ada"))
+            other = Order("SYN", 1, Decimal(80))
+            account.pay(Decimal(80), other.id)
+            if not options:
+                async with record.run(run="r") as rival:
+                    theirs = await rival.get(Account, account.id)
+                    theirs.pay(Decimal(70), account.id)
+                    await rival.save(theirs)
+            with pytest.raises(hansard.AggregateConflict) as conflict:
+                await session.save(account, other)
+            account = await session.get(Account, account.id)
+            account.credit(Decimal(5))
+            await session.save(account)
+            return [*conflict.value.args[1:4], *conflict.value.args[5:], account.balance, other.id]
+
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            account = Account("ada")
+            account.credit(Decimal(100))
+            await session.save(account)
+        *told, balance, refused = await second(record)
+        assert told[:2] == ["account", str(account.id)]
+        assert told[2] == 2
+        mine, theirs, author = told[3:]
+        assert '"account-paid.v1"' in mine
+        assert '"$decimal":"80"' in mine
+        assert '"$decimal":"70"' in theirs
+        assert author == "ada"
+        assert balance == 35
+        assert not await changes(record, refused)
+        assert (await second(record, mode="strict"))[:-1] == [*told, balance]
+
+
+@twins
+async def test_what_cannot_be_recorded_is_refused_before_anything_is(lab: Lab):
+    """An undeclared class or event, a value that would not come back, a secret, one aggregate given
+    twice: an error, and neither step nor event.
+    """
+    colour: Any = object()
+    async with lab.connect(redact={"key": "sk-secret"}) as record, record.run(run="r") as session:
+        account = Account("ada")
+        given: dict[str, list[Any]] = {
+            "declared": [object()],
+            "twice": [account, account],
+            "cannot be recorded": [Order(colour, 1, Decimal(1))],
+            "come back": [Order("sk-secret", 1, Decimal(1))],
+        }
+        for words, aggregates in given.items():
+            with pytest.raises(hansard.BadValue, match=words):
+                await session.save(*aggregates)
+        account.trigger_event(Account.Event)
+        with pytest.raises(hansard.BadValue, match="not declared"):
+            await session.save(account)
+        with pytest.raises(hansard.BadValue, match="declared"):
+            await session.get(dict, "x")
+        with pytest.raises(hansard.BadName, match="UUID"):
+            await session.get(Account, "x")
+        assert not session.raw.state.steps
+        assert not await changes(record, account.id)
+
+
+@twins
+async def test_a_payload_of_any_size_comes_back(lab: Lab):
+    """What is large in an event is a blob, and read back as it was."""
+    async with lab.connect() as record, record.run(run="r") as session:
+        order = Order("S" * 300_000, 1, Decimal(1))
+        await session.save(order)
+        assert (await session.get(Order, order.id)).symbol == "S" * 300_000
+        [stored] = await commits_of(record, order.id)
+        assert len(stored.body) < 2_000
+
+
+@twins
+async def test_a_version_that_never_stood_is_not_written(lab: Lab):
+    """An aggregate that comes from elsewhere is compared with what stands: no hole is left."""
+    async with lab.connect() as record, record.run(run="r") as session:
+        account = Account("ada")
+        account.collect_events()
+        account.credit(Decimal(1))
+        with pytest.raises(hansard.AggregateConflict, match="at version 0, not 1"):
+            await session.save(account)
+        assert not await changes(record, account.id)
