@@ -16,15 +16,24 @@ import msgspec
 
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
-from hansard.bus.commits import whole_at
+from hansard.bus.commits import position_of, whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
+from hansard.bus.states.aggregates import saved_in
 from hansard.domain import agent as agents
+from hansard.domain import aggregate
 from hansard.domain import run as runs
 from hansard.domain.agent import AgentState
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Event
-from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, run_of
+from hansard.domain.ids import (
+    AgentStream,
+    KeyStream,
+    RunStream,
+    StreamId,
+    WorkspaceStream,
+    run_of,
+)
 from hansard.domain.payload.line import PartsLine
 from hansard.domain.payload.parts import as_blob
 from hansard.domain.run import AgentJoined, RunState
@@ -156,6 +165,7 @@ class Page(msgspec.Struct):
 async def gather(workspace: Workspace, run: str) -> Page:
     """All of a run, a fork's parents included. Raises NotFound, UnknownEvent, Corrupt."""
     history = await workspace.states.history(run)
+    history = sorted([*history, *await saved_in(workspace.log, history)], key=position_of)
     builder = _Builder(run, workspace.log.workspace)
     for stored in history:
         builder.take(stored)
@@ -249,7 +259,7 @@ class _Builder:
         known = self._streams.get(stream)
         if known is None:
             known = self._streams[stream] = len(self._shapes)
-            shape = Stream(str(stream), self._runs.number(run_of(stream) or ""))
+            shape = Stream(str(stream), self._runs.number(run_of(stream) or self._run))
             if isinstance(stream, AgentStream):
                 shape.agent, shape.role = stream.agent, stream.role
             self._shapes.append(shape)
@@ -268,6 +278,8 @@ class _Builder:
             case AgentStream():
                 return self._fold_agent(stream, event, number)
             case KeyStream():
+                return -1
+            case WorkspaceStream(kind=aggregate.KIND):
                 return -1
             case _:
                 raise Corrupt(f"run {self._run}", f"it has a stream {stream}")

@@ -7,11 +7,19 @@ from typing import Any
 
 import msgspec
 
+from hansard.agents.aggregates.operations import SAVE
 from hansard.agents.steps import payloads
 from hansard.bus.log import Stored
 from hansard.domain.agent import AgentState
 from hansard.domain.ids import run_of
-from hansard.domain.steps import Failure, Step, StepAttempted, Verdict, Withheld
+from hansard.domain.steps import (
+    Failure,
+    Step,
+    StepAttempted,
+    StepStatus,
+    Verdict,
+    Withheld,
+)
 from hansard.inspect import tree
 from hansard.inspect.agent_histories import AgentHistory, by_agent
 from hansard.inspect.answer import Answer
@@ -187,6 +195,57 @@ class Trace(Answer):
             key=step.key,
             fingerprint=step.fingerprint,
         )
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What a save made happen to an aggregate: its declared name, its id, the version that it came
+    to, the event's declared tag and its state.
+    """
+
+    aggregate: str
+    id: str
+    version: int
+    event: str
+    state: Any
+
+
+def changes_of(step: Step) -> list[Change]:
+    """What a save made happen; nothing of other steps, and of what is kept elsewhere."""
+    if step.tool != SAVE.name or step.kind != SAVE.kind or step.status is not StepStatus.COMPLETED:
+        return []
+    try:
+        given = msgspec.json.decode(step.arguments, type=_Given).aggregates
+        came_to = msgspec.json.decode(step.result, type=_CameTo).saved
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return [
+        Change(one.aggregate, saved.id, one.version + number, event.event, event.state)
+        for one, saved in zip(given, came_to, strict=False)
+        for number, event in enumerate(one.events, 1)
+    ]
+
+
+class _Event(msgspec.Struct):
+    event: str
+    state: Any = None
+
+
+class _Aggregate(msgspec.Struct):
+    aggregate: str
+    version: int
+    events: list[_Event]
+
+
+class _Given(msgspec.Struct):
+    aggregates: list[_Aggregate]
+
+
+class _Saved(msgspec.Struct):
+    id: str
+
+
+class _CameTo(msgspec.Struct):
+    saved: list[_Saved]
 
 
 def trace(run: str, history: list[Stored]) -> Trace:

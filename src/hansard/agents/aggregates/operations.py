@@ -36,8 +36,11 @@ from hansard.domain.ids import WorkspaceStream
 from hansard.domain.steps import Step
 from hansard.domain.values import Plain
 
-SAVE = operation("aggregate.save", "aggregates", kind="aggregate", writes=True)
-GET = operation("aggregate.get", "aggregate", "id", "at", kind="aggregate")
+KIND = "aggregate"
+"""The kind of these steps."""
+
+SAVE = operation("aggregate.save", "aggregates", kind=KIND, writes=True)
+GET = operation("aggregate.get", "aggregate", "id", "at", kind=KIND)
 
 _MADE_UP = re.compile(
     r"(?<![0-9a-f])[0-9a-f]{8}-?[0-9a-f]{4}-?[1467][0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}"

@@ -23,14 +23,15 @@ from hansard.agents.access import views
 from hansard.agents.access.views import View
 from hansard.agents.board.operations import BoardEntry
 from hansard.agents.flow import Flow, Io
-from hansard.agents.policy.permits import reads
+from hansard.agents.policy.permits import reads, rebuilds
 from hansard.agents.steps import payloads
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.scope import Scope
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtTime, EventLog, Stored
-from hansard.domain import values
+from hansard.domain import aggregate_types, values
+from hansard.domain.aggregate import stream_of
 from hansard.domain.board import key_name
 from hansard.domain.errors import BadName, BadValue
 from hansard.domain.fingerprint import canonical, digest
@@ -78,7 +79,7 @@ _STEP = re.compile(r"(?P<agent>.+)#(?P<step>\d{1,9})", re.DOTALL)
 _KEY = re.compile(r"(?P<key>.+)@(?P<version>\d{1,15})", re.DOTALL)
 _REMEDY = (
     "give a value that a call returned, a step ('{agent}#1'), an entry of the board or "
-    "'key@version', a view, or the id of an event or commit"
+    "'key@version', a view, an aggregate, or the id of an event or commit"
 )
 _encoder = msgspec.json.Encoder()
 
@@ -107,9 +108,20 @@ def _stated(given: object, number: int) -> Any:
             return ["view", given.run, given.role, len(given.events), given.digest]
         case Step():
             return ["step", given.number, given.fingerprint]
+        case _ if aggregate_types.is_declared(type(given)):
+            return _aggregate(given, number)
         case _:
             values.plain(given, _where(number))  # what cannot be recorded is refused here already
             return ["value", given]
+
+
+def _aggregate(given: Any, number: int) -> Any:
+    """An aggregate of the program's own, at the version that is on record."""
+    version = given.version - len(given.pending_events)
+    if version < 1:
+        fact = f"{aggregate_types.declared(type(given)).name} {given.id} was never saved"
+        raise BadValue(_where(number), fact, "save it before, or give what it was made from")
+    return ["aggregate", aggregate_types.declared(type(given)).name, str(given.id), version]
 
 
 class _Given:
@@ -316,6 +328,8 @@ class Inputs:
                 return (yield from self._entry(one, key, version))
             case ["view", str(run), str(role), int(events), str(mark)]:
                 return self._view(one, run, role, (events, mark))
+            case ["aggregate", str(name), str(aggregate_id), int(version)]:
+                return (yield from self._changed(one, name, aggregate_id, version))
             case _:
                 return one.refuse(f"{given!r:.80} is none", _REMEDY.format(agent=self._agent))
 
@@ -421,15 +435,29 @@ class Inputs:
             self._states.commits, KeyStream(engine.stream.run, key), to=version
         )
         commits: list[Stored] = yield Io(read)
-        for stored in reversed(commits):
-            if stored.commit.version <= version <= stored.commit.last_version:
-                event = stored.commit.events[version - stored.commit.version].id
-                self._there.add(event)
-                return [event]
+        event = _event_at(commits, version)
+        if event is not None:
+            self._there.add(event)
+            return [event]
         newest = commits[-1].commit.last_version if commits else 0
         told = f"it is at version {newest}" if newest else "nobody has written it"
         remedy = _REMEDY.format(agent=self._agent)
         return one.refuse(f"key {key!r:.80} has no version {version}: {told}", remedy)
+
+    def _changed(self, one: _One, name: str, aggregate_id: str, version: int) -> Flow[list[str]]:
+        """The event that brought an aggregate to a version."""
+        if not self._engine.settings.permit.ask(rebuilds(name)).allowed:
+            one.refuse(f"{name} {aggregate_id:.80} is not one that this role gets", "get it first")
+        read = functools.partial(
+            self._states.log.read, stream_of(aggregate_id), after=0, to=version
+        )
+        commits: list[Stored] = yield Io(read)
+        event = _event_at(commits, version)
+        if event is None:
+            fact = f"{name} {aggregate_id} has no version {version} on record"
+            one.refuse(fact, "get it again, and give that")
+        self._there.add(event)
+        return [event]
 
     def _view(self, one: _One, run: str, role: str, mark: tuple[int, str]) -> list[str]:
         """The events that say that a view was served."""
@@ -497,6 +525,14 @@ class Inputs:
 
     def _plain(self, value: Any, where: str) -> Plain:
         return values.plain(value, where, self._engine.settings.scrub)
+
+
+def _event_at(commits: Sequence[Stored], version: int) -> str | None:
+    """The id of the event with a version of its stream."""
+    for stored in reversed(commits):
+        if stored.commit.version <= version <= stored.commit.last_version:
+            return stored.commit.events[version - stored.commit.version].id
+    return None
 
 
 def _holds(stored: Stored, wanted: str) -> bool:

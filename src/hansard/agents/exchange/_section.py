@@ -24,7 +24,7 @@ from hansard.agents.exchange.format import (
     SeenLine,
     blobs_of,
 )
-from hansard.agents.exchange.writer import CONVERSATION, EXPERIMENT
+from hansard.agents.exchange.writer import AGGREGATE, CONVERSATION, EXPERIMENT
 from hansard.agents.importers.report import Tally
 from hansard.agents.steps.payloads import VALUE_BYTES_MAX
 from hansard.agents.workspace import Workspace
@@ -335,8 +335,8 @@ def _check_names(stream: StreamId) -> None:
             ids.name("run", run)
             ids.name("key", key)
         case WorkspaceStream(kind, name):
-            if kind not in (CONVERSATION, EXPERIMENT):
-                known = f"only {CONVERSATION!r} and {EXPERIMENT!r} go along with runs"
+            if kind not in (CONVERSATION, EXPERIMENT, AGGREGATE):
+                known = f"only {CONVERSATION!r}, {EXPERIMENT!r} and {AGGREGATE!r} go with runs"
                 raise BadName("kind", kind, known)
             ids.name(kind, name)
         case _:

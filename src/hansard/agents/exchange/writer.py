@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from hansard.agents.exchange import _aggregates
 from hansard.agents.exchange._writing import Section
 from hansard.agents.exchange.format import FORMAT, CommitLine, Header, Missing, blobs_of
 from hansard.agents.workspace import Workspace
@@ -21,14 +22,14 @@ from hansard.bus.commits import torn
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Origin, Stored
 from hansard.bus.validation.quarantine import as_it_stands
-from hansard.domain import conversation, experiment
+from hansard.domain import aggregate, conversation, experiment
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Corrupt, RecordError
 from hansard.domain.events import Event, Recorded, Tx
 from hansard.domain.ids import RunStream, WorkspaceStream
 from hansard.domain.run import RunAssigned, RunForked, RunStarted
 
-CONVERSATION, EXPERIMENT = conversation.KIND, experiment.KIND
+CONVERSATION, EXPERIMENT, AGGREGATE = conversation.KIND, experiment.KIND, aggregate.KIND
 """The kinds of the lasting streams that go along."""
 
 YIELD_EVERY = 64
@@ -48,12 +49,14 @@ class Exported(msgspec.Struct):
 
 class _Needed(msgspec.Struct):
     """What belongs to the asked runs: each run with the position where it begins, the commits of
-    conversations up to the last of their needed runs, and those of the runs' experiments.
+    conversations up to the last of their needed runs, those of the runs' experiments, and those of
+    the aggregates that the runs saved or got, up to there.
     """
 
     firsts: dict[str, int] = {}
     conversations: dict[str, list[Stored]] = {}
     experiments: dict[str, list[Stored]] = {}
+    aggregates: dict[str, list[Stored]] = {}
     missing: dict[str, str] = {}
 
     @property
@@ -68,9 +71,10 @@ async def export(
     """Write a section.
 
     A fork brings its parents; a run of a conversation the conversation up to it, and so the runs
-    before it; a run of an experiment the experiment's plan. What is not in the workspace is listed
-    as missing. Raises NotFound for a run that is not there, BadValue for too many at once, Corrupt,
-    and what `write` does.
+    before it; a run of an experiment the experiment's plan; a run that saved or got an aggregate of
+    the program's own that aggregate up to there, and so the runs that saved it before. What is not
+    in the workspace is listed as missing. Raises NotFound for a run that is not there, BadValue for
+    too many at once, Corrupt, and what `write` does.
     """
     asked = list(dict.fromkeys(runs))
     up_to = AtPosition(await workspace.log.end(None))
@@ -131,6 +135,9 @@ async def _needed(workspace: Workspace, asked: list[str], up_to: AtPosition) -> 
         tx = life[0].commit.tx
         needed.firsts[run] = life[0].position - (tx.index if tx is not None else 0)
         await _experiments(workspace, needed, life, up_to)
+        saved = f"it saved an aggregate before run {run} did; {_ABSENT}"
+        before = await _of_aggregates(workspace, needed, run, up_to)
+        waiting += [(each, saved) for each in before]
         match _known(life[0].commit.events[0]):
             case RunForked(parent=parent):
                 waiting.append((parent, f"run {run} goes on from it; {_ABSENT}"))
@@ -183,11 +190,37 @@ async def _experiments(
                 pass
 
 
+async def _of_aggregates(
+    workspace: Workspace, needed: _Needed, run: str, up_to: AtPosition
+) -> list[str]:
+    """The runs that saved the aggregates of a run before it; their commits up to there are needed,
+    and of what was saved with them, too.
+    """
+    runs: list[str] = []
+    waiting = list((await _aggregates.of_run(workspace, run, up_to)).items())
+    while waiting:
+        named, version = waiting.pop()
+        known = needed.aggregates.get(named, [])
+        if known and known[-1].commit.last_version >= version:
+            continue
+        taken = await _aggregates.up_to_version(workspace, named, version, up_to)
+        needed.aggregates[named] = taken
+        new = taken[len(known) :]
+        runs += _aggregates.runs_of(new)
+        for stored in new:
+            waiting += (await _aggregates.beside(workspace, stored)).items()
+    return runs
+
+
 async def _in_order(
     workspace: Workspace, needed: _Needed, up_to: AtPosition
 ) -> AsyncIterator[Stored]:
     """Every needed commit by position; a run is read when its turn comes."""
-    lasting = [*needed.conversations.values(), *needed.experiments.values()]
+    lasting = [
+        *needed.conversations.values(),
+        *needed.experiments.values(),
+        *needed.aggregates.values(),
+    ]
     heap = [(each.position, each) for taken in lasting for each in taken]
     heapq.heapify(heap)
     waiting = needed.carries[::-1]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -19,9 +20,10 @@ from hansard.bus.commits import whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, EventLog, Stored, UpTo
 from hansard.bus.states.points import at_time
-from hansard.domain.aggregate import AggregateChanged, stream_of
+from hansard.domain.aggregate import KIND, AggregateChanged, stream_of
 from hansard.domain.aggregate_types import Change
 from hansard.domain.errors import BadName
+from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label, join
 from hansard.domain.payload import references
 from hansard.domain.values import Plain
@@ -69,6 +71,25 @@ async def history(
         join(*(stored.commit.label for stored in commits)).stored,
         commits[-1].commit.actor.agent if commits else "",
     )
+
+
+async def saved_in(log: EventLog, history: Sequence[Stored]) -> list[Stored]:
+    """What the steps of a run did to aggregates: the commits in one transaction with those of a
+    run's history which are of no run. One read each.
+    """
+    known = {stored.position for stored in history}
+    wanted: set[int] = set()
+    for stored in history:
+        tx = stored.commit.tx
+        if tx is not None:
+            first = stored.position - tx.index
+            wanted.update(range(first, first + tx.count))
+    found: list[Stored] = []
+    for position in sorted(wanted - known):
+        other = await log.at(position)
+        if isinstance(other.stream, WorkspaceStream) and other.stream.kind == KIND:
+            found.append(other)
+    return found
 
 
 def _versions(commits: list[Stored], to: int | None) -> list[tuple[Stored, int]]:

@@ -18,7 +18,7 @@ from hansard.bus.log import Stored
 from hansard.bus.validation import quarantine
 from hansard.bus.validation.quarantine import StandIn
 from hansard.domain.errors import Corrupt
-from hansard.domain.ids import AgentStream, KeyStream, RunStream, run_of
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, WorkspaceStream, run_of
 from hansard.domain.integrity import authorship
 from hansard.domain.integrity.content import broken
 from hansard.domain.integrity.fold import Fold
@@ -57,7 +57,8 @@ class ReadValidator:
 
     async def sift(self, commits: list[Stored]) -> list[Stored]:
         """Commits of one read, in order, each as it is or with a stand-in for what it says."""
-        reading = _Reading(await self._with_parents(_parents_of(commits)))
+        named = _parents_of(commits) | (_runs_of_aggregates(commits) - set(self._members))
+        reading = _Reading(await self._with_parents(named))
         looked: set[str] = set()  # once a read: what was read before is in it, or in no life
         sifted: list[Stored] = []
         for index, stored in enumerate(commits, 1):
@@ -67,9 +68,9 @@ class ReadValidator:
             if isinstance(commit, StandIn):
                 sifted.append(stored)
                 continue
-            run = run_of(stream)
+            run = authorship.run_by_which(stream, commit)
             if run is None:
-                why = broken(stream, commit)
+                why = authorship.misfit(stream, commit) or broken(stream, commit)
             else:
                 members = reading.members.get(run)
                 if members is None:
@@ -136,8 +137,20 @@ def _is_new(stored: Stored, members: Members) -> bool:
     stream = stored.stream
     if type(stream) is AgentStream:
         return stream.agent not in members.roles
-    unknown = type(stream) is KeyStream and stored.commit.actor.agent not in members.roles
-    return unknown and authorship.is_of_agents(stored.commit)
+    unknown = stored.commit.actor.agent not in members.roles
+    if type(stream) is WorkspaceStream:
+        return unknown
+    return type(stream) is KeyStream and unknown and authorship.is_of_agents(stored.commit)
+
+
+def _runs_of_aggregates(commits: Sequence[Stored]) -> set[str]:
+    """The runs whose steps changed the aggregates among what was read."""
+    named = (
+        authorship.run_by_which(stored.stream, stored.commit)
+        for stored in commits
+        if type(stored.stream) is WorkspaceStream and not isinstance(stored.commit, StandIn)
+    )
+    return {run for run in named if run is not None}
 
 
 def _parents_of(commits: Sequence[Stored]) -> set[str]:

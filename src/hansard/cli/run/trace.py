@@ -112,6 +112,7 @@ def _agent_rows(told: Trace, agent: AgentHistory) -> Iterator[list[Text | str]]:
             continue
         yield _step_row(told, agent, row, row.step)
         yield from _attempt_rows(told, agent, row, row.step)
+        yield from _change_rows(row, row.step)
 
 
 def _row(**cells: Text | str) -> list[Text | str]:
@@ -151,6 +152,17 @@ def _attempt_rows(
             took=output.duration(tried.duration_ms),
             call=_guided(guides, f"attempt {tried.attempt} failed{again}", "dim"),
             outcome=output.cell(why, "dim"),
+        )
+
+
+def _change_rows(row: tree.Row, step: Step) -> Iterator[list[Text | str]]:
+    """What a save made happen to each aggregate."""
+    for change in reads.changes_of(step):
+        guides = row.under + ("│  " if row.holds else "   ")
+        said = f"{change.event}  {change.aggregate} {change.id}@{change.version}"
+        yield _row(
+            call=_guided(guides, output.cut(said), ""),
+            outcome=output.cell(output.preview(change.state), "dim"),
         )
 
 

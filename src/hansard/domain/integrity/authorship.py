@@ -7,7 +7,9 @@ versions. So a reader compares each commit with its subject and with who is in t
   what settles its steps or declassifies what it holds, and what an import wrote on its behalf;
 * an agent joins a run itself, in one role, and its stream is that of this role;
 * what is written to shared state, tasks and messages is written by an agent of the run, and names
-  its role; only the agent itself claims a task for it or is served a view as it.
+  its role; only the agent itself claims a task for it or is served a view as it;
+* what a step did to an aggregate of a program's own is written by an agent of the step's run, in
+  one transaction with the step.
 """
 
 from __future__ import annotations
@@ -17,9 +19,17 @@ from typing import assert_never
 import msgspec
 
 from hansard.domain.agent import SessionBegan
+from hansard.domain.aggregate import KIND
 from hansard.domain.board import VIEWS
 from hansard.domain.events import REGISTRY, Commit, Recorded
-from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
+from hansard.domain.ids import (
+    AgentStream,
+    KeyStream,
+    RunStream,
+    StreamId,
+    WorkspaceStream,
+    run_of,
+)
 from hansard.domain.integrity.content import families
 from hansard.domain.integrity.membership import Members
 from hansard.domain.run import AgentJoined, RunAgentLeft, RunResumed
@@ -52,6 +62,9 @@ class _Claims(msgspec.Struct):
     sender_role: str = ""
     epoch: int = 0
     purpose: str = "run"
+    aggregate: str = ""
+    run: str = ""
+    step: int = 0
 
 
 _claims = msgspec.json.Decoder(_Claims)
@@ -77,9 +90,21 @@ def misfit(stream: StreamId, commit: Commit, members: Members | None = None) -> 
         case KeyStream():
             return _of_board(stream, commit, members)
         case WorkspaceStream():
-            return ""
+            return _of_aggregate(commit, members) if stream.kind == KIND else ""
         case _:
             assert_never(stream)
+
+
+def run_by_which(stream: StreamId, commit: Commit) -> str | None:
+    """The run whose agents a commit is judged by: that of its stream, or of the step that it says
+    changed an aggregate; None where it is of no run.
+    """
+    if type(stream) is not WorkspaceStream:
+        return run_of(stream)
+    if stream.kind != KIND:
+        return None
+    said = _claimed(commit.events[0])
+    return (said.run or None) if said is not None else None
 
 
 def goes_on(stream: StreamId, commit: Commit, members: Members) -> bool:
@@ -196,6 +221,24 @@ def _of_view(
         return f"{actor!r} says that agent {said.agent!r} was served a view"
     if (role is None and whole) or (role is not None and role != said.role):
         return f"{actor!r} says that it was served a view as {said.role!r}"
+    return ""
+
+
+def _of_aggregate(commit: Commit, members: Members | None) -> str:
+    told = [_claimed(recorded) for recorded in commit.events]
+    said = {(one.aggregate, one.run, one.step) for one in told if one is not None}
+    if len(said) > 1:
+        return "its events are of several aggregates or steps"
+    for _, run, step in said:
+        if bool(run) != bool(step):
+            return f"it is of step {step} of run {run!r}: one of them is missing"
+        if not run:
+            continue
+        if commit.tx is None:
+            return f"it says that it is of step {step} of run {run!r}, and stands alone"
+        actor = commit.actor.agent
+        if members is not None and members.whole and actor not in members.roles:
+            return f"{actor!r} wrote it, who is no agent of run {run!r}"
     return ""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from hansard.domain.events import Commit
-from hansard.domain.ids import RunStream, StreamId, WorkspaceStream, run_of
+from hansard.domain.ids import RunStream, StreamId
 from hansard.domain.integrity import authorship, membership
 from hansard.domain.integrity.content import broken
 from hansard.domain.integrity.membership import Members, Told, telling
@@ -40,9 +40,9 @@ class Fold:
 
     def misfit(self, stream: StreamId, commit: Commit) -> str:
         """Why a commit does not fit; nothing where it does, and then it is learnt from."""
-        if type(stream) is WorkspaceStream:
-            return ""
-        run = run_of(stream) or ""
+        run = authorship.run_by_which(stream, commit)
+        if run is None:
+            return authorship.misfit(stream, commit)
         members = self._known.get(run)
         if members is None:
             members = self._begun(run, new=type(stream) is RunStream and commit.version == 1)

@@ -126,6 +126,15 @@ function agentOf(stream) {
   return agent;
 }
 
+// What happened to an aggregate of the program's own stands under the step that saved it.
+const AGGREGATE = "aggregate.changed.v1";
+
+function saverOf(number) {
+  const actor = page.actors[page.commits.actor[rowOf[number]]];
+  for (const agent of agents.values()) if (agent.name === actor) return agent;
+  return null;
+}
+
 function begin(number, kind, agent, step = null) {
   const item = { id: items.length, kind, at: number, events: [], agent, step, parent: null };
   item.children = [];
@@ -158,7 +167,7 @@ function take(number) {
         agent.tokens.push(told.tokens === undefined ? before : (before ?? 0) + told.tokens);
       } else if (item.kind === "checkpoint") agent.checkpoints.push([item, told.name]);
       else if (item.kind === "decision") agent.decisions.push(item);
-    }
+    } else if (type === AGGREGATE) item.parent = saverOf(number)?.byNumber.get(told.step) ?? null;
   }
   item.events.push(number);
   itemOf[number] = item.id;

@@ -27,6 +27,7 @@ function titleOf(item) {
     case "checkpoint":
       return told.name ?? "checkpoint";
     default:
+      if (typeOf(item.at) === AGGREGATE) return told.event;
       return typeOf(item.at).replace(/\.v\d+$/, "").replaceAll(/[._]/g, " ");
   }
 }
@@ -44,6 +45,7 @@ function gistOf(item) {
     case "checkpoint":
       return preview(told.data ?? null);
     default:
+      if (typeOf(item.at) === AGGREGATE) return `${told.aggregate} ${preview(told.state)}`;
       return preview({ ...told });
   }
 }

@@ -1,0 +1,98 @@
+"""Which aggregates of a program's own belong to a run: those that it saved or got, up to there."""
+
+from __future__ import annotations
+
+import msgspec
+
+from hansard.agents.aggregates.operations import KIND as STEPS
+from hansard.agents.workspace import Workspace
+from hansard.bus.codec import revive
+from hansard.bus.log import AtPosition, Stored
+from hansard.bus.states.aggregates import in_full
+from hansard.domain.aggregate import KIND, AggregateChanged, stream_of
+from hansard.domain.errors import RecordError
+from hansard.domain.ids import AgentStream, WorkspaceStream
+from hansard.domain.steps import StepCompleted, StepRequested
+
+
+class _Told(msgspec.Struct):
+    """An aggregate as a step's outcome names it."""
+
+    id: str
+    version: int
+
+
+class _Result(msgspec.Struct):
+    """What a save or a get came to: several, or one."""
+
+    saved: list[_Told] = []
+    id: str = ""
+    version: int = 0
+
+
+async def of_run(workspace: Workspace, run: str, up_to: AtPosition) -> dict[str, int]:
+    """The aggregates that a run's agents saved or got, by id, with their newest version there."""
+    found: dict[str, int] = {}
+    asked: set[tuple[AgentStream, int]] = set()
+    for stored in await workspace.log.read_run(run, up_to):
+        if not isinstance(stored.stream, AgentStream):
+            continue
+        for recorded in stored.commit.events:
+            if recorded.type not in (StepRequested.tag, StepCompleted.tag):
+                continue
+            try:
+                event = revive(recorded)
+            except RecordError:
+                continue
+            if isinstance(event, StepRequested) and event.kind == STEPS:
+                asked.add((stored.stream, event.step))
+            elif isinstance(event, StepCompleted) and (stored.stream, event.step) in asked:
+                plain = await in_full(workspace.blobs, event.result)
+                for told in _named(plain):
+                    found[told.id] = max(told.version, found.get(told.id, 0))
+    return found
+
+
+def _named(plain: object) -> list[_Told]:
+    if plain is None:
+        return []
+    try:
+        result = msgspec.convert(plain, _Result)
+    except msgspec.ValidationError:
+        return []
+    return result.saved or [_Told(result.id, result.version)]
+
+
+async def up_to_version(
+    workspace: Workspace, named: str, version: int, up_to: AtPosition
+) -> list[Stored]:
+    """An aggregate's commits up to a version."""
+    return await workspace.log.read(stream_of(named), to=version, up_to=up_to)
+
+
+def runs_of(commits: list[Stored]) -> list[str]:
+    """The runs whose steps saved what some commits say."""
+    found: dict[str, None] = {}
+    for stored in commits:
+        for recorded in stored.commit.events:
+            try:
+                event = revive(recorded)
+            except RecordError:
+                continue
+            if isinstance(event, AggregateChanged) and event.run:
+                found[event.run] = None
+    return list(found)
+
+
+async def beside(workspace: Workspace, stored: Stored) -> dict[str, int]:
+    """The other aggregates that were saved in the transaction of a commit, with their versions."""
+    tx = stored.commit.tx
+    if tx is None:
+        return {}
+    first = stored.position - tx.index
+    found: dict[str, int] = {}
+    for position in range(first, first + tx.count):
+        other = stored if position == stored.position else await workspace.log.at(position)
+        if isinstance(other.stream, WorkspaceStream) and other.stream.kind == KIND:
+            found[other.stream.id] = other.commit.last_version
+    return found

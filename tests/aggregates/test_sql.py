@@ -1,0 +1,144 @@
+"""Aggregates in SQL: by tag, of their run, and for roles what their rules show."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from hansard.client.record_sync import Record
+from tests.aggregates.book import Account, Order
+from tests.cli.support import Call
+
+
+@pytest.fixture
+def traded(record: Record) -> tuple[Account, Order]:
+    """An account and an order, saved by two runs."""
+    with record.run("w", run="one", agent="ada", role="writer", correlation="c-1") as session:
+        account = Account("ada")
+        account.credit(Decimal(100))
+        session.save(account)
+    with record.run("w", run="two", agent="bob", role="trader") as session:
+        found = session.get(Account, account.id)
+        order = Order("SYN", 3, Decimal("12.50"))
+        found.pay(Decimal("37.50"), order.id)
+        session.decide("Buy?", selected="buy", inputs=[found])
+        session.save(found, order)
+        session.decide("Enough?", selected="yes", inputs=[order, found])
+    return found, order
+
+
+def test_each_event_is_a_row_by_tag(record: Record, traded: tuple[Account, Order]):
+    """With what it holds, whose step of which run it is, and the session's correlation id."""
+    account, order = traded
+    rows = record.sql(
+        "SELECT aggregate, aggregate_id, version, tag, run, agent, step, correlation "
+        "FROM domain_events ORDER BY position, version"
+    ).rows
+    one, two = str(account.id), str(order.id)
+    assert [tuple(row) for row in rows] == [
+        ("account", one, 1, "account-opened.v1", "one", "ada", 1, "c-1"),
+        ("account", one, 2, "account-credited.v1", "one", "ada", 1, "c-1"),
+        ("account", one, 3, "account-paid.v1", "two", "bob", 2, None),
+        ("order", two, 1, "order-placed.v1", "two", "bob", 2, None),
+    ]
+    [state] = record.sql(
+        "SELECT state->>'$.limit.\"$decimal\"' FROM domain_events WHERE tag = 'order-placed.v1'"
+    ).rows
+    assert tuple(state) == ("12.50",)
+    counted = record.sql("SELECT aggregate, version, last_tag FROM aggregates ORDER BY 1").rows
+    assert [tuple(row) for row in counted] == [
+        ("account", 3, "account-paid.v1"),
+        ("order", 1, "order-placed.v1"),
+    ]
+    joined = record.sql(
+        "SELECT count(*) FROM domain_events AS d JOIN steps AS s ON s.run = d.run AND "
+        "s.agent = d.agent AND s.step = d.step AND s.tool = 'aggregate.save'"
+    ).rows
+    assert tuple(joined[0]) == (4,)
+
+
+def test_trail_why_and_knew_have_them(record: Record, traded: tuple[Account, Order]):
+    """The trail has what a run's steps did; a decision that was made from an aggregate names its
+    newest event; what an aggregate was rebuilt from is what its agent knew.
+    """
+    trail = record.sql("SELECT what, tool, step, detail FROM trail('two')").rows
+    changed = [tuple(row) for row in trail if row[0] == "changed"]
+    assert [row[:3] for row in changed] == [("changed", "aggregate.save", 2)] * 2
+    assert changed[1][3].startswith("order: order-placed.v1")
+    decisions = record.sql("SELECT decision FROM decided('two')").rows
+    for (decision,), tags in zip(
+        decisions, (["account-credited.v1"], ["order-placed.v1", "account-paid.v1"]), strict=True
+    ):
+        found = record.sql("SELECT name, value->>'$.words' FROM inputs(?)", decision).rows
+        assert [row[0] for row in found] == ["changed"] * len(tags)
+        assert all(tag in row[1] for row, tag in zip(found, tags, strict=True))
+        knew = record.sql(
+            "SELECT d.tag FROM knew(?) AS k JOIN domain_events AS d USING (event) ORDER BY version",
+            decision,
+        ).rows
+        assert [tag for (tag,) in knew] == ["account-opened.v1", "account-credited.v1"]
+
+
+ROLES = """
+[roles.auditor]
+[[roles.auditor.sees]]
+name = "runs"
+kinds = ["run.*"]
+[[roles.auditor.sees]]
+name = "orders"
+kinds = ["aggregate.*"]
+aggregates = ["order/*"]
+[[roles.auditor.masks]]
+name = "no limits"
+kinds = ["aggregate.changed"]
+fields = ["state.limit"]
+[roles.auditor.may]
+query = true
+
+[roles.clerk]
+[[roles.clerk.sees]]
+name = "all but what is apart"
+kinds = ["**"]
+[roles.clerk.may]
+query = true
+
+[roles.tags]
+[[roles.tags.sees]]
+name = "what happened, not what it holds"
+kinds = ["aggregate.*"]
+fields = ["event"]
+[roles.tags.may]
+query = true
+"""
+
+
+def test_a_role_has_what_its_rules_show(
+    record: Record, traded: tuple[Account, Order], tmp_path: Path, call: Call
+):
+    """By name and tag, masked inside of the state; nothing of whose step it was; and to whom no
+    rule names the kind, nothing at all.
+    """
+    (tmp_path / "roles.toml").write_text(ROLES)
+    record.apply_roles(tmp_path / "roles.toml")
+
+    def asked(role: str) -> list[dict[str, object]]:
+        done = call("sql", "SELECT * FROM domain_events", "--role", role, "--json")
+        rows = [json.loads(line) for line in done.out.splitlines()]
+        return [row for row in rows if "aggregate" in row]
+
+    [order] = asked("auditor")
+    assert (order["aggregate"], order["tag"]) == ("order", "order-placed.v1")
+    state = order["state"]
+    state = json.loads(state) if isinstance(state, str) else state
+    assert isinstance(state, dict)
+    assert state.keys() == {"symbol", "quantity", "timestamp"}
+    assert [order[name] for name in ("run", "step", "agent", "causation")] == [None] * 4
+    assert asked("clerk") == []
+    assert sorted(str(row["tag"]) for row in asked("tags")) == [
+        "account-credited.v1",
+        "account-opened.v1",
+        "account-paid.v1",
+        "order-placed.v1",
+    ]
+    assert {row["state"] for row in asked("tags")} == {None}
