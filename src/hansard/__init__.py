@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Miss,
         NeedsSettling,
         NoScope,
+        NotAnswered,
         NotBegun,
         NotDone,
         RecordedFailure,
@@ -204,6 +205,7 @@ if TYPE_CHECKING:
         RunScored,
         RunState,
         RunStatus,
+        Swap,
     )
     from hansard.domain.snapshot import (
         ContextWindow,
@@ -272,6 +274,7 @@ _HOME = {
         "Miss",
         "NeedsSettling",
         "NoScope",
+        "NotAnswered",
         "NotBegun",
         "NotDone",
         "RecordedFailure",
@@ -442,6 +445,7 @@ _HOME = {
         "RunScored",
         "RunState",
         "RunStatus",
+        "Swap",
     ),
     "hansard.domain.snapshot": (
         "ContextWindow",
@@ -600,6 +604,7 @@ __all__ = [
     "NoScope",
     "NoServerBinary",
     "NotAllowed",
+    "NotAnswered",
     "NotBegun",
     "NotCopied",
     "NotDone",
@@ -683,6 +688,7 @@ __all__ = [
     "StepStatus",
     "StopRule",
     "StoreGone",
+    "Swap",
     "SyncInLoop",
     "Task",
     "TaskAdded",

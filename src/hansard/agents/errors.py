@@ -17,6 +17,7 @@
     │   └── ReplayDiffers   a strict replay ended, and its calls are not those on record
     ├── ViewDiffers         a view that is on record is another one when it is derived again
     ├── ShadowedEffect      a fork met an effect that its parent never had
+    ├── NotAnswered         a probe's fork met a call that the record does not answer
     └── RecordedFailure     a recorded error whose class is not at hand, raised again
 
 A recorded error whose class is at hand is raised as that class.
@@ -337,6 +338,21 @@ class ShadowedEffect(AgentError):
             "parent did to the world: declare shadow= on the tool, or fork with effects='live'"
         )
         self.tool = tool
+
+
+class NotAnswered(AgentError):
+    """A probe's fork met a call that the record does not answer; nothing ran, and that is on
+    record.
+
+    Attributes:
+        tool: The tool that was called.
+        why: What the record lacks.
+    """
+
+    def __init__(self, tool: str, why: str = "") -> None:
+        super().__init__(f"{tool} is not answered in this probe: {why}")
+        self.tool = tool
+        self.why = why
 
 
 class RecordedFailure(AgentError):

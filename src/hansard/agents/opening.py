@@ -461,6 +461,7 @@ def _opened(
         settle=options.settle,
         parent=found.parent,
         shadows=forked is not None and forked.effects is ForkEffects.SHADOW,
+        swap=forked.swap if forked is not None else None,
         permit=permit,
         command="hansard" if options.restricted else workspace.command,  # it may name folders here
     )

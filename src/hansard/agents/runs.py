@@ -18,11 +18,11 @@ from hansard.domain import agent as agents
 from hansard.domain import ids, values
 from hansard.domain.agent import Begin, Tell
 from hansard.domain.choices import chosen
-from hansard.domain.errors import BadName, BadValue
+from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.events import Actor
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import RunStream
-from hansard.domain.label import parse, raised
+from hansard.domain.label import LOWEST, Label, join, parse, raised
 from hansard.domain.run import (
     ForkEffects,
     RunCancelled,
@@ -30,6 +30,7 @@ from hansard.domain.run import (
     RunForked,
     RunState,
     RunStatus,
+    Swap,
 )
 from hansard.domain.steps import NULL, Step, StepSettled, Verdict
 from hansard.domain.team import task, task_rules
@@ -49,17 +50,50 @@ async def fork(
 
     One commit, whatever the run's length: it holds the parent's version vector. Under `shadow`,
     the default, tools with effects return the parent's outcome or a declared shadow; under `live`
-    they run. Raises NotFound.
+    they run. A fork of a probe's fork is the probe's, too. Raises NotFound.
     """
     life, vector = await workspace.points.vector(run, at)
     child = workspace.clock.new_id()
     told = told_labels(labels or {}, scrub)
-    forked = RunForked(parent=run, at=vector, effects=effects, labels=told)
+    swap = life.forked.swap if life.forked is not None else None
+    forked = RunForked(parent=run, at=vector, effects=effects, labels=told, swap=swap)
     actor = next(iter(life.roster), "hansard")
     label = parse(life.label).stored  # it names its parent
     commit = workspace.commit(vector["life"] + 1, actor, [forked], label=label)
     await workspace.log.append(Append(RunStream(child), commit))
     return child
+
+
+async def fork_swapped(
+    workspace: Workspace,
+    run: str,
+    at: int,
+    child: str,
+    swap: Swap,
+    *,
+    by: str | Actor = "person",
+    label: Label | None = None,
+) -> RunState | None:
+    """Begin a probe's fork under a given id, before the commit at position `at`: effects are
+    shadowed in it, and `swap` says what it is answered. `label` is that of what the swap tells.
+    The fork's life where it is there already; None where it began here.
+
+    Raises NotFound; Refused where another run has this id.
+    """
+    actor = Actor.of(by)
+    ids.name("by", actor.agent)
+    if await workspace.log.last(RunStream(child)) is not None:
+        stands = await workspace.states.life(child)
+        if stands.forked is None or stands.forked.parent != run or stands.forked.swap != swap:
+            message = f"run {child} is another one than the probe's fork of {run}"
+            raise Refused(message)
+        return stands
+    life, vector = await workspace.points.vector(run, at - 1)
+    forked = RunForked(parent=run, at=vector, swap=swap)
+    under = join(parse(life.label), label or LOWEST).stored
+    commit = workspace.commit(vector["life"] + 1, actor, [forked], label=under)
+    await workspace.log.append(Append(RunStream(child), commit))
+    return None
 
 
 def told_labels(labels: Mapping[str, str], scrub: Scrub | None) -> dict[str, str]:

@@ -57,6 +57,36 @@ class RunStarted(Event, frozen=True, kw_only=True):
     chain: Chain = Chain.RESULT
 
 
+class Swap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a probe answers in a fork in the place of what is on record: each call of the tool with
+    these arguments returns what it returned to the parent, with another value at one place.
+
+    Attributes:
+        probe: The probe that the fork is of; all of its forks have the same.
+        path: The path as somebody gave it.
+        agent: The parent's agent whose call gave the value first.
+        step: The number of that call in the parent.
+        tool: What was called.
+        arguments: The digest of the arguments that it was called with.
+        within: Where in its result the value stands: keys and indices from the outside in.
+        before: The value on record, as JSON.
+        after: The value in its place. Equal to `before` in the fork that shows whether the program
+            decides again as it did.
+        live: Whether calls of a model run that the record does not answer.
+    """
+
+    probe: str
+    path: str
+    agent: str
+    step: int
+    tool: str
+    arguments: str
+    within: tuple[str, ...]
+    before: msgspec.Raw
+    after: msgspec.Raw
+    live: bool = False
+
+
 @event("run.forked.v1")
 class RunForked(Event, frozen=True, kw_only=True):
     """A run began as a fork: its streams go on where the parent's stood. `at` is the parent's
@@ -66,12 +96,15 @@ class RunForked(Event, frozen=True, kw_only=True):
         parent: The run that it went on from.
         effects: Whether tools with effects run in it.
         labels: Texts by name, to find the run by.
+        swap: What a probe answers in it in the place of what is on record; None where it is none of
+            a probe's.
     """
 
     parent: str
     at: dict[str, int]
     effects: ForkEffects = ForkEffects.SHADOW
     labels: dict[str, str] = {}
+    swap: Swap | None = None
 
 
 @event("run.agent_joined.v1")

@@ -26,6 +26,7 @@ from hansard.agents.steps.doubt import DoubtSettler
 from hansard.agents.steps.failures import raised
 from hansard.agents.steps.gating import Gated
 from hansard.agents.steps.ledger import Ledger, Mode, is_final
+from hansard.agents.steps.probed import Probed
 from hansard.agents.steps.recorder import INTERRUPTIONS, Call, Settings, StepRecorder, passed
 from hansard.agents.steps.replayed import before
 from hansard.agents.steps.scope import Scope
@@ -59,6 +60,7 @@ class StepEngine(Gated):
         self.parent_calls: dict[str, Step] = {}
         if settings.parent is not None:
             self.parent_calls = {step.call: step for step in settings.parent.steps.values()}
+        self._probed = Probed(self.doubts, self.parent_calls)
 
     # Resolve
 
@@ -221,6 +223,10 @@ class StepEngine(Gated):
     def plan(self, call: Call) -> Flow[Step | None]:
         """What is to be done about a call: the step that answers it, or None: run it."""
         step = call.step
+        if self._probed.concerns(call):
+            self.demand_writes(call)
+            yield from self.ask_rules(call)
+            return (yield from self._probed.plan(call))
         if step is None:
             return (yield from self._plan_new(call))
         if step.status is StepStatus.COMPLETED:

@@ -30,6 +30,7 @@ from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.payload.parts import Key, Text, arguments_of
 from hansard.domain.payload.references import Fetch
 from hansard.domain.refusal import Refuse, refusal_key
+from hansard.domain.run import Swap
 from hansard.domain.steps import (
     Effects,
     Failure,
@@ -100,6 +101,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     settle: Settle | None = None
     parent: AgentState | None = None
     shadows: bool = False
+    swap: Swap | None = None
     permit: Permit = FREE
     command: str = "hansard"
 

@@ -40,7 +40,7 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
     "aggregate.changed.v1": frozenset({"run", "step"}),
     "approval.requested.v1": frozenset({"step"}),
     "query.answered.v1": frozenset({"at", "cut", "position", "rows"}),
-    "run.forked.v1": frozenset({"at"}),
+    "run.forked.v1": frozenset({"at", "swap"}),
     "step.requested.v1": frozenset({"key"}),
     "view.served.v1": frozenset({"at", "digest", "events", "seen"}),
 }

@@ -1,0 +1,121 @@
+"""Calls in the fork of a probe: what the record answers with another value in it, what it answers
+as it is, and what it does not answer.
+
+The value is swapped in the answer of the call that gave it, wherever the program asks for that
+again with the same arguments. A model is asked nothing that is on record of the parent: the same
+call with the same arguments, or in a run with the full chain the same fingerprint. All else of
+that kind runs only where the probe may run it, and its failing is on record where not, so that a
+program which goes on without the answer is told from one that had it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from hansard.agents.errors import NotAnswered
+from hansard.agents.flow import Flow
+from hansard.agents.steps import payloads
+from hansard.agents.steps.doubt import DoubtSettler
+from hansard.agents.steps.failures import failure, failure_digest, raised
+from hansard.agents.steps.recorder import Call
+from hansard.domain.agent import Tell, initial
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.paths import replaced
+from hansard.domain.run import Swap
+from hansard.domain.steps import Step, StepFailed, StepStatus
+
+MODEL = "model"
+
+
+class Probed:
+    """Answers the calls of a session that a probe's swap concerns; of any other session none."""
+
+    def __init__(self, doubts: DoubtSettler, parent_calls: Mapping[str, Step]) -> None:
+        self._doubts = doubts
+        self._outcomes = doubts.outcomes
+        self._ledger = doubts.ledger
+        self._parent_calls = parent_calls
+        self._swap = doubts.settings.swap
+        self._parent = payloads.Reader(lambda: doubts.settings.parent or initial())
+
+    def concerns(self, call: Call) -> bool:
+        """Whether it is such a call, and nothing on record of the fork answers it."""
+        swap, step = self._swap, call.step
+        if swap is None or not (call.spec.kind == MODEL or _is_swapped(call, swap)):
+            return False
+        return step is None or _is_refusal(step)
+
+    def plan(self, call: Call) -> Flow[Step | None]:
+        """The step that answers it, or None: run it. Raises NotAnswered."""
+        if call.step is not None:  # a refusal of before: what it was refused for stands in the fork
+            self._ledger.advance(call.place.scope, call.step)
+            raise raised(call.step, call.spec)
+        if self._swap is not None and _is_swapped(call, self._swap):
+            return (yield from self._swapped(call, self._swap))
+        old = self._parent_calls.get(call.place.call)
+        if (
+            old is not None
+            and old.status in (StepStatus.COMPLETED, StepStatus.FAILED)
+            and not (self._ledger.full and old.fingerprint != call.place.fingerprint)
+        ):
+            yield from self._doubts.adopt(call, old)
+            return self._ledger.state.steps[call.number]
+        if self._swap is not None and self._swap.live:
+            return None
+        why = "the run's record has no such call, and --live was not given"
+        return (yield from self._refuse(call, why))
+
+    def _swapped(self, call: Call, swap: Swap) -> Flow[Step | None]:
+        old = yield from self._recorded(call, swap)
+        if old is None:
+            agent = self._outcomes.stream.agent
+            why = f"it gives {swap.path}, and the run's record has no such call of {agent!r}"
+            return (yield from self._refuse(call, why))
+        plain = yield from self._outcomes.fetch(self._parent.result(old))
+        try:
+            plain = replaced(plain, swap.within, msgspec.json.decode(swap.after))
+        except KeyError:
+            why = f"its recorded result at step {old.number} has no {swap.path}"
+            return (yield from self._refuse(call, why))
+        packed = yield from self._outcomes.packed_result(call, plain)
+        yield from self._outcomes.completed_as(call, plain, packed, 0.0, {})
+        return self._ledger.state.steps[call.number]
+
+    def _recorded(self, call: Call, swap: Swap) -> Flow[Step | None]:
+        """What the parent's record has of a call: the same, else the newest with its arguments."""
+        same = self._parent_calls.get(call.place.call)
+        if same is not None and same.status is StepStatus.COMPLETED:
+            return same
+        found: Step | None = None
+        parent = self._doubts.settings.parent or initial()
+        for step in parent.steps.values():
+            if step.tool == swap.tool and step.status is StepStatus.COMPLETED:
+                arguments = yield from self._outcomes.fetch(self._parent.arguments(step))
+                if digest(canonical(arguments)) == swap.arguments:
+                    found = step
+        return found
+
+    def _refuse(self, call: Call, why: str) -> Flow[Step | None]:
+        """Put on record that a call is not answered, and raise that."""
+        error = NotAnswered(call.spec.name, why)
+        told = failure(error, self._doubts.settings.scrub)
+        blobs, opening = yield from self._outcomes.opening(call)
+        yield from self._outcomes.put(blobs)
+        refused = StepFailed(step=call.number, error=told, digest=failure_digest(told), safe=True)
+        yield from self._outcomes.record(*opening, Tell(refused))
+        raise error
+
+
+def _is_swapped(call: Call, swap: Swap) -> bool:
+    return call.spec.name == swap.tool and digest(call.canonical) == swap.arguments
+
+
+def _is_refusal(step: Step) -> bool:
+    error = step.error
+    return (
+        step.status is StepStatus.FAILED
+        and error is not None
+        and error.type == NotAnswered.__name__
+    )

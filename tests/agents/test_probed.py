@@ -1,0 +1,289 @@
+"""The fork of a probe: a recorded value is another one in it, and nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents.runs import fork_swapped
+from hansard.domain.errors import Refused
+from hansard.domain.ids import uuid8
+from hansard.domain.run import Swap
+from hansard.domain.steps import StepStatus
+from hansard.inspect.probes import Swapping, search
+from tests.agents.twins import Lab
+
+CUSTOMERS: dict[int, dict[str, str | int]] = {1: {"name": "Ada", "gender": "female", "income": 30}}
+"""What the program looks up."""
+
+
+class Program:
+    """A program that decides by what it looks up; what it did to the world and ran for real."""
+
+    def __init__(
+        self,
+        *,
+        model: str = "",
+        look_twice: bool = False,
+        mails: bool = False,
+        addresses: bool = False,
+    ) -> None:
+        self.ran: list[str] = []
+        self.addresses = addresses
+        self.model = model
+        self.look_twice = look_twice
+        self.mails = mails
+
+    async def run(self, record, **options) -> str:
+        """One run; what was decided."""
+        async with record.run(**options) as session:
+
+            @session.tool(effects="pure")
+            def customer(number: int) -> dict[str, str | int]:
+                self.ran.append("customer")
+                return CUSTOMERS[number]
+
+            @session.tool(effects="pure")
+            def limit(income: int) -> int:
+                self.ran.append("limit")
+                return income // 2
+
+            @session.tool(effects="pure")
+            def address(gender: str) -> str:
+                return {"male": "Mr", "female": "Ms"}[gender]
+
+            @session.tool(effects="pure", kind="model")
+            def judge(prompt: str) -> str:
+                self.ran.append(f"judge {prompt}")
+                return "fine"
+
+            @session.tool(effects="once")
+            def mail(to: str) -> str:
+                self.ran.append("mail")
+                return f"sent to {to}"
+
+            found = await customer(1)
+            most = await limit(found["income"])
+            if self.addresses:
+                await address(found["gender"])
+            if self.model:
+                await judge(self.model.format(**found))
+            if self.look_twice:
+                found = await customer(1)
+            if self.mails:
+                await mail(found["name"])
+            chosen = "approve" if found["gender"] == "male" or most > 20 else "decline"
+            await session.decide(
+                "Approve?",
+                selected=chosen,
+                alternatives=[{"id": "approve"}, {"id": "decline"}],
+                inputs=[found] if not self.look_twice else [],
+            )
+            return chosen
+
+
+async def _forked(record, run: str, value: str, *, live: bool = False) -> str:
+    """The fork of a run in which the customer's gender is another one."""
+    workspace = record.workspace
+    found = await search(workspace, run, "customer.gender")
+    site = found.site
+    assert site is not None, found.why
+    swap = Swap(
+        probe="p",
+        path="customer.gender",
+        agent=site.agent,
+        step=site.step,
+        tool=site.tool,
+        arguments=site.arguments,
+        within=site.within,
+        before=msgspec.Raw(msgspec.json.encode(site.value)),
+        after=msgspec.Raw(msgspec.json.encode(value)),
+        live=live,
+    )
+    child = uuid8("probe", run, value, str(live))
+    assert await fork_swapped(workspace, run, site.at, child, swap) is None
+    there = await fork_swapped(workspace, run, site.at, child, swap)
+    assert there is not None
+    assert there.forked is not None
+    assert there.forked.swap == swap
+    with pytest.raises(Refused, match="another one"):
+        other = msgspec.structs.replace(swap, probe="q")
+        await fork_swapped(workspace, run, site.at, child, other)
+    return child
+
+
+@pytest.fixture
+def alone(data_dir: Path, workspace: str) -> Lab:
+    """A fresh workspace, for the async client: what forks so is a command, which has no twin."""
+    return Lab("async", data_dir, workspace)
+
+
+async def test_the_value_is_swapped_in_the_answer_and_nothing_else(alone: Lab):
+    """The call that gave the value is answered from the record with another one; pure calls after
+    it run; the parent is untouched, and the swap stands in the fork's first event.
+    """
+    program = Program()
+    async with alone.connect() as record:
+        assert await program.run(record, run="r") == "decline"
+        before = await record.commits("r")
+        program.ran.clear()
+        child = await _forked(record, "r", "male")
+        assert await program.run(record, run=child) == "approve"
+        assert program.ran == ["limit"]
+        view = await record.state(child)
+        step = view.agent("ada").steps[1]
+        assert msgspec.json.decode(step.result) == {**CUSTOMERS[1], "gender": "male"}
+        swap = view.life.forked.swap
+        assert (swap.tool, swap.within, bytes(swap.before), bytes(swap.after)) == (
+            "customer",
+            ("gender",),
+            b'"female"',
+            b'"male"',
+        )
+        assert await record.commits("r") == before
+        assert await program.run(record, run=child, mode="strict") == "approve"  # as any run
+
+
+async def test_the_recorded_value_decides_as_on_record(alone: Lab):
+    """In the fork with the value that stood on record the program decides again as it did."""
+    program = Program()
+    async with alone.connect() as record:
+        await program.run(record, run="r")
+        child = await _forked(record, "r", "female")
+        assert await program.run(record, run=child) == "decline"
+
+
+async def test_every_call_with_these_arguments_gives_the_swapped_value(alone: Lab):
+    """A program that looks the value up again is given the same one; it does not see both."""
+    program = Program(look_twice=True)
+    async with alone.connect() as record:
+        await program.run(record, run="r")
+        program.ran.clear()
+        child = await _forked(record, "r", "male")
+        assert await program.run(record, run=child) == "approve"
+        assert program.ran == ["limit"]
+
+
+async def test_a_model_is_answered_where_it_is_asked_the_same(alone: Lab):
+    """A call of a model whose arguments are on record is answered as then, though the value before
+    it is another one: nothing of it reached the model.
+    """
+    program = Program(model="Is {name} fine?")
+    async with alone.connect() as record:
+        await program.run(record, run="r")
+        program.ran.clear()
+        child = await _forked(record, "r", "male")
+        assert await program.run(record, run=child) == "approve"
+        assert program.ran == ["limit"]
+
+
+async def test_a_model_that_is_asked_something_else_is_not_answered(alone: Lab):
+    """Without `live` such a call is refused, on record, also when the fork is run again; with it,
+    it runs.
+    """
+    program = Program(model="Is this {gender} fine?")
+    async with alone.connect() as record:
+        await program.run(record, run="r")
+        program.ran.clear()
+        child = await _forked(record, "r", "male")
+        for _ in range(2):
+            with pytest.raises(hansard.NotAnswered, match="no such call"):
+                await program.run(record, run=child)
+        view = await record.state(child)
+        [refused] = [s for s in view.agent("ada").steps.values() if s.kind == "model"]
+        assert refused.status is StepStatus.FAILED
+        assert refused.error.type == "NotAnswered"
+        assert program.ran == ["limit"]
+        live = await _forked(record, "r", "male", live=True)
+        assert await program.run(record, run=live) == "approve"
+        assert program.ran == ["limit", "limit", "judge Is this male fine?"]
+
+
+@pytest.mark.parametrize("chain", ["result", "full"])
+async def test_the_full_chain_answers_a_model_by_its_fingerprint(alone: Lab, chain: str):
+    """Where a call before it was given another value, it is another call by the full chain, and the
+    same one, with the same arguments, by the other.
+    """
+    program = Program(model="Is {name} fine?", addresses=True)
+    async with alone.connect() as record:
+        await program.run(record, run="r", chain=chain)
+        same = await _forked(record, "r", "female")
+        assert await program.run(record, run=same) == "decline"
+        other = await _forked(record, "r", "male")
+        if chain == "result":
+            assert await program.run(record, run=other) == "approve"
+        else:
+            with pytest.raises(hansard.NotAnswered):
+                await program.run(record, run=other)
+
+
+async def test_effects_are_shadowed(alone: Lab):
+    """A call with an effect that is on record is answered by what came of it then."""
+    program = Program(mails=True)
+    async with alone.connect() as record:
+        await program.run(record, run="r")
+        program.ran.clear()
+        child = await _forked(record, "r", "male")
+        assert await program.run(record, run=child) == "approve"
+        assert "mail" not in program.ran
+
+
+async def test_a_fork_of_a_probe_s_fork_is_the_probe_s(alone: Lab):
+    """It is told from a real run, too, and is answered the same."""
+    program = Program()
+    async with alone.connect() as record:
+        await program.run(record, run="r")
+        child = await _forked(record, "r", "male")
+        await program.run(record, run=child)
+        again = await record.fork(child)
+        assert (await record.state(again)).life.forked.swap.probe == "p"
+
+
+async def test_a_plain_fork_is_written_as_before(alone: Lab):
+    """An event without a swap has no such field."""
+    async with alone.connect() as record:
+        await Program().run(record, run="r")
+        child = await record.fork("r")
+        [stored] = await record.commits(child)
+        assert b"swap" not in bytes(stored.commit.events[0].data)
+
+
+async def test_a_path_names_a_value_that_a_call_returned(alone: Lab):
+    """With the tool's name before it or without; what is there is told where it is not."""
+    async with alone.connect() as record:
+        await Program().run(record, run="r")
+        workspace = record.workspace
+        for path in ("customer.gender", "gender"):
+            site = (await search(workspace, "r", path)).site
+            assert site is not None
+            assert site.value == "female"
+        found = await search(workspace, "r", "customer.gendre")
+        assert found.site is None
+        assert {"customer.gender", "limit"} <= found.paths
+        assert (await search(workspace, "r", "number")).argument == "ada#1 customer"
+        assert (await search(workspace, "r", "gender", "Decline")).why.startswith("no decision")
+
+
+@pytest.mark.parametrize(
+    ("text", "recorded", "values"),
+    [
+        ("a.b=female,male", "female", ["female", "male"]),
+        ("a.b=1,2", "1", ["1", "2"]),
+        ("a.b=1,2", 1, [1, 2]),
+        ("a.b=true,false", True, [True, False]),
+        ('a.b=["x,y",2]', "x,y", ["x,y", 2]),
+    ],
+)
+def test_values_are_of_the_type_that_they_stand_in_for(text, recorded, values):
+    """Texts for a text; else as JSON, where they are that."""
+    assert Swapping.of(text).typed(recorded) == values
+
+
+@pytest.mark.parametrize("text", ["a.b", "=x,y", "a.b=", "a.b=x", "a.b=x,x", 'a.b=["x"', "a=[1]"])
+def test_a_swap_needs_a_path_and_two_values(text):
+    """All else is refused, with what to give."""
+    with pytest.raises(hansard.BadValue, match="give"):
+        Swapping.of(text)
