@@ -144,12 +144,20 @@ def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, A
 
 
 @pytest.mark.slow
-def test_slices_are_judged_with_the_whole(place: Place):
-    """By a label: the whole and each value, one family of tests."""
+def test_slices_have_a_family_of_their_own(place: Place):
+    """By a label: the whole as without it, and all values as a family of their own."""
     told = place.call("compare", "greeting", "--by", "domain", "--json")
     rows = _of(told.lines, "comparison", part="judged", arm="bold", default=True)
     assert [row["slice"] for row in rows] == ["", "even", "odd"]
-    assert {row["family"] for row in rows} == {6}
+    assert [row["family"] for row in rows] == [2, 4, 4]
+    [alone] = _of(
+        place.call("compare", "greeting", "--json").lines,
+        *("comparison",),
+        part="judged",
+        arm="bold",
+        default=True,
+    )
+    assert rows[0] == alone
     assert [row["tasks"] for row in rows] == [TASKS, TASKS // 2, TASKS // 2]
     text = place.call("compare", "greeting", "--by", "domain").out
     assert "where domain is even" in text
@@ -170,7 +178,7 @@ def test_another_baseline_and_metric(place: Place):
     ("arguments", "fact"),
     [
         (["nope"], "no experiment 'nope': known are greeting"),
-        (["greeting", "--metric", "joy"], "no metric 'joy': known are cost,"),
+        (["greeting", "--metric", "joy"], "no metric 'joy': known are completion, cost,"),
         (["greeting", "--baseline", "x"], "no arm 'x': known are steady, bold,"),
         (["greeting", "--by", "colour"], "no label of runs 'colour': known are domain, group,"),
         (["'; DROP TABLE runs; --"], "no experiment"),
@@ -188,7 +196,7 @@ def test_the_text_says_the_verdicts(place: Place):
     """What people read: verdicts, intervals, McNemar, and that nothing moves their cursor."""
     text = place.call("compare", "greeting").out
     assert "bold against steady: better" in text
-    assert "exact McNemar p 0.0039" in text
+    assert "9 won, 0 lost, 15 even; exact sign test of tasks p 0.0039" in text
     assert "With 21 trials without a value and 4 tasks that one arm does not have left out" in text
     assert "\u202e" not in text
     assert "\\u202e" in text
@@ -204,7 +212,7 @@ def test_markdown_shows_names_as_they_are(place: Place):
     tables = [len(list(same)) for width, same in itertools.groupby(bars) if width]
     assert tables[0] == 2 + 3  # the head, the rule, an arm a row
     assert r"\<b\>\|$x\_1$" in text
-    assert "**bold against steady: better**" in text
+    assert "**bold against steady: better, by Holm's p " in text
 
 
 class _Tags(HTMLParser):

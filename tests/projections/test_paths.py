@@ -216,8 +216,8 @@ def test_live_runs_errors_and_runs_without_calls(
     home: Path, record: hansard.Record, tmp_path: Path
 ):
     """Failed calls are counted, models are no tools, calls in a composite stand after it; a run
-    without calls goes from start to end; the newest reward counts; what nobody judged counts by
-    its status; other experiments and forks that are not assigned are left out.
+    without calls goes from start to end; the newest reward counts; what nobody judged where
+    others were counts as neither; other experiments and forks that are not assigned are left out.
     """
     name = "paths"
     with hansard.connect(name, data_dir=home) as lab:
@@ -235,7 +235,7 @@ def test_live_runs_errors_and_runs_without_calls(
         paths = [
             Trail("one", ("a", "b"), success=True, role="r"),
             Trail("one", ("a", "b"), success=False, role="r"),
-            Trail("one", ("a", "x", "b"), success=True, errors=("x",), role="r"),
+            Trail("one", ("a", "x", "b"), success=None, errors=("x",), role="r"),
             Trail("two", ("c", "a"), success=False, role="r"),
             Trail("two", (), success=False, role="r"),
         ]

@@ -96,13 +96,34 @@ def test_two_ways_to_prompt_on_retail_cannot_be_told_apart(taus: Store):
 
 def test_success_and_cost_of_two_systems_on_tau2(taus: Store):
     """76.0 and 72.0 percent, at 0.41363 and 0.28886496 dollars a task."""
-    success = taus.all("SELECT arm, round(100 * mean, 9) FROM arm_summary('tau2') ORDER BY arm")
+    success = taus.all(
+        "SELECT arm, round(100 * mean, 9) FROM arm_summary('tau2', only_metric := 'reward') "
+        "ORDER BY arm"
+    )
     assert success == [(OPUS, 76.0), (SONNET, 72.0)]
     cost = dict(taus.all("SELECT arm, mean FROM arm_summary('tau2', only_metric := 'agent_cost')"))
     assert cost == {
         OPUS: pytest.approx(0.41363, abs=5.1e-6),
         SONNET: pytest.approx(0.28886496, abs=5.1e-9),
     }
+
+
+def test_of_what_tau2_measures_nothing_is_chosen_silently(taus: Store):
+    """Its files score four metrics, and no plan names one: all four stand there, of known
+    direction, with a difference, and none with a verdict; each has one as soon as it is named.
+    """
+    rows = taus.rows("FROM comparisons('tau2') WHERE \"default\" ORDER BY metric")
+    found = {row["metric"]: (row["better"], row["verdict"]) for row in rows}
+    none = "no metric named"
+    assert found == {
+        "agent_cost": ("lower", none),
+        "duration": ("lower", none),
+        "reward": ("higher", none),
+        "user_cost": ("lower", none),
+    }
+    for metric in found:
+        [row] = taus.rows(f"FROM comparisons('tau2', only_metric := '{metric}') WHERE \"default\"")
+        assert row["verdict"] in {"better", "worse", "cannot tell"}
 
 
 def test_the_agents_cost_is_that_of_its_messages_in_every_run(taus: Store):

@@ -291,6 +291,7 @@ def test_a_difference_without_spread_is_judged_by_its_signs(store):
 def test_a_small_unit_is_no_lack_of_spread(store):
     """Dollars of a millionth of a cent are compared as any other number."""
     made = some(tasks=30, effect=0.5)
+    more = {"only_metric": "score", "directions": '{"score": "higher"}'}
     rows = []
     for name, unit in (("one", 1.0), ("tiny", 1e-11)):
         scaled = [
@@ -300,7 +301,7 @@ def test_a_small_unit_is_no_lack_of_spread(store):
             for t in made
         ]
         support.plant(store, scaled)
-        rows.append(support.default(support.compared(store, name, only_metric="score")))
+        rows.append(support.default(support.compared(store, name, **more)))
     assert rows[0]["p"] == pytest.approx(rows[1]["p"], rel=1e-9)
     assert rows[0]["verdict"] == rows[1]["verdict"] == "better"
 
@@ -316,7 +317,12 @@ def test_no_outcome_at_all_is_the_status(store):
     values = {row["status"]: row["value"] for row in support.asked_of(store, "trial_scores")}
     assert values == {"completed": 1.0, "failed": 0.0, "cancelled": 0.0, "open": None}
     for row in support.asked_of(store, "arm_summary"):
-        assert (row["metric"], row["mean"], row["missing"], row["open"]) == ("success", 0.25, 1, 1)
+        assert (row["metric"], row["mean"], row["missing"], row["open"]) == (
+            "completion",
+            0.25,
+            1,
+            1,
+        )
 
 
 def test_success_by_view_and_by_macro_are_one(store):
@@ -475,11 +481,109 @@ def test_a_task_of_one_arm_counts_as_failed_in_the_other_and_is_shown(store):
     } == {"t": (1, 1, True), "u": (0, 0, False), "v": (0, 1, False)}
 
 
+def test_of_several_metrics_none_is_chosen(store):
+    """Without a plan all that was scored is shown, and nothing of it gets a verdict until it is
+    named; the one that was named gets the verdict that it would get alone.
+    """
+    support.plant(store, some(tasks=30, effect=0.5))
+    rows = [row for row in support.compared(store) if row["default"]]
+    assert [row["metric"] for row in rows] == ["cost", "reward", "score"]
+    assert {row["verdict"] for row in rows} == {"no metric named"}
+    assert all(row["difference"] is not None and row["low"] is not None for row in rows)
+    [plan] = store.rows("FROM experiment_plans WHERE experiment = 'e'")
+    assert plan["primary_metric"] is None
+    named = support.default(support.compared(store, only_metric="reward"))
+    assert (named["verdict"], named["stated_by"]) == ("better", "the catalogue")
+
+
+@pytest.mark.parametrize("name", ["solved", "reward", "anything"])
+def test_the_only_metric_that_was_scored_is_judged_by(store, name):
+    """Whatever its name; that runs ended says nothing beside it."""
+    made = [
+        Trial(arm=arm, task=f"t{n}", status="completed", scores={name: float(arm == "b" or n > 14)})
+        for arm in "ab"
+        for n in range(20)
+    ]
+    support.plant(store, made)
+    row = support.default(support.compared(store))
+    assert (row["metric"], row["difference"]) == (name, 0.75)
+    [plan] = store.rows("FROM experiment_plans WHERE experiment = 'e'")
+    assert plan["primary_metric"] == name
+    ended = support.asked_of(store, "arm_summary", only_metric="completion")
+    assert [arm["mean"] for arm in ended] == [1.0, 1.0]
+    assert row["verdict"] == ("direction not stated" if name == "anything" else "better")
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict", "stated_by"),
+    [
+        (None, "direction not stated", None),
+        ('{"execution_time": "lower"}', "worse", "who asks"),
+        ('{"execution_time": "higher"}', "better", "who asks"),
+        ('{"other": "higher"}', "direction not stated", None),
+    ],
+)
+def test_a_direction_is_never_guessed(store, said, verdict, stated_by):
+    """A metric of unknown direction gets its difference and interval, wins and losses of nobody,
+    and no task that went worse; its missing values are left out, since nobody knows what the worst
+    one is.
+    """
+    chance = random.Random(4)
+    made = [
+        Trial(
+            arm=arm,
+            task=f"t{n}",
+            scores={"execution_time": None if n == 3 else chance.random() + 643 * (arm == "b")},
+        )
+        for arm in "ab"
+        for n in range(20)
+    ]
+    support.plant(store, made)
+    row = support.default(support.compared(store, directions=said))
+    assert (row["verdict"], row["stated_by"]) == (verdict, stated_by)
+    assert row["low"] < row["difference"] < row["high"]
+    assert (row["above"], row["below"]) == (19, 0)
+    assert (row["wins"], row["losses"]) == {
+        "better": (19, 0),
+        "worse": (0, 19),
+        "direction not stated": (None, None),
+    }[verdict]
+    worse = support.asked_of(store, "regressions", directions=said)
+    assert len(worse) == {"worse": 19}.get(verdict, 0)
+
+
+def test_the_plan_s_direction_is_the_one(store):
+    """Not the catalogue's, and not that of who asks."""
+    support.plant(store, some(tasks=30, effect=0.5))
+    support.register(store, arms=["a", "b"], metrics=[("reward", "lower", None)])
+    row = support.default(
+        support.compared(store, only_metric="reward", directions='{"reward": "higher"}')
+    )
+    assert (row["better"], row["verdict"], row["stated_by"]) == ("lower", "worse", "its plan")
+
+
+def test_success_is_not_that_a_run_ended(store):
+    """Where anything was judged, a run that was not is no success, though it completed."""
+    made = [
+        Trial(arm=a, task=f"t{n}", scores={"reward": 0.0} if n else {})
+        for a in "ab"
+        for n in (0, 1)
+    ]
+    support.plant(store, made)
+    rows = store.rows("SELECT task, success, completion FROM trial_runs ORDER BY task, arm")
+    assert [(row["success"], row["completion"]) for row in rows] == [
+        (None, 1),
+        (None, 1),
+        (0, 1),
+        (0, 1),
+    ]
+
+
 def test_a_metric_nobody_judged_says_so(store):
     """All trials miss it: no mean, no verdict, and how many."""
     support.plant(store, some())
     rows = support.compared(store, only_metric="unknown_cost")
-    assert {row["verdict"] for row in rows} == {"cannot tell"}
+    assert {row["verdict"] for row in rows} == {"direction not stated"}
     assert {row["difference"] for row in rows} == {None}
     assert all(row["base_missing"] == row["base_trials"] > 0 for row in rows)
     assert {
@@ -546,7 +650,7 @@ def test_each_arm_is_beside_the_baseline_as_if_alone(store):
     """With more arms a comparison is the same but for the family that it is judged in."""
     made = some(arms="abcd", tasks=20)
     support.plant(store, made)
-    rows = [row for row in support.compared(store) if row["default"]]
+    rows = [row for row in support.compared(store, only_metric="reward") if row["default"]]
     assert [row["arm"] for row in rows] == ["b", "c", "d"]
     assert {row["family"] for row in rows} == {3}
     for row in rows:
@@ -559,7 +663,7 @@ def test_each_arm_is_beside_the_baseline_as_if_alone(store):
                 if t.arm in ("a", row["arm"])
             ],
         )
-        alone = support.default(support.compared(store, name))
+        alone = support.default(support.compared(store, name, only_metric="reward"))
         for column in ("difference", "se", "p", "low", "unmatched", "base_missing", "wins"):
             assert alone[column] == pytest.approx(row[column]), column
 

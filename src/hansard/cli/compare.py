@@ -27,12 +27,18 @@ NO_PICTURES = (
     "pip install 'hansard[plots]'"
 )
 
-VERDICT_STYLES = {"better": "bold green", "worse": "bold red", "cannot tell": "bold yellow"}
+VERDICT_STYLES = {
+    "better": "bold green",
+    "worse": "bold red",
+    "cannot tell": "bold yellow",
+    "direction not stated": "bold yellow",
+    "no metric named": "bold yellow",
+}
 
 
 @app.command()
 @work
-async def compare(
+async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
     experiment: Annotated[str, typer.Argument(help="The experiment's name.")],
     metric: Annotated[
         str | None, typer.Option(help="Judge by this metric instead of the plan's.")
@@ -42,6 +48,18 @@ async def compare(
     ] = None,
     by: Annotated[
         str | None, typer.Option(metavar="LABEL", help="Also for each value of a label of runs.")
+    ] = None,
+    lower: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lower-is-better", metavar="METRIC", help="Less of it is better. Repeatable."
+        ),
+    ] = None,
+    higher: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--higher-is-better", metavar="METRIC", help="More of it is better. Repeatable."
+        ),
     ] = None,
     form: Annotated[
         Literal["table", "markdown", "html"],
@@ -54,12 +72,26 @@ async def compare(
 ) -> None:
     """Compare the arms of an experiment.
 
-    Paired by task, with clustered standard errors, exact McNemar, intervals that hold at one look
-    and at any look, and Holm's correction over all that is judged. The verdict is better, worse or
-    cannot tell. Trials without a value count as failures unless the plan says otherwise, and what
-    leaving them out would change stands beside. Equal log and question give equal bytes.
+    Judged is by the plan's metrics; without a plan by the one that was scored, and where
+    several were, no verdict is given until --metric names one. That a run ended is its
+    completion, which stands beside. Which direction is better comes from the plan, from
+    --lower-is-better and --higher-is-better, or from the table metric_catalogue; where none
+    says it, there is a difference with its interval, and no verdict.
+
+    Paired by task, with clustered standard errors, exact McNemar, intervals that hold at one
+    look and at any look, and Holm's correction over all that is judged; slices (--by) have a
+    correction of their own. The verdict is better, worse or cannot tell. Trials without a value
+    count as failures unless the plan says otherwise, and what leaving them out would change
+    stands beside. Equal log and question give equal bytes.
     """
-    question = Question(experiment=experiment, metric=metric, baseline=baseline, by=by)
+    question = Question(
+        experiment=experiment,
+        metric=metric,
+        baseline=baseline,
+        by=by,
+        lower=tuple(lower or ()),
+        higher=tuple(higher or ()),
+    )
     async with answering() as answers:
         found = await asyncio.to_thread(reads.compare, answers, question)
     _show.show(found, lambda found: _people(found.report, form, output), json=json)

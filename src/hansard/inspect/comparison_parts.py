@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain.counted import counted
+from hansard.domain.counted import counted, listed
 from hansard.projections.report import Part, Report
 
 P_LEAST = 0.0001
@@ -18,6 +18,9 @@ LARGE = 1_000
 
 PATH_MAX = 8
 """Tools that are named of a sequence."""
+
+NO_VERDICT = "no metric named"
+"""The verdict of what was scored beside others, and nothing names."""
 
 LOST_UNITS_P = 0.001
 """Below this p-value of the sample-ratio check, something loses units of an arm."""
@@ -82,14 +85,21 @@ def blocks(report: Report) -> Iterator[Block]:
     if plan["question"]:
         yield Paragraph(plan["question"])
     confidence = f"{100 * (1 - plan['alpha']):g} %"
-    looked = "at any time" if plan["stop"] == "sequential" else "once, at its planned size"
     yield Paragraph(
         f"{plan['standing'][:1].upper()}{plan['standing'][1:]}. "
         f"{counted(plan['runs'], 'run')}, as of position {report.position} "
-        f"({report.digest[:16]}). Baseline {report.baseline}. Looked at {looked}; "
-        f"alpha {plan['alpha']:g}, intervals of {confidence}. A trial without a value "
+        f"({report.digest[:16]}). Baseline {report.baseline}. {_looks(report)} "
+        f"Alpha {plan['alpha']:g}, intervals of {confidence}. A trial without a value "
         + ("counts as a failure." if plan["missing"] == "failure" else "is left out.")
     )
+    unnamed = [part.metric for part in report.judged if not part.named]
+    if unnamed:
+        yield Paragraph(
+            f"No verdict is given: {counted(len(unnamed), 'metric')} were scored "
+            f"({listed(unnamed)}), and nothing says which of them decides. --metric NAME names it, "
+            "or a plan.",
+            NO_VERDICT,
+        )
     for part in report.judged:
         yield from _judged(part, by=asked.by)
     yield from _beside(report.beside)
@@ -98,8 +108,38 @@ def blocks(report: Report) -> Iterator[Block]:
     yield from _paths(report)
 
 
+def _looks(report: Report) -> str:
+    """When it may be looked at, and whether that is now."""
+    plan = report.plan
+    if plan["stop"] == "sequential":
+        return "It may be looked at at any time."
+    once = "the intervals hold for one look, and how often it was looked at is not on record."
+    if plan["planned"] is None:
+        return f"No size was planned: {once}"
+    have = min((row["tasks"] for row in report.accounts), default=0)
+    tasks = counted(plan["planned"], "task")
+    if have < plan["planned"]:
+        return (
+            f"An early look: {have:,} of {tasks} planned for each arm are there, and the intervals "
+            "hold for one look at the planned size."
+        )
+    if have > plan["planned"]:
+        return f"Past its planned size of {tasks} ({have:,} are there): {once}"
+    return f"At its planned size, {tasks}: {once}"
+
+
+def _direction(part: Part) -> str:
+    """Which direction is the good one, and who says so."""
+    if part.better is None:
+        return (
+            "direction not stated: no plan says which is better, --lower-is-better or "
+            "--higher-is-better does"
+        )
+    return f"{part.better} is better, says {part.stated_by}"
+
+
 def _judged(part: Part, by: str | None) -> Iterator[Block]:
-    yield Heading(f"{part.metric} ({part.better} is better)")
+    yield Heading(f"{part.metric} ({_direction(part)})")
     yield _arms(part, by)
     yield Plot("intervals", part)
     for row in part.comparisons:
@@ -153,10 +193,12 @@ def _verdict(
     row: dict[str, Any], others: list[dict[str, Any]], by: str | None
 ) -> Iterator[Paragraph]:
     where = f" where {by} is {row['slice']}" if row["slice"] else ""
-    yield Paragraph(
-        f"{row['arm']} against {row['baseline']}{where}: {row['verdict']}", row["verdict"]
-    )
-    yield Paragraph(_difference(row) + _exact(row) + _reach(row))
+    sides = f"{row['arm']} against {row['baseline']}{where}"
+    if row["verdict"] == NO_VERDICT:
+        yield Paragraph(f"{sides}: {_difference(row)}{_exact(row)}{_reach(row)}")
+    else:
+        yield Paragraph(f"{sides}: {row['verdict']}{_decides(row)}", row["verdict"])
+        yield Paragraph(_difference(row) + _exact(row) + _reach(row))
     for other in others:
         same = all(row[name] == other[name] for name in ("difference", "se", "tasks"))
         if not same:
@@ -167,6 +209,21 @@ def _verdict(
                 f"{interval(other['low'], other['high'], signed=True)}, "
                 f"{counted(other['tasks'], 'task')}."
             )
+
+
+def _decides(row: dict[str, Any]) -> str:
+    """The number that decides, where it does; and why it does where the interval says otherwise."""
+    if row["verdict"] not in {"better", "worse", "cannot tell"}:
+        return ""
+    if row["holm_p"] is None:
+        return ": no p can be had of so few"
+    over = f" over {counted(row['family'], 'comparison')}" if row["family"] > 1 else ""
+    p = f"{'Holm' + chr(39) + 's ' if over else ''}p {chance(row['holm_p'])}{over}"
+    if row["verdict"] != "cannot tell":
+        return f", by {p}"
+    if row["low"] is not None and (row["low"] > 0 or row["high"] < 0):
+        return f": its interval excludes 0, but {p} is above {row['alpha']:g}"
+    return f": {p} is above {row['alpha']:g}"
 
 
 def _lacking(row: dict[str, Any]) -> str:
@@ -187,6 +244,8 @@ def _difference(row: dict[str, Any]) -> str:
             f", interval {interval(row['low'], row['high'], signed=True)} (at any look "
             f"{always or 'not known of so few clusters'})"
         )
+    else:
+        shown += f", no interval ({_no_interval(row)})"
     family = f", Holm over {row['family']}: {chance(row['holm_p'])}" if row["family"] > 1 else ""
     looked = row["always_p"] if row["stop"] == "sequential" else row["p"]
     return (
@@ -195,14 +254,20 @@ def _difference(row: dict[str, Any]) -> str:
     )
 
 
+def _no_interval(row: dict[str, Any]) -> str:
+    if row["se"] == 0:
+        return "all tasks differ by the same, so nothing can be said of their spread"
+    return f"{counted(row['clusters'] or 0, 'cluster')}: too few for a spread"
+
+
 def _exact(row: dict[str, Any]) -> str:
     if row["mcnemar_p"] is None:
         return ""
-    name = "exact McNemar" if row["binary"] else "exact sign test"
-    return (
-        f"Tasks: {row['wins']:,} won, {row['losses']:,} lost, {row['ties']:,} even; {name} p "
-        f"{chance(row['mcnemar_p'])}. "
-    )
+    name = "exact McNemar" if row["single"] else "exact sign test of tasks"
+    sides = f"{row['above']:,} higher, {row['below']:,} lower"
+    if row["wins"] is not None:
+        sides = f"{row['wins']:,} won, {row['losses']:,} lost"
+    return f"Tasks: {sides}, {row['ties']:,} even; {name} p {chance(row['mcnemar_p'])}. "
 
 
 def _reach(row: dict[str, Any]) -> str:

@@ -9,11 +9,11 @@ import msgspec
 from hansard.domain.errors import CallerError
 from hansard.projections.reader import Reader
 
-GUARDRAILS = ("success", "cost", "tokens", "latency_ms", "tool_error_rate")
+GUARDRAILS = ("completion", "cost", "tokens", "latency_ms", "tool_error_rate")
 """Metrics of every experiment, shown beside those it is judged by."""
 
-SUCCESS_FROM = {"reward", "resolved", "passed", "correct", "score"}
-"""Metrics that `success` is made of: beside one of them it says nothing more."""
+DERIVED = {*GUARDRAILS, "success", "input_tokens", "output_tokens"}
+"""What can be judged by without that anybody scored it."""
 
 REGRESSIONS_MAX = 10
 """Tasks that are shown of those that went worse; the macro `regressions` has them all."""
@@ -26,19 +26,34 @@ KNOWN_MAX = 20
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked: an experiment; by default its plan's metrics, beside its first arm, whole."""
+    """What is asked: an experiment; by default its plan's metrics, beside its first arm, whole.
+    `lower` and `higher` name metrics of which less or more is better, where no plan says so.
+    """
 
     experiment: str
     metric: str | None = None
     baseline: str | None = None
     by: str | None = None
+    lower: tuple[str, ...] = ()
+    higher: tuple[str, ...] = ()
+
+    @property
+    def directions(self) -> str | None:
+        """What it says of directions, as the macros take it."""
+        said = dict.fromkeys(self.higher, "higher") | dict.fromkeys(self.lower, "lower")
+        return msgspec.json.encode(said, order="sorted").decode() if said else None
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One metric: its arms, each beside the baseline (both ways of counting), pass curves."""
+    """One metric: its arms, each beside the baseline (both ways of counting), pass curves. `better`
+    is `higher` or `lower`, and `stated_by` who says so; None where nobody does. `named`: whether a
+    verdict is given, since a plan or the question names it, or nothing else was scored.
+    """
 
     metric: str
-    better: str
+    better: str | None
+    stated_by: str | None
+    named: bool
     arms: list[dict[str, Any]]
     comparisons: list[dict[str, Any]]
     curves: list[dict[str, Any]]
@@ -81,14 +96,16 @@ def report(reader: Reader, question: Question) -> Report:
     if baseline not in arms:
         raise Unknown("arm", baseline, arms)
     _check(reader, question)
-    asked = (question.experiment, question.metric, baseline, question.by)
+    _check_directions(reader, question)
+    said = question.directions
+    asked = (question.experiment, question.metric, baseline, question.by, said)
     judged = _parts(reader, asked)
     taken = {part.metric for part in judged}
     beside = [
         part
         for metric in GUARDRAILS
-        if metric not in taken and not (metric == "success" and taken & SUCCESS_FROM)
-        for part in _parts(reader, (question.experiment, metric, baseline, None), whole=False)
+        if metric not in taken
+        for part in _parts(reader, (question.experiment, metric, baseline, None, said), whole=False)
         if any(arm["mean"] is not None for arm in part.arms)
     ]
     return Report(
@@ -101,7 +118,7 @@ def report(reader: Reader, question: Question) -> Report:
         beside=beside,
         ratio=reader.rows("FROM sample_ratio($1) ORDER BY number", [question.experiment]),
         accounts=reader.rows("FROM accounting($1) ORDER BY arm", [question.experiment]),
-        regressions=reader.rows(_REGRESSIONS, [*asked[:3], None, REGRESSIONS_MAX]),
+        regressions=reader.rows(_REGRESSIONS, [*asked[:3], None, REGRESSIONS_MAX, said]),
         tools=reader.rows(_TOOLS, [question.experiment]),
         sequences=reader.rows(_SEQUENCES, [question.experiment, SEQUENCES_MAX]),
     )
@@ -112,25 +129,26 @@ _METRICS = """
     SELECT DISTINCT o.metric FROM outcomes AS o JOIN runs AS r ON r.run = o.run
     WHERE r.experiment = $1 ORDER BY 1
 """
+_PLANNED = "SELECT metric, better FROM metrics WHERE experiment = $1"
 _LABELS = """
     SELECT DISTINCT unnest(json_keys(labels)) AS label FROM assigned_runs
     WHERE experiment = $1 ORDER BY 1
 """
 _SUMMARY = """
-    FROM arm_summary($1, only_metric := $2, by_label := $3, at_alpha := $4)
+    FROM arm_summary($1, only_metric := $2, by_label := $3, at_alpha := $4, directions := $6)
     ORDER BY slice, number, metric, arm = $5 DESC, arm
 """
 _COMPARISONS = """
-    FROM comparisons($1, only_metric := $2, against := $3, by_label := $4)
+    FROM comparisons($1, only_metric := $2, against := $3, by_label := $4, directions := $5)
     ORDER BY slice, number, metric, arm, "default" DESC
 """
 _CURVES = """
-    FROM pass_curves($1, only_metric := $2, by_label := $3, at_alpha := $4)
+    FROM pass_curves($1, only_metric := $2, by_label := $3, at_alpha := $4, directions := $5)
     ORDER BY slice, metric, arm, k
 """
 _PAIRS = """
     SELECT p.metric, p.arm, p.task, p.base_score, p.arm_score
-    FROM task_pairs($1, only_metric := $2, against := $3) AS p
+    FROM task_pairs($1, only_metric := $2, against := $3, directions := $4) AS p
     WHERE p.counting = p.missing AND p.difference IS NOT NULL
     ORDER BY p.metric, p.arm, p.task
 """
@@ -141,7 +159,7 @@ _SEQUENCES = """
     ORDER BY arm, role, runs DESC, sequence
 """
 _REGRESSIONS = """
-    FROM regressions($1, only_metric := $2, against := $3, by_label := $4)
+    FROM regressions($1, only_metric := $2, against := $3, by_label := $4, directions := $6)
     ORDER BY worse_by DESC, metric, arm, task LIMIT $5
 """
 
@@ -160,14 +178,30 @@ def _plan(reader: Reader, question: Question) -> dict[str, Any]:
 
 
 def _check(reader: Reader, question: Question) -> None:
-    if question.metric is not None and question.metric not in GUARDRAILS:
-        known = _names(reader, _METRICS, question.experiment)
-        if question.metric not in known:
-            raise Unknown("metric", question.metric, sorted({*known, *GUARDRAILS}))
+    named = [name for name in (question.metric, *question.lower, *question.higher) if name]
+    scored = [] if DERIVED.issuperset(named) else _names(reader, _METRICS, question.experiment)
+    for metric in named:
+        if metric not in DERIVED and metric not in scored:
+            raise Unknown("metric", metric, sorted({*scored, *DERIVED}))
     if question.by is not None:
         known = _names(reader, _LABELS, question.experiment)
         if question.by not in known:
             raise Unknown("label of runs", question.by, known)
+
+
+def _check_directions(reader: Reader, question: Question) -> None:
+    """Raise CallerError for a direction that is said twice, or that is not the plan's."""
+    both = sorted({*question.lower} & {*question.higher})
+    if both:
+        raise CallerError(f"of {both[0]!r} lower and higher cannot both be better: say one of them")
+    said = dict.fromkeys(question.higher, "higher") | dict.fromkeys(question.lower, "lower")
+    planned = {row["metric"]: row["better"] for row in reader.rows(_PLANNED, [question.experiment])}
+    for metric, better in said.items():
+        if planned.get(metric, better) != better:
+            raise CallerError(
+                f"the plan of {question.experiment!r} says that {planned[metric]} {metric!r} is "
+                f"better, which cannot be changed after it: leave {metric!r} out"
+            )
 
 
 def _names(reader: Reader, sql: str, experiment: str) -> list[str]:
@@ -175,27 +209,33 @@ def _names(reader: Reader, sql: str, experiment: str) -> list[str]:
 
 
 def _parts(
-    reader: Reader, asked: tuple[str, str | None, str, str | None], *, whole: bool = True
+    reader: Reader,
+    asked: tuple[str, str | None, str, str | None, str | None],
+    *,
+    whole: bool = True,
 ) -> list[Part]:
     """A part a metric, in the plan's order; curves and pairs only where it is to be whole."""
-    experiment, metric, baseline, by = asked
-    comparisons = reader.rows(_COMPARISONS, [experiment, metric, baseline, by])
+    experiment, metric, baseline, by, said = asked
+    comparisons = reader.rows(_COMPARISONS, [experiment, metric, baseline, by, said])
     alpha = comparisons[0]["alpha"] if comparisons else 0.05
-    arms = reader.rows(_SUMMARY, [experiment, metric, by, alpha, baseline])
-    curves = reader.rows(_CURVES, [experiment, metric, by, alpha]) if whole else []
-    pairs = reader.rows(_PAIRS, [experiment, metric, baseline]) if whole else []
+    arms = reader.rows(_SUMMARY, [experiment, metric, by, alpha, baseline, said])
+    curves = reader.rows(_CURVES, [experiment, metric, by, alpha, said]) if whole else []
+    pairs = reader.rows(_PAIRS, [experiment, metric, baseline, said]) if whole else []
 
     def mine(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
         return [row for row in rows if row["metric"] == name]
 
+    first = {arm["metric"]: arm for arm in reversed(arms)}
     return [
         Part(
             name,
-            better,
+            first[name]["better"],
+            first[name]["stated_by"],
+            first[name]["named"],
             mine(arms, name),
             mine(comparisons, name),
             mine(curves, name),
             mine(pairs, name),
         )
-        for name, better in {arm["metric"]: arm["better"] for arm in arms}.items()
+        for name in dict.fromkeys(arm["metric"] for arm in arms)
     ]
