@@ -1,4 +1,5 @@
-"""How the programs of this package log: lines for people on stderr, or JSON when asked for.
+"""How the programs of this package log: lines for people at a terminal; JSON, one object a line,
+for whatever else reads stderr, and always of a service.
 
 A library only logs (`hansard.bus.loggers`); the command line alone calls `setup`. structlog is
 imported when the first line is logged: with what it brings along, that is a quarter of what a
@@ -13,15 +14,34 @@ import sys
 from functools import cached_property
 
 
-def setup(*, json: bool = False, debug: bool = False) -> None:
-    """Send log lines to stderr: stdout belongs to what was asked for."""
+def setup(*, json: bool = False, debug: bool = False, service: bool = False) -> None:
+    """Send log lines to stderr: stdout belongs to what was asked for.
+
+    A program that has configured structlog says itself where lines go and what they look like:
+    it is left alone.
+
+    Keyword Args:
+        json: Write JSON at a terminal, too.
+        debug: Write all lines, else warnings.
+        service: Somebody collects the lines of this program, wherever it was started: JSON.
+    """
+    if _configured():
+        return
     handler = logging.StreamHandler(sys.stderr)
-    colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    terminal = sys.stderr.isatty()
+    json = json or service or not terminal
+    colours = terminal and not os.environ.get("NO_COLOR")
     handler.setFormatter(_Later(json=json, colours=colours))
     ours = logging.getLogger("hansard")
     ours.handlers[:] = [handler]
     ours.propagate = False
     ours.setLevel(logging.DEBUG if debug else logging.WARNING)
+
+
+def _configured() -> bool:
+    """Whether the program has configured structlog; it is not imported to see that."""
+    structlog = sys.modules.get("structlog")
+    return structlog is not None and structlog.is_configured()
 
 
 class _Later(logging.Formatter):

@@ -8,7 +8,9 @@ a first `connect` would take.
 from __future__ import annotations
 
 import logging
+import traceback
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -18,6 +20,18 @@ if TYPE_CHECKING:
 def logger(name: str) -> BoundLogger:
     """A structlog logger over the standard library's; fields become a record's `extra`."""
     return cast("BoundLogger", _Later(name))
+
+
+def unexpected(error: BaseException) -> dict[str, str]:
+    """What a line says of an error that nobody expected: its type, and where it was raised.
+
+    Not its message, nor the lines of a traceback: what somebody gave may stand in either.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return {"error": type(error).__name__}
+    last = frames[-1]
+    return {"error": type(error).__name__, "where": f"{Path(last.filename).name}:{last.lineno}"}
 
 
 class _Later:

@@ -45,22 +45,32 @@ def noun(**said: Any) -> typer.Typer:
 
 def work(function: Callable[P, Coroutine[Any, Any, int | None]]) -> Callable[P, None]:
     """A command that is run to its end, and left with the exit code it returns (None is 0)."""
+    return _run(function, service=False)
 
+
+def service(function: Callable[P, Coroutine[Any, Any, int | None]]) -> Callable[P, None]:
+    """A command that serves until it is told to stop: what it logs is JSON, also at a terminal."""
+    return _run(function, service=True)
+
+
+def _run(
+    function: Callable[P, Coroutine[Any, Any, int | None]], *, service: bool
+) -> Callable[P, None]:
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        do(function(*args, **kwargs), json=bool(kwargs.get("json")))
+        do(function(*args, **kwargs), json=bool(kwargs.get("json")), service=service)
 
     return run
 
 
-def do(doing: Coroutine[Any, Any, int | None], *, json: bool) -> None:
+def do(doing: Coroutine[Any, Any, int | None], *, json: bool, service: bool = False) -> None:
     """Run a command to its end and exit with its code."""
     import asyncio
 
     from hansard import logging
     from hansard.domain.value_types import reading
 
-    logging.setup(json=json, debug=Given.debug)
+    logging.setup(json=json, debug=Given.debug, service=service)
     try:
         with reading():
             code = asyncio.run(doing)

@@ -22,7 +22,7 @@ from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.server import private_copy
 from hansard.bus.validation.check import RawMessage
 from hansard.cli import output
-from hansard.cli.common import Given, Json, noun, work
+from hansard.cli.common import Given, Json, noun, service
 from hansard.cli.opening import settings
 from hansard.cli.output import Hint, Part
 from hansard.cli.processes import until, until_told
@@ -48,7 +48,7 @@ NONE_YET = (
 
 
 @app.command()
-@work
+@service
 async def up(
     after: Annotated[
         int | None,

@@ -13,7 +13,7 @@ from hansard.agents.flow import drive_async
 from hansard.agents.team.tasks import Task
 from hansard.agents.team.twins import AsyncTeam
 from hansard.bus.errors import NotFound
-from hansard.bus.loggers import logger
+from hansard.bus.loggers import logger, unexpected
 from hansard.client import operations
 from hansard.client.operations import Ask, Claim, Function, Kind, Operation, Raised, SecretName
 from hansard.client.protocol import faults, wire
@@ -171,4 +171,4 @@ def not_shown(at: str) -> NotFound:
 def log_unexpected(error: BaseException, fault: Fault) -> None:
     """Have what the client is not told stand in the service's own log."""
     if fault.type == "ServiceFailed":
-        _log.warning("an operation failed", error=f"{type(error).__name__}: {error}")
+        _log.warning("an operation failed", **unexpected(error))

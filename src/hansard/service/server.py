@@ -26,7 +26,7 @@ from hansard.bus import access, slices, subjects
 from hansard.bus.errors import BusError, TooLarge
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.requests import Requests
-from hansard.bus.loggers import logger
+from hansard.bus.loggers import logger, unexpected
 from hansard.client.protocol import faults, wire
 from hansard.client.protocol.errors import ServiceBusy, ServiceGone
 from hansard.client.protocol.remote_call import Turn
@@ -464,12 +464,12 @@ class Service:
         if found is not None:
             try:
                 await found[1].abandon()
-            except Exception:  # noqa: BLE001 -- the next session begins whatever this one met
-                _log.exception("a session could not be ended")
+            except Exception as error:  # noqa: BLE001 -- the next session begins whatever it met
+                _log.warning("a session could not be ended", **unexpected(error))
 
 
 def _failed(error: BaseException) -> Failed:
     fault = faults.of_service(error, {})
     if fault.type == "ServiceFailed":
-        _log.warning("a request failed", error=f"{type(error).__name__}: {error}")
+        _log.warning("a request failed", **unexpected(error))
     return Failed(msgspec.structs.replace(fault))

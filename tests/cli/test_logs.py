@@ -1,0 +1,107 @@
+"""What log lines look like, by where they go: a terminal, something else, a service's collector."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hansard.bus.loggers import unexpected
+from tests.cli.support import environment
+
+SECRET = "the words of somebody"
+LINE = "from hansard.bus.loggers import logger; logger('hansard.x').warning('it is so', run='r')"
+PLAIN = "from hansard import logging; logging.setup(); "
+SERVICE = "from hansard import logging; logging.setup(service=True); "
+OWN = "import structlog; structlog.configure(processors=[lambda *_: {}]); "
+LINES_S = 60.0
+"""Longest wait for a service's first lines."""
+
+
+def _at_a_terminal(home: Path, code: str) -> str:
+    """What a program writes where stderr is a terminal."""
+    ours, theirs = pty.openpty()
+    try:
+        subprocess.run(
+            [sys.executable, "-c", code], env=environment(home), check=True, stderr=theirs
+        )
+        return os.read(ours, 65536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def _piped(home: Path, code: str) -> str:
+    child = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(home),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return child.stderr
+
+
+@pytest.mark.slow
+def test_a_terminal_has_lines_for_people_and_all_else_has_json(tmp_path: Path):
+    """In colours at a terminal; one object a line through a pipe, and of a service at both."""
+    shown = _at_a_terminal(tmp_path, PLAIN + LINE)
+    assert "it is so" in shown
+    assert "\x1b[" in shown
+    assert "{" not in shown
+    for told in (
+        _piped(tmp_path, PLAIN + LINE),
+        _piped(tmp_path, SERVICE + LINE),
+        _at_a_terminal(tmp_path, SERVICE + LINE),
+    ):
+        [line] = told.splitlines()
+        said = json.loads(line)
+        assert (said["event"], said["level"], said["run"]) == ("it is so", "warning", "r")
+        assert said["timestamp"]
+
+
+@pytest.mark.slow
+def test_a_program_that_configured_structlog_is_left_alone(tmp_path: Path):
+    """No handler is set: the line goes where the program sends it, as it says."""
+    own = "import logging as l; l.basicConfig(format='mine %(message)s %(run)s'); "
+    assert _piped(tmp_path, own + OWN + PLAIN + LINE) == "mine it is so r\n"
+
+
+@pytest.mark.slow
+def test_hansard_up_logs_json_at_a_terminal_too(tmp_path: Path):
+    """The lines of a service are read by programs, wherever somebody started it."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hansard", "--debug", "--workspace", "logs", "up"],
+        env=environment(tmp_path / "data", HANSARD_DURABILITY="relaxed"),
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    try:
+        told, until = "", time.monotonic() + LINES_S
+        while "projector began" not in told and time.monotonic() < until:
+            told += os.read(ours, 65536).decode()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(LINES_S)
+        os.close(ours)
+    lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+    assert {"a workspace was made", "projector began"} <= {line["event"] for line in lines}
+    assert "\x1b[" not in told
+
+
+def test_a_fault_is_told_by_its_type_and_place_alone():
+    """Its message, and the lines of a traceback, may hold what somebody gave."""
+    try:
+        raise KeyError(SECRET)
+    except KeyError as error:
+        told = unexpected(error)
+    assert told["error"] == "KeyError"
+    assert told["where"].startswith("test_logs.py:")
+    assert SECRET not in repr(told)
