@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,9 +20,13 @@ import msgspec
 import pytest
 import yaml
 
+import hansard
 from hansard.demo import measures
 from hansard.demo.model import BASE_URL, Model, NoAnswer, from_environment
 from hansard.demo.process import DELAY_MS_MAX, moment
+from hansard.demo.worker import WORKSPACE
+from tests.exchange.support import exported, lines_of
+from tests.schemas import check_commit
 
 pytestmark = pytest.mark.slow
 
@@ -148,9 +153,14 @@ def _assert_story(facts: Facts, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the demo keeps what it records."""
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> Facts:
     """The facts of a demo that was killed somewhere on its way."""
-    folder = tmp_path_factory.mktemp("demo")
     facts = _told(folder, SEED)
     _assert_story(facts, folder)
     return facts
@@ -173,6 +183,25 @@ def test_the_team_is_shown_as_it_stood_halfway(told):
     assert decisions["researcher"]["rejected"] > 0
     assert decisions["researcher"]["threshold"] == 20_000
     assert decisions["analyzer"]["selected"] == "by size"
+
+
+def test_every_event_of_its_record_is_what_the_published_schema_says(told, folder):
+    """`docs/schema` holds for each commit of each run, the killed, the resumed and the forked one,
+    as it is stored: more events than a demo makes calls.
+    """
+    types: Counter[str] = Counter()
+    with hansard.connect(WORKSPACE, data_dir=folder) as record:
+        runs = [run for run, _ in record.runs()]
+    bodies = [
+        line["body"]
+        for line in lines_of(exported(folder, WORKSPACE, *runs))
+        if line["kind"] == "commit"
+    ]
+    checked = sum(map(check_commit, bodies))
+    for body in bodies:
+        types.update(event["type"] for event in msgspec.json.decode(body)["events"])
+    assert checked == types.total() > _fact(told, "undisturbed")["calls"]
+    assert {"run.started.v1", "step.completed.v1", "run.forked.v1", "decision.made.v1"} <= {*types}
 
 
 def test_a_seed_is_a_moment():
