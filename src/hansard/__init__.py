@@ -232,7 +232,7 @@ if TYPE_CHECKING:
     from hansard.domain.team.task_rules import Circle
     from hansard.domain.values import Secret
     from hansard.inspect.answer import SqlAnswer
-    from hansard.inspect.savings import Saved, Savings
+    from hansard.inspect.savings import Saved, Savings, SavingsAnswer
     from hansard.projections.errors import (
         Ahead,
         Behind,
@@ -472,7 +472,7 @@ _HOME = {
     "hansard.domain.team.task_rules": ("Circle",),
     "hansard.domain.values": ("Secret",),
     "hansard.inspect.answer": ("SqlAnswer",),
-    "hansard.inspect.savings": ("Saved", "Savings"),
+    "hansard.inspect.savings": ("Saved", "Savings", "SavingsAnswer"),
     "hansard.projections.errors": (
         "Ahead",
         "Behind",
@@ -655,6 +655,7 @@ __all__ = [
     "RunsWanted",
     "Saved",
     "Savings",
+    "SavingsAnswer",
     "Secret",
     "SecretProvider",
     "SecretUnavailable",

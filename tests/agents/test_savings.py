@@ -44,7 +44,7 @@ async def test_savings_are_of_what_was_answered_as_it_is_recorded(lab: Lab):
     async with lab.connect() as record:
         with pytest.raises(KeyboardInterrupt):
             await _work(record, "r", stop=True)
-        assert await record.savings() == []  # nobody went on
+        assert not (await record.savings()).rows  # nobody went on
         saved = await _work(record, "r")
         assert (saved.calls, saved.effects) == (6, 2)
         assert (saved.input_tokens, saved.output_tokens) == (2_000_100, 1_000_010)
@@ -54,7 +54,10 @@ async def test_savings_are_of_what_was_answered_as_it_is_recorded(lab: Lab):
         assert "$0.5000 (of 1 of them; of the others unknown)" in saved.line()
         strict = await _work(record, "r", mode="strict")
         assert (strict.calls, strict.effects) == (7, 3)
-        [found] = await record.savings("r")
+        answer = await record.savings("r")
+        assert answer.position == (await record.sql("SELECT 1")).position > 0
+        assert (len(answer), answer[0]) == (1, answer.rows[0])
+        [found] = answer
         assert (found.of, found.sessions, found.sessions_unknown) == ("r", 1, 0)
         assert {name: getattr(found, name) for name in hansard.Saved.__struct_fields__} == {
             name: getattr(saved, name) for name in hansard.Saved.__struct_fields__
@@ -66,7 +69,7 @@ async def test_savings_are_of_what_was_answered_as_it_is_recorded(lab: Lab):
         month = datetime.now(UTC).strftime("%Y-%m")
         [found] = await record.savings(month=month, by="month")
         assert (found.of, found.calls) == (month, 6)
-        assert await record.savings(month="1999-01") == []
+        assert list(await record.savings(month="1999-01")) == []
         with pytest.raises(hansard.BadValue, match="2026-01"):
             await record.savings(month="May")
 

@@ -60,7 +60,9 @@ def test_a_role_that_may_query_is_told_what_it_saved(data_dir: Path, tmp_path: P
                         return len(text)
 
                     assert post("tea") == 3
-            [saved] = record.savings("r", by="workflow")
+            answer = record.savings("r", by="workflow")
+            assert answer.position == record.sql("SELECT 1").position > 0
+            [saved] = answer
             assert (saved.of, saved.calls, saved.effects, saved.cost) == ("w", 1, 1, None)
             with pytest.raises(hansard.BadValue, match="by"):
                 record.savings(by="year")

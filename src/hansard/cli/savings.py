@@ -12,7 +12,7 @@ from hansard.cli.answers import answering
 from hansard.cli.common import Json, noun, work
 from hansard.cli.output import Column, Part
 from hansard.inspect.find_in_tables import find_run
-from hansard.inspect.savings import SAVINGS, SavedInAll, Wanted, added, savings_of
+from hansard.inspect.savings import SAVINGS, SavingsAnswer, Wanted, added, savings_of
 
 app = noun()
 
@@ -52,7 +52,7 @@ async def savings(
     async with answering() as reader:
         of = find_run(reader, run) if run is not None else None
         rows = reader.rows(SAVINGS, Wanted(of, workflow, month, by).parameters)
-        found = SavedInAll(position=reader.position, rows=savings_of(rows))
+        found = SavingsAnswer(position=reader.position, rows=savings_of(rows))
     output.show(found, _listed, json=json)
 
 
@@ -60,7 +60,7 @@ def _known(amount: float | None, form: str) -> str:
     return "unknown" if amount is None else form.format(amount)
 
 
-def _listed(found: SavedInAll) -> Iterator[Part]:
+def _listed(found: SavingsAnswer) -> Iterator[Part]:
     if found.rows:
         yield output.listing(COLUMNS, found.rows)
         yield f"in all: {added(found.rows).line()}"

@@ -20,7 +20,7 @@ from hansard.client.session import AsyncCommonSession, AsyncS, stay_async, withi
 from hansard.domain.brief import Brief
 from hansard.domain.steps import Verdict
 from hansard.inspect.answer import SqlAnswer
-from hansard.inspect.savings import Savings
+from hansard.inspect.savings import SavingsAnswer
 
 
 class AsyncCommonRecord(Protocol):
@@ -69,7 +69,7 @@ class AsyncCommonRecord(Protocol):
         workflow: str | None = None,
         month: str | None = None,
         by: str = "run",
-    ) -> list[Savings]:
+    ) -> SavingsAnswer:
         """What replays saved."""
         ...
 

@@ -20,7 +20,7 @@ from hansard.client.session_sync import CommonSession, S, stay, within
 from hansard.domain.brief import Brief
 from hansard.domain.steps import Verdict
 from hansard.inspect.answer import SqlAnswer
-from hansard.inspect.savings import Savings
+from hansard.inspect.savings import SavingsAnswer
 
 
 class CommonRecord(Protocol):
@@ -69,7 +69,7 @@ class CommonRecord(Protocol):
         workflow: str | None = None,
         month: str | None = None,
         by: str = "run",
-    ) -> list[Savings]:
+    ) -> SavingsAnswer:
         """What replays saved."""
         ...
 

@@ -43,7 +43,7 @@ from hansard.domain.steps import Verdict
 from hansard.domain.team.mail import MailSent
 from hansard.domain.team.task import TaskReopened
 from hansard.inspect.answer import SqlAnswer
-from hansard.inspect.savings import Savings
+from hansard.inspect.savings import SavingsAnswer
 
 A = TypeVar("A", bound="type[Ask]")
 
@@ -228,7 +228,7 @@ class RecordSql(Ask, frozen=True, tag="record.sql"):
     parameters: list[Value] = []
 
 
-@_operation(list[Savings], needs=lambda _: (trusts(Trust.QUERY, "savings"),), takes=Takes.LONG)
+@_operation(SavingsAnswer, needs=lambda _: (trusts(Trust.QUERY, "savings"),), takes=Takes.LONG)
 class RecordSavings(Ask, frozen=True, tag="record.savings"):
     """What replays saved, by the role's own database."""
 

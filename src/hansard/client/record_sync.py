@@ -35,7 +35,7 @@ from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
 from hansard.inspect import snapshots
 from hansard.inspect.answer import SqlAnswer
-from hansard.inspect.savings import Savings, Wanted, savings
+from hansard.inspect.savings import SavingsAnswer, Wanted, savings
 
 
 class Record(OnPortal):
@@ -497,7 +497,7 @@ class Record(OnPortal):
         workflow: str | None = None,
         month: str | None = None,
         by: str = "run",
-    ) -> list[Savings]:
+    ) -> SavingsAnswer:
         """What replays saved: the calls that sessions were answered from the record when they went
         on with an agent, and what those calls had used, the earliest first. Strict and offline
         replays write nothing, so they are not among them (`session.saved` tells of each).

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.steps.ledger import Ledger
+from hansard.domain.brief import Brief
 from hansard.domain.choices import chosen
 from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
@@ -95,11 +96,26 @@ class Savings(Saved, frozen=True, kw_only=True):
     sessions_unknown: int
 
 
-class SavedInAll(Answer):
-    """What was saved as of a position: a row for each run, workflow or month."""
+class SavingsAnswer(Brief, Answer, kw_only=True):
+    """What replays saved, as of a position. It is gone through, counted and indexed by its rows.
+
+    Attributes:
+        position: Up to where the tables had been made: of the workspace's log, or for a restricted
+            agent the number of the newest event that its role is shown.
+        rows: One for each run, workflow or month, the earliest first.
+    """
 
     position: int
     rows: list[Savings]
+
+    def __iter__(self) -> Iterator[Savings]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Savings:
+        return self.rows[index]
 
     def lines(self) -> Iterator[object]:
         """Each row, then up to where all of it was read."""
@@ -194,7 +210,7 @@ def savings_of(rows: Iterable[Mapping[str, Any]]) -> list[Savings]:
 
 async def savings(
     ask: Callable[[str, tuple[object, ...]], Awaitable[SqlAnswer]], wanted: Wanted
-) -> list[Savings]:
+) -> SavingsAnswer:
     """What sessions were answered, the earliest first. Raises BadValue, and as `ask` does."""
     answer = await ask(SAVINGS, wanted.parameters)
-    return savings_of(answer.dicts())
+    return SavingsAnswer(position=answer.position, rows=savings_of(answer.dicts()))

@@ -45,7 +45,7 @@ from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.ids import RunStream
 from hansard.domain.team.task_rules import Circle
 from hansard.inspect.answer import SqlAnswer
-from hansard.inspect.savings import Savings, Wanted, savings
+from hansard.inspect.savings import SavingsAnswer, Wanted, savings
 from hansard.service import operations
 from hansard.service.decoys import Decoys
 from hansard.service.fair_queue import Bounds, FairQueue
@@ -247,7 +247,7 @@ class WorkspaceRequests:
             raise NotOffered("record.sql()", "the service that answers keeps no role databases")
         return await self._sql(asker, asked.statement, parameters)
 
-    async def savings(self, asker: Asker, asked: RecordSavings) -> list[Savings]:
+    async def savings(self, asker: Asker, asked: RecordSavings) -> SavingsAnswer:
         """What replays saved, by the role's own database. Raises NotOffered, BadValue."""
         if self._sql is None:
             raise NotOffered("record.savings()", "the service that answers keeps no role databases")

@@ -17,7 +17,7 @@ from hansard.client.protocol import wire
 from hansard.domain.board import KeyKind
 from hansard.domain.errors import BadValue
 from hansard.inspect.answer import SqlAnswer
-from hansard.inspect.savings import Savings
+from hansard.inspect.savings import Savings, SavingsAnswer
 
 LINES_AT_ONCE = 50
 """So many lines of a view are encoded between two looks at the clock."""
@@ -59,6 +59,8 @@ def _fields(found: Any) -> Any:
                 name: value.value if isinstance(value, KeyKind) else value
                 for name, value in fields.items()
             }
+        case SavingsAnswer():
+            return {"position": found.position, "rows": _fields(found.rows)}
         case list():
             return [_fields(each) for each in found]
         case _:

@@ -57,7 +57,7 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
 from hansard.inspect.answer import SqlAnswer
-from hansard.inspect.savings import By, Saved, Savings
+from hansard.inspect.savings import By, Saved, SavingsAnswer
 
 TAKEN = frozenset(
     {"run", "mode", "gate", "redact", "secrets", "settle", "labels", "program"}
@@ -283,10 +283,10 @@ class AsyncRestrictedRecord(OnLoop):
         workflow: str | None = None,
         month: str | None = None,
         by: str = "run",
-    ) -> list[Savings]:
+    ) -> SavingsAnswer:
         """What replays saved, by the role's own tables, where the role may query."""
         wanted = chosen(By, by, "by").value
-        found: list[Savings] = await self._ask(RecordSavings(run, workflow, month, wanted))
+        found: SavingsAnswer = await self._ask(RecordSavings(run, workflow, month, wanted))
         return found
 
     async def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:  # noqa: ARG002 -- as a trusted program has it

@@ -31,7 +31,7 @@ from hansard.client.restricted.session_sync import RestrictedSession
 from hansard.domain.choices import chosen
 from hansard.domain.steps import Verdict
 from hansard.inspect.answer import SqlAnswer
-from hansard.inspect.savings import By, Savings
+from hansard.inspect.savings import By, SavingsAnswer
 
 
 class RestrictedRecord(OnPortal):
@@ -66,10 +66,10 @@ class RestrictedRecord(OnPortal):
         workflow: str | None = None,
         month: str | None = None,
         by: str = "run",
-    ) -> list[Savings]:
+    ) -> SavingsAnswer:
         """What replays saved, by the role's own tables, where the role may query."""
         wanted = chosen(By, by, "by").value
-        found: list[Savings] = self._ask(RecordSavings(run, workflow, month, wanted))
+        found: SavingsAnswer = self._ask(RecordSavings(run, workflow, month, wanted))
         return found
 
     def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:  # noqa: ARG002 -- as a trusted program has it
