@@ -75,6 +75,7 @@ def test_the_generated_histories_reach_every_event_that_is_folded():
     """A law that is checked on histories without failures and settlements would say little."""
     of_others = {
         "aggregate.changed.v1",  # by the program's own classes
+        "aggregate.followed.v1",
         "conversation.run_joined.v1",
         "mail.sent.v1",
         "query.answered.v1",

@@ -4,12 +4,14 @@ of it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 import msgspec
 
@@ -49,6 +51,8 @@ from hansard.domain.values import Scrub, recordable
 from hansard.inspect import snapshots
 from hansard.inspect.answer import SqlAnswer
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
+
+A = TypeVar("A")
 
 PERSON = "person"
 """Who says something, where nobody is named."""
@@ -90,6 +94,11 @@ class _OfWorkspace:
     _defaults: Defaults
     _open_tables: OpenTables | None
     _tables: Tables | None = None
+    _lent: Any = None
+
+    @abstractmethod
+    def _its_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that the log is used on."""
 
     def _asked(self) -> Tables:
         """The tables, from the first question on. Raises Refused where there are none."""
@@ -101,11 +110,45 @@ class _OfWorkspace:
         return self._tables
 
     async def _closed(self) -> None:
+        if self._lent is not None:
+            from hansard.bus.recorder import native  # noqa: PLC0415 -- it is loaded already
+
+            native.taken_back(self._lent)
         try:
             if self._tables is not None:
                 await self._tables.close()
         finally:
             await self.workspace.close()
+
+    def application_env(self) -> dict[str, str]:
+        """The environment by which applications of the `eventsourcing` library read and write the
+        streams of this record: for what makes them itself, such as
+        `SingleThreadedRunner(system, env=record.application_env())`. It is good in this process,
+        while the record is open.
+        """
+        from hansard.bus.recorder import native  # noqa: PLC0415 -- most programs need no library
+
+        if self._lent is None:
+            log, blobs = self.workspace.log, self.workspace.blobs
+            self._lent = native.Place(log, blobs, self.workspace.clock, self._its_loop())
+        return native.lent(self._lent)
+
+    def application(
+        self, cls: Callable[[dict[str, str]], A], *, env: Mapping[str, str] = NOTHING
+    ) -> A:
+        """An application of the `eventsourcing` library on this record: what it saves stands in the
+        same streams as what sessions save, under the same names and tags, without a step.
+
+        The library waits where it is called, so its calls must be made where no event loop runs;
+        with the async client in a thread, `await asyncio.to_thread(app.open_account, "ada")`. Else
+        they raise `SyncInLoop`.
+
+        Args:
+            cls: The application's class. Its aggregates are declared (`hansard.aggregate_type`).
+            env: More of the library's variables: `AGGREGATES` names those aggregates of which its
+                notification log tells, all that are declared if it is not given.
+        """
+        return cls({**env, **self.application_env()})
 
     async def _viewed(
         self, run: str, at: object, role: str | None, key: bytes | None, by: str
@@ -147,6 +190,9 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
         self._portal = portal
         self._defaults = defaults
         self._open_tables = tables
+
+    def _its_loop(self) -> asyncio.AbstractEventLoop:
+        return self._portal.loop
 
     def _begin(
         self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
@@ -197,6 +243,9 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
         self.workspace = workspace
         self._defaults = defaults
         self._open_tables = tables
+
+    def _its_loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
 
     async def _begin(
         self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]

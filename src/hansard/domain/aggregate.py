@@ -22,6 +22,9 @@ from hansard.domain.ids import name as checked_name
 KIND = "aggregate"
 """The kind of its stream; its id is the aggregate's, as a text."""
 
+FOLLOWER = "follower"
+"""The kind of the streams that say where an application stands in the notifications of another."""
+
 SHORT = 400
 """Most characters that an error tells of each side of a lost race."""
 
@@ -41,6 +44,17 @@ class AggregateChanged(Event, frozen=True, kw_only=True):
     state: msgspec.Raw
     run: str = ""
     step: int = 0
+
+
+@event("aggregate.followed.v1")
+class AggregateFollowed(Event, frozen=True, kw_only=True):
+    """An application of the program's, that follows another one, has processed its notifications up
+    to this one. One stream a pair of them.
+    """
+
+    application: str
+    upstream: str
+    notification: int
 
 
 def stream_of(aggregate_id: UUID | str) -> WorkspaceStream:

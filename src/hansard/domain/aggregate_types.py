@@ -55,6 +55,14 @@ class AggregateType(msgspec.Struct, frozen=True, kw_only=True):
                 raise BadName("aggregate id", given, "give a UUID") from None
         return checked_name("aggregate id", str(given) if isinstance(given, UUID) else given)
 
+    def class_of(self, tag: str) -> type:
+        """The class that reads a tag, or what took its place. Raises KeyError."""
+        for _ in range(UPCASTS_MAX):
+            if tag in self.events:
+                break
+            tag, _ = self.older[tag]
+        return self.events[tag]
+
     def tag_of(self, event: object) -> str:
         """The tag of an event. Raises BadValue for one that is not declared."""
         for tag, cls in self.events.items():
@@ -129,7 +137,11 @@ def of_name(name: str) -> AggregateType | None:
 
 def of_event(event: object) -> AggregateType | None:
     """The class of aggregates that an event's class is declared for."""
-    kind = type(event)
+    return of_event_class(type(event))
+
+
+def of_event_class(kind: object) -> AggregateType | None:
+    """The class of aggregates that a class of events is declared for."""
     return next((each for each in _BY_NAME.values() if kind in each.events.values()), None)
 
 

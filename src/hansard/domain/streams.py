@@ -45,6 +45,7 @@ _BELONGS: dict[type[StreamId], frozenset[Any]] = {
 _LASTING: dict[str, frozenset[Any]] = {
     access.KIND: frozenset({access.AccessRefused}),
     aggregate.KIND: frozenset({aggregate.AggregateChanged}),
+    aggregate.FOLLOWER: frozenset({aggregate.AggregateFollowed}),
     conversation.KIND: frozenset({conversation.RunJoined}),
     experiment.KIND: frozenset(get_args(experiment.ExperimentEvent)),
     price.KIND: frozenset({price.PriceStated}),

@@ -34,7 +34,7 @@ BOARD_KINDS = ("board.*",)
 BUDGET_KINDS = ("budget.*",)
 """The kinds of what is counted on a budget."""
 
-AGGREGATE_KINDS = ("aggregate.*",)
+AGGREGATE_KINDS = ("aggregate.changed",)
 """The kinds of what happens to aggregates of a program's own."""
 
 _FREE = frozenset({"agent", "step", "tool", "view"})

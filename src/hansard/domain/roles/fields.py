@@ -38,6 +38,7 @@ counts of what came before. Only a role that sees the whole record is shown them
 _ELSEWHERE: Mapping[str, frozenset[str]] = {
     "agent.left.v1": frozenset({"answered"}),
     "aggregate.changed.v1": frozenset({"run", "step"}),
+    "aggregate.followed.v1": frozenset({"notification"}),
     "approval.requested.v1": frozenset({"step"}),
     "query.answered.v1": frozenset({"at", "cut", "position", "rows"}),
     "run.forked.v1": frozenset({"at", "swap"}),

@@ -1,0 +1,259 @@
+"""The library's applications on a record: one log for what they and sessions save."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest.mock import patch
+from uuid import UUID
+
+import pytest
+from eventsourcing.application import AggregateNotFoundError, Application
+from eventsourcing.domain import Aggregate, event
+from eventsourcing.persistence import IntegrityError, InterfaceError, Tracking
+from eventsourcing.popo import POPOTrackingRecorder
+from eventsourcing.projection import Projection, ProjectionRunner
+from eventsourcing.system import ProcessApplication, SingleThreadedRunner, System
+from eventsourcing.tests import application
+from eventsourcing.tests.domain import BankAccount, EmailAddress
+
+import hansard
+from hansard.client.record_sync import Record
+from hansard.domain import aggregate_types
+from tests.aggregates.book import Account, Order
+from tests.cli.support import Call
+
+
+class Book(Application[UUID]):
+    """Accounts and orders."""
+
+    is_snapshotting_enabled = True
+
+    def open(self, owner: str) -> UUID:
+        """An account with a hundred in it."""
+        account = Account(owner)
+        account.credit(Decimal(100))
+        self.save(account)
+        return account.id
+
+
+def tags(app: Application[UUID]) -> list[str]:
+    """What a whole notification log tells of, by the names of the events' classes."""
+    found: list[str] = []
+    start = 1
+    while page := app.notification_log.select(start, 10):
+        found += [each.topic.rpartition(".")[2] for each in page]
+        start = page[-1].id + 1
+    return found
+
+
+def test_an_application_and_sessions_share_one_log(record: Record, call: Call):
+    """Each gets what the other saved; the notification log has both in the order of the log."""
+    with record.application(Book) as app:
+        named = app.open("ada")
+        with record.run("w", agent="ada", role="writer") as session:
+            account = session.get(Account, named)
+            order = Order("SYN", 1, Decimal(10))
+            account.pay(Decimal(10), order.id)
+            session.save(account, order)
+            assert app.repository.get(named) == account
+            late: Account = app.repository.get(named, version=2)
+            late.credit(Decimal(1))
+            with pytest.raises(IntegrityError):
+                app.save(late)
+            account = app.repository.get(named)
+            account.credit(Decimal(5))
+            [told] = app.save(account)
+            assert session.get(Account, named).balance == 95
+        assert tags(app) == ["Opened", "Credited", "Paid", "Placed", "Credited"]
+        assert app.recorder.max_notification_id() == told.notification.id
+        with pytest.raises(AggregateNotFoundError):
+            app.repository.get(Account.create_id("nobody"))
+    rows = record.sql(
+        "SELECT tag, run IS NULL, agent FROM domain_events WHERE aggregate = 'account' "
+        "ORDER BY version"
+    ).rows
+    assert tuple(rows[0]) == ("account-opened.v1", True, "Book")
+    assert call("check").code == 0
+
+
+def test_snapshots_of_the_library_are_used(record: Record):
+    """What is rebuilt from one is what all events come to; another process begins without any."""
+    with record.application(Book) as app:
+        named = app.open("ada")
+        account: Account = app.repository.get(named)
+        for _ in range(30):
+            account.credit(Decimal(1))
+        app.save(account)
+        app.take_snapshot(named, version=20)
+        with patch.object(Account.Credited, "apply", side_effect=AssertionError):  # type: ignore[attr-defined] # made by @event
+            assert app.repository.get(named, version=20).version == 20
+        assert app.repository.get(named) == account
+    with record.application(Book) as app:
+        assert app.repository.get(named) == account
+
+
+class Counter(Aggregate):
+    """How many orders were placed."""
+
+    @event("Began")
+    def __init__(self) -> None:
+        self.orders = 0
+
+    @event("Counted")
+    def count(self) -> None:
+        """One more."""
+        self.orders += 1
+
+
+hansard.aggregate_type(
+    Counter, name="counter", events={"counter-began.v1": "Began", "counter-counted.v1": "Counted"}
+)
+
+
+class Orders(ProcessApplication[UUID]):
+    """Where orders are placed."""
+
+    env: ClassVar[dict[str, str]] = {"AGGREGATES": "order"}
+
+    def policy(self, domain_event: Any, processing_event: Any) -> None:
+        """It follows nobody."""
+
+
+class Counts(ProcessApplication[UUID]):
+    """Counts them."""
+
+    env: ClassVar[dict[str, str]] = {"AGGREGATES": "counter"}
+
+    def policy(self, domain_event: Any, processing_event: Any) -> None:
+        """Count an order, under the account that is its symbol's."""
+        if isinstance(domain_event, Order.Placed):  # type: ignore[attr-defined] # made by @event
+            known: list[Any] = list(self.notification_log.select(1, 1))
+            counter = self.repository.get(known[0].originator_id) if known else Counter()
+            counter.count()
+            processing_event.collect_events(counter)
+
+
+def counted(runner: SingleThreadedRunner[UUID]) -> list[int]:
+    """What the counters say."""
+    app = runner.get(Counts)
+    found: set[Any] = {each.originator_id for each in app.notification_log.select(1, 10)}
+    return [app.repository.get(each).orders for each in found]
+
+
+def test_a_single_threaded_runner_follows_the_same_log(record: Record, call: Call):
+    """What sessions saved and what its own leader saves; where it stands is on record with what it
+    made of it, so that another runner goes on from there, and nothing is counted twice.
+    """
+    system = System(pipes=[[Orders, Counts]])
+    with record.run("w", agent="ada", role="writer") as session:
+        session.save(Order("A", 1, Decimal(1)), Account("ada"))
+    for saved in (2, 4):
+        with SingleThreadedRunner[UUID](system, env=record.application_env()) as runner:
+            runner.get(Orders).save(Order("B", 1, Decimal(1)))
+            assert counted(runner) == [saved]
+            with record.run("w", agent="ada", role="writer") as session:
+                session.save(Order("C", 1, Decimal(1)))
+            runner.get(Counts).pull_and_process("Orders")
+            assert counted(runner) == [saved + 1]
+            recorder = runner.get(Counts).recorder
+            stands = recorder.max_tracking_id("Orders")
+            assert stands is not None
+            with pytest.raises(IntegrityError):
+                recorder.insert_tracking(Tracking("Orders", stands))
+    assert call("check").code == 0
+
+
+class Symbols(POPOTrackingRecorder):
+    """A view of the library: which symbols were ordered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.symbols: list[str] = []
+
+
+class SymbolsOfOrders(Projection[Symbols]):
+    """Fills it."""
+
+    name = "symbols"
+
+    def process_event(self, domain_event: Any, tracking: Tracking) -> None:
+        """Take note of an order."""
+        if isinstance(domain_event, Order.Placed):  # type: ignore[attr-defined] # made by @event
+            self.view.symbols.append(domain_event.symbol)
+        self.view.insert_tracking(tracking)
+
+
+def test_a_projection_of_the_library_follows_what_sessions_save(record: Record):
+    """From the begin, and as it comes."""
+    with record.run("w", agent="ada", role="writer") as session:
+        session.save(Order("A", 1, Decimal(1)), Account("ada"))
+        env = {**record.application_env(), "SYMBOLS_PERSISTENCE_MODULE": "eventsourcing.popo"}
+        with ProjectionRunner(
+            application_class=Book,
+            projection_class=SymbolsOfOrders,
+            view_class=Symbols,
+            env=env,
+        ) as runner:
+            runner.wait(runner.app.recorder.max_notification_id(), timeout=10)
+            session.save(Order("B", 1, Decimal(1)))
+            runner.wait(runner.app.recorder.max_notification_id(), timeout=10)
+            assert runner.projection.view.symbols == ["A", "B"]
+
+
+async def test_the_async_client_s_applications_are_called_in_threads(
+    data_dir: Path, workspace: str
+):
+    """In the loop a call says so; in a thread it is done. After its record is closed it is over."""
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        app = record.application(Book)
+        with pytest.raises(hansard.SyncInLoop):
+            app.open("ada")
+        named = await asyncio.to_thread(app.open, "ada")
+        async with record.run("w", agent="ada", role="writer") as session:
+            assert (await session.get(Account, named)).balance == 100
+    with pytest.raises(InterfaceError, match="closed"):
+        await asyncio.to_thread(app.open, "bob")
+
+
+class _Declared:
+    """The library's example, declared."""
+
+    def __enter__(self) -> None:
+        hansard.value_type(
+            EmailAddress,
+            tag="test.email.v1",
+            encode=lambda one: one.address,
+            decode=EmailAddress,
+            same=lambda one, other: one.address == other.address,
+        )
+        hansard.aggregate_type(
+            BankAccount,
+            name="bank-account",
+            events={
+                "opened.v1": "Opened",
+                "appended.v1": "TransactionAppended",
+                "limit-set.v1": "OverdraftLimitSet",
+                "closed.v1": "Closed",
+            },
+        )
+
+    def __exit__(self, *_: object) -> None:
+        aggregate_types._BY_NAME.pop("bank-account")
+        aggregate_types._BY_CLASS.pop(BankAccount)
+
+
+@pytest.fixture
+def example(record: Record) -> Iterator[None]:
+    """The environment in which the library's example application is made."""
+    with patch.dict(os.environ, record.application_env()), _Declared():
+        yield
+
+
+@pytest.mark.usefixtures("example")
+class TestExampleApplication(application.ExampleApplicationTestCase):
+    """The library's own test of its example application, unmodified."""
+
+    expected_factory_topic = "hansard.bus.recorder.native:NativeFactory"
