@@ -198,6 +198,8 @@ def test_the_text_says_the_verdicts(place: Place):
     assert "bold against steady: better" in text
     assert "9 won, 0 lost, 15 even; exact sign test of tasks p 0.0039" in text
     assert "With 21 trials without a value and 4 tasks that one arm does not have left out" in text
+    assert "Failures are unevenly spread: of steady 1 of the runs ended as completed" in text
+    assert "No size was planned" in text
     assert "\u202e" not in text
     assert "\\u202e" in text
 

@@ -562,6 +562,82 @@ def test_the_plan_s_direction_is_the_one(store):
     assert (row["better"], row["verdict"], row["stated_by"]) == ("lower", "worse", "its plan")
 
 
+def crashing(store):
+    """Two arms that solve as much where they end: of `a` 34 of 60 runs crash, of `b` 5, and
+    somebody scored each crash as 0.
+    """
+    chance = random.Random(2)
+    made = []
+    for arm, crashes in (("a", 34), ("b", 5)):
+        down = set(chance.sample(range(60), crashes))
+        for n in range(60):
+            solved = float(n % 5 > 0)
+            made.append(
+                Trial(
+                    arm=arm,
+                    task=f"t{n}",
+                    status="failed" if n in down else "completed",
+                    scores={"reward": 0.0 if n in down else solved},
+                )
+            )
+    support.plant(store, made)
+
+
+@pytest.mark.parametrize("asked", [None, "failure", "excluded"])
+def test_a_crash_that_was_scored_is_told_from_a_failure(store, asked):
+    """Counted as scored, the arm that crashes less is better; without the crashes they are equal.
+    Both stand there, whichever of them is the one that is asked for.
+    """
+    crashing(store)
+    rows = support.compared(store, counted_as=asked)
+    by = {row["counting"]: row for row in rows}
+    assert by["failure"]["verdict"] == "better"
+    assert (by["excluded"]["verdict"], by["excluded"]["difference"]) == ("cannot tell", 0)
+    assert by["excluded"]["tasks"] == 60 - len({*range(60)} - _both(store))
+    assert {row["unended_valued"] for row in rows} == {39}
+    assert by[asked or "failure"]["default"]
+    arms = support.asked_of(store, "arm_summary", counted_as=asked)
+    means = {"a": 0.8, "b": 0.8} if asked == "excluded" else {"a": 22 / 60, "b": 44 / 60}
+    found = {arm["arm"]: arm["mean"] for arm in arms}
+    assert found == pytest.approx(means, abs=0.05)
+
+
+def _both(store):
+    """The tasks whose runs completed under both arms."""
+    rows = store.all(
+        "SELECT task FROM runs WHERE status = 'completed' GROUP BY task HAVING count(*) = 2"
+    )
+    return {int(task[1:]) for (task,) in rows}
+
+
+def test_how_runs_ended_is_told_apart(store):
+    """Judged, never judged, errored, timed out, cancelled, open: each run is one of them; those
+    that did not complete and were scored are counted besides.
+    """
+    kinds: list[tuple[str, dict[str, float | None], str | None]] = [
+        ("completed", {"reward": 1.0}, None),
+        ("completed", {}, None),
+        ("failed", {}, "ValueError"),
+        ("failed", {"reward": 0.0}, "RuntimeError"),
+        ("failed", {}, "TimeoutError"),
+        ("failed", {}, "ReadTimeout"),
+        ("cancelled", {}, None),
+        ("open", {"reward": 0.0}, None),
+    ]
+    made = [
+        Trial(arm="a", task=f"t{n}", status=status, scores=scores, run=f"r{n}")
+        for n, (status, scores, _) in enumerate(kinds)
+    ]
+    support.plant(store, made)
+    for n, (_, _, error) in enumerate(kinds):
+        store.all("UPDATE runs SET error_type = $1 WHERE run = $2", [error, f"r{n}"])
+    [row] = support.asked_of(store, "accounting")
+    names = ("judged", "never_judged", "errored", "timed_out", "cancelled", "open")
+    assert [row[name] for name in names] == [1, 1, 2, 2, 1, 1]
+    assert sum(row[name] for name in names) == row["runs"] == len(kinds)
+    assert row["scored_all_the_same"] == 2
+
+
 def test_success_is_not_that_a_run_ended(store):
     """Where anything was judged, a run that was not is no success, though it completed."""
     made = [

@@ -61,6 +61,13 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
             "--higher-is-better", metavar="METRIC", help="More of it is better. Repeatable."
         ),
     ] = None,
+    missing: Annotated[
+        Literal["failure", "excluded"] | None,
+        typer.Option(
+            help="What a trial without a value counts as [the plan's, else failure]. excluded "
+            "leaves out those that did not end as completed, too."
+        ),
+    ] = None,
     form: Annotated[
         Literal["table", "markdown", "html"],
         typer.Option("--format", "-f", help="How it is written."),
@@ -91,6 +98,7 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
         by=by,
         lower=tuple(lower or ()),
         higher=tuple(higher or ()),
+        missing=missing,
     )
     async with answering() as answers:
         found = await asyncio.to_thread(reads.compare, answers, question)

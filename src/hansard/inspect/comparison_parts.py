@@ -89,9 +89,9 @@ def blocks(report: Report) -> Iterator[Block]:
         f"{plan['standing'][:1].upper()}{plan['standing'][1:]}. "
         f"{counted(plan['runs'], 'run')}, as of position {report.position} "
         f"({report.digest[:16]}). Baseline {report.baseline}. {_looks(report)} "
-        f"Alpha {plan['alpha']:g}, intervals of {confidence}. A trial without a value "
-        + ("counts as a failure." if plan["missing"] == "failure" else "is left out.")
+        f"Alpha {plan['alpha']:g}, intervals of {confidence}. {_missing(report)}"
     )
+    yield from _failures(report)
     unnamed = [part.metric for part in report.judged if not part.named]
     if unnamed:
         yield Paragraph(
@@ -106,6 +106,41 @@ def blocks(report: Report) -> Iterator[Block]:
     yield from _accounts(report)
     yield from _regressions(report)
     yield from _paths(report)
+
+
+def _missing(report: Report) -> str:
+    """What a trial without a value counts as, and who says so."""
+    how = report.question.missing
+    said = ", as asked," if how is not None else ""
+    if (how or report.plan["missing"]) == "failure":
+        return (
+            f"A trial without a value counts{said} as a failure; one that has a value, as it was "
+            "scored."
+        )
+    return (
+        f"Left out{said} are trials without a value and those that did not end as completed, "
+        "though they were scored."
+    )
+
+
+def _failures(report: Report) -> Iterator[Block]:
+    """Arms that end their runs as completed less often than the baseline, or more often."""
+    found = [
+        row
+        for part in (*report.judged, *report.beside)
+        if part.metric == "completion"
+        for row in part.comparisons
+        if row["default"] and not row["slice"]
+    ]
+    for row in found:
+        if row["p"] is None or row["p"] > row["alpha"] or not row["difference"]:
+            continue
+        yield Paragraph(
+            f"Failures are unevenly spread: of {row['baseline']} {number(row['base_mean'])} of the "
+            f"runs ended as completed, of {row['arm']} {number(row['arm_mean'])} (p "
+            f"{chance(row['p'])}). What leaving them out would change stands below each verdict.",
+            "cannot tell",
+        )
 
 
 def _looks(report: Report) -> str:
@@ -202,11 +237,13 @@ def _verdict(
     for other in others:
         same = all(row[name] == other[name] for name in ("difference", "se", "tasks"))
         if not same:
-            how = "left out" if other["counting"] == "excluded" else "counted as failures"
+            how = "left out" if other["counting"] == "excluded" else "counted in"
+            verdict = "" if other["verdict"] == NO_VERDICT else f"{other['verdict']}, "
+            shown = interval(other["low"], other["high"], signed=True)
             yield Paragraph(
-                f"With {_lacking(row)} {how} instead: {other['verdict']}, difference "
-                f"{number(other['difference'], signed=True)}, interval "
-                f"{interval(other['low'], other['high'], signed=True)}, "
+                f"With {_lacking(row)} {how} instead: {verdict}difference "
+                f"{number(other['difference'], signed=True) or 'not known'}, "
+                f"{'interval ' + shown if shown else 'no interval'}, "
                 f"{counted(other['tasks'], 'task')}."
             )
 
@@ -229,6 +266,11 @@ def _decides(row: dict[str, Any]) -> str:
 def _lacking(row: dict[str, Any]) -> str:
     missing = row["base_missing"] + row["arm_missing"]
     parts = [f"{counted(missing, 'trial')} without a value"] if missing else []
+    if row["unended_valued"]:
+        parts.append(
+            f"{counted(row['unended_valued'], 'trial')} that did not end as completed (though "
+            "scored)"
+        )
     if row["unmatched"]:
         parts.append(f"{counted(row['unmatched'], 'task')} that one arm does not have")
     return " and ".join(parts) or "what is missing"
@@ -328,13 +370,25 @@ def _beside(parts: list[Part]) -> Iterator[Block]:
 
 def _accounts(report: Report) -> Iterator[Block]:
     yield Heading("What became of the runs")
-    names = ("completed", "failed", "cancelled", "open", "unjudged", "tasks_lacking")
+    columns = {
+        "judged": "judged",
+        "never_judged": "never judged",
+        "errored": "errored",
+        "timed_out": "timed out",
+        "cancelled": "cancelled",
+        "open": "crashed or at work",
+        "scored_all_the_same": "scored all the same",
+        "tasks_lacking": "tasks lacking",
+    }
     rows = [
-        (row["arm"], f"{row['runs']:,}", f"{row['tasks']:,}", *(f"{row[name]:,}" for name in names))
+        (
+            row["arm"],
+            *(f"{row[name]:,}" for name in ("runs", "tasks")),
+            *(f"{row[name]:,}" for name in columns),
+        )
         for row in report.accounts
     ]
-    shown = (*names[:-1], "tasks lacking")
-    yield Table(("arm", ">runs", ">tasks", *(f">{name}" for name in shown)), rows)
+    yield Table(("arm", ">runs", ">tasks", *(f">{name}" for name in columns.values())), rows)
     if report.ratio and report.ratio[0]["p"] is not None:
         units = ", ".join(
             f"{row['arm']} {row['units']:,} of {number(row['expected'])}" for row in report.ratio

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -28,6 +28,8 @@ KNOWN_MAX = 20
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked: an experiment; by default its plan's metrics, beside its first arm, whole.
     `lower` and `higher` name metrics of which less or more is better, where no plan says so.
+    `missing` is what a trial without a value counts as: `failure` or `excluded` (with those that
+    did not end as completed); None leaves it to the plan.
     """
 
     experiment: str
@@ -36,6 +38,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None
     lower: tuple[str, ...] = ()
     higher: tuple[str, ...] = ()
+    missing: Literal["failure", "excluded"] | None = None
 
     @property
     def directions(self) -> str | None:
@@ -98,14 +101,19 @@ def report(reader: Reader, question: Question) -> Report:
     _check(reader, question)
     _check_directions(reader, question)
     said = question.directions
-    asked = (question.experiment, question.metric, baseline, question.by, said)
-    judged = _parts(reader, asked)
+    asked = _Asked(question.metric, baseline, question.by, said, question.missing)
+    judged = _parts(reader, question.experiment, asked)
     taken = {part.metric for part in judged}
     beside = [
         part
         for metric in GUARDRAILS
         if metric not in taken
-        for part in _parts(reader, (question.experiment, metric, baseline, None, said), whole=False)
+        for part in _parts(
+            reader,
+            question.experiment,
+            msgspec.structs.replace(asked, metric=metric, by=None),
+            whole=False,
+        )
         if any(arm["mean"] is not None for arm in part.arms)
     ]
     return Report(
@@ -118,7 +126,13 @@ def report(reader: Reader, question: Question) -> Report:
         beside=beside,
         ratio=reader.rows("FROM sample_ratio($1) ORDER BY number", [question.experiment]),
         accounts=reader.rows("FROM accounting($1) ORDER BY arm", [question.experiment]),
-        regressions=reader.rows(_REGRESSIONS, [*asked[:3], None, REGRESSIONS_MAX, said]),
+        regressions=reader.rows(
+            _REGRESSIONS,
+            [
+                *(question.experiment, question.metric, baseline, None, REGRESSIONS_MAX),
+                *(said, question.missing),
+            ],
+        ),
         tools=reader.rows(_TOOLS, [question.experiment]),
         sequences=reader.rows(_SEQUENCES, [question.experiment, SEQUENCES_MAX]),
     )
@@ -135,20 +149,23 @@ _LABELS = """
     WHERE experiment = $1 ORDER BY 1
 """
 _SUMMARY = """
-    FROM arm_summary($1, only_metric := $2, by_label := $3, at_alpha := $4, directions := $6)
+    FROM arm_summary($1, only_metric := $2, by_label := $3, at_alpha := $4,
+        directions := $6, counted_as := $7)
     ORDER BY slice, number, metric, arm = $5 DESC, arm
 """
 _COMPARISONS = """
-    FROM comparisons($1, only_metric := $2, against := $3, by_label := $4, directions := $5)
+    FROM comparisons($1, only_metric := $2, against := $3, by_label := $4,
+        directions := $5, counted_as := $6)
     ORDER BY slice, number, metric, arm, "default" DESC
 """
 _CURVES = """
-    FROM pass_curves($1, only_metric := $2, by_label := $3, at_alpha := $4, directions := $5)
+    FROM pass_curves($1, only_metric := $2, by_label := $3, at_alpha := $4,
+        directions := $5, counted_as := $6)
     ORDER BY slice, metric, arm, k
 """
 _PAIRS = """
     SELECT p.metric, p.arm, p.task, p.base_score, p.arm_score
-    FROM task_pairs($1, only_metric := $2, against := $3, directions := $4) AS p
+    FROM task_pairs($1, only_metric := $2, against := $3, directions := $4, counted_as := $5) AS p
     WHERE p.counting = p.missing AND p.difference IS NOT NULL
     ORDER BY p.metric, p.arm, p.task
 """
@@ -159,7 +176,8 @@ _SEQUENCES = """
     ORDER BY arm, role, runs DESC, sequence
 """
 _REGRESSIONS = """
-    FROM regressions($1, only_metric := $2, against := $3, by_label := $4, directions := $6)
+    FROM regressions($1, only_metric := $2, against := $3, by_label := $4,
+        directions := $6, counted_as := $7)
     ORDER BY worse_by DESC, metric, arm, task LIMIT $5
 """
 
@@ -208,19 +226,24 @@ def _names(reader: Reader, sql: str, experiment: str) -> list[str]:
     return [next(iter(row.values())) for row in reader.rows(sql, [experiment])]
 
 
-def _parts(
-    reader: Reader,
-    asked: tuple[str, str | None, str, str | None, str | None],
-    *,
-    whole: bool = True,
-) -> list[Part]:
+class _Asked(msgspec.Struct, frozen=True):
+    """What of a question concerns each metric."""
+
+    metric: str | None
+    baseline: str
+    by: str | None
+    said: str | None
+    missing: str | None
+
+
+def _parts(reader: Reader, experiment: str, asked: _Asked, *, whole: bool = True) -> list[Part]:
     """A part a metric, in the plan's order; curves and pairs only where it is to be whole."""
-    experiment, metric, baseline, by, said = asked
-    comparisons = reader.rows(_COMPARISONS, [experiment, metric, baseline, by, said])
+    metric, baseline, by, *how = msgspec.structs.astuple(asked)
+    comparisons = reader.rows(_COMPARISONS, [experiment, metric, baseline, by, *how])
     alpha = comparisons[0]["alpha"] if comparisons else 0.05
-    arms = reader.rows(_SUMMARY, [experiment, metric, by, alpha, baseline, said])
-    curves = reader.rows(_CURVES, [experiment, metric, by, alpha, said]) if whole else []
-    pairs = reader.rows(_PAIRS, [experiment, metric, baseline, said]) if whole else []
+    arms = reader.rows(_SUMMARY, [experiment, metric, by, alpha, baseline, *how])
+    curves = reader.rows(_CURVES, [experiment, metric, by, alpha, *how]) if whole else []
+    pairs = reader.rows(_PAIRS, [experiment, metric, baseline, *how]) if whole else []
 
     def mine(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
         return [row for row in rows if row["metric"] == name]

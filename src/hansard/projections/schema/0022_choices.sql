@@ -128,10 +128,10 @@ LEFT JOIN metrics AS m ON m.experiment = e.experiment AND m.number = 1
 LEFT JOIN scored AS p ON p.experiment = t.experiment;
 COMMENT ON VIEW experiment_plans IS 'One row an experiment, registered or met in runs: how it is judged.';
 
-CREATE OR REPLACE MACRO trial_scores(the_experiment, only_metric := NULL, by_label := NULL, directions := NULL) AS TABLE
+CREATE OR REPLACE MACRO trial_scores(the_experiment, only_metric := NULL, by_label := NULL, directions := NULL, counted_as := NULL) AS TABLE
 WITH plan AS (
-    SELECT e.cluster, coalesce(e.missing, 'failure') AS missing, coalesce(e.unit, 'run') AS unit,
-        e.experiment IS NOT NULL AS registered
+    SELECT e.cluster, coalesce(counted_as, e.missing, 'failure') AS missing,
+        coalesce(e.unit, 'run') AS unit, e.experiment IS NOT NULL AS registered
     FROM (SELECT 1) LEFT JOIN experiments AS e ON e.experiment = the_experiment
 ), mine AS MATERIALIZED (
     SELECT
@@ -229,37 +229,46 @@ WITH plan AS (
 SELECT
     s.slice, a.metric, a.number, a.better, a.smallest, s.arm, s.task, s.cluster, s.trial, s.run,
     s.status, s.unit, s.first_position, s.missing, a.named, a.stated_by, f.value,
+    s.status IS NOT DISTINCT FROM 'completed' OR a.metric = 'completion' AS ended,
     if(a.better = 'higher', least(0.0, min(f.value) OVER (PARTITION BY a.metric)), NULL) AS worst
 FROM sliced AS s
 CROSS JOIN asked AS a
 LEFT JOIN found AS f ON f.run = s.run AND f.metric = a.metric;
 COMMENT ON MACRO TABLE trial_scores IS 'A metric is what was judged (newest value; one that is not finite is none), or where no judge uses the name completion, success, cost, tokens, input_tokens, output_tokens, latency_ms or tool_error_rate as in trial_runs. Without a plan and only_metric it is each metric that was scored, or completion (whether the run ended as completed) where none was; named says whether there is a plan, only_metric or one metric alone. directions is a JSON object of metrics and directions (higher, lower) that no plan states; better is NULL where nobody states it, stated_by who does. One row a trial, metric and slice (empty: all of them; (none): runs without the label). worst is what a missing value counts as: 0, or the least value where that is below; NULL of a metric of which less is better, or whose direction nobody states, since a missing cost is no cost: such a trial is left out and counted. Where the plan''s cluster is a label that a run lacks, its task is a cluster of its own.';
 
-CREATE OR REPLACE MACRO task_totals(the_experiment, only_metric := NULL, by_label := NULL, directions := NULL) AS TABLE
+CREATE OR REPLACE MACRO task_totals(the_experiment, only_metric := NULL, by_label := NULL, directions := NULL, counted_as := NULL) AS TABLE
 SELECT
     s.slice, s.metric, s.arm, s.task, any_value(s.number) AS number, any_value(s.better) AS better,
     any_value(s.smallest) AS smallest, min(s.cluster) AS cluster, any_value(s.unit) AS unit,
     any_value(s.missing) AS missing, any_value(s.named) AS named, any_value(s.stated_by) AS stated_by, any_value(s.worst) AS worst, count(*) AS trials,
-    count(s.value) AS valued, count(*) FILTER (s.value = 1) AS successes,
+    count(s.value) AS valued, count(s.value) FILTER (s.ended) AS ended_valued,
+    count(*) FILTER (NOT s.ended) AS unended, count(*) FILTER (NOT s.ended AND s.value IS NOT NULL) AS unended_valued,
+    count(*) FILTER (s.ended AND s.value = 1) AS ended_successes,
+    count(*) FILTER (s.value = 1) AS successes,
     bool_and(s.value IS NULL OR s.value IN (0, 1)) AS "binary",
     coalesce(fsum(s.value ORDER BY s.value), 0) AS total,
+    coalesce(fsum(s.value ORDER BY s.value) FILTER (s.ended), 0) AS ended_total,
     min(s.first_position) AS first_position, list(s.run ORDER BY s.trial, s.run) AS runs
-FROM trial_scores(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions) AS s
+FROM trial_scores(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as) AS s
 GROUP BY s.slice, s.metric, s.arm, s.task;
 COMMENT ON MACRO TABLE task_totals IS 'One row a task of an arm: its trials, and the sum of their values (total) with how many have one (valued).';
 
-CREATE OR REPLACE MACRO task_scores(the_experiment, only_metric := NULL, by_label := NULL, directions := NULL) AS TABLE
+CREATE MACRO mean_of(counting, total, trials, valued, worst, ended_total, ended_valued) AS if(counting = 'excluded',
+    ended_total / nullif(ended_valued, 0), score_of(counting, total, trials, valued, worst));
+COMMENT ON MACRO mean_of IS 'The mean over trials. failure: those without a value count as the worst one, those that have one as it is, however they ended; excluded: neither those without a value count nor those that did not end as completed, though they were scored.';
+
+CREATE OR REPLACE MACRO task_scores(the_experiment, only_metric := NULL, by_label := NULL, directions := NULL, counted_as := NULL) AS TABLE
 SELECT
     t.slice, t.metric, t.number, t.better, t.smallest, t.arm, t.task, t.cluster, t.unit, t.missing,
     t.worst, c.counting, t.trials, t.valued, t.successes, t."binary",
-    score_of(c.counting, t.total, t.trials, t.valued, t.worst) AS score, t.first_position, t.runs
-FROM task_totals(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions) AS t
+    mean_of(c.counting, t.total, t.trials, t.valued, t.worst, t.ended_total, t.ended_valued) AS score, t.first_position, t.runs
+FROM task_totals(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as) AS t
 CROSS JOIN (VALUES ('failure'), ('excluded')) AS c(counting);
 COMMENT ON MACRO TABLE task_scores IS 'One row a task of an arm, and way of counting missing values (failure: as the worst one; excluded: not at all). score is the mean over its trials.';
 
-CREATE OR REPLACE MACRO task_pairs(the_experiment, only_metric := NULL, against := NULL, by_label := NULL, directions := NULL) AS TABLE
+CREATE OR REPLACE MACRO task_pairs(the_experiment, only_metric := NULL, against := NULL, by_label := NULL, directions := NULL, counted_as := NULL) AS TABLE
 WITH tasks AS MATERIALIZED (
-    SELECT t.* FROM task_totals(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions) AS t
+    SELECT t.* FROM task_totals(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as) AS t
 ), based AS MATERIALIZED (
     SELECT a.arm
     FROM experiment_arms AS a
@@ -283,7 +292,11 @@ WITH tasks AS MATERIALIZED (
         coalesce(x."binary", true) AND coalesce(y."binary", true) AS "binary",
         least(x.first_position, y.first_position) AS first_position,
         coalesce(x.runs, []) AS base_runs, coalesce(y.runs, []) AS arm_runs,
-        x.total AS base_total, y.total AS arm_total
+        x.total AS base_total, y.total AS arm_total,
+        x.ended_total AS base_ended_total, y.ended_total AS arm_ended_total,
+        x.ended_valued AS base_ended_valued, y.ended_valued AS arm_ended_valued,
+        coalesce(x.unended, 0) AS base_unended, coalesce(y.unended, 0) AS arm_unended,
+        coalesce(x.unended_valued, 0) AS base_unended_valued, coalesce(y.unended_valued, 0) AS arm_unended_valued
     FROM (
         SELECT s.arm, s.baseline, t.* EXCLUDE (arm) FROM tasks AS t JOIN sides AS s ON s.baseline = t.arm
     ) AS x
@@ -297,10 +310,11 @@ WITH tasks AS MATERIALIZED (
     WINDOW beside AS (PARTITION BY m.slice, m.metric, m.arm)
 ), scored AS (
     SELECT
-        f.slice, f.metric, c.counting, f.* EXCLUDE (slice, metric, base_total, arm_total, filler),
-        coalesce(score_of(c.counting, f.base_total, f.base_trials, f.base_valued, f.worst),
+        f.slice, f.metric, c.counting, f.* EXCLUDE (slice, metric, base_total, arm_total, base_ended_total, arm_ended_total, base_ended_valued,
+            arm_ended_valued, filler),
+        coalesce(mean_of(c.counting, f.base_total, f.base_trials, f.base_valued, f.worst, f.base_ended_total, f.base_ended_valued),
             if(c.counting = 'failure', f.filler, NULL)) AS base_score,
-        coalesce(score_of(c.counting, f.arm_total, f.arm_trials, f.arm_valued, f.worst),
+        coalesce(mean_of(c.counting, f.arm_total, f.arm_trials, f.arm_valued, f.worst, f.arm_ended_total, f.arm_ended_valued),
             if(c.counting = 'failure', f.filler, NULL)) AS arm_score
     FROM fair AS f
     CROSS JOIN (VALUES ('failure'), ('excluded')) AS c(counting)
@@ -309,13 +323,14 @@ SELECT s.*, s.arm_score - s.base_score AS difference
 FROM scored AS s;
 COMMENT ON MACRO TABLE task_pairs IS 'One row a task of an arm beside the baseline, and way of counting. Counted as failure, a task that one arm does not have has the worst score there, unless that arm has none of the slice at all; apart is true where the unit is the task, so that no task is in two arms. Empty where the baseline is no arm of the experiment.';
 
-CREATE OR REPLACE MACRO comparisons(the_experiment, only_metric := NULL, against := NULL, by_label := NULL, at_alpha := NULL, at_power := 0.8, directions := NULL) AS TABLE
+CREATE OR REPLACE MACRO comparisons(the_experiment, only_metric := NULL, against := NULL, by_label := NULL, at_alpha := NULL, at_power := 0.8, directions := NULL, counted_as := NULL) AS TABLE
 WITH pairs AS MATERIALIZED (
     SELECT p.slice, p.metric, p.counting, p.arm, p.baseline, p.task, p.number, p.better, p.smallest,
         p.cluster, p.apart, p.missing, p.named, p.stated_by, p.matched, p.base_trials, p.arm_trials, p.base_valued,
-        p.arm_valued, p."binary", p.base_score, p.arm_score, p.difference,
+        p.arm_valued, p.base_unended, p.arm_unended, p.base_unended_valued, p.arm_unended_valued,
+        p."binary", p.base_score, p.arm_score, p.difference,
         if(p.apart, p.arm_score IS NOT NULL OR p.base_score IS NOT NULL, p.difference IS NOT NULL) AS used
-    FROM task_pairs(the_experiment, only_metric := only_metric, against := against, by_label := by_label, directions := directions) AS p
+    FROM task_pairs(the_experiment, only_metric := only_metric, against := against, by_label := by_label, directions := directions, counted_as := counted_as) AS p
 ), facts AS MATERIALIZED (
     SELECT
         p.slice, p.metric, p.counting, p.arm, any_value(p.baseline) AS baseline,
@@ -326,6 +341,8 @@ WITH pairs AS MATERIALIZED (
         sum(p.base_trials)::BIGINT AS base_trials, sum(p.arm_trials)::BIGINT AS arm_trials,
         sum(p.base_trials - p.base_valued)::BIGINT AS base_missing,
         sum(p.arm_trials - p.arm_valued)::BIGINT AS arm_missing,
+        sum(p.base_unended)::BIGINT AS base_unended, sum(p.arm_unended)::BIGINT AS arm_unended,
+        sum(p.base_unended_valued + p.arm_unended_valued)::BIGINT AS unended_valued,
         count(*) FILTER (NOT p.matched AND NOT p.apart) AS unmatched,
         count(*) FILTER (p.used) AS tasks,
         count(p.arm_score) FILTER (p.used) AS arm_tasks,
@@ -441,18 +458,19 @@ SELECT
     a.smallest,
     if(a.se > 0 AND a.smallest > 0, TRY_CAST(ceil(pow(a.z * a.se / a.smallest, 2) * a.tasks) AS BIGINT), NULL) AS tasks_required,
     a.smallest IS NULL OR (a.difference - a.half >= a.smallest OR a.difference + a.half <= -a.smallest) AS matters,
-    a.number, a.stated_by, a.above, a.below,
+    a.number, a.stated_by, a.above, a.below, a.base_unended, a.arm_unended, a.unended_valued,
     a."binary" AND NOT a.apart AND a.base_trials = a.tasks AND a.arm_trials = a.tasks AS single
 FROM adjusted AS a;
 COMMENT ON MACRO TABLE comparisons IS 'One row an arm beside the baseline, by metric, slice and way of counting missing values; "default" marks the plan''s way. difference is the mean over tasks of arm less baseline; se is clustered (Miller 2024, with G / (G - 1)), the interval low..high is Student''s with clusters - 1 degrees of freedom (two samples: - 2); always_low..always_high may be looked at at any time (the normal mixture''s at the normal score of t; as simulated it holds from five clusters on, and is NULL below: see tests/statistics). Holm''s and Benjamini and Hochberg''s p are over all rows of one way of counting, of the whole and of all slices each for itself; the verdict is by Holm''s at alpha, of the always-valid p where the plan is sequential. mcnemar_p is that of the exact sign test of tasks won and lost, which is McNemar''s where each task was tried once (single). The verdict is better, worse or cannot tell; no metric named where several were scored and neither a plan nor only_metric names one; direction not stated where nobody says which is the good one (above and below count the tasks). A difference without any spread is judged by that test.';
 
-CREATE OR REPLACE MACRO arm_summary(the_experiment, only_metric := NULL, by_label := NULL, at_alpha := 0.05, directions := NULL) AS TABLE
+CREATE OR REPLACE MACRO arm_summary(the_experiment, only_metric := NULL, by_label := NULL, at_alpha := 0.05, directions := NULL, counted_as := NULL) AS TABLE
 WITH scores AS MATERIALIZED (
-    SELECT s.* FROM trial_scores(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions) AS s
+    SELECT s.* FROM trial_scores(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as) AS s
 ), tasks AS MATERIALIZED (
     SELECT
         s.slice, s.metric, s.arm, s.task, min(s.cluster) AS cluster, count(*) AS trials,
-        score_of(any_value(s.missing), coalesce(fsum(s.value ORDER BY s.value), 0), count(*), count(s.value), any_value(s.worst)) AS score
+        mean_of(any_value(s.missing), coalesce(fsum(s.value ORDER BY s.value), 0), count(*), count(s.value), any_value(s.worst),
+            fsum(s.value ORDER BY s.value) FILTER (s.ended), count(s.value) FILTER (s.ended)) AS score
     FROM scores AS s
     GROUP BY s.slice, s.metric, s.arm, s.task
 ), means AS MATERIALIZED (
@@ -478,9 +496,9 @@ WITH scores AS MATERIALIZED (
         any_value(stated_by) AS stated_by, any_value(named) AS named, arm,
         count(*) AS trials, count(*) - count(value) AS missing,
         count(*) FILTER (status = 'failed') AS failed, count(*) FILTER (status = 'open') AS open,
-        count(*) FILTER (value = 1) AS successes,
+        count(*) FILTER (value = 1 AND (missing = 'failure' OR ended)) AS successes,
         bool_and(value IS NULL OR value IN (0, 1)) AS "binary",
-        count(coalesce(value, if(missing = 'failure', worst, NULL))) AS counted,
+        count(if(missing = 'failure', coalesce(value, worst), if(ended, value, NULL))) AS counted,
         quantile_cont(value, [0.5, 0.95, 0.99]) AS quantiles, fsum(value ORDER BY value) AS total
     FROM scores
     GROUP BY slice, metric, arm
@@ -505,11 +523,12 @@ SELECT
 FROM joined AS s;
 COMMENT ON MACRO TABLE arm_summary IS 'One row an arm, metric and slice: trials, those without a value, the mean over tasks with its clustered standard error and interval, quantiles over trials, and where each task has one trial and its own cluster Wilson''s interval of the share of successes.';
 
-CREATE OR REPLACE MACRO pass_curves(the_experiment, only_metric := NULL, by_label := NULL, at_alpha := 0.05, directions := NULL) AS TABLE
+CREATE OR REPLACE MACRO pass_curves(the_experiment, only_metric := NULL, by_label := NULL, at_alpha := 0.05, directions := NULL, counted_as := NULL) AS TABLE
 WITH tasks AS MATERIALIZED (
-    SELECT t.slice, t.metric, t.arm, t.task, t.cluster, t.successes,
-        if(t.missing = 'failure', t.trials, t.valued) AS n, t."binary"
-    FROM task_totals(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions) AS t
+    SELECT t.slice, t.metric, t.arm, t.task, t.cluster,
+        if(t.missing = 'failure', t.successes, t.ended_successes) AS successes,
+        if(t.missing = 'failure', t.trials, t.ended_valued) AS n, t."binary"
+    FROM task_totals(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as) AS t
 ), tries AS (
     SELECT slice, metric, arm, least(min(n) FILTER (n > 0), 64) AS k_max
     FROM tasks
@@ -555,11 +574,49 @@ JOIN errors AS e USING (slice, metric, arm, k)
 LEFT JOIN critical AS c ON c.df = e.clusters - 1;
 COMMENT ON MACRO TABLE pass_curves IS 'One row an arm and k, of metrics that are 0 or 1: pass@k (one of k trials succeeds) and pass^k (all do), mean over tasks with clustered intervals. k goes up to the trials that every task has, at most 64.';
 
-CREATE OR REPLACE MACRO regressions(the_experiment, only_metric := NULL, against := NULL, by_label := NULL, directions := NULL) AS TABLE
+CREATE OR REPLACE MACRO regressions(the_experiment, only_metric := NULL, against := NULL, by_label := NULL, directions := NULL, counted_as := NULL) AS TABLE
 SELECT
     p.slice, p.metric, p.arm, p.baseline, p.task, p.base_score, p.arm_score, p.difference,
     if(p.better = 'higher', -p.difference, p.difference) AS worse_by, p.matched,
     p.base_runs, p.arm_runs
-FROM task_pairs(the_experiment, only_metric := only_metric, against := against, by_label := by_label, directions := directions) AS p
+FROM task_pairs(the_experiment, only_metric := only_metric, against := against, by_label := by_label, directions := directions, counted_as := counted_as) AS p
 WHERE p.counting = p.missing AND p.better IS NOT NULL AND if(p.better = 'higher', p.difference < 0, p.difference > 0);
 COMMENT ON MACRO TABLE regressions IS 'One row a task that went worse than under the baseline, with the runs of both. ORDER BY worse_by DESC for the largest.';
+
+CREATE OR REPLACE MACRO accounting(the_experiment) AS TABLE
+WITH mine AS (
+    SELECT r.*, w.error_type, w.error, o.run IS NOT NULL AS judged,
+        r.status = 'failed' AND regexp_matches(concat_ws(' ', w.error_type, w.error), '(?i)time[d]?[ _-]?out|deadline') AS timed_out
+    FROM assigned_runs AS r
+    JOIN runs AS w ON w.run = r.run
+    LEFT JOIN (SELECT DISTINCT run FROM outcomes) AS o ON o.run = r.run
+    WHERE r.experiment = the_experiment
+), all_tasks AS (
+    SELECT DISTINCT task FROM mine
+), lacking AS (
+    SELECT a.arm, count(*) AS tasks
+    FROM (SELECT DISTINCT arm FROM mine) AS a
+    CROSS JOIN all_tasks AS t
+    ANTI JOIN mine AS m ON m.arm = a.arm AND m.task = t.task
+    GROUP BY a.arm
+), twice AS (
+    SELECT arm, count(*) AS trials
+    FROM (SELECT arm, task, trial FROM mine WHERE trial IS NOT NULL GROUP BY arm, task, trial HAVING count(*) > 1)
+    GROUP BY arm
+)
+SELECT
+    m.arm, count(*) AS runs, count(DISTINCT m.task) AS tasks,
+    count(*) FILTER (m.status = 'completed') AS completed, count(*) FILTER (m.status = 'failed') AS failed,
+    count(*) FILTER (m.status = 'cancelled') AS cancelled, count(*) FILTER (m.status = 'open') AS open,
+    count(*) FILTER (NOT m.judged) AS unjudged,
+    coalesce(any_value(l.tasks), 0) AS tasks_lacking, coalesce(any_value(w.trials), 0) AS trials_twice,
+    min(m.started_at) AS first_started_at, max(m.started_at) AS last_started_at,
+    count(*) FILTER (m.judged AND m.status = 'completed') AS judged,
+    count(*) FILTER (NOT m.judged AND m.status = 'completed') AS never_judged,
+    count(*) FILTER (m.status = 'failed' AND NOT m.timed_out) AS errored,
+    count(*) FILTER (m.timed_out) AS timed_out, count(*) FILTER (m.judged AND m.status <> 'completed') AS scored_all_the_same
+FROM mine AS m
+LEFT JOIN lacking AS l ON l.arm = m.arm
+LEFT JOIN twice AS w ON w.arm = m.arm
+GROUP BY m.arm;
+COMMENT ON MACRO TABLE accounting IS 'One row an arm: what became of its runs, tasks that only other arms have, trial numbers that are there twice. judged, never_judged (of those that completed), errored, timed_out (a failure whose error names a time-out), cancelled and open (crashed, or at work) make up all runs; scored_all_the_same counts those that did not complete and have an outcome.';
