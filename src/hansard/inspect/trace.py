@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -218,11 +218,25 @@ def changes_of(step: Step) -> list[Change]:
         came_to = msgspec.json.decode(step.result, type=_CameTo).saved
     except (msgspec.DecodeError, RecursionError):
         return []
+    ids = {one.id: saved.id for one, saved in zip(given, came_to, strict=False)}
     return [
-        Change(one.aggregate, saved.id, one.version + number, event.event, event.state)
+        Change(one.aggregate, saved.id, one.version + number, event.event, _named(event.state, ids))
         for one, saved in zip(given, came_to, strict=False)
         for number, event in enumerate(one.events, 1)
     ]
+
+
+def _named(state: Any, ids: Mapping[str, str]) -> Any:
+    """A state with the ids that new aggregates got."""
+    match state:
+        case str():
+            return ids.get(state, state)
+        case list():
+            return [_named(item, ids) for item in state]
+        case dict():
+            return {name: _named(item, ids) for name, item in state.items()}
+        case _:
+            return state
 
 
 class _Event(msgspec.Struct):
@@ -232,6 +246,7 @@ class _Event(msgspec.Struct):
 
 class _Aggregate(msgspec.Struct):
     aggregate: str
+    id: str
     version: int
     events: list[_Event]
 

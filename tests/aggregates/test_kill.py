@@ -1,0 +1,167 @@
+"""A trading book whose traders are killed: an order and its step are both there, or neither is."""
+
+import random
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hansard.bus.portal import portal
+from hansard.domain.aggregate import KIND, AggregateChanged
+from hansard.domain.ids import AgentStream
+from tests.faults.support import Stage
+
+TRADING = Path(__file__).with_name("programs") / "trading.py"
+FUNDS = Decimal("1000.00")
+TRADERS = ("ada", "bob")
+DAYS = 3
+BEGUN_S_MAX = 60.0
+END_S_MAX = 170.0
+
+Saved = set[tuple[str, int, str, int]]
+"""(agent, step, aggregate, version)"""
+
+
+def steps_of(stage: Stage) -> Saved:
+    """What the steps on record say that they saved."""
+    found: Saved = set()
+    asked: dict[tuple[str, int], str] = {}
+    for stored in stage.commits():
+        if not isinstance(stored.stream, AgentStream):
+            continue
+        agent = stored.stream.agent
+        for recorded in stored.commit.events:
+            data = msgspec.json.decode(recorded.data)
+            if recorded.type == "step.requested.v1":
+                asked[agent, data["step"]] = data["tool"]
+                continue
+            save = asked.get((agent, data.get("step", 0))) == "aggregate.save"
+            if save and recorded.type == "step.completed.v1":
+                for one in data["result"]["saved"]:
+                    found.add((agent, data["step"], one["id"], one["version"]))
+    return found
+
+
+def changes_of(stage: Stage) -> list[tuple[Any, AggregateChanged]]:
+    """What is on record of aggregates that this run's steps changed."""
+    commits = portal().run(stage.record.workspace.log.read_kind(KIND))
+    told = [
+        (stored, stored.commit.version + place, recorded)
+        for stored in commits
+        for place, recorded in enumerate(stored.commit.events)
+    ]
+    found = [
+        ((stored, version), msgspec.json.decode(recorded.data, type=AggregateChanged))
+        for stored, version, recorded in told
+    ]
+    return [(where, change) for where, change in found if change.run == stage.run]
+
+
+class Book(msgspec.Struct):
+    """What stands: the ids of the orders, and what is left in the account."""
+
+    orders: list[str]
+    left: Decimal
+
+
+def check(stage: Stage) -> Book:
+    """Raise where an order is there without its step, a step without its order, or money is lost;
+    what stands.
+    """
+    newest: dict[tuple[str, int, str], int] = {}
+    spent, placed = Decimal(0), Decimal(0)
+    orders: list[str] = []
+    paid: list[str] = []
+    for (stored, version), change in changes_of(stage):
+        who = (stored.commit.actor.agent, change.step, stored.stream.id)
+        newest[who] = max(version, newest.get(who, 0))
+        state = msgspec.json.decode(change.state)
+        if change.event == "account-paid.v1":
+            spent += Decimal(state["amount"]["$decimal"])
+            paid.append(state["order"]["$uuid"])
+        elif change.event == "order-placed.v1":
+            placed += Decimal(state["limit"]["$decimal"])
+            orders.append(stored.stream.id)
+    assert sorted(orders) == sorted(set(paid))
+    assert len(paid) == len(orders)
+    assert {(*who, version) for who, version in newest.items()} == steps_of(stage)
+    assert spent == placed
+    return Book(orders, FUNDS - spent)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_trader_killed_at_each_append_leaves_both_or_neither(stage: Stage, when: str):
+    """SIGKILL before or after each append of a trader: an order and its step are both there or
+    neither is; gone on with, it has placed each order once.
+    """
+    number = 1
+    while True:
+        stage.begin(f"{when}-{number}")
+        settings: dict[str, Any] = {"agent": "ada", "owner": f"{when}-{number}", "days": 2}
+        child = stage.start(TRADING, number=number, when=when, **settings)
+        deadline = time.monotonic() + BEGUN_S_MAX
+        while not Path(child.job.marker).exists() and child.process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        if child.process.poll() is not None:  # it has fewer appends than that
+            assert child.end().error == ""
+            break
+        child.kill()
+        check(stage)
+        report = stage.go_on(TRADING, **settings)
+        assert report.error == "", report.message
+        book = check(stage)
+        assert len(book.orders) == 2
+        assert report.results == str(book.left)
+        number += 1
+    assert number > 5
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(3_000)
+def test_two_traders_of_one_account_are_killed_again_and_again(stage: Stage, rounds, evidence):
+    """At random moments, both of them: after each kill every order has its step and every step its
+    order; in the end each has placed all of its orders, and not a cent is lost or spent twice.
+    """
+    count, seed = rounds(3, 200), random.randrange(2**32)
+    chance = random.Random(seed)
+    in_the_middle = conflicts = 0
+    for number in range(count):
+        owner = f"desk-{number}"
+        stage.begin(owner)
+        given: dict[str, Any] = {"owner": owner, "days": DAYS}
+        children = [stage.start(TRADING, agent=agent, **given) for agent in TRADERS]
+        deadline = time.monotonic() + BEGUN_S_MAX
+        while not stage.world.read("began") and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(chance.uniform(0, 0.15))
+        for child in chance.sample(children, len(children)):
+            child.kill()
+            in_the_middle += child.process.returncode != 0
+        check(stage)
+        children = [stage.start(TRADING, agent=agent, **given) for agent in TRADERS]
+        reports = [child.end(END_S_MAX) for child in children]
+        assert [report.error for report in reports] == ["", ""], (seed, reports)
+        book = check(stage)
+        assert len(book.orders) == DAYS * len(TRADERS), seed
+        assert str(book.left) in [report.results for report in reports], seed
+        conflicts += sum(
+            step.error is not None and step.error.type == "AggregateConflict"
+            for agent in stage.view().agents.values()
+            for step in agent.steps.values()
+        )
+    assert in_the_middle > 0, f"no kill of seed {seed} came before the end"
+    evidence.record(
+        "aggregates.traders_killed",
+        rounds=count,
+        in_the_middle=in_the_middle,
+        conflicts=conflicts,
+        orders=count * DAYS * len(TRADERS),
+        lost=0,
+        doubled=0,
+    )
