@@ -95,6 +95,25 @@ def test_snapshots_of_the_library_are_used(record: Record):
         assert app.repository.get(named) == account
 
 
+def test_a_range_of_versions_may_begin_and_end_inside_of_commits(record: Record):
+    """Whatever was saved together, each range of versions has just those events."""
+    with record.application(Book) as app:
+        account = Account("ada")
+        for count in (1, 3, 1, 4):
+            for _ in range(count):
+                account.credit(Decimal(1))
+            app.save(account)
+        last = account.version
+        for gt in range(last + 2):
+            for lte in (None, *range(last + 2)):
+                found = app.recorder.select_events(account.id, gt=gt, lte=lte)
+                until = last if lte is None else min(lte, last)
+                wanted = list(range(gt + 1, until + 1))
+                assert [each.originator_version for each in found] == wanted, (gt, lte)
+        newest = app.recorder.select_events(account.id, desc=True, limit=2)
+        assert [each.originator_version for each in newest] == [last, last - 1]
+
+
 class Counter(Aggregate):
     """How many orders were placed."""
 

@@ -73,8 +73,8 @@ class AggregateFlows(JointSteps):
                 run = functools.partial(self._save, saves=given, live=live)
                 told = yield from self.engine.execute(call, self.plan, run)
             if live:
-                for each in given:
-                    each.aggregate.collect_events()
+                for each in given:  # what happened since then is still to be saved
+                    del each.aggregate.pending_events[: len(each.events)]
             else:
                 yield from self._take_over(given, told["saved"])
         return [each.aggregate.version for each in found]

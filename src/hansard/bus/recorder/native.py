@@ -53,7 +53,7 @@ from hansard.bus.log import Append, EventLog, Kind, Stored
 from hansard.bus.portal import refuse_in_loop
 from hansard.bus.recorder._errors import translated
 from hansard.bus.recorder._native_subscription import NativeSubscription
-from hansard.bus.states.aggregates import history, in_full
+from hansard.bus.states.aggregates import in_full, since
 from hansard.bus.writer import MERGE_EVENTS_MAX
 from hansard.domain import aggregate_types
 from hansard.domain.aggregate import (
@@ -316,9 +316,7 @@ class NativeAggregateRecorder(NativeRecorder, AggregateRecorder):
     async def _events(
         self, originator_id: UUID | str, after: int, to: int | None
     ) -> list[StoredEvent]:
-        point = None if to is None else f"@{to}"
-        log, blobs = self.place.log, self.place.blobs
-        found = await history(log, blobs, originator_id, at=point)
+        found = await since(self.place.log, self.place.blobs, originator_id, after, to)
         return [
             _stored(
                 _declared(change.event, str(originator_id), change.position),
@@ -327,8 +325,8 @@ class NativeAggregateRecorder(NativeRecorder, AggregateRecorder):
                 change.version,
                 change.state,
             )
-            for change in found.changes
-            if change.event is not None and change.version > after
+            for change in found
+            if change.event is not None
         ]
 
 

@@ -22,7 +22,7 @@ from hansard.bus.log import AtPosition, AtTime, EventLog, Stored, UpTo
 from hansard.bus.states.points import at_time
 from hansard.domain.aggregate import KIND, AggregateChanged, stream_of
 from hansard.domain.aggregate_types import Change
-from hansard.domain.errors import BadName
+from hansard.domain.errors import BadName, Corrupt
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label, join
 from hansard.domain.payload import references
@@ -71,6 +71,37 @@ async def history(
         join(*(stored.commit.label for stored in commits)).stored,
         commits[-1].commit.actor.agent if commits else "",
     )
+
+
+async def since(
+    log: EventLog, blobs: Blobs, aggregate_id: UUID | str, after: int, to: int | None
+) -> list[Change]:
+    """The changes of an aggregate after a version, which may be any, up to one. Reads what comes
+    after it where that is the end of a commit, or where the newest commit has it all; else all.
+    """
+    commits = await _since(log, stream_of(aggregate_id), after, to)
+    return [
+        await _change(blobs, stored, version, index)
+        for index, (stored, version) in enumerate(_versions(commits, to))
+        if version > after
+    ]
+
+
+async def _since(
+    log: EventLog, stream: WorkspaceStream, after: int, to: int | None
+) -> list[Stored]:
+    if not after:
+        return await log.read(stream, to=to)
+    last = await log.last(stream)
+    if last is None or last.commit.last_version <= after:
+        return []
+    if last.commit.version <= after + 1:
+        return [last]
+    try:
+        commits = await log.read(stream, after=after, to=to)
+    except Corrupt:  # it is inside of a commit
+        commits = []
+    return commits or await log.read(stream, to=to)
 
 
 async def saved_in(log: EventLog, history: Sequence[Stored]) -> list[Stored]:
