@@ -43,6 +43,12 @@ class RunLife(msgspec.Struct):
         """Why it could not be read, in words."""
         return str(self.error) if self.error is not None else None
 
+    @property
+    def probe(self) -> str | None:
+        """The probe that it is a fork of; None of a real run."""
+        swap = self.state.forked.swap if self.state.forked is not None else None
+        return swap.probe if swap is not None else None
+
 
 class RunsWanted(TypedDict, total=False):
     """What `record.runs` may be asked for: see `RunFilter`. Times may be written (ISO 8601)."""

@@ -55,6 +55,7 @@ COMMANDS = {
     "trail": "Show what happened in a run, one line an event that matters, in words.",
     "board": "Show the state that a run's agents share, now or at any point.",
     "compare": "Compare the arms of an experiment.",
+    "probe": "Find whether runs decide otherwise where a value that they decided from is another.",
     "search": "Search what events say, the best fit first.",
     "schema": "Print a JSON Schema: of snapshots, of stored events, of what is exported.",
     "credentials": "Make a login that reaches the service in one role, and nothing else.",

@@ -23,6 +23,9 @@ from hansard.client.options import OnDoubt
 from hansard.domain.errors import CallerError
 from hansard.inspect.savings import Saved, added
 
+SAID_BYTES_MAX = 8_192
+"""Of what a program wrote its last line is looked for in so many bytes at the end."""
+
 
 class NotStartable(CallerError):
     """The command after `--` cannot be run."""
@@ -70,6 +73,31 @@ async def run(text: str, command: list[str], mode: str) -> Ran:
     return Ran(code if code >= 0 else 128 - code, ended, view)
 
 
+async def run_apart(run_id: str, command: list[str]) -> tuple[int, str]:
+    """Run a command so that it picks a run up, and nobody at a terminal has to do with it: its exit
+    code (128 and the signal's number where a signal ended it), and the last line that it wrote.
+    Ended with whoever waits for it. Raises NotStartable.
+    """
+    told = environment(run_id, "resume", Path(os.devnull), OnDoubt.STOP)
+    with tempfile.TemporaryFile() as said:
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *command, env=told, stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said
+            )
+        except OSError as error:
+            raise NotStartable(command[0], os.strerror(error.errno or 0)) from error
+        try:
+            code = await child.wait()
+        finally:
+            if child.returncode is None:
+                child.terminate()
+                await child.wait()
+        said.seek(max(0, said.tell() - SAID_BYTES_MAX))
+        lines = said.read().decode(errors="replace").splitlines()
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return code if code >= 0 else 128 - code, last
+
+
 async def _run(command: list[str], environment: dict[str, str]) -> int:
     with _signals_held() as passing:
         try:
@@ -80,14 +108,16 @@ async def _run(command: list[str], environment: dict[str, str]) -> int:
         return await child.wait()
 
 
-def environment(run_id: str, mode: str, report: Path) -> dict[str, str]:
+def environment(
+    run_id: str, mode: str, report: Path, on_doubt: OnDoubt = OnDoubt.ASK
+) -> dict[str, str]:
     """This process's environment, with the settings in use and the run to pick up."""
     found = settings()
     found = msgspec.structs.replace(
         found, run=run_id, mode=mode, data_dir=data_dir_of(found), report=str(report)
     )
     if mode == "resume" and found.settle is None:
-        found = msgspec.structs.replace(found, settle=OnDoubt.ASK.value)
+        found = msgspec.structs.replace(found, settle=on_doubt.value)
     told = {
         field.encode_name: str(value)
         for field in msgspec.structs.fields(found)

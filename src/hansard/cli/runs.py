@@ -42,6 +42,9 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only runs begun then or before: with zone.")
     ] = None,
+    probes: Annotated[
+        bool, typer.Option("--probes", help="Also the forks of probes, which are no real runs.")
+    ] = False,
     limit: Annotated[int, typer.Option(min=0, help="Most runs to show; 0 shows all.")] = 20,
     json: Json = False,
 ) -> None:
@@ -57,9 +60,11 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
     }
     wanted = RunFilter.of(given, "--{}")
     async with reading() as workspace:
-        made = await list_runs(workspace, wanted, limit)
+        made = await list_runs(workspace, wanted, limit, probes=probes)
     output.show(made, _people, json=json)
-    if not made.found:
+    if made.probed:
+        output.hint(f"{counted(made.probed, 'fork')} of probes left out: --probes shows them")
+    if not made.found and not made.probed:
         asked = (
             f" of {made.all} is: {wanted}" if made.all and str(wanted) else "s in this workspace"
         )
@@ -74,7 +79,7 @@ def _people(made: Runs) -> list[Part]:
 
     columns = (
         Column("run", whole=True),
-        Column("workflow"),
+        Column("workflow", lambda run: run.workflow + (" (probe)" if run.probe else "")),
         Column("status", status, whole=True),
         Column("agents"),
         Column("at work", short=True),

@@ -39,9 +39,11 @@ class Ambiguous(CallerError):
 
 
 async def find_run(workspace: Workspace, text: str) -> str:
-    """A run from its id, a prefix that no other run has, or `last`. Raises NotFound, Ambiguous."""
+    """A run from its id, a prefix that no other run has, or `last`, the newest that is no fork of a
+    probe. Raises NotFound, Ambiguous.
+    """
     if text == "last":
-        newest = await run_index.read(workspace.log)
+        newest = [life for life in await run_index.read(workspace.log) if life.probe is None]
         if not newest:
             raise NotFound("the last run", f"workspace {workspace.log.workspace!r} has no runs yet")
         return newest[0].run

@@ -8,7 +8,7 @@ from hansard.inspect.find import CANDIDATES_MAX, only
 from hansard.inspect.roles import EVENT_REMEDY
 from hansard.projections.reader import Reader
 
-_NEWEST = "SELECT run FROM runs ORDER BY first_position DESC LIMIT 1"
+_NEWEST = "SELECT run FROM runs WHERE probe IS NULL ORDER BY first_position DESC LIMIT 1"
 _RUNS = "SELECT run FROM runs WHERE starts_with(run, $1) ORDER BY run = $1 DESC, run LIMIT $2"
 _EVENT = "SELECT position, event_index FROM events WHERE id = $1"
 _ROLES = """
@@ -17,7 +17,9 @@ _ROLES = """
 
 
 def find_run(reader: Reader, text: str) -> str:
-    """A run from its id, a prefix that no other run has, or `last`. Raises NotFound, Ambiguous."""
+    """A run from its id, a prefix that no other run has, or `last`, the newest that is no fork of a
+    probe. Raises NotFound, Ambiguous.
+    """
     if text == "last":
         found = [run for (run,) in reader.all(_NEWEST)]
     else:

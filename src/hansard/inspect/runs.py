@@ -34,6 +34,7 @@ class Run(msgspec.Struct, kw_only=True):
     program: str
     conversation: str | None
     forked_from: str | None
+    probe: str | None
     labels: dict[str, str]
     error: Failure | None
     problem: str | None
@@ -41,13 +42,14 @@ class Run(msgspec.Struct, kw_only=True):
 
 class Runs(Answer):
     """The runs that were asked for, the newest first: at most so many of those `found`, of `all`
-    that there are. `lost` are those whose life could not be read; `unknown` says what was asked for
-    that no run has.
+    that there are. `probed` more would be among them, and are forks of probes. `lost` are those
+    whose life could not be read; `unknown` says what was asked for that no run has.
     """
 
     runs: list[Run]
     found: int
     all: int
+    probed: int
     lost: set[str]
     unknown: list[str]
 
@@ -56,15 +58,21 @@ class Runs(Answer):
         return self.runs
 
 
-async def list_runs(workspace: Workspace, wanted: RunFilter, limit: int) -> Runs:
-    """The runs that are asked for; 0 is no limit. Reads the whole of each run it gives."""
+async def list_runs(
+    workspace: Workspace, wanted: RunFilter, limit: int, *, probes: bool = False
+) -> Runs:
+    """The runs that are asked for, with or without the forks of probes; 0 is no limit. Reads the
+    whole of each run it gives.
+    """
     lives = await run_index.read(workspace.log)
-    found = [life for life in lives if wanted.takes(life)]
+    taken = [life for life in lives if wanted.takes(life)]
+    found = [life for life in taken if probes or life.probe is None]
     given = found[:limit] if limit > 0 else found
     return Runs(
         runs=[await _run(workspace, life) for life in given],
         found=len(found),
         all=len(lives),
+        probed=len(taken) - len(found),
         lost={life.run for life in given if life.problem},
         unknown=list(wanted.unknown(lives)) if not found else [],
     )
@@ -82,6 +90,7 @@ async def _run(workspace: Workspace, life: RunLife) -> Run:
         program=state.program,
         conversation=state.conversation_id,
         forked_from=state.forked.parent if state.forked is not None else None,
+        probe=life.probe,
         labels=state.labels,
         error=state.error,
         problem=life.problem,

@@ -3,7 +3,7 @@
 INSERT INTO runs BY NAME
 SELECT
     l.run, 'unknown' AS status, 0 AS resumed, any_value(f.parent) AS parent,
-    any_value(f.effects) AS effects, min(l.position) AS first_position,
+    any_value(f.effects) AS effects, any_value(f.swap->>'$.probe') AS probe, min(l.position) AS first_position,
     min(l.position) AS last_position, arg_min(l.happened_at, l.ordinal) AS started_at
 FROM lives AS l
 ANTI JOIN runs AS r ON r.run = l.run

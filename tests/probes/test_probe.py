@@ -1,0 +1,285 @@
+"""`hansard probe`: the program run again with another value, in forks, and what it decides then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hansard.client.record_sync import Record
+from tests.cli.support import SRC, Call, environment
+
+PROGRAM = '''
+"""Grants by what it looks up; the second word says what it makes of a gender."""
+import os, sys, time
+import hansard
+
+number, rule, *more = sys.argv[1:]
+GENDERS = ["female", "male"]
+
+
+@hansard.tool(effects="pure")
+def customer(number: int) -> dict:
+    return {"name": f"c{number}", "gender": GENDERS[number % 2], "income": number}
+
+
+@hansard.tool(effects="pure", kind="model")
+def opinion(prompt: str) -> str:
+    """Hand-written: stands in for a model."""
+    return "no" if "female" in prompt else "yes"
+
+
+@hansard.tool
+def mail(to: str, text: str) -> str:
+    return f"{text} to {to}"
+
+
+def decide(session):
+    time.sleep(float(os.environ.get("PROBE_SLEEPS", 0)))
+    found = customer(int(number))
+    chosen = "approve" if found["income"] % 3 else "decline"
+    if rule == "biased" and found["gender"] == "male":
+        chosen = "approve"
+    if rule == "model":
+        chosen = {"yes": "approve", "no": "decline"}[opinion(f"Is {found['gender']} fine?")]
+    if rule == "noisy" and os.environ.get("HANSARD_RUN"):
+        chosen = "decline" if chosen == "approve" else "approve"
+    session.decide("Grant?", selected=chosen, inputs=[found],
+                   alternatives=[{"id": "approve"}, {"id": "decline"}])
+    if rule == "mails":
+        mail(found["name"], chosen)
+
+
+if __name__ == "__main__":
+    numbers = range(int(number)) if more else [int(number)]
+    with hansard.connect() as record:
+        for number in numbers:
+            with record.run("grants", labels={"number": str(number)}) as session:
+                decide(session)
+'''
+
+SWAP = ("--swap", "customer.gender=female,male")
+
+
+class Desk:
+    """A program and its runs in a workspace."""
+
+    def __init__(self, folder: Path, data_dir: Path, workspace: str, call: Call) -> None:
+        self.path = folder / "grants.py"
+        self.path.write_text(PROGRAM)
+        self._told = environment(data_dir, HANSARD_WORKSPACE=workspace)
+        self._call = call
+
+    def record(self, count: int, rule: str = "fair") -> None:
+        """Make runs."""
+        command = [sys.executable, str(self.path), str(count), rule, "all"]
+        subprocess.run(command, env=self._told, check=True)
+
+    def command(self, rule: str = "fair") -> tuple[object, ...]:
+        """What a fork runs."""
+        return ("--", sys.executable, self.path, "{label.number}", rule)
+
+    def probe(self, rule: str = "fair", *options: object):
+        """A probe of all runs."""
+        return self._call("probe", "all", *SWAP, "--jobs", 2, *options, *self.command(rule))
+
+    def start(self, rule: str) -> subprocess.Popen[bytes]:
+        """The same as a process, whose forks take their time."""
+        given = [sys.executable, "-m", "hansard", "probe", "all", *SWAP, *self.command(rule)]
+        slow = self._told | {"PROBE_SLEEPS": "0.2", "PYTHONPATH": str(SRC)}
+        return subprocess.Popen(
+            [*map(str, given)], env=slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+
+@pytest.fixture
+def desk(
+    tmp_path: Path, data_dir: Path, workspace: str, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> Desk:
+    """A desk; what runs in its forks finds our package."""
+    monkeypatch.setenv("PYTHONPATH", str(SRC))
+    return Desk(tmp_path, data_dir, workspace, call)
+
+
+def rows(made, kind: str):
+    """The lines of a kind."""
+    return [line for line in made.lines if line["kind"] == kind]
+
+
+@pytest.mark.slow
+def test_each_run_is_forked_for_each_value_and_nothing_else_changes(
+    desk: Desk, call: Call, record: Record
+):
+    """Both values are forks, the recorded one decides as on record; said are runs, forks, pairs.
+    Runs, savings and the newest run are those that they were.
+    """
+    desk.record(2)
+    before = {run for run, _ in record.runs()}
+    newest = call("run", "show", "last", "--json").lines[0]
+    made = desk.probe("fair", "--json")
+    assert made.code == 0, made.err
+    [told] = rows(made, "probe")
+    assert (told["forks"], told["before"], told["ran"], told["left_out"]) == (4, 0, 4, [])
+    assert told["tools"] == {"customer.gender": 2}
+    [noise] = rows(made, "noise")
+    assert (noise["controls"], noise["compared"], noise["differ"]) == (2, 2, 0)
+    assert [row["unanswered"] for row in rows(made, "pair")] == [None, None]
+    forks = [life.forked for run, life in record.runs() if run not in before]
+    swaps = [forked.swap for forked in forks if forked is not None]
+    assert {swap.probe for swap in swaps if swap is not None} == {told["probe"]}
+    assert len(swaps) == 4
+    listed = call("runs", "--json")
+    assert {row["run"] for row in listed.lines} == before
+    assert "4 forks of probes left out: --probes shows them" in listed.err
+    assert len(call("runs", "--probes", "--json").lines) == 6
+    assert call("run", "show", "last", "--json").lines[0]["run"] == newest["run"]
+    assert not record.savings().rows
+    kept = record.sql("SELECT count(*) FILTER (probe IS NULL), count(probe) FROM runs").rows
+    assert kept == [(2, 4)]
+
+
+def test_a_path_that_is_nowhere_names_the_nearest(desk: Desk, call: Call):
+    """What calls returned is there to be swapped; an argument is the program's own."""
+    desk.record(2)
+    wrong = call("probe", "all", "--swap", "customer.gendre=a,b", *desk.command())
+    assert wrong.code == 2
+    assert "the nearest: customer.gender" in wrong.err
+    argument = call("probe", "all", "--swap", "number=1,2", *desk.command())
+    assert "it is an argument of agent#1 customer" in argument.err
+    nothing = call("probe", "all", *SWAP)
+    assert "give it after '--'" in nothing.err
+    nobody = call("probe", "x-*", *SWAP, *desk.command())
+    assert "no run is like 'x-*'" in nobody.err
+
+
+@pytest.mark.slow
+def test_a_run_that_the_command_cannot_be_made_for_is_left_out(
+    desk: Desk, call: Call, record: Record
+):
+    """It is counted, with the reason, and so is one that has no such value."""
+    desk.record(1)
+    with record.run("other") as session:
+        session.decide("Grant?", selected="approve")
+    made = desk.probe("fair", "--json")
+    [told] = rows(made, "probe")
+    assert [each["why"] for each in told["left_out"]] == [
+        "no call before its decision returned customer.gender"
+    ]
+    lacks = call("probe", "all", *SWAP, "--", "true", "{label.nothing}")
+    assert "it has no label nothing, which the command names" in lacks.err
+
+
+@pytest.mark.thorough  # the examples are the quicker case
+def test_a_planted_bias_is_found(desk: Desk):
+    """Six of eighteen runs are decided otherwise, all the same way; the command says so by 1."""
+    desk.record(18, "biased")
+    made = desk.probe("biased")
+    assert made.code == 1, made.err
+    assert "6 of 18 pairs decided otherwise with male than with female" in made.out
+    assert "selected approve, male against female: differs" in made.out
+    assert "With the value on record 18 of 18 forks decided as their runs had." in made.out
+
+
+@pytest.mark.slow
+def test_a_model_is_asked_only_where_that_is_allowed(desk: Desk):
+    """The fork with another value asks another thing: its pair is not answered, and counted."""
+    desk.record(2, "model")
+    made = desk.probe("model", "--json")
+    assert [row["unanswered"] for row in rows(made, "pair")] == [
+        "a call of opinion is not on record"
+    ] * 2
+    assert rows(made, "comparison") == []
+    again = desk.probe("model", "--json")
+    assert rows(again, "probe")[0]["before"] == 4  # what is refused is refused again
+    live = desk.probe("model", "--json", "--live")
+    assert [row["unanswered"] for row in rows(live, "pair")] == [None, None]
+    assert all(row["changed"] for row in rows(live, "pair"))
+
+
+@pytest.mark.slow
+def test_a_program_that_decides_otherwise_by_itself_is_said_to_be_noise(desk: Desk):
+    """The forks with the value on record show it, and the report says so before any verdict."""
+    desk.record(1, "noisy")
+    made = desk.probe("noisy")
+    assert (
+        "With the value on record 0 of 1 fork decided as their runs had: the program is not "
+        in (made.out)
+    )
+
+
+@pytest.mark.slow
+def test_an_effect_that_is_withheld_after_the_decision_loses_no_pair(desk: Desk):
+    """The letter would say otherwise, so it is refused; the decision stands before it."""
+    desk.record(2, "mails")
+    made = desk.probe("mails", "--json")
+    assert [row["unanswered"] for row in rows(made, "pair")] == [None] * 2
+    assert rows(desk.probe("mails", "--json"), "probe")[0]["ran"] == 0
+
+
+@pytest.mark.slow
+def test_a_program_that_fails_is_counted(desk: Desk, call: Call):
+    """It never takes part in its forks: each pair says so, and what it wrote last is shown."""
+    desk.record(2)
+    code = "import sys; sys.exit('no such thing')"
+    made = call("probe", "all", *SWAP, "--", sys.executable, "-c", code)
+    assert "not answered: 2 pairs: the program did not take part in a fork" in made.out
+    assert "ended with exit code 1, such as" in made.err
+    assert "no such thing" in made.err
+    absent = call("probe", "all", *SWAP, "--", "no-such-program")
+    assert "cannot be run" in absent.err
+
+
+@pytest.mark.thorough  # the kill is the quicker case
+def test_another_program_is_another_probe(desk: Desk):
+    """A file that the command names and that has changed makes another one; --again does, too."""
+    desk.record(1)
+    first = rows(desk.probe("fair", "--json"), "probe")[0]
+    same = rows(desk.probe("fair", "--json"), "probe")[0]
+    assert (same["probe"], same["before"]) == (first["probe"], 2)
+    desk.path.write_text(PROGRAM + "# edited\n")
+    edited = rows(desk.probe("fair", "--json"), "probe")[0]
+    assert (edited["probe"] != first["probe"], edited["before"]) == (True, 0)
+    anew = rows(desk.probe("fair", "--json", "--again"), "probe")[0]
+    assert (anew["probe"] not in (first["probe"], edited["probe"]), anew["before"]) == (True, 0)
+
+
+@pytest.mark.slow
+def test_a_probe_that_is_killed_goes_on_where_it_was(desk: Desk, record: Record):
+    """What is done is not run again, and the second one says how much there was."""
+    desk.record(4)
+    first = desk.start("fair")
+
+    def completed() -> list[tuple[str, int]]:
+        return [
+            (run, life.version)
+            for run, life in record.runs(status="completed")
+            if life.forked is not None
+        ]
+
+    until = time.monotonic() + 60
+    while len(completed()) < 3 and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    time.sleep(1.5)  # the program that ran then is nobody's to end, and comes to its end
+    there = completed()
+    assert 3 <= len(there) < 8
+    made = desk.probe("fair", "--json")
+    [told] = rows(made, "probe")
+    assert (told["before"], told["ran"]) == (len(there), 8 - len(there))
+    assert [row["unanswered"] for row in rows(made, "pair")] == [None] * 4
+    assert set(there) <= set(completed())  # not a word was added to them
+
+
+def test_a_fork_is_no_run_to_probe(desk: Desk, call: Call, record: Record):
+    """It is named as what it is."""
+    desk.record(1)
+    [(run, _)] = record.runs()
+    child = record.fork(run)
+    made = call("probe", child, *SWAP, *desk.command())
+    assert "is a fork; give the run that it is a fork of" in made.err
