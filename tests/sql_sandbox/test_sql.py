@@ -180,12 +180,34 @@ def test_a_question_comes_from_anywhere(ask: Call, tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_cut_answer_says_so(ask: Call):
-    """With what to do about it."""
+    """With what to do about it, and with an exit code of its own."""
     told = ask("SELECT i FROM range(100) t(i)", "--rows", "3", "--json")
+    assert told.code == 4
     assert [line["i"] for line in told.lines] == [0, 1, 2]
     assert told.err.endswith(": 3 rows, and there are more: give --rows (now 3)\n")
     whole = ask("SELECT i FROM range(3) t(i)", "--rows", "3", "--json")
-    assert whole.err.endswith(": 3 rows\n")
+    assert (whole.code, whole.err.endswith(": 3 rows\n")) == (0, True)
+
+
+@pytest.mark.slow
+def test_a_file_is_whole_or_not_there(ask: Call, tmp_path: Path):
+    """Written are all rows there are; where --rows allows fewer, nothing is, and what stood there is
+    as it was.
+    """
+    file = tmp_path / "x.parquet"
+    told = ask("SELECT i FROM range(25_000) t(i)", "-o", str(file))
+    assert (told.code, told.err.endswith(": 25,000 rows\n")) == (0, True)
+    assert parquet.read_table(file).num_rows == 25_000
+    before = file.read_bytes()
+    told = ask("SELECT i FROM range(25_000) t(i)", "-o", str(file), "--rows", "24999")
+    assert told.code == 4
+    assert told.err.endswith("and there are more: give --rows (now 24,999); nothing is written\n")
+    assert file.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["x.parquet"]
+    told = ask("SELECT i FROM range(25_000) t(i)", "--rows", "2", "--format", "arrow")
+    assert told.code == 4
+    cut = ipc.open_stream(told.out.encode("latin-1")).read_all()
+    assert cut.schema.metadata[b"hansard.cut"] == b"rows"
 
 
 @pytest.mark.thorough

@@ -1,7 +1,8 @@
 """The `hansard` command: a module a noun, which is loaded when one of its commands is called.
 
 Exit codes: 0 done; 1 something is wrong (a finding, a difference, no broker); 2 an error, told in
-one line on stderr; 130 interrupted; 141 the reader of a pipe left.
+one line on stderr; 4 there is more than was given (`sql`); 130 interrupted; 141 the reader of a
+pipe left.
 """
 
 from __future__ import annotations

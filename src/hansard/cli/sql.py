@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from msgspec.structs import replace
 
 from hansard.bus.whole_file import whole
 from hansard.cli import output
@@ -34,6 +35,14 @@ ENDINGS: dict[str, Format] = {
     ".arrow": "arrow",
 }
 """What a file's name says of its format."""
+
+
+CUT = 4
+"""The exit code where there is more than was given."""
+
+ROWS_MAX = 2**62
+FILE_BYTES_MAX = 2**30
+"""Of an answer that is written to a file, as Arrow."""
 
 
 class NotAsked(CallerError):
@@ -63,7 +72,10 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
     timeout: Annotated[
         float, typer.Option(min=0.1, max=3_600, metavar="S", help="Longest time to answer, in s.")
     ] = 10.0,
-    rows: Annotated[int, typer.Option(min=1, help="Most rows of the answer.")] = 10_000,
+    rows: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most rows of the answer [10,000; with -o all there are]."),
+    ] = None,
     memory: Annotated[
         int, typer.Option(min=64, max=65_536, metavar="MIB", help="What DuckDB may hold, in MiB.")
     ] = 512,
@@ -80,19 +92,24 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
         ),
     ] = False,
     json: Json = False,
-) -> None:
+) -> int:
     """Ask the record in SQL, read-only.
 
     Answered from the tables as they are published, in a process that sees nothing else and is
     stopped when it takes too much. 'SHOW TABLES' and 'DESCRIBE runs' say what there is. The
     position that an answer holds for, and whether it is cut, stands on stderr, and in Arrow and
-    Parquet in the metadata.
+    Parquet in the metadata. An answer that is cut exits with 4. A file is written whole or not at
+    all: with -o an answer of more than --rows, or of more than 1 GiB, is none, and exits with 4.
     """
     asked = _chosen(form, out, json=json)
     statement = _question(question, file)
     if asked in {"parquet", "arrow"} and out is None and sys.stdout.isatty():
         raise NotAsked(f"{asked} is not for a terminal: give -o FILE")
-    limits = Limits(wall_s=timeout, cpu_s=math.ceil(timeout), rows_max=rows, memory_mib=memory)
+    limits = Limits(wall_s=timeout, cpu_s=math.ceil(timeout), memory_mib=memory)
+    if out is not None:
+        limits = replace(limits, rows_max=ROWS_MAX, bytes_max=FILE_BYTES_MAX)
+    if rows is not None:
+        limits = replace(limits, rows_max=rows)
     given = settings()
     if role is None:
         async with (
@@ -107,8 +124,12 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
             "--wait-for names a position of the workspace, and a role has its own: leave it out, "
             "a role is always answered as of now"
         )
+    if out is not None and answer.cut is not None:
+        output.hint(f"{_summary(answer, limits)}; nothing is written")
+        return CUT
     _give(answer, asked, out, formulas=csv_formulas)
     output.hint(_summary(answer, limits))
+    return CUT if answer.cut is not None else 0
 
 
 def _chosen(form: Format | None, out: Path | None, *, json: bool) -> Format:
