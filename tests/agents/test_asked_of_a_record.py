@@ -1,8 +1,12 @@
 """What a record answers itself: SQL, a role's view, and a file of roles applied."""
 
+import io
+import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
+import rich.console
 
 import hansard
 from hansard import testing
@@ -67,6 +71,68 @@ async def test_more_rows_than_an_answer_holds_are_told(lab: Lab):
     async with lab.connect() as record:
         found = await record.sql("SELECT * FROM range(10_001)")
         assert (len(found.rows), found.cut) == (10_000, "rows")
+
+
+TYPED = """
+    SELECT 7 AS i, 1.5::DECIMAL(9, 2) AS d, TIMESTAMP '2026-01-02 03:04:05' AS at, '<b>&' AS s,
+        [1, 2] AS l
+"""
+
+
+@twins
+async def test_an_answer_is_given_as_analysts_have_tables(lab: Lab):
+    """As Arrow with DuckDB's types, as pandas and polars, shown in a notebook and a terminal."""
+    async with lab.connect() as record:
+        found = await record.sql(TYPED)
+    table = found.arrow()
+    assert [str(field.type) for field in table.schema] == [
+        *("int32", "decimal128(9, 2)", "timestamp[us]", "string", "list<l: int32>"),
+    ]
+    assert table.schema.metadata == {
+        b"hansard.position": str(found.position).encode(),
+        b"hansard.cut": b"no",
+    }
+    frame = found.df()
+    assert (list(frame.columns), frame["i"][0], frame["at"].dtype.kind) == (found.columns, 7, "M")
+    polars = found.pl()
+    assert (polars.columns, polars["d"][0]) == (found.columns, Decimal("1.50"))
+    shown = found._repr_html_()
+    assert "<td>&lt;b&gt;&amp;</td>" in shown
+    assert f"<p>1 row, as of position {found.position}</p>" in shown
+    said = io.StringIO()
+    rich.console.Console(file=said, width=100).print(found)
+    assert "2026-01-02" in said.getvalue()
+    assert "1 row, as of position" in said.getvalue()
+
+
+@twins
+async def test_an_empty_answer_has_its_columns(lab: Lab):
+    """In every form."""
+    async with lab.connect() as record:
+        found = await record.sql("SELECT 1 AS a, 'x' AS b WHERE false")
+    assert found.arrow().column_names == ["a", "b"]
+    assert (found.df().shape, found.pl().shape) == ((0, 2), (0, 2))
+    assert "<th>a</th><th>b</th>" in found._repr_html_()
+
+
+def test_an_answer_that_was_only_told_is_a_table_too():
+    """As a restricted agent has it: the types are those of the values."""
+    told = hansard.SqlAnswer(["n", "s"], [(1, "a"), (None, "\x1b[31m")] * 15, 9, "rows")
+    table = told.arrow()
+    assert [str(field.type) for field in table.schema] == ["int64", "string"]
+    assert table.schema.metadata[b"hansard.cut"] == b"rows"
+    assert "30 rows, the first 20 shown, as of position 9, and there are more" in told._repr_html_()
+    said = io.StringIO()
+    rich.console.Console(file=said, width=100).print(told)
+    assert "\x1b" not in said.getvalue()
+
+
+def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
+    """With what to install, and what needs nothing."""
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(hansard.NotInstalled, match="pip install polars, or take arrow") as raised:
+        hansard.SqlAnswer(["n"], [(1,)], 9).pl()
+    assert raised.value.package == "polars"
 
 
 @twins

@@ -191,8 +191,8 @@ def test_a_cut_answer_says_so(ask: Call):
 
 @pytest.mark.slow
 def test_a_file_is_whole_or_not_there(ask: Call, tmp_path: Path):
-    """Written are all rows there are; where --rows allows fewer, nothing is, and what stood there is
-    as it was.
+    """Written are all rows there are; where --rows allows fewer, nothing is, and what stood there
+    is as it was.
     """
     file = tmp_path / "x.parquet"
     told = ask("SELECT i FROM range(25_000) t(i)", "-o", str(file))

@@ -18,7 +18,8 @@ Tables and answers go to stdout, hints, logs and progress to stderr. Every comma
 `--json` and then writes one JSON object a line. There is no colour in a pipe, nor under `NO_COLOR`.
 Exit codes: 0 done; 1 something is wrong (a finding of `check`, a difference in `replay`, no
 broker in `status`); 2 an error, in one line with its remedy; 4 there is more than was given (an
-answer of `sql`); 130 interrupted; 141 the reader of a pipe left. `hansard run resume` and `replay` with a command exit with that command's code.
+answer of `sql`); 130 interrupted; 141 the reader of a pipe left. `hansard run resume` and `replay`
+with a command exit with that command's code.
 """
 
 

@@ -59,4 +59,4 @@ class Tables:
 def told(answer: Answer) -> SqlAnswer:
     """An answer as programs have it."""
     rows: list[tuple[Any, ...]] = [tuple(map(jsonable, row)) for row in answer.tuples()]
-    return SqlAnswer(answer.columns, rows, answer.position, answer.cut)
+    return SqlAnswer(answer.columns, rows, answer.position, answer.cut, answer.arrow())

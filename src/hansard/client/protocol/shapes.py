@@ -53,7 +53,9 @@ def back(raw: msgspec.Raw, result: Any) -> Any:
 
 def _fields(found: Any) -> Any:
     match found:
-        case BoardEntry() | Checkpoint() | Task() | TaskEntry() | Mail() | SqlAnswer() | Savings():
+        case SqlAnswer():
+            return {k: v for k, v in msgspec.structs.asdict(found).items() if k != "ipc"}
+        case BoardEntry() | Checkpoint() | Task() | TaskEntry() | Mail() | Savings():
             fields = msgspec.structs.asdict(found)
             return {
                 name: value.value if isinstance(value, KeyKind) else value
