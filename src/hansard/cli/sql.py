@@ -105,31 +105,39 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
     statement = _question(question, file)
     if asked in {"parquet", "arrow"} and out is None and sys.stdout.isatty():
         raise NotAsked(f"{asked} is not for a terminal: give -o FILE")
-    limits = Limits(wall_s=timeout, cpu_s=math.ceil(timeout), memory_mib=memory)
-    if out is not None:
-        limits = replace(limits, rows_max=ROWS_MAX, bytes_max=FILE_BYTES_MAX)
-    if rows is not None:
-        limits = replace(limits, rows_max=rows)
+    limits = _limits(rows, out, Limits(wall_s=timeout, cpu_s=math.ceil(timeout), memory_mib=memory))
+    answer = await _asked(statement, limits, wait_for, role, by)
+    nothing = out is not None and answer.cut is not None
+    if not nothing:
+        _give(answer, asked, out, formulas=csv_formulas)
+    output.hint(_summary(answer, limits) + ("; nothing is written" if nothing else ""))
+    return CUT if answer.cut is not None else 0
+
+
+async def _asked(
+    statement: str, limits: Limits, wait_for: int | None, role: str | None, by: str
+) -> Answer:
+    """The answer, of the workspace's tables or as a role may see them. Raises NotAsked."""
     given = settings()
     if role is None:
         async with (
             Door(place_of(given), ONE_QUESTION) as door,  # its worker starts meanwhile
             published(wait_for),
         ):
-            answer = await door.ask(statement, limits)
-    elif wait_for is None:
-        answer = await ask_as(given, role, statement, limits, by)
-    else:
+            return await door.ask(statement, limits)
+    if wait_for is not None:
         raise NotAsked(
             "--wait-for names a position of the workspace, and a role has its own: leave it out, "
             "a role is always answered as of now"
         )
-    if out is not None and answer.cut is not None:
-        output.hint(f"{_summary(answer, limits)}; nothing is written")
-        return CUT
-    _give(answer, asked, out, formulas=csv_formulas)
-    output.hint(_summary(answer, limits))
-    return CUT if answer.cut is not None else 0
+    return await ask_as(given, role, statement, limits, by)
+
+
+def _limits(rows: int | None, out: Path | None, given: Limits) -> Limits:
+    """What the question may cost: a file takes all there is, as far as one process can."""
+    if out is not None:
+        given = replace(given, rows_max=ROWS_MAX, bytes_max=FILE_BYTES_MAX)
+    return given if rows is None else replace(given, rows_max=rows)
 
 
 def _chosen(form: Format | None, out: Path | None, *, json: bool) -> Format:
