@@ -154,6 +154,7 @@ if TYPE_CHECKING:
         SessionThread,
     )
     from hansard.client.session_sync import CommonSession, Session
+    from hansard.client.sql_answer import NotInstalled, SqlAnswer
     from hansard.domain.agent import (
         AgentState,
         Alternative,
@@ -231,7 +232,6 @@ if TYPE_CHECKING:
     from hansard.domain.team.task import ClaimLost, TaskAdded, TaskState, TaskStatus, TeamState
     from hansard.domain.team.task_rules import Circle
     from hansard.domain.values import Secret
-    from hansard.inspect.answer import NotInstalled, SqlAnswer
     from hansard.inspect.savings import Saved, Savings, SavingsAnswer
     from hansard.projections.errors import (
         Ahead,
@@ -471,7 +471,7 @@ _HOME = {
     "hansard.domain.team.task": ("ClaimLost", "TaskAdded", "TaskState", "TaskStatus", "TeamState"),
     "hansard.domain.team.task_rules": ("Circle",),
     "hansard.domain.values": ("Secret",),
-    "hansard.inspect.answer": ("NotInstalled", "SqlAnswer"),
+    "hansard.client.sql_answer": ("NotInstalled", "SqlAnswer"),
     "hansard.inspect.savings": ("Saved", "Savings", "SavingsAnswer"),
     "hansard.projections.errors": (
         "Ahead",

@@ -17,9 +17,9 @@ from hansard.agents.access.views import View
 from hansard.agents.steps.scope import kept
 from hansard.client.options import RunOptions
 from hansard.client.session_sync import CommonSession, S, stay, within
+from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.brief import Brief
 from hansard.domain.steps import Verdict
-from hansard.inspect.answer import SqlAnswer
 from hansard.inspect.savings import SavingsAnswer
 
 

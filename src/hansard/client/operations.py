@@ -29,6 +29,7 @@ from hansard.agents.policy.permits import Need, claims, reads, states, trusts, w
 from hansard.agents.team.mail import Mail
 from hansard.agents.team.tasks import LEASE_S, STATES, Task, TaskEntry
 from hansard.client.protocol.wire import EMPTY, Fault
+from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.agent import (
     CheckpointSaved,
     DecisionMade,
@@ -42,7 +43,6 @@ from hansard.domain.run import RunCancelled, RunCompleted
 from hansard.domain.steps import Verdict
 from hansard.domain.team.mail import MailSent
 from hansard.domain.team.task import TaskReopened
-from hansard.inspect.answer import SqlAnswer
 from hansard.inspect.savings import SavingsAnswer
 
 A = TypeVar("A", bound="type[Ask]")

@@ -19,10 +19,10 @@ from hansard.agents.steps.recorder import Settle
 from hansard.agents.steps.secrets import SecretProvider
 from hansard.bus.server.lease import Durability
 from hansard.client.person import ask_person
+from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.choices import check_options, chosen
 from hansard.domain.run import Chain
 from hansard.domain.values import recordable
-from hansard.inspect.answer import SqlAnswer
 from hansard.settings import Settings
 
 AGENT = "agent"

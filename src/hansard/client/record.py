@@ -38,6 +38,7 @@ from hansard.client.options import Defaults, OpenTables, RunOptions, Tables, wan
 from hansard.client.session import AsyncCommonSession, AsyncSession, opened_async
 from hansard.client.session_sync import CommonSession, Session
 from hansard.client.session_sync import opened as made
+from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.brief import first
 from hansard.domain.choices import NOTHING, by_name, chosen
 from hansard.domain.errors import BadValue, Refused
@@ -49,7 +50,6 @@ from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
 from hansard.domain.values import Scrub, recordable
 from hansard.inspect import snapshots
-from hansard.inspect.answer import SqlAnswer
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
 
 A = TypeVar("A")

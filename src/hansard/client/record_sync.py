@@ -25,6 +25,7 @@ from hansard.bus.states.replay import RunView
 from hansard.client.options import RunOptions
 from hansard.client.record import PERSON, OnPortal, _names_of, _rules_of, clean
 from hansard.client.session_sync import Session
+from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.choices import NOTHING, by_name, chosen
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
@@ -34,7 +35,6 @@ from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
 from hansard.inspect import snapshots
-from hansard.inspect.answer import SqlAnswer
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from hansard.bus.jetstream import BrokerOptions
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.loggers import logger
-from hansard.inspect.answer import SqlAnswer
+from hansard.client.sql_answer import SqlAnswer
 from hansard.inspect.tables import published
 from hansard.projections.sql_sandbox.answer import Answer, jsonable
 from hansard.projections.sql_sandbox.limits import ONE_QUESTION

@@ -19,7 +19,7 @@ from hansard.domain.choices import chosen
 from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Step
-from hansard.inspect.answer import Answer, SqlAnswer
+from hansard.inspect.answer import Answer, Rows
 
 MONTH_LETTERS = len("2026-01")
 
@@ -209,7 +209,7 @@ def savings_of(rows: Iterable[Mapping[str, Any]]) -> list[Savings]:
 
 
 async def savings(
-    ask: Callable[[str, tuple[object, ...]], Awaitable[SqlAnswer]], wanted: Wanted
+    ask: Callable[[str, tuple[object, ...]], Awaitable[Rows]], wanted: Wanted
 ) -> SavingsAnswer:
     """What sessions were answered, the earliest first. Raises BadValue, and as `ask` does."""
     answer = await ask(SAVINGS, wanted.parameters)

@@ -20,9 +20,9 @@ from hansard.client.logins import telling
 from hansard.client.opening import Broker, open_workspace
 from hansard.client.protocol import wire
 from hansard.client.role_answers import ask_as
+from hansard.client.sql_answer import SqlAnswer
 from hansard.client.tables import told
 from hansard.domain.errors import BadValue, HansardError
-from hansard.inspect.answer import SqlAnswer
 from hansard.projections.sql_sandbox.limits import Limits
 from hansard.service.server import NOBODY, Service
 from hansard.service.workspace_requests import Asker, Sql

@@ -40,11 +40,11 @@ from hansard.client.protocol import shapes, wire
 from hansard.client.protocol.errors import NotOffered, ServiceGone
 from hansard.client.protocol.program import Program
 from hansard.client.protocol.wire import Open, Request
+from hansard.client.sql_answer import SqlAnswer
 from hansard.domain import ids
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.ids import RunStream
 from hansard.domain.team.task_rules import Circle
-from hansard.inspect.answer import SqlAnswer
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
 from hansard.service import operations
 from hansard.service.decoys import Decoys

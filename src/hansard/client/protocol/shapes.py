@@ -14,9 +14,9 @@ from hansard.agents.team.mail import Mail
 from hansard.agents.team.tasks import Task, TaskEntry
 from hansard.bus.slices import Slices
 from hansard.client.protocol import wire
+from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.board import KeyKind
 from hansard.domain.errors import BadValue
-from hansard.inspect.answer import SqlAnswer
 from hansard.inspect.savings import Savings, SavingsAnswer
 
 LINES_AT_ONCE = 50

@@ -49,6 +49,7 @@ from hansard.client.restricted.link import Link, SessionLink, value_of
 from hansard.client.restricted.operations import event_point
 from hansard.client.restricted.session import AsyncRestrictedSession
 from hansard.client.restricted.session_sync import RestrictedSession
+from hansard.client.sql_answer import SqlAnswer
 from hansard.domain import values
 from hansard.domain.brief import first
 from hansard.domain.choices import check_options, chosen
@@ -56,7 +57,6 @@ from hansard.domain.errors import HansardError
 from hansard.domain.ids import AgentStream
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
-from hansard.inspect.answer import SqlAnswer
 from hansard.inspect.savings import By, Saved, SavingsAnswer
 
 TAKEN = frozenset(

@@ -28,9 +28,9 @@ from hansard.client.restricted.lacking import TRUSTED
 from hansard.client.restricted.operations import event_point
 from hansard.client.restricted.record import OnPortal, _demand_own_role, ask, opened, wanted
 from hansard.client.restricted.session_sync import RestrictedSession
+from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.choices import chosen
 from hansard.domain.steps import Verdict
-from hansard.inspect.answer import SqlAnswer
 from hansard.inspect.savings import By, SavingsAnswer
 
 

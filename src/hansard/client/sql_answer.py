@@ -1,0 +1,137 @@
+"""An answer in SQL as programs have it, in the forms that analysts use. pyarrow has no types."""
+
+from __future__ import annotations
+
+import html
+import importlib
+from typing import Any
+
+import msgspec
+
+from hansard.domain.brief import Brief
+from hansard.domain.counted import counted
+from hansard.domain.errors import CallerError
+from hansard.inspect.texts import plain_text
+
+SHOWN_ROWS = 20
+"""Rows of an answer that a notebook and a terminal show."""
+
+SHOWN_CHARACTERS = 200
+"""Of a value there."""
+
+
+class NotInstalled(CallerError):
+    """What an answer is to be given as takes a package that is not installed.
+
+    Attributes:
+        package: Its name.
+    """
+
+    def __init__(self, package: str, form: str) -> None:
+        super().__init__(
+            f"{form} takes {package}, which is not installed: pip install {package}, or take "
+            "arrow() or rows"
+        )
+        self.package = package
+
+
+class SqlAnswer(Brief, msgspec.Struct, frozen=True):
+    """The rows that a question in SQL comes to. Values are plain: numbers, texts, booleans, times,
+    None, lists and dicts; bytes are hexadecimal, and what is no finite number is a text.
+    `arrow()`, `df()` and `pl()` have DuckDB's types. A notebook shows it as a table, and so does
+    `rich.print`.
+
+    Attributes:
+        columns: The columns' names, no two alike.
+        rows: A tuple a row, in the order of the columns.
+        position: Up to where the tables had been made: of the workspace's log, or for a restricted
+            agent the number of the newest event that its role is shown.
+        cut: `rows` or `bytes` where there were more than an answer holds; else None.
+        ipc: The same as an Arrow IPC stream; empty for a restricted agent, who is told the values.
+    """
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+    position: int
+    cut: str | None = None
+    ipc: bytes = b""
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """Each row by the names of its columns."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def arrow(self) -> Any:
+        """As a `pyarrow.Table`, position and cut in its metadata. A restricted agent's types are
+        those that its values have.
+        """
+        import pyarrow as pa  # noqa: PLC0415 -- for whoever asks for it
+        from pyarrow import ipc  # noqa: PLC0415 -- for whoever asks for it
+
+        if self.ipc:
+            return ipc.open_stream(self.ipc).read_all()
+        values = zip(*self.rows, strict=True) if self.rows else [[] for _ in self.columns]
+        arrays = [pa.array(list(column)) for column in values]
+        told = {"hansard.position": str(self.position), "hansard.cut": self.cut or "no"}
+        return pa.Table.from_arrays(arrays, names=self.columns).replace_schema_metadata(told)
+
+    def df(self) -> Any:
+        """As a `pandas.DataFrame`. Raises NotInstalled."""
+        _package("pandas", "df()")
+        return self.arrow().to_pandas()
+
+    def pl(self) -> Any:
+        """As a `polars.DataFrame`. Raises NotInstalled."""
+        return _package("polars", "pl()").from_arrow(self.arrow())
+
+    def _brief(self) -> dict[str, Any]:
+        return {
+            "columns": self.columns,
+            "rows": self.rows,
+            "position": self.position,
+            "cut": self.cut,
+        }
+
+    def _said(self) -> str:
+        """What stands under it: how much it is, as of when, and whether there is more."""
+        shown = f", the first {SHOWN_ROWS:,} shown" if len(self.rows) > SHOWN_ROWS else ""
+        more = ", and there are more than an answer holds" if self.cut is not None else ""
+        return f"{counted(len(self.rows), 'row')}{shown}, as of position {self.position}{more}"
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(_shown(value))}</td>" for value in row) + "</tr>"
+            for row in self.rows[:SHOWN_ROWS]
+        )
+        return (
+            f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+            f"<p>{html.escape(self._said())}</p>"
+        )
+
+    def __rich__(self) -> Any:
+        """As a table of rich."""
+        from rich.table import Table  # noqa: PLC0415 -- for whoever asks for it
+        from rich.text import Text  # noqa: PLC0415 -- for whoever asks for it
+
+        made = Table(caption=self._said())
+        for name in self.columns:
+            made.add_column(Text(plain_text(name)))
+        for row in self.rows[:SHOWN_ROWS]:
+            made.add_row(*(Text(plain_text(_shown(value))) for value in row))
+        return made
+
+
+def _package(name: str, form: str) -> Any:
+    """A package that is not among our own. Raises NotInstalled."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise NotInstalled(name, form) from error
+
+
+def _shown(value: Any) -> str:
+    """A value as people are shown it."""
+    text = "" if value is None else str(value)
+    return f"{text[:SHOWN_CHARACTERS]}…" if len(text) > SHOWN_CHARACTERS else text
