@@ -103,6 +103,14 @@ kinds = ["**"]
 [roles.clerk.may]
 query = true
 
+[roles.whole]
+clearance = "secret"
+[[roles.whole.sees]]
+name = "all, and what is apart"
+kinds = ["**", "aggregate.*"]
+[roles.whole.may]
+query = true
+
 [roles.tags]
 [[roles.tags.sees]]
 name = "what happened, not what it holds"
@@ -135,6 +143,10 @@ def test_a_role_has_what_its_rules_show(
     assert state.keys() == {"symbol", "quantity", "timestamp"}
     assert [order[name] for name in ("run", "step", "agent", "causation")] == [None] * 4
     assert asked("clerk") == []
+    assert [(row["run"], row["step"]) for row in asked("whole")] == [
+        *[("one", 1)] * 2,
+        *[("two", 2)] * 2,
+    ]
     assert sorted(str(row["tag"]) for row in asked("tags")) == [
         "account-credited.v1",
         "account-opened.v1",

@@ -432,6 +432,7 @@ def test_not_offered(house: House) -> None:
             lambda: record.workspace,
             lambda: record.apply_roles("roles.toml"),
             lambda: record.view("r1", role="boss"),
+            lambda: record.application,
         ):
             with pytest.raises(NotOffered, match="not offered"):
                 use()
@@ -443,6 +444,9 @@ def test_not_offered(house: House) -> None:
                 session.wait_for(position=1)
             for name in ("state", "label"):
                 with pytest.raises(NotOffered, match=rf"session\.{name} is not .*session\.view"):
+                    getattr(session, name)
+            for name in ("save", "get"):
+                with pytest.raises(NotOffered, match=rf"session\.{name} is not .*trusted program"):
                     getattr(session, name)
             with pytest.raises(AttributeError, match="no attribute 'stat'"):
                 _ = session.stat
