@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hansard.agents.aggregates.declare import aggregate_type
     from hansard.agents.annotations.conversations import Conversation
     from hansard.agents.annotations.statements import Checkpoint
+    from hansard.agents.annotations.windows import Compaction
     from hansard.agents.board.operations import BoardEntry, Expected
     from hansard.agents.board.twins import AsyncBoard, AsyncTransaction
     from hansard.agents.board.twins_sync import Board, Transaction
@@ -169,6 +170,7 @@ if TYPE_CHECKING:
     from hansard.domain.aggregate import AggregateConflict, UndeclaredEvent
     from hansard.domain.approval import Approval, ApprovalRequested, ApprovalStatus
     from hansard.domain.board import BoardConflict, BoardState, KeyKind
+    from hansard.domain.compaction import ContextCompacted
     from hansard.domain.errors import (
         BadName,
         BadOption,
@@ -266,6 +268,7 @@ _HOME = {
     "hansard.agents.board.write": ("Resolution", "Resolve"),
     "hansard.agents.annotations.conversations": ("Conversation",),
     "hansard.agents.annotations.statements": ("Checkpoint",),
+    "hansard.agents.annotations.windows": ("Compaction",),
     "hansard.agents.errors": (
         "AgentError",
         "Blocked",
@@ -407,6 +410,7 @@ _HOME = {
     ),
     "hansard.domain.aggregate": ("AggregateConflict", "UndeclaredEvent"),
     "hansard.domain.approval": ("Approval", "ApprovalRequested", "ApprovalStatus"),
+    "hansard.domain.compaction": ("ContextCompacted",),
     "hansard.domain.board": ("BoardConflict", "BoardState", "KeyKind"),
     "hansard.domain.errors": (
         "BadName",
@@ -551,11 +555,13 @@ __all__ = [
     "Closed",
     "CommonRecord",
     "CommonSession",
+    "Compaction",
     "Condition",
     "Confidentiality",
     "Conflict",
     "ConnectOptions",
     "Connecting",
+    "ContextCompacted",
     "ContextWindow",
     "Contradiction",
     "Conversation",

@@ -39,6 +39,7 @@ GIVEN = {
     "aggregate_id": "x",
     "args": (1,),
     "kwargs": {},
+    "summarize": str,
 }
 """What an operation is given, by the names of what it must be given."""
 

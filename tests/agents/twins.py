@@ -19,6 +19,9 @@ from hansard.bus.log import Stored
 
 FACTS = ("checkpoint", "checkpoint_data", "decide", "message", "resource", "hand_off", "context")
 
+WAITING = {"close", "snapshot", "latest_checkpoint", "save", "get", "window", "compact"}
+"""What else of a session waits."""
+
 
 def at_once(work: Coroutine[Any, Any, Any]) -> Any:
     """Drive a coroutine that never suspends to its end, without a loop."""
@@ -107,7 +110,7 @@ class TwinSession(Twin):
     """A session of either client, awaited."""
 
     def _waits(self, name: str) -> bool:
-        return name in FACTS or name in {"close", "snapshot", "latest_checkpoint", "save", "get"}
+        return name in FACTS or name in WAITING
 
     def tool(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:
         """Declare an `async def` as a tool of this session."""

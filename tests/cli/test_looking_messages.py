@@ -159,3 +159,43 @@ def test_a_conversation_that_is_not_there_is_told(call: Call, runs: Runs, name: 
     assert (told.code, told.out) == (2, "")
     assert "Traceback" not in told.err
     assert told.err.startswith("error: ")
+
+
+def test_a_summary_says_what_it_stands_for(call: Call, record: hansard.Record):
+    """The window has it with how many messages and where they stand; `--all` shows them whole,
+    those of an earlier run, and of a summary of before, too. Before it, the window is as it was.
+    """
+    with record.run("early", run="early", agent="clerk", role="clerk", conversation="sum") as early:
+        early.message("user", "hello, how are you today?")
+    with record.run("late", run="late", agent="clerk", role="clerk", conversation="sum") as late:
+        for text in ("what of the order?", "and of the other order?"):
+            late.message("user", text)
+        late.compact(in_short, keep=1)
+        late.message("user", "nothing else, thanks a lot")
+        late.compact(in_short, keep=1)
+    about, *lines = call("run", "context", "late", "--json").lines
+    assert (about["messages"], [line["kind"] for line in lines]) == (2, ["summary", "message"])
+    summary = lines[0]
+    assert (summary["messages"], summary["message"]["content"]) == (2, "2 things")
+    _, *lines = call("run", "context", "late", "--all", "--json").lines
+    said = [line["said"]["message"]["content"] for line in lines if line["kind"] == "compacted"]
+    assert said == [
+        "2 things",
+        "hello, how are you today?",
+        "what of the order?",
+        "and of the other order?",
+    ]
+    shown = call("run", "context", "late").out
+    assert f"summary of 2 messages, {summary['first']}-{summary['last']}; --all shows them" in shown
+    assert "hello, how" not in shown
+    assert "hello, how are you today?" in call("run", "context", "late", "--all").out
+    before = call("run", "context", "late", "--at", "clerk@3", "--json").lines
+    assert [line["message"]["content"] for line in before[1:]] == [
+        "what of the order?",
+        "and of the other order?",
+    ]
+
+
+def in_short(messages: list[dict[str, Any]]) -> str:
+    """A rule in the place of a model."""
+    return f"{len(messages)} things"

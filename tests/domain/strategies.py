@@ -14,6 +14,7 @@ from hansard.domain import (
     approval,
     board,
     budget,
+    compaction,
     experiment,
     label_events,
     price,
@@ -128,6 +129,14 @@ FACTS: list[agent.Fact] = [
     agent.MessageAdded(role="assistant", content=_RAWS[0], fingerprint="m1"),
     agent.ResourceAccessed(uri="file:x", operation="read", fingerprint="r0"),
     agent.DecisionMade(question="?", selected="a", fingerprint="d0"),
+    compaction.ContextCompacted(
+        role="system",
+        summary=_RAWS[1],
+        fingerprint="c0",
+        stands_for=("m0", "m1"),
+        digest="d",
+        versions=((2, 3),),
+    ),
     agent.HandedOff(to="bob", fingerprint="h0", payload=_RAWS[1]),
 ]
 BEGIN = agent.Begin("ada", "writer", "1", "1")

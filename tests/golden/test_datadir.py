@@ -19,7 +19,12 @@ pytestmark = pytest.mark.slow
 
 Answers = dict[str, Any]
 
-SINCE = {"aggregate.changed.v1", "aggregate.followed.v1", "step.withheld.v1"}
+SINCE = {
+    "aggregate.changed.v1",
+    "aggregate.followed.v1",
+    "context.compacted.v1",
+    "step.withheld.v1",
+}
 """Tags that are newer than the archive."""
 
 OTHERWISE = {"experiment_plans"}

@@ -18,6 +18,7 @@ from hansard.bus.log import Origin, Stored
 from hansard.bus.validation.check import RawMessage
 from hansard.domain import agent, run
 from hansard.domain.agent import AgentState
+from hansard.domain.compaction import ContextCompacted
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Actor, Commit, Event, Recorded, Tx
 from hansard.domain.ids import StreamId
@@ -250,7 +251,7 @@ def check_facts(store: Store, name: str, state: AgentState, cut: int = 0) -> Non
     """The rows of messages, decisions ... are the facts that were stated after the cut."""
     own = [noted for noted in state.facts if noted.version > cut]
     found: dict[str, list[Any]] = {}
-    for table in ("messages", "checkpoints", "resources", "decisions", "handoffs"):
+    for table in ("messages", "checkpoints", "resources", "decisions", "handoffs", "compactions"):
         rows = selected(store, table, "run = $1 AND agent = $2", name, state.agent)
         found[table] = sorted(rows, key=lambda row: row["version"])
     told: dict[str, list[Any]] = {table: [] for table in found}
@@ -267,6 +268,21 @@ def check_facts(store: Store, name: str, state: AgentState, cut: int = 0) -> Non
             case agent.HandedOff() as fact:
                 payload = _plain(fact.payload)
                 told["handoffs"].append((noted.version, fact.to, fact.because or None, payload))
+            case ContextCompacted() as fact:
+                said = (fact.role, _plain(fact.summary), list(fact.stands_for), list(fact.kept))
+                told["compactions"].append((noted.version, *said, fact.tokens_before, fact.step))
+    assert [
+        (
+            row["version"],
+            row["message_role"],
+            row["text"] if row["text"] is not None else _json(row["content"]),
+            row["stands_for"],
+            row["remaining"],
+            row["tokens_before"],
+            row["step"],
+        )
+        for row in found["compactions"]
+    ] == told["compactions"]
     assert [_message_row(row) for row in found["messages"]] == told["messages"]
     assert [
         (row["version"], row["name"], _json(row["data"])) for row in found["checkpoints"]

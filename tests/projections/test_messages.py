@@ -12,9 +12,11 @@ from hansard.bus.log import Origin
 from hansard.domain import (
     access,
     agent,
+    aggregate,
     approval,
     board,
     budget,
+    compaction,
     conversation,
     experiment,
     label_events,
@@ -67,6 +69,8 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
     where: dict[str, StreamId] = {
         access.__name__: WorkspaceStream(access.KIND, "ada"),
         agent.__name__: ADA,
+        aggregate.__name__: WorkspaceStream(aggregate.KIND, "a"),
+        compaction.__name__: ADA,
         approval.__name__: KeyStream("r", approval.KEY),
         steps.__name__: ADA,
         task.__name__: KeyStream("r", task.KEY),
@@ -91,7 +95,10 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
     for path in files:
         tag = path.name.removesuffix(".json").rpartition(".")[0]
         golden = Recorded(tag, path.name, msgspec.Raw(path.read_bytes()))
-        found.append((where[REGISTRY[tag].__module__], golden))
+        stream = where[REGISTRY[tag].__module__]
+        if REGISTRY[tag] is aggregate.AggregateFollowed:
+            stream = WorkspaceStream(aggregate.FOLLOWER, "f")
+        found.append((stream, golden))
     return found
 
 

@@ -200,5 +200,6 @@ def test_what_each_session_is(lab: Lab) -> None:
             assert isinstance(session.raw, trusted) == (lab.door == "trusted")
 
     play(lab, scenario())
+    ours = ("state", "label", "saved", "snapshot", "save", "get", "window", "compact")
     offered = {name for name in dir(trusted) if not name.startswith("_")}
-    assert offered - {*dir(common)} == {"state", "label", "saved", "snapshot", "save", "get"}
+    assert offered - {*dir(common)} == {*ours}

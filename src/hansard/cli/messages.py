@@ -16,7 +16,7 @@ from rich.text import Text
 from hansard.cli import output, times
 from hansard.cli.output import Part
 from hansard.domain.counted import counted
-from hansard.inspect.messages import Message
+from hansard.inspect.messages import Compacted, Message, Summary
 from hansard.inspect.texts import plain_text
 from hansard.inspect.times import Time
 
@@ -144,6 +144,38 @@ def _call(name: str, arguments: Any, call_id: Any) -> str:
 def apart(found: Message) -> list[Part]:
     """A message of the record, and an empty line before it."""
     return [Text(), text(found)]
+
+
+def part(found: Message | Summary | Compacted, *, every: bool) -> list[Part]:
+    """A part of a context window, and an empty line before it."""
+    if isinstance(found, Message):
+        return apart(found)
+    if isinstance(found, Compacted):
+        if isinstance(found.said, Message):
+            return [Text(), Text(_INDENT + "compacted:", style="dim"), text(found.said)]
+        return [Text(), _summary(found.said, "")]
+    return [Text(), _summary(found, "" if every else "; --all shows them")]
+
+
+def _summary(found: Summary, more: str) -> output.Lines:
+    """A summary, and what it stands for."""
+    head = Text(f"{found.index:>4}  ")
+    head.append(output.cut(found.role), style=f"bold {ROLES.get(found.role, '')}")
+    where = f", {found.first}-{found.last}" if found.first is not None else ""
+    head.append(f"  summary of {counted(found.messages, 'message')}{where}{more}", style="bold")
+    window = ""
+    if found.tokens_before is not None and found.tokens_after is not None:
+        window = f"window {found.tokens_before:,} to {counted(found.tokens_after, 'token')}"
+    about = (
+        counted(found.tokens, "token") if found.tokens is not None else "",
+        window,
+        times.shown(Time(found.at, found.clock)),
+        f"{output.cut(found.agent)}@{found.version}",
+        f"position {found.position}",
+    )
+    head.append("  " + "  ".join(each for each in about if each), style="dim")
+    body = [Text(_INDENT + plain_text(line, lines=True)) for line in readable(found.message)]
+    return output.Lines([head, *body])
 
 
 def total_text(total: Figures) -> str:

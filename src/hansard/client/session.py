@@ -37,6 +37,7 @@ from hansard.agents.aggregates.operations import AggregateFlows
 from hansard.agents.annotations import statements
 from hansard.agents.annotations.inputs import stated
 from hansard.agents.annotations.statements import Checkpoint
+from hansard.agents.annotations.windows import Compaction, Windows, summarizer
 from hansard.agents.board.transaction import TransactedFlows
 from hansard.agents.board.twins import AsyncBoard
 from hansard.agents.board.twins_sync import Board
@@ -64,6 +65,7 @@ from hansard.domain import ids
 from hansard.domain.agent import AgentState
 from hansard.domain.brief import Brief
 from hansard.domain.choices import NOTHING, by_name
+from hansard.domain.compaction import Bound
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.label import Label
 from hansard.domain.snapshot import Snapshot
@@ -95,6 +97,7 @@ class SessionFlows(msgspec.Struct):
     team: Any
     mail: Any
     aggregates: Any = None
+    windows: Any = None
 
 
 class _Session(Brief):
@@ -587,7 +590,9 @@ class AsyncCommonSession(OnLoop):
         await self._drive(self.facts.hand_off(to, because, by_name("payload", payload)))
 
     async def context(self) -> list[dict[str, Any]]:
-        """The context window in the provider's message form."""
+        """This run's part of the context window in the provider's message form: what this agent has
+        stated in it, a summary in the place of what was compacted. `window()` has all of it.
+        """
         return await self._drive(self.facts.context())
 
     async def latest_checkpoint(self) -> Checkpoint | None:
@@ -648,13 +653,15 @@ class Trusted(_Session):
     def _made(self, now: Drive | None) -> SessionFlows:  # noqa: ARG002 -- a write of the log waits for its commit
         engine: StepEngine = self.engine
         team = WaitFlows(engine)
+        facts = statements.Annotations(engine)
         return SessionFlows(
-            facts=statements.Annotations(engine),
+            facts=facts,
             views=ViewFlows(engine),
             board=TransactedFlows(engine),
             team=team,
             mail=MailFlows(engine, team.store),
             aggregates=AggregateFlows(engine),
+            windows=Windows(facts),
         )
 
     def _progress(self, name: str, every: int) -> statements.Progress:
@@ -750,6 +757,61 @@ class AsyncSession(Trusted, AsyncCommonSession):
         """
         self.engine.ledger.demand_open()
         return await snapshots.now(self.engine.workspace, self.engine.stream)
+
+    async def window(self, *, full: bool = False) -> list[dict[str, Any]]:
+        """The whole context window in the provider's form, ready to be sent to a model: what the
+        conversation held before this run, then what this agent has stated in it; a summary in the
+        place of messages that were compacted. This agent has seen it: their labels are its own.
+
+        Args:
+            full: All messages, without the summaries.
+        """
+        found: list[dict[str, Any]] = await self._drive(self._flows.windows.window(full=full))
+        return found
+
+    async def compact(
+        self,
+        summarize: Callable[..., Any],
+        *,
+        keep: int = 4,
+        max_messages: int | None = None,
+        max_tokens: int | None = None,
+        count: Callable[[dict[str, Any]], int] | None = None,
+        role: str = "system",
+    ) -> Compaction | None:
+        """Have a summary stand for the window's earlier messages, if it is too long. They stay on
+        record; `compaction.dropped` and `window(full=True)` have them.
+
+        Nothing is half done: the summary is one event, which says what it stands for. Instructions
+        at the window's begin stay, and an answer to a call stays with that call.
+
+        Args:
+            summarize: Is given the messages to be dropped, in the provider's form, and returns a
+                text. Its call is a step like any other, answered from the record on a resume: of
+                the tool that it was declared as, else `pure` and of kind `model`.
+            keep: So many of the newest messages stay.
+            max_messages: Only if the window has more than these.
+            max_tokens: Only if it has more than these. Without either it is compacted at once.
+            count: How many tokens a message has, where that was not said with each (`tokens=`).
+            role: The role of the message that the summary is.
+
+        What comes of it is the window now, and what was dropped; None where it was within its
+        bounds.
+
+        Raises:
+            Refused: Nothing is left to drop, or another agent of the run compacted some of these
+                messages.
+            BadValue: The summary is empty, or longer than what it stands for; or tokens are bounded
+                and of some message not known. Nothing of it is on record but the failed call.
+        """
+        bound = Bound(keep=keep, messages=max_messages, tokens=max_tokens)
+        plan = await self._drive(self._flows.windows.planned(bound, count, role))
+        if plan is None:
+            return None
+        spec = summarizer(summarize, plan)
+        summary = await self._drive(self._flows.windows.summarized(spec, plan))
+        made: Compaction = await self._drive(self._flows.windows.compacted(plan, summary))
+        return made
 
     async def save(self, *aggregates: Any) -> list[int]:
         """Save what happened to aggregates of the program's own: their new events and the step that

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -17,6 +17,7 @@ from uuid import UUID
 from hansard.agents.access.views import View
 from hansard.agents.annotations.inputs import stated
 from hansard.agents.annotations.statements import Checkpoint
+from hansard.agents.annotations.windows import Compaction, summarizer
 from hansard.agents.board.twins_sync import Board
 from hansard.agents.errors import SessionEnded
 from hansard.agents.steps.recorder import Call
@@ -28,6 +29,7 @@ from hansard.client.options import SessionOptions
 from hansard.client.resumable_sync import Resumable
 from hansard.client.session import OnPortal, T, Trusted, _labelled
 from hansard.domain.choices import NOTHING, by_name
+from hansard.domain.compaction import Bound
 from hansard.domain.snapshot import Snapshot
 from hansard.inspect import snapshots
 
@@ -155,7 +157,9 @@ class CommonSession(OnPortal):
         self._drive(self.facts.hand_off(to, because, by_name("payload", payload)))
 
     def context(self) -> list[dict[str, Any]]:
-        """The context window in the provider's message form."""
+        """This run's part of the context window in the provider's message form: what this agent has
+        stated in it, a summary in the place of what was compacted. `window()` has all of it.
+        """
         return self._drive(self.facts.context())
 
     def latest_checkpoint(self) -> Checkpoint | None:
@@ -240,6 +244,61 @@ class Session(Trusted, CommonSession):
         """
         self.engine.ledger.demand_open()
         return self._portal.run(snapshots.now(self.engine.workspace, self.engine.stream))
+
+    def window(self, *, full: bool = False) -> list[dict[str, Any]]:
+        """The whole context window in the provider's form, ready to be sent to a model: what the
+        conversation held before this run, then what this agent has stated in it; a summary in the
+        place of messages that were compacted. This agent has seen it: their labels are its own.
+
+        Args:
+            full: All messages, without the summaries.
+        """
+        found: list[dict[str, Any]] = self._drive(self._flows.windows.window(full=full))
+        return found
+
+    def compact(
+        self,
+        summarize: Callable[..., Any],
+        *,
+        keep: int = 4,
+        max_messages: int | None = None,
+        max_tokens: int | None = None,
+        count: Callable[[dict[str, Any]], int] | None = None,
+        role: str = "system",
+    ) -> Compaction | None:
+        """Have a summary stand for the window's earlier messages, if it is too long. They stay on
+        record; `compaction.dropped` and `window(full=True)` have them.
+
+        Nothing is half done: the summary is one event, which says what it stands for. Instructions
+        at the window's begin stay, and an answer to a call stays with that call.
+
+        Args:
+            summarize: Is given the messages to be dropped, in the provider's form, and returns a
+                text. Its call is a step like any other, answered from the record on a resume: of
+                the tool that it was declared as, else `pure` and of kind `model`.
+            keep: So many of the newest messages stay.
+            max_messages: Only if the window has more than these.
+            max_tokens: Only if it has more than these. Without either it is compacted at once.
+            count: How many tokens a message has, where that was not said with each (`tokens=`).
+            role: The role of the message that the summary is.
+
+        What comes of it is the window now, and what was dropped; None where it was within its
+        bounds.
+
+        Raises:
+            Refused: Nothing is left to drop, or another agent of the run compacted some of these
+                messages.
+            BadValue: The summary is empty, or longer than what it stands for; or tokens are bounded
+                and of some message not known. Nothing of it is on record but the failed call.
+        """
+        bound = Bound(keep=keep, messages=max_messages, tokens=max_tokens)
+        plan = self._drive(self._flows.windows.planned(bound, count, role))
+        if plan is None:
+            return None
+        spec = summarizer(summarize, plan)
+        summary = self._drive(self._flows.windows.summarized(spec, plan))
+        made: Compaction = self._drive(self._flows.windows.compacted(plan, summary))
+        return made
 
     def save(self, *aggregates: Any) -> list[int]:
         """Save what happened to aggregates of the program's own: their new events and the step that

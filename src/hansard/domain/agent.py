@@ -6,6 +6,7 @@ meaning, a field is only added with a default.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, assert_never
@@ -14,6 +15,7 @@ import msgspec
 
 from hansard.domain import refusal, steps
 from hansard.domain.brief import Brief, first
+from hansard.domain.compaction import ContextCompacted, replaced
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label_events import LabelDeclassified
@@ -189,7 +191,9 @@ class AgentLeft(Event, frozen=True, kw_only=True):
     answered: tuple[tuple[int, int], ...] | None = None
 
 
-Fact = CheckpointSaved | MessageAdded | ResourceAccessed | DecisionMade | HandedOff
+Fact = (
+    CheckpointSaved | MessageAdded | ContextCompacted | ResourceAccessed | DecisionMade | HandedOff
+)
 """What an agent states once: its fingerprint says whether it is on record already."""
 
 AgentEvent = (
@@ -299,8 +303,13 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
 
     @property
     def messages(self) -> list[MessageAdded]:
-        """The context window, in order."""
+        """All messages, in order, those that a summary stands for, too."""
         return [noted.fact for noted in self.facts if isinstance(noted.fact, MessageAdded)]
+
+    @property
+    def window(self) -> list[StatedFact]:
+        """The context window, in order: messages, and summaries of those that were compacted."""
+        return window_of(self.facts)
 
     @property
     def checkpoints(self) -> dict[str, CheckpointSaved]:
@@ -322,6 +331,23 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
     def open_steps(self) -> list[Step]:
         """Intents without a known outcome."""
         return [step for step in self.steps.values() if step.is_open]
+
+
+def window_of(facts: Iterable[StatedFact]) -> list[StatedFact]:
+    """The context window that an agent's facts come to: its messages, and the summaries that stand
+    for those of them that were compacted.
+    """
+    window: list[StatedFact] = []
+    for noted in facts:
+        if isinstance(noted.fact, MessageAdded):
+            window.append(noted)
+        elif isinstance(noted.fact, ContextCompacted):
+            window = replaced(window, functools.partial(_is_gone, noted.fact), noted)
+    return window
+
+
+def _is_gone(told: ContextCompacted, each: StatedFact) -> bool:
+    return told.stands_for_version(each.version)
 
 
 def initial() -> AgentState:
@@ -355,7 +381,14 @@ def evolve(state: AgentState, event: Event) -> None:
             _moment(state, Moment.AFTER)
         case StepAttempted() | StepYielded() | StepWithheld():
             state.steps[event.step] = steps.evolve(_requested(state, event), event, version)
-        case MessageAdded() | CheckpointSaved() | ResourceAccessed() | DecisionMade() | HandedOff():
+        case (
+            MessageAdded()
+            | ContextCompacted()
+            | CheckpointSaved()
+            | ResourceAccessed()
+            | DecisionMade()
+            | HandedOff()
+        ):
             state.facts.append(StatedFact(version, event))
             state.known.add(event.fingerprint)
             if isinstance(event, MessageAdded):

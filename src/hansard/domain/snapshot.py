@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 
 from hansard.domain import value_types, values
-from hansard.domain.agent import AgentState, Moment, ResourceAccessed
+from hansard.domain.agent import AgentState, MessageAdded, Moment, ResourceAccessed
 from hansard.domain.brief import Brief
+from hansard.domain.compaction import ContextCompacted, total
 from hansard.domain.ids import AgentStream, uuid8
 from hansard.domain.steps import Step, StepStatus
 
@@ -182,18 +183,16 @@ def _snapshot(
     stream: AgentStream, state: AgentState, times: dict[int, datetime], timestamp: datetime
 ) -> Snapshot:
     step = state.steps.get(state.call_step) if state.call_step is not None else None
-    messages = [
-        {
-            "role": message.role,
-            "content": values.load(message.content),
-            **(values.load(message.fields) or {}),
-        }
-        for message in state.messages
+    window = [
+        noted.fact
+        for noted in state.window
+        if isinstance(noted.fact, MessageAdded | ContextCompacted)
     ]
+    messages = [_message(each) for each in window]
     chained = state.moment_version == state.version
     before = state.moment_before if chained else state.moment_version
     moment = state.moment if chained else Moment.NOW
-    uncounted = sum(message.tokens is None for message in state.messages)
+    tokens = [each.tokens for each in window]
     of_call = moment in {Moment.BEFORE, Moment.AFTER}
     return Snapshot(
         snapshot_id=snapshot_id(stream, state.version),
@@ -209,8 +208,8 @@ def _snapshot(
             state.turns_before + sum(message.role == "user" for message in state.messages),
             ContextWindow(
                 messages=messages,
-                total_tokens=None if uncounted else state.total_tokens,
-                uncounted=uncounted,
+                total_tokens=total(tokens),
+                uncounted=tokens.count(None),
             ),
         ),
         tool_execution=_execution(step, state.version) if step and of_call else None,
@@ -225,6 +224,13 @@ def _snapshot(
         ],
         metadata=SnapshotMetadata(state.server_version, state.protocol_version),
     )
+
+
+def _message(fact: MessageAdded | ContextCompacted) -> dict[str, Any]:
+    if isinstance(fact, ContextCompacted):
+        return {"role": fact.role, "content": values.load(fact.summary)}
+    fields = values.load(fact.fields) or {}
+    return {"role": fact.role, "content": values.load(fact.content), **fields}
 
 
 def _execution(step: Step, version: int) -> ToolExecution:

@@ -16,7 +16,8 @@ from hansard.bus.log import AtPosition, Stored
 from hansard.bus.states.points import snapshot_version
 from hansard.domain import agent as agents
 from hansard.domain import values
-from hansard.domain.agent import AgentState, MessageAdded, Moment
+from hansard.domain.agent import AgentState, Fact, MessageAdded, Moment
+from hansard.domain.compaction import ContextCompacted
 from hansard.domain.counted import counted
 from hansard.domain.ids import AgentStream
 from hansard.domain.payload import references
@@ -57,9 +58,7 @@ class _Fold:
         """The state with what is kept elsewhere put in its place."""
         state = self.state.copy()
         state.facts = [
-            msgspec.structs.replace(noted, fact=await self._message(noted.fact))
-            if isinstance(noted.fact, MessageAdded)
-            else noted
+            msgspec.structs.replace(noted, fact=await self._said(noted.fact))
             for noted in state.facts
         ]
         step = state.steps.get(state.call_step) if state.call_step is not None else None
@@ -71,7 +70,12 @@ class _Fold:
             )
         return state
 
-    async def _message(self, message: MessageAdded) -> MessageAdded:
+    async def _said(self, message: Fact) -> Fact:
+        if isinstance(message, ContextCompacted):
+            whole = values.dump(await self.fetch(references.unpack(message.summary)))
+            return msgspec.structs.replace(message, summary=whole)
+        if not isinstance(message, MessageAdded):
+            return message
         if b'"$blob"' not in bytes(message.content) + bytes(message.fields):
             return message
         return msgspec.structs.replace(

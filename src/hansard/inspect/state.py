@@ -25,6 +25,7 @@ from hansard.domain.agent import (
     ResourceAccessed,
 )
 from hansard.domain.board import BoardState
+from hansard.domain.compaction import ContextCompacted
 from hansard.inspect.answer import Answer
 from hansard.inspect.messages import total
 from hansard.inspect.payloads import recorded
@@ -43,6 +44,8 @@ _KINDS: dict[type[Any], str] = {
     ResourceAccessed: "resources",
     HandedOff: "hand_offs",
 }
+SUMMARIES = "summaries"
+"""Of a window that was compacted; what never was has no word of it."""
 
 
 class What(StrEnum):
@@ -183,6 +186,8 @@ def agent(state: AgentState) -> dict[str, Any]:
         found = {**_plain(noted.fact), "version": noted.version}
         if isinstance(noted.fact, CheckpointSaved):
             told["checkpoints"][noted.fact.name] = found
+        elif isinstance(noted.fact, ContextCompacted):
+            told.setdefault(SUMMARIES, {})[str(noted.version)] = found
         else:
             told[_KINDS[type(noted.fact)]][str(noted.version)] = found
     return told

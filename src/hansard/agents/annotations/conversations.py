@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive, revive_all
-from hansard.bus.log import Stored
+from hansard.bus.log import AtPosition, Stored
 from hansard.domain import values
 from hansard.domain.agent import MessageAdded
 from hansard.domain.brief import Brief
+from hansard.domain.compaction import ContextCompacted, replaced
 from hansard.domain.conversation import KIND, RunJoined
-from hansard.domain.ids import WorkspaceStream
+from hansard.domain.ids import AgentStream, WorkspaceStream
+from hansard.domain.label import Label
 from hansard.domain.payload import references
 
 
@@ -28,12 +32,15 @@ class Conversation(Brief, msgspec.Struct, frozen=True):
         runs: Its runs, the oldest first.
         messages: All its messages, in the provider's form.
         total_tokens: Of the messages whose tokens were counted.
+        window: What is sent to a model to go on: the messages, and summaries in the place of those
+            that were compacted.
     """
 
     id: str
     runs: list[str]
     messages: list[dict[str, Any]]
     total_tokens: int
+    window: list[dict[str, Any]] = []
 
     @property
     def turns(self) -> int:
@@ -46,13 +53,110 @@ async def conversation(workspace: Workspace, name: str, before: str | None = Non
     found = await _runs(workspace, name)
     if before in found:
         found = found[: found.index(before)]
-    messages: list[dict[str, Any]] = []
-    tokens = 0
-    for run in found:
-        for message in _added(await workspace.states.history(run)):
-            messages.append(await provider_form(workspace, message))
-            tokens += message.tokens or 0
-    return Conversation(name, found, messages, tokens)
+    facts = [each for run in found for each in placed(await workspace.states.history(run))]
+    forms = {each.id: await provider_form(workspace, each.fact) for each in facts}
+    added = [each for each in facts if isinstance(each.fact, MessageAdded)]
+    return Conversation(
+        name,
+        found,
+        [forms[each.id] for each in added],
+        sum(each.fact.tokens or 0 for each in added),
+        [forms[each.id] for each in standing(facts)],
+    )
+
+
+class PlacedFact(msgspec.Struct, frozen=True):
+    """A message or a summary, by the id of its event, and where it stands."""
+
+    id: str
+    run: str
+    agent: str
+    version: int
+    position: int
+    index: int
+    fact: MessageAdded | ContextCompacted
+    label: Label | None = None
+
+    @property
+    def address(self) -> str:
+        """Its event's, as everywhere."""
+        return f"{self.position}.{self.index}"
+
+
+def placed(commits: list[Stored]) -> list[PlacedFact]:
+    """The messages and summaries of a run, by every agent, in the order of the record."""
+    found: list[PlacedFact] = []
+    for stored in commits:
+        stream = stored.stream
+        if not isinstance(stream, AgentStream):
+            continue
+        for index, recorded in enumerate(stored.commit.events):
+            if recorded.type in (MessageAdded.tag, ContextCompacted.tag):
+                event = revive(recorded)
+                if isinstance(event, MessageAdded | ContextCompacted):
+                    found.append(
+                        PlacedFact(
+                            recorded.id,
+                            stream.run,
+                            stream.agent,
+                            stored.commit.version + index,
+                            stored.position,
+                            index,
+                            event,
+                            stored.commit.label,
+                        )
+                    )
+    return found
+
+
+def standing(facts: list[PlacedFact]) -> list[PlacedFact]:
+    """The window that messages and summaries come to: each summary in the place of what it stands
+    for, the earliest first. One that stands for what is not there, or for what another one stands
+    for, changes nothing: whatever it stands for is there itself, or in that other one.
+    """
+    window = [each for each in facts if isinstance(each.fact, MessageAdded)]
+    for summary in sorted(facts, key=lambda each: (each.position, each.index)):
+        if isinstance(summary.fact, ContextCompacted):
+            gone = frozenset(summary.fact.stands_for)
+            if gone and gone <= {each.id for each in window}:
+                window = replaced(window, functools.partial(_in, gone), summary)
+    return window
+
+
+def _in(gone: frozenset[str], each: PlacedFact) -> bool:
+    return each.id in gone
+
+
+async def earlier(workspace: Workspace, name: str, run: str) -> list[PlacedFact]:
+    """What a conversation held when a run of it began: messages and summaries of the runs before
+    it, as far as they were on record by then. A fork's is its first parent's.
+    """
+    return placed(await earlier_commits(workspace, name, run))
+
+
+async def earlier_commits(workspace: Workspace, name: str, run: str) -> list[Stored]:
+    """The commits of the runs of a conversation before one, up to where that began."""
+    stored = await workspace.log.read(WorkspaceStream(KIND, name))
+    joined = {event.run: each.position for each, event in _joins(stored)}
+    while run not in joined:
+        forked = await workspace.states.forked(run)
+        if forked is None:
+            return []
+        run = forked.parent
+    begun = AtPosition(joined[run])
+    found: list[Stored] = []
+    for each in joined:
+        if each == run:
+            break
+        found += await workspace.states.history(each, begun)
+    return found
+
+
+def _joins(stored: list[Stored]) -> Iterator[tuple[Stored, RunJoined]]:
+    for each in stored:
+        for event in revive_all([each.commit]):
+            if isinstance(event, RunJoined):
+                yield each, event
 
 
 async def turns(workspace: Workspace, name: str, run: str) -> int:
@@ -84,8 +188,12 @@ def _added(commits: list[Stored]) -> list[MessageAdded]:
     return found
 
 
-async def provider_form(workspace: Workspace, message: MessageAdded) -> dict[str, Any]:
+async def provider_form(
+    workspace: Workspace, message: MessageAdded | ContextCompacted
+) -> dict[str, Any]:
     """A recorded message as it is sent to a model: role, content, and what else was given."""
+    if isinstance(message, ContextCompacted):
+        return {"role": message.role, "content": await fetched(workspace, message.summary)}
     content = await fetched(workspace, message.content)
     fields = await fetched(workspace, message.fields)
     return {"role": message.role, "content": content, **(fields or {})}

@@ -30,8 +30,11 @@ from hansard.domain.agent import (
     MessageAdded,
     Note,
     ResourceAccessed,
+    StatedFact,
     alternatives,
+    window_of,
 )
+from hansard.domain.compaction import ContextCompacted
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import UNORDERED, canonical, digest, fact_base, fact_fingerprint
 from hansard.domain.label import parse
@@ -77,6 +80,25 @@ class Annotations:
             number = scope.occurrences.get(base, 0)
             marks = (fact_fingerprint(base, number, head) for head in (scope.head, UNORDERED))
             return any(mark in ledger.state.known for mark in marks)
+
+    def stated(self) -> list[StatedFact]:
+        """What this session has stated, in order; on resume the record may hold more."""
+        with self.engine.ledger.lock:
+            facts = self.engine.ledger.state.facts
+            return [noted for noted in facts if noted.fact.fingerprint in self._stated]
+
+    def plain(self, value: Any, where: str) -> Any:
+        """A value as it is recorded. Raises BadValue."""
+        return self._plain(value, where)
+
+    def compacted(self, fact: ContextCompacted, blobs: list[bytes]) -> Flow[None]:
+        """State a summary of messages, in the place of its step."""
+        scope = self.engine.scope("compact")
+        mark, known = self._mark(scope, "compaction", [fact.role, fact.digest])
+        if not known:
+            after = scope.after[-1] if scope.after else None
+            made = msgspec.structs.replace(fact, fingerprint=mark, step=after)
+            yield from self._note(scope, made, blobs)
 
     def skip_to(self, fact: Fact) -> None:
         """Count what is on record up to a fact as stated: its statements are skipped."""
@@ -261,15 +283,14 @@ class Annotations:
             yield from self._note(scope, fact, packed.blobs)
 
     def context(self) -> Flow[list[dict[str, Any]]]:
-        """The context window in the provider's message form, as this session has stated it.
+        """This run's part of the context window in the provider's message form, as this session has
+        stated it: a summary where messages were compacted.
 
         On resume the record holds later messages, too; they come when they are stated again.
         """
         self.engine.ledger.demand_open()
-        with self.engine.ledger.lock:
-            messages = self.engine.ledger.state.messages
-            stated = [message for message in messages if message.fingerprint in self._stated]
-        return (yield from messages_of(stated, self.engine))
+        window = [noted.fact for noted in window_of(self.stated())]
+        return (yield from messages_of(window, self.engine))
 
 
 def _said(plain: Any) -> Any:
@@ -296,10 +317,17 @@ def _alternatives(given: Iterable[object]) -> Any:
     return alternatives(given)
 
 
-def messages_of(messages: Iterable[MessageAdded], engine: StepEngine) -> Flow[list[dict[str, Any]]]:
-    """Recorded messages in the provider's form: role, content, and what else was given."""
+def messages_of(messages: Iterable[Fact], engine: StepEngine) -> Flow[list[dict[str, Any]]]:
+    """Recorded messages in the provider's form: role, content, and what else was given; a summary
+    as the message that it is.
+    """
     out = []
     for message in messages:
+        if isinstance(message, ContextCompacted):
+            summary = yield from engine.outcomes.fetch(references.unpack(message.summary))
+            out.append({"role": message.role, "content": values.revive(summary)})
+        if not isinstance(message, MessageAdded):
+            continue
         content = yield from engine.outcomes.fetch(references.unpack(message.content))
         fields = yield from engine.outcomes.fetch(references.unpack(message.fields))
         out.append(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Annotated
+
+import typer
 
 from hansard.cli import messages, output, times
 from hansard.cli.common import Agent, At, Json, Run, noun, work
@@ -16,7 +20,15 @@ app = noun()
 
 @app.command()
 @work
-async def context(which: Run, at: At = None, agent: Agent = None, json: Json = False) -> None:
+async def context(
+    which: Run,
+    at: At = None,
+    agent: Agent = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="After a summary all that it stands for, whole.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Show the context window of a run's agents as it stood at a point."""
     async with reading_run(which) as (workspace, run):
         found = await contexts(workspace, run, await workspace.points.up_to(run, at), agent)
@@ -24,9 +36,9 @@ async def context(which: Run, at: At = None, agent: Agent = None, json: Json = F
         output.show(found, _heading, json=json)
         for each in found.agents:
             output.show(found.context(each), _context, json=json)
-            async for message in found.messages(each, fetch):
+            async for part in found.messages(each, fetch, every=every):
                 output.hint_erased(fetch)
-                output.show(message, messages.apart, json=json)
+                output.show(part, partial(messages.part, every=every), json=json)
     if not found.agents:
         output.hint(f"run {run} had no agents at this point")
 

@@ -78,6 +78,8 @@ class Restricted(Lacking, _Session):
         "snapshot": "read session.view(), or session.context()",
         "saved": "ask record.savings(run=session.run), where the role may query",
         "save": "let a trusted program save it, for what the agent decides or hands over",
+        "window": "read session.context(), or session.view()",
+        "compact": "let a trusted program compact the conversation",
         "get": "let a trusted program get it, and put what the agent needs on the board",
         "label": "the labels of what it was shown stand in session.view()",
     }

@@ -40,6 +40,20 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
     "aggregate.changed.v1": frozenset({"run", "step"}),
     "aggregate.followed.v1": frozenset({"notification"}),
     "approval.requested.v1": frozenset({"step"}),
+    "context.compacted.v1": frozenset(
+        {
+            "digest",
+            "kept",
+            "role",
+            "stands_for",
+            "step",
+            "summary",
+            "tokens",
+            "tokens_after",
+            "tokens_before",
+            "versions",
+        }
+    ),
     "query.answered.v1": frozenset({"at", "cut", "position", "rows"}),
     "run.forked.v1": frozenset({"at", "swap"}),
     "step.requested.v1": frozenset({"key"}),

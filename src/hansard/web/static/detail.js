@@ -122,9 +122,10 @@ function stepNodes(item, point, find) {
 }
 
 function messageNodes(told, find) {
-  const content = told.content ?? null;
+  const content = told.content ?? told.summary ?? null;
+  const of = told.stands_for ? `summary of ${plural(told.stands_for.length, "message")}, which stay on record` : "";
   return [
-    el("div", { class: "what" }, rec(told.role, "name"), el("span", { class: "dim" }, told.tokens ? plural(told.tokens, "token") : "")),
+    el("div", { class: "what" }, rec(told.role, "name"), el("span", { class: "dim" }, told.tokens ? plural(told.tokens, "token") : "", of ? ` ${of}` : "")),
     typeof content === "string" ? textBlock(content, find) : payload("content", content, { open: true, find }),
     told.fields ? payload("fields", told.fields, { open: true, find }) : null,
     told.usage ? payload("usage", told.usage, { open: true, find }) : null,

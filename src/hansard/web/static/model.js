@@ -97,6 +97,7 @@ const KINDS = {
 };
 const KIND_OF = {
   "message.added.v1": "message",
+  "context.compacted.v1": "message",
   "decision.made.v1": "decision",
   "checkpoint.saved.v1": "checkpoint",
 };
@@ -124,6 +125,25 @@ function agentOf(stream) {
     agents.set(stream.name, agent);
   }
   return agent;
+}
+
+const COMPACTED = "context.compacted.v1";
+
+// What stands in a context window: a summary in the place of what it stands for.
+function windowOf(messages) {
+  let window = [];
+  for (const item of messages) {
+    if (typeOf(item.at) !== COMPACTED) {
+      window.push(item);
+      continue;
+    }
+    const ranges = fields(item.at).versions ?? [];
+    const gone = (each) => ranges.some(([first, last]) => versionOf(each.at) >= first && versionOf(each.at) <= last);
+    const place = Math.max(0, window.findIndex(gone));
+    window = window.filter((each) => !gone(each));
+    window.splice(place, 0, item);
+  }
+  return window;
 }
 
 // What happened to an aggregate of the program's own stands under the step that saved it.
@@ -164,7 +184,7 @@ function take(number) {
       if (item.kind === "message") {
         agent.messages.push(item);
         const before = agent.tokens.at(-1);
-        agent.tokens.push(told.tokens === undefined ? before : (before ?? 0) + told.tokens);
+        agent.tokens.push(told.tokens === undefined || type === COMPACTED ? before : (before ?? 0) + told.tokens);
       } else if (item.kind === "checkpoint") agent.checkpoints.push([item, told.name]);
       else if (item.kind === "decision") agent.decisions.push(item);
     } else if (type === AGGREGATE) item.parent = saverOf(number)?.byNumber.get(told.step) ?? null;

@@ -89,7 +89,7 @@ function messageFold(item) {
     goTo(item.at, `to ${address(item.at)}`),
     ...messageNodes(told, "").slice(1).filter(Boolean),
   ];
-  const made = folded(told.role, preview(told.content ?? told.fields ?? null), make);
+  const made = folded(told.role, preview(told.content ?? told.summary ?? told.fields ?? null), make);
   made.classList.add("message", `role-${["user", "assistant", "tool", "system"].includes(told.role) ? told.role : "other"}`);
   return made;
 }
@@ -110,11 +110,12 @@ function agentNodes(agent, state) {
   const section = (name, size, node, id) =>
     size ? el("section", { "data-list": id }, el("h3", null, name, " ", el("span", { class: "dim" }, count(size))), node) : null;
   const { open, checkpoints, decisions, messages } = state;
+  const standing = windowOf(agent.messages.slice(0, messages));
   return [
     section("Open steps", open.length, newestOf(open, stepLine), "open"),
     section("Checkpoints", checkpoints.length, newestOf(checkpoints, checkpoint), "checkpoints"),
     section("Decisions", decisions, newestOf(agent.decisions.slice(0, decisions), decision), "decisions"),
-    section("Context window", messages, newestOf(agent.messages.slice(0, messages), messageFold), "messages"),
+    section("Context window", standing.length, newestOf(standing, messageFold), "messages"),
   ].filter(Boolean);
 }
 

@@ -1,0 +1,355 @@
+"""The context window of an agent: what its conversation held before this run, what it has stated
+itself, and the summaries that stand for what was compacted.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from hansard.agents.annotations.conversations import PlacedFact, earlier, standing
+from hansard.agents.annotations.statements import Annotations
+from hansard.agents.callables import is_coroutine_function
+from hansard.agents.errors import ToolError
+from hansard.agents.flow import Flow, Io
+from hansard.agents.steps import payloads
+from hansard.agents.steps.tools import Tool, ToolSpec, tool
+from hansard.bus.codec import revive
+from hansard.bus.log import Stored
+from hansard.domain import values
+from hansard.domain.agent import MessageAdded
+from hansard.domain.brief import Brief
+from hansard.domain.compaction import (
+    Bound,
+    ContextCompacted,
+    Line,
+    check_free,
+    dropped,
+    ranges,
+    replaced,
+    total,
+)
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.ids import AgentStream
+from hansard.domain.payload import references
+
+Form = dict[str, Any]
+"""A message in the provider's form."""
+
+Count = Callable[[Form], int]
+"""How many tokens a message has."""
+
+ANSWERS = ("tool", "function")
+"""Roles of messages that answer a call."""
+
+
+class Compaction(Brief, msgspec.Struct, frozen=True, kw_only=True):
+    """A context window after a summary took the place of its earlier messages.
+
+    Attributes:
+        summary: The summary.
+        window: The window now, in the provider's form.
+        dropped: What the summary stands for, whole, in the provider's form.
+        tokens_before: Of the window before; None where nobody counted those of each message.
+        tokens_after: Of the window now; None as before.
+    """
+
+    summary: str
+    window: list[Form]
+    dropped: list[Form]
+    tokens_before: int | None
+    tokens_after: int | None
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A part of a window. `version` is of the agent's stream, 0 for what stands in another run."""
+
+    id: str
+    version: int
+    fact: MessageAdded | ContextCompacted
+
+
+class _Whole(msgspec.Struct, frozen=True):
+    """A part of a window with what it says: as it is recorded, and in the provider's form."""
+
+    entry: _Entry
+    plain: list[Any]
+    form: Form
+    tokens: int | None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A window that is too long, and which places of it a summary is to stand for."""
+
+    window: list[_Whole]
+    start: int
+    end: int
+    count: Count | None
+    role: str
+
+    @property
+    def gone(self) -> list[_Whole]:
+        """What the summary is to stand for."""
+        return self.window[self.start : self.end]
+
+    @property
+    def messages(self) -> list[Form]:
+        """The same, in the provider's form."""
+        return [each.form for each in self.gone]
+
+    @property
+    def kept(self) -> list[_Whole]:
+        """What stays."""
+        return self.window[: self.start] + self.window[self.end :]
+
+    def tokens_of(self, summary: str) -> int | None:
+        """How many tokens a summary has."""
+        return _counted(self.count, {"role": self.role, "content": summary}, None)
+
+    def check(self, summary: object) -> str:
+        """The summary. Raises BadValue for none, and for one that is longer than what it is of."""
+        if not isinstance(summary, str) or not summary.strip():
+            raise BadValue("the summary", f"{summary!r:.80}", "return a text that says something")
+        many, unit = self.tokens_of(summary), "tokens"
+        before = total(each.tokens for each in self.gone)
+        if many is None or before is None:
+            many, unit = len(summary), "characters"
+            before = sum(_characters(each.plain) for each in self.gone)
+        if many > before:
+            raise BadValue(
+                "the summary",
+                f"it has {many:,} {unit}, and the {len(self.gone)} messages that it stands for "
+                f"have {before:,}",
+                "return a shorter one, or compact later, when there is more to sum up",
+            )
+        return summary
+
+
+class Windows:
+    """Reads and compacts a session's context window."""
+
+    def __init__(self, facts: Annotations) -> None:
+        self._facts = facts
+        self._engine = facts.engine
+        self._earlier: list[PlacedFact] | None = None
+
+    @property
+    def _workspace(self) -> Any:
+        return self._engine.workspace
+
+    def _before(self) -> Flow[list[PlacedFact]]:
+        """What the conversation held before this run. It is read once: it changes no more."""
+        conversation = self._engine.ledger.state.conversation_id
+        if conversation is None:
+            return []
+        if self._earlier is None:
+            read = functools.partial(
+                earlier, self._workspace, conversation, self._engine.stream.run
+            )
+            self._earlier = yield Io(read)
+        for each in self._earlier or []:
+            self._engine.ledger.shown(each.label)
+        return self._earlier or []
+
+    def _entries(self, *, full: bool) -> Flow[list[_Entry]]:
+        """The window as this session has come to it; `full`: all messages, without summaries."""
+        self._engine.ledger.demand_open()
+        before = yield from self._before()
+        if full:
+            before = [each for each in before if isinstance(each.fact, MessageAdded)]
+        else:
+            before = standing(before)
+        window = [_Entry(each.id, 0, each.fact) for each in before]
+        for noted in self._facts.stated():
+            fact = noted.fact
+            if isinstance(fact, MessageAdded):
+                window.append(_Entry("", noted.version, fact))
+            elif isinstance(fact, ContextCompacted) and not full:
+                gone = functools.partial(_is_gone, fact)
+                window = replaced(window, gone, _Entry("", noted.version, fact))
+        return window
+
+    def _whole(self, entries: Sequence[_Entry], count: Count | None) -> Flow[list[_Whole]]:
+        found: list[_Whole] = []
+        fetch = self._engine.outcomes.fetch
+        for each in entries:
+            fact = each.fact
+            if isinstance(fact, MessageAdded):
+                content = yield from fetch(references.unpack(fact.content))
+                fields = yield from fetch(references.unpack(fact.fields))
+            else:
+                content, fields = (yield from fetch(references.unpack(fact.summary))), None
+            form = {"role": fact.role, "content": values.revive(content)}
+            form |= values.revive(fields or {})
+            tokens = _counted(count, form, fact.tokens)
+            found.append(_Whole(each, [fact.role, content, fields], form, tokens))
+        return found
+
+    def window(self, *, full: bool) -> Flow[list[Form]]:
+        """The window in the provider's form."""
+        entries = yield from self._entries(full=full)
+        whole = yield from self._whole(entries, None)
+        return [each.form for each in whole]
+
+    def planned(self, bound: Bound, count: Count | None, role: str) -> Flow[Plan | None]:
+        """What a summary is to stand for; None where the window is within its bound.
+
+        Raises BadValue, and Refused where there is nothing to drop, or another agent compacted it.
+        """
+        bound.check()
+        entries = yield from self._entries(full=False)
+        whole = yield from self._whole(entries, count)
+        lines = [
+            Line(
+                each.entry.fact.role,
+                _answers(each.form),
+                each.tokens,
+                isinstance(each.entry.fact, ContextCompacted),
+            )
+            for each in whole
+        ]
+        found = dropped(lines, bound)
+        if found is None:
+            return None
+        ids = yield from self._ids()
+        named = [msgspec.structs.replace(each, entry=_named(each.entry, ids)) for each in whole]
+        plan = Plan(named, *found, count, role)
+        yield from self._demand_free(plan)
+        return plan
+
+    def _ids(self) -> Flow[dict[int, str]]:
+        """The ids of this stream's events, by version."""
+        stream = self._engine.stream
+        commits: list[Stored] = yield Io(functools.partial(self._workspace.states.commits, stream))
+        return {
+            version: recorded.id
+            for stored in commits
+            for version, recorded in enumerate(stored.commit.events, stored.commit.version)
+        }
+
+    def _demand_free(self, plan: Plan) -> Flow[None]:
+        """Raise Refused where another agent of the run has compacted some of it."""
+        if self._engine.ledger.state.conversation_id is None:
+            return
+        stream = self._engine.stream
+        history: list[Stored] = yield Io(
+            functools.partial(self._workspace.states.history, stream.run)
+        )
+        mine = [each.entry.id for each in plan.gone]
+        for stored in history:
+            if isinstance(stored.stream, AgentStream) and stored.stream.agent != stream.agent:
+                for recorded in stored.commit.events:
+                    if recorded.type == ContextCompacted.tag:
+                        event = revive(recorded)
+                        if isinstance(event, ContextCompacted):
+                            check_free(mine, event.stands_for, stored.stream.agent)
+
+    def summarized(self, spec: ToolSpec, plan: Plan) -> Flow[str]:
+        """The summary, made by a step of its own, or as it is on record. Raises as any call."""
+        call = self._engine.begin(spec, (plan.messages,), {})
+        answered, value = self._engine.answer(call)
+        summary: str = value if answered else (yield from self._engine.execute(call))
+        return summary
+
+    def compacted(self, plan: Plan, said: str) -> Flow[Compaction]:
+        """Put a summary on record with what it stands for."""
+        if not self._engine.settings.mode.reads_only:
+            yield from self._demand_free(plan)
+        entries = yield from self._entries(full=False)
+        here = {(each.version or each.id) for each in entries}
+        if not all((each.entry.version or each.entry.id) in here for each in plan.gone):
+            message = (
+                "another call of this session compacted some of these messages meanwhile: compact "
+                "in one place, after what it stands for was joined"
+            )
+            raise Refused(message)
+        tokens = plan.tokens_of(said)
+        before = total(each.tokens for each in plan.window)
+        after = total([*(each.tokens for each in plan.kept), tokens])
+        packed = payloads.pack(self._facts.plain(said, "the summary"), "the summary")
+        fact = ContextCompacted(
+            role=plan.role,
+            summary=packed.raw,
+            fingerprint="",
+            stands_for=tuple(each.entry.id for each in plan.gone),
+            versions=ranges(each.entry.version for each in plan.gone if each.entry.version),
+            kept=tuple(each.entry.id for each in plan.kept),
+            digest=digest(canonical([each.plain for each in plan.gone])),
+            tokens=tokens,
+            tokens_before=before,
+            tokens_after=after,
+        )
+        yield from self._facts.compacted(fact, packed.blobs)
+        window = yield from self.window(full=False)
+        return Compaction(
+            summary=said,
+            window=window,
+            dropped=plan.messages,
+            tokens_before=before,
+            tokens_after=after,
+        )
+
+
+def _named(entry: _Entry, ids: dict[int, str]) -> _Entry:
+    return msgspec.structs.replace(entry, id=ids[entry.version]) if entry.version else entry
+
+
+def _is_gone(told: ContextCompacted, entry: _Entry) -> bool:
+    if entry.version:
+        return told.stands_for_version(entry.version)
+    return entry.id in told.stands_for
+
+
+def _counted(count: Count | None, form: Form, recorded: int | None) -> int | None:
+    if count is None:
+        return recorded
+    found = count(form)
+    if type(found) is not int or found < 0:
+        raise BadValue(
+            "compact(count)", f"it gave {found!r:.80}", "return a whole number of tokens"
+        )
+    return found
+
+
+def _characters(plain: Any) -> int:
+    """Of what is said: texts as they are, all else as JSON."""
+    _, content, fields = plain
+    said = content if isinstance(content, str) else canonical(content).decode()
+    return len(said) + (len(canonical(fields)) if fields else 0)
+
+
+def _answers(form: Form) -> bool:
+    """Whether a message answers a call of the one before it."""
+    content = form["content"]
+    parts = content if isinstance(content, list) else []
+    return form["role"] in ANSWERS or any(
+        isinstance(part, dict) and part.get("type") == "tool_result" for part in parts
+    )
+
+
+def summarizer(function: Callable[..., Any], plan: Plan) -> ToolSpec:
+    """The tool that makes a summary: as it was declared; what was not is `pure`, of a model. What
+    it returns is checked before it is on record. Raises ToolError, BadName.
+    """
+    made = function if isinstance(function, Tool) else tool(effects="pure", kind="model")(function)
+    if made.spec.is_stream:
+        raise ToolError(f"{made.spec.name} is a generator: return the summary as one text")
+    inner = made.spec.function
+
+    if is_coroutine_function(inner):
+
+        @functools.wraps(inner)
+        async def checked_async(*args: Any, **kwargs: Any) -> str:
+            return plan.check(await inner(*args, **kwargs))
+
+        return msgspec.structs.replace(made.spec, function=checked_async)
+
+    @functools.wraps(inner)
+    def checked(*args: Any, **kwargs: Any) -> str:
+        return plan.check(inner(*args, **kwargs))
+
+    return msgspec.structs.replace(made.spec, function=checked)

@@ -1,0 +1,325 @@
+"""A context window that is compacted: a summary stands for its earlier messages, which stay."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.domain.compaction import ContextCompacted
+from tests.agents.twins import Lab, TwinRecord, TwinSession, twins
+from tests.cli.support import environment
+
+Forms = list[dict[str, Any]]
+
+
+def brief(messages: Forms) -> str:
+    """A rule in the place of a model."""
+    return f"{len(messages)} earlier"
+
+
+def _said(messages: Forms) -> list[str]:
+    return [message["content"] for message in messages]
+
+
+async def _talk(session: TwinSession, *texts: str) -> None:
+    for text in texts:
+        await session.message("user", f"{text}, please, at length", tokens=5)
+
+
+def _full(*texts: str) -> list[str]:
+    return [f"{text}, please, at length" for text in texts]
+
+
+async def _event(record: TwinRecord, run: str) -> Any:
+    view = await record.state(run)
+    [found] = [
+        each.fact for each in view.agent("ada").facts if isinstance(each.fact, ContextCompacted)
+    ]
+    return found
+
+
+@twins
+async def test_a_summary_stands_in_the_place_of_the_earlier_messages(lab: Lab):
+    """The window is the summary and the newest; what was dropped is told whole, and the record says
+    which messages the summary stands for, and what it made of the tokens.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            await session.message("system", "be kind", tokens=2)
+            await _talk(session, *"abcd")
+            assert await session.compact(brief, keep=2, max_messages=5) is None
+            assert await session.compact(brief, keep=2, max_tokens=22) is None
+            made = await session.compact(brief, keep=1, max_tokens=21, count=lambda _: 5)
+            assert (made.summary, made.tokens_before, made.tokens_after) == ("3 earlier", 25, 15)
+            assert _said(made.dropped) == _full(*"abc")
+            assert _said(made.window) == ["be kind", "3 earlier", *_full("d")]
+            assert made.window[1]["role"] == "system"
+            await _talk(session, "e")
+            assert _said(await session.window()) == ["be kind", "3 earlier", *_full(*"de")]
+            assert _said(await session.context()) == ["be kind", "3 earlier", *_full(*"de")]
+            assert _said(await session.window(full=True)) == ["be kind", *_full(*"abcde")]
+            twice = await session.compact(brief, keep=1)
+            assert _said(twice.dropped) == ["3 earlier", *_full("d")]
+            assert _said(twice.window) == ["be kind", "2 earlier", *_full("e")]
+            assert twice.tokens_before == 2 + 5 + 5 + 5
+            assert twice.tokens_after is None  # nobody counted those of the summary
+        state = (await record.state("r")).agent("ada")
+        first, second = [e.fact for e in state.facts if isinstance(e.fact, ContextCompacted)]
+        ids = [event.id for each in await record.commits("r") for event in each.commit.events]
+        added = [
+            event.id
+            for each in await record.commits("r")
+            for event in each.commit.events
+            if event.type in ("message.added.v1", "context.compacted.v1")
+        ]
+        assert first.stands_for == tuple(added[1:4])
+        assert first.kept == (added[0], added[4])
+        assert second.stands_for == (added[5], added[4])
+        assert set(first.stands_for) < set(ids)
+        assert [each.fact for each in state.window][1] == second
+        assert len(state.messages) == 6
+        tools = [step.tool for step in await record.steps("r")]
+        assert tools == ["brief", "brief"]
+
+
+@twins
+async def test_a_conversation_goes_on_with_the_summary(lab: Lab):
+    """In a later run the window is the summary, what was kept, and what came since; all messages
+    are there in full, and a fork has the window of its parent.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="one", conversation="c") as session:
+            await _talk(session, *"abc")
+        async with record.run(run="two", conversation="c", agent="bob") as session:
+            assert _said(await session.window()) == _full(*"abc")
+            await _talk(session, "d")
+            made = await session.compact(brief, keep=2)
+            assert _said(made.dropped) == _full(*"ab")
+            assert _said(made.window) == ["2 earlier", *_full(*"cd")]
+            assert _said(await session.context()) == ["2 earlier", *_full("d")]
+        async with record.run(run="three", conversation="c") as session:
+            await _talk(session, "e")
+            assert _said(await session.window()) == ["2 earlier", *_full(*"cde")]
+            assert _said(await session.window(full=True)) == _full(*"abcde")
+            made = await session.compact(brief, keep=1)
+            assert _said(made.dropped) == ["2 earlier", *_full(*"cd")]
+        found = await record.conversation("c")
+        assert _said(found.messages) == _full(*"abcde")
+        assert _said(found.window) == ["3 earlier", *_full("e")]
+        early = await record.conversation("c", before="three")
+        assert _said(early.window) == ["2 earlier", *_full(*"cd")]
+        fork = await record.fork("three")
+        async with record.run(run=fork) as session:
+            await _talk(session, "e")
+            made = await session.compact(brief, keep=1)
+            assert _said(made.window) == ["3 earlier", *_full("e")]
+            assert [step.tool for step in session.state.steps.values()] == ["brief"]
+
+
+@twins
+async def test_a_resumed_run_is_answered_its_summary(lab: Lab):
+    """The function is called once; the window comes about again as the program states it; a strict
+    replay writes nothing.
+    """
+    calls: list[int] = []
+
+    async def play(record: TwinRecord, **options: Any) -> Forms:
+        async with record.run(run="r", **options) as session:
+            await _talk(session, *"abc")
+
+            def told(messages: Forms) -> str:
+                calls.append(len(messages))
+                return "so far"
+
+            assert _said(await session.window()) == _full(*"abc")
+            await session.compact(told, keep=1)
+            await _talk(session, "d")
+            found: Forms = await session.window()
+            return found
+
+    async with lab.connect() as record:
+        first = await play(record)
+        assert _said(first) == ["so far", *_full(*"cd")]
+        assert await play(record) == first
+        before = len(await record.commits("r"))
+        assert await play(record, mode="strict") == first
+        assert len(await record.commits("r")) == before
+    assert calls == [2]
+
+
+@twins
+async def test_what_cannot_be_compacted_is_refused(lab: Lab):
+    """Nothing to drop; an empty summary, one that is no text, one that is longer than what it
+    stands for; tokens that nobody counted. Nothing of it is in the window; it may be tried again.
+    """
+    async with lab.connect() as record, record.run(run="r") as session:
+        await session.message("system", "be kind")
+        await _talk(session, *"ab")
+        with pytest.raises(
+            hansard.Refused, match=r"nothing to compact: of the 3 messages .* keep=2"
+        ):
+            await session.compact(brief, keep=2)
+        with pytest.raises(hansard.BadValue, match="nobody counted the tokens of 1 of the 3"):
+            await session.compact(brief, max_tokens=1)
+        with pytest.raises(hansard.BadValue, match="keep"):
+            await session.compact(brief, keep=-1)
+
+        def nothing(messages: Forms) -> str:
+            return " "
+
+        def endless(messages: Forms) -> str:
+            return "x" * 1_000
+
+        def none(messages: Forms) -> None:
+            return None
+
+        for tool, said in ((nothing, "says something"), (none, "a text"), (endless, "1,000 char")):
+            with pytest.raises(hansard.BadValue, match=said):
+                await session.compact(tool, keep=0)
+        assert _said(await session.window()) == ["be kind", *_full(*"ab")]
+        made = await session.compact(brief, keep=0)
+        assert _said(made.window) == ["be kind", "2 earlier"]
+        with pytest.raises(hansard.Refused, match="nothing to compact"):
+            await session.compact(brief, keep=0)
+
+
+@twins
+async def test_one_agent_of_a_run_compacts_a_conversation(lab: Lab):
+    """The second one is told who did; what is its own alone it may compact. A later run has the
+    summary of the first.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="one", conversation="c") as session:
+            await _talk(session, *"abc")
+        async with (
+            record.run(run="two", conversation="c") as ada,
+            record.run(run="two", agent="bob") as bob,
+        ):
+            await ada.compact(brief, keep=1)
+            with pytest.raises(hansard.Refused, match="'ada' compacted 2 of these messages"):
+                await bob.compact(brief, keep=0)
+        found = await record.conversation("c")
+        assert _said(found.window) == ["2 earlier", *_full("c")]
+
+
+@twins
+async def test_an_answer_stays_with_its_call(lab: Lab):
+    """No window begins with the answer to a call that was dropped: no provider takes that."""
+    async with lab.connect() as record, record.run(run="r") as session:
+        await _talk(session, *"ab")
+        await session.message("assistant", "", fields={"tool_calls": [{"id": "1"}]})
+        await session.message("tool", "4", fields={"tool_call_id": "1"})
+        made = await session.compact(brief, keep=1)
+        assert [message["role"] for message in made.window] == ["system", "assistant", "tool"]
+
+
+@twins
+async def test_a_session_has_the_labels_of_what_its_window_holds(lab: Lab):
+    """Who is shown a conversation's earlier messages writes under their label from then on, and so
+    does the summary.
+    """
+    async with lab.connect() as record:
+        async with record.run(run="one", conversation="c") as session:
+            await session.message("user", "a secret of some length", label="secret untrusted")
+        async with record.run(run="two", conversation="c", agent="bob") as session:
+            await _talk(session, "b")
+            assert str(session.label) == "public"
+            await session.compact(brief, keep=0)
+            assert "secret" in str(session.label)
+        labels = [
+            str(each.commit.label)
+            for each in await record.commits("two")
+            if any(event.type == "context.compacted.v1" for event in each.commit.events)
+        ]
+        assert labels == ["secret untrusted"]
+
+
+PROGRAM = """
+import os, signal, sys
+import hansard
+
+where = sys.argv[1]
+
+def die(here):
+    if here == where:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def brief(messages):
+    die("in the function")
+    return f"{len(messages)} earlier"
+
+with hansard.connect() as record, record.run("w", run="r", conversation="c") as session:
+    for text in "abcd":
+        session.message("user", text + ", please, at length")
+    die("before")
+    made = session.compact(brief, keep=1)
+    die("after")
+    print([message["content"] for message in made.window])
+"""
+
+
+@pytest.mark.slow(cases=3)
+@pytest.mark.parametrize("where", ["before", "in the function", "after", "on its way"])
+def test_killed_at_any_point_the_window_is_one_or_the_other(
+    data_dir: Path, tmp_path: Path, where: str
+):
+    """Before: the four messages. After: the summary and the last. Never half; run again, it comes
+    to the same end. `on its way`: the summary's step is on record, and the summary is not.
+    """
+    program = tmp_path / "program.py"
+    dying = PROGRAM.replace(
+        "    made =",
+        "    from hansard.agents.annotations.statements import Annotations\n"
+        "    if where == 'on its way': Annotations.compacted = lambda *_: die(where)\n    made =",
+    )
+    program.write_text(dying)
+    workspace = f"kill-{where.replace(' ', '-')}"
+    env = environment(data_dir, HANSARD_WORKSPACE=workspace)
+    killed = subprocess.run([sys.executable, str(program), where], env=env, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        window = _said(record.conversation("c").window)
+    assert window == (["3 earlier", *_full("d")] if where == "after" else _full(*"abcd"))
+    program.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, str(program), "never"], env=env, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == str(["3 earlier", *_full("d")])
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        assert _said(record.conversation("c").window) == ["3 earlier", *_full("d")]
+        steps = record.state("r").agent("agent").steps.values()
+    assert [step.tool for step in steps] == ["brief"]
+
+
+def test_sql_has_the_window_and_what_a_summary_stands_for(data_dir: Path, workspace: str):
+    """`knew` has what stood in the window at a decision: before the summary the messages, after it
+    the summary without them. The messages are all there still.
+    """
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        with record.run("w", run="r", agent="ada", role="writer") as session:
+            for text in "ab":
+                session.message("user", f"{text}, please, at length")
+            session.decide("First?", selected="yes")
+            session.message("user", "c, please, at length")
+            session.compact(brief, keep=1)
+            session.decide("Second?", selected="yes")
+        found = {}
+        for question in ("First?", "Second?"):
+            decided = "SELECT decision FROM decisions WHERE question = $1"
+            [[decision]] = record.sql(decided, question).rows
+            rows = record.sql(
+                "SELECT h.what, h.words FROM knew($1) AS k JOIN history AS h ON h.id = k.event "
+                "WHERE h.what <> 'got' ORDER BY h.position",
+                decision,
+            ).rows
+            found[question] = [f"{what} {words}" for what, words in rows]
+        windows = record.sql("SELECT part, text FROM context_windows ORDER BY version").rows
+        [[messages]] = record.sql("SELECT count(*) FROM messages").rows
+    assert found["First?"] == [f"message user: {text}" for text in _full(*"ab")]
+    assert found["Second?"] == [f"message user: {_full('c')[0]}", "compacted system: 2 earlier"]
+    assert windows == [("message", _full("c")[0]), ("summary", "2 earlier")]
+    assert messages == 3

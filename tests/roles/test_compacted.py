@@ -1,0 +1,97 @@
+"""A role that may not see the messages learns nothing of them by their summary."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import hansard
+from tests.cli.support import ran
+
+ROLES = """
+[roles.watcher]
+clearance = "secret"
+[[roles.watcher.sees]]
+name = "all that is written"
+kinds = ["**"]
+[[roles.watcher.masks]]
+name = "not what is said"
+kinds = ["message.added"]
+fields = ["content"]
+how = "drop"
+[[roles.watcher.masks]]
+name = "nor what calls are given and return"
+kinds = ["step.*"]
+fields = ["arguments", "result"]
+how = "drop"
+[roles.watcher.may]
+query = true
+[roles.auditor]
+clearance = "secret"
+[[roles.auditor.sees]]
+name = "all"
+kinds = ["**"]
+[roles.auditor.may]
+query = true
+[roles.writer]
+[roles.writer.may]
+kinds = ["**"]
+tools = ["**"]
+"""
+SECRET = "the unsayable words"
+
+
+def brief(messages: list[dict[str, str]]) -> str:
+    """A rule in the place of a model; it repeats what was said."""
+    return messages[0]["content"]
+
+
+def test_only_who_sees_the_whole_record_sees_the_summary(
+    data_dir: Path, workspace: str, tmp_path: Path
+):
+    """The watcher knows that something was compacted, and nothing of what; the auditor does."""
+    file = tmp_path / "roles.toml"
+    file.write_text(ROLES)
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        with record.run("w", run="r", agent="ada", role="writer") as session:
+            session.message("user", SECRET)
+            session.message("user", "and more than that")
+            session.compact(brief, keep=1)
+            session.decide("Go?", selected="yes")
+        record.apply_roles(str(file))
+        with record.run(run="r", agent="wat", role="watcher") as session:
+            shown = msgspec.json.encode(session.view().events).decode()
+        assert "context.compacted.v1" in shown
+        for word in (SECRET, "stands_for", "digest", "kept", "versions"):
+            assert word not in shown.partition("context.compacted.v1")[2].partition("}")[0]
+        assert SECRET not in shown
+        with record.run(run="r", agent="aud", role="auditor") as session:
+            assert msgspec.json.encode(session.view().events).decode().count(SECRET) > 1
+
+
+def test_a_roles_tables_have_the_summary_without_its_words(
+    data_dir: Path, workspace: str, tmp_path: Path, capsys, monkeypatch
+):
+    """By the role's own file: the row is there, its words, ids and figures are not."""
+    file = tmp_path / "roles.toml"
+    file.write_text(ROLES)
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        with record.run("w", run="r", agent="ada", role="writer") as session:
+            session.message("user", SECRET, tokens=9)
+            session.message("user", "and more than that", tokens=9)
+            session.compact(brief, keep=1, count=lambda _: 9)
+        record.apply_roles(str(file))
+    monkeypatch.setenv("HANSARD_DATA_DIR", str(data_dir))
+    monkeypatch.setenv("HANSARD_WORKSPACE", workspace)
+
+    def asked(role: str, question: str) -> list[dict[str, Any]]:
+        done = ran(capsys, monkeypatch, ["sql", question, "--role", role, "--by", "me", "--json"])
+        assert done.code == 0, done.err
+        return [line for line in done.lines if "text" in line or "event" in line]
+
+    question = "SELECT text, messages, stands_for, digest, tokens_before FROM compactions"
+    [blind] = asked("watcher", question)
+    assert not any(blind.values())
+    [whole] = asked("auditor", question)
+    assert (whole["text"], whole["messages"], whole["tokens_before"]) == (SECRET, 1, 18)
+    assert asked("watcher", "SELECT event FROM compacted") == []
