@@ -14,9 +14,11 @@ class Rows(Protocol):
     @property
     def position(self) -> int:
         """Up to where the tables had been made."""
+        ...
 
     def dicts(self) -> list[dict[str, Any]]:
         """Each row by the names of its columns."""
+        ...
 
 
 class Answer(msgspec.Struct, kw_only=True):
