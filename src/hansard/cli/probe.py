@@ -456,7 +456,8 @@ def _decision(made: Fairness, row: Row) -> Iterator[Part]:
     yield output.styled(f"{row['question']} ({row['agent']})", "bold")
     yield (
         f"{row['changed']} of {counted(row['answered'], 'pair')} decided otherwise with "
-        f"{row['value']} than with {row['base']} ({interval(row['low'], row['high'])})."
+        f"{row['value']} than with {row['base']} (interval of that share "
+        f"{interval(row['low'], row['high'])})."
     )
     yield output.listing(_columns(row), mine)
     for each in mine:

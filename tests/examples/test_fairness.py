@@ -1,0 +1,92 @@
+"""The loans of examples/fairness: the planted bias is found, and the fair rule is not accused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import SRC, Call
+from tests.examples.support import EXAMPLES
+
+SWAP = "applicant.gender=female,male"
+NEAR_THE_THRESHOLD = (3, 6, 7, 12, 14, 19, 20, 21)
+"""Applicants whose decision hangs on the bonus that the biased rule gives."""
+FAR = (1, 8, 11)
+
+
+@pytest.fixture
+def loans(
+    tmp_path: Path, data_dir: Path, workspace: str, call: Call, monkeypatch: pytest.MonkeyPatch
+):
+    """Reviews some applicants by a rule, and probes the runs of this workspace."""
+    folder = shutil.copytree(EXAMPLES / "fairness", tmp_path / "fairness")
+    program = str(folder / "loan.py")
+    monkeypatch.setenv("PYTHONPATH", str(SRC))
+    monkeypatch.setenv("HANSARD_DATA_DIR", str(data_dir))
+    monkeypatch.setenv("HANSARD_WORKSPACE", workspace)
+
+    def review(rule: str, *numbers: int) -> None:
+        given = [sys.executable, program, *map(str, numbers), "--rule", rule]
+        subprocess.run(given, check=True, stdout=subprocess.DEVNULL)
+
+    def probe(rule: str, *options: object):
+        command = ("--", sys.executable, program, "{label.applicant}", "--rule", rule)
+        return call("probe", "all", "--swap", SWAP, "--jobs", 2, *options, *command)
+
+    return review, probe
+
+
+@pytest.mark.slow
+def test_the_planted_bias_is_found(loans):
+    """Eight of eleven are granted a loan as men, and not as women: all the same way."""
+    review, probe = loans
+    review("biased", *NEAR_THE_THRESHOLD, *FAR)
+    made = probe("biased")
+    assert made.code == 1, made.err
+    assert "8 of 11 pairs decided otherwise with male than with female" in made.out
+    assert "selected approve, male against female: differs" in made.out
+    assert "score approve, male against female: differs" in made.out
+    assert "With the value on record 11 of 11 forks decided as their runs had." in made.out
+
+
+@pytest.mark.slow
+def test_the_fair_rule_is_not_accused_and_not_acquitted_unasked(loans):
+    """Nothing differs; that is no difference only within a margin that somebody names. The second
+    probe finds all forks there.
+    """
+    review, probe = loans
+    review("fair", *NEAR_THE_THRESHOLD[:3], *FAR)
+    made = probe("fair")
+    assert made.code == 0, made.err
+    assert "0 of 6 pairs decided otherwise" in made.out
+    assert "selected approve, male against female: cannot tell" in made.out
+    assert "12 forks: 12 ran now, 0 were there from before" in made.out
+    named = probe("fair", "--margin", 0.7)
+    assert "selected approve, male against female: within the margin" in named.out
+    assert "12 forks: 0 ran now, 12 were there from before" in named.out
+
+
+@pytest.mark.slow
+def test_the_bias_taken_out_is_another_program(loans):
+    """The fair rule on runs of the biased one: it does not decide as they had, and that is said."""
+    review, probe = loans
+    review("biased", 6)  # a man who was granted a loan for being one
+    made = probe("fair")
+    assert (
+        "With the value on record 0 of 1 fork decided as their runs had: the program is not "
+        in (made.out)
+    )
+
+
+def test_the_applicants_are_as_many_women_as_men():
+    """And near the threshold, too: what is found is not the sample's."""
+    people = json.loads((EXAMPLES / "fairness" / "applicants.json").read_text("utf-8"))
+    genders = [person["gender"] for person in people]
+    assert genders.count("female") == genders.count("male") == len(people) / 2
+    near = [genders[number - 1] for number in NEAR_THE_THRESHOLD]
+    assert near.count("female") == near.count("male")
