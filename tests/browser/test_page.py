@@ -534,3 +534,35 @@ async def test_random_points_in_any_order(view: Open, pages: Pages, runs: Runs):
         await seen.move(number)
         wanted = expected(await pages.workspace.states.run(runs.team, AtPosition(position)))
         assert await seen.shown() == wanted
+
+
+@pytest.mark.slow
+async def test_a_compacted_window_is_shown_as_it_stood(
+    view: Open, pages: Pages, record: hansard.Record
+):
+    """Before the summary the messages, after it the summary in their place; what it stands for is
+    there at its own events, and the summary says how many it stands for.
+    """
+
+    def work() -> None:
+        with record.run("w", run="compacted", agent="ada", role="r") as session:
+            for text in ("first", "second", "third"):
+                session.message("user", f"the {text} question, at length")
+            session.compact(in_short, keep=1)
+
+    await asyncio.to_thread(work)
+    seen = await view(await pages.of("compacted"))
+    last = await seen.last()
+    await seen.move(last - 1)
+    assert await seen.listed("messages") == ["system", "user"]
+    assert (await seen.shown())["agents"]["ada"]["messages"] == 2
+    said = await seen.text("#now [data-list=messages]")
+    assert "2 in short" in said
+    assert "second" not in said
+    await seen.move(5)
+    assert await seen.listed("messages") == ["user", "user", "user"]
+
+
+def in_short(messages: list[dict[str, str]]) -> str:
+    """A rule in the place of a model."""
+    return f"{len(messages)} in short"

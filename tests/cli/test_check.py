@@ -13,6 +13,7 @@ import hansard
 from hansard.bus import subjects
 from hansard.bus.codec import encode
 from hansard.domain.agent import CheckpointSaved, SessionBegan
+from hansard.domain.compaction import ContextCompacted
 from hansard.domain.conversation import RunJoined
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import AgentStream, RunStream, StreamId, WorkspaceStream
@@ -24,6 +25,14 @@ from tests.cli.support import Call, Runs
 Planted = list[tuple[StreamId, Commit]]
 A = AgentStream("r1", "r", "a")
 RAW = msgspec.Raw(b"{}")
+SUMMARY = ContextCompacted(
+    role="system",
+    summary=msgspec.Raw(b'"s"'),
+    fingerprint="f",
+    stands_for=("x",),
+    digest="d",
+    versions=((1, 7),),
+)
 BEGAN = SessionBegan(epoch=1, agent="a", role="r", server_version="x", protocol_version="y")
 
 
@@ -172,6 +181,7 @@ def test_data_that_is_not_its_events_is_found(findings):
     [
         ([(A, commit(2, requested(1, parent=9)))], "step 1 follows step 9"),
         ([(A, commit(2, requested(1, after=(8,))))], "step 1 follows step 8"),
+        ([(A, commit(2, SUMMARY))], "a summary of versions 1 to 7, which are not before it"),
         ([(A, commit(2, StepCompleted(step=4, result=RAW, digest="")))], "was never requested"),
         (
             [

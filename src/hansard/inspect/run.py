@@ -20,7 +20,7 @@ from hansard.domain.steps import Failure
 from hansard.inspect import snapshots
 from hansard.inspect.agent_histories import commits_by_agent
 from hansard.inspect.answer import Answer
-from hansard.inspect.messages import total
+from hansard.inspect.messages import window_total
 from hansard.inspect.state import turn
 from hansard.inspect.times import EventTime, Time, began, is_imported, last, own, time_stored
 
@@ -250,8 +250,8 @@ def _agent(run: str, name: str, state: AgentState) -> RunAgent:
         ],
         checkpoints={name: saved.data for name, saved in state.checkpoints.items()},
         decisions=state.decisions,
-        messages=len(state.messages),
-        context_tokens=total(state.messages).tokens,
+        messages=len(state.window),
+        context_tokens=window_total(state).tokens,
         resources=[
             Resource(noted.fact.uri, noted.fact.operation)  # type: ignore[union-attr] # only resources
             for noted in state.resources

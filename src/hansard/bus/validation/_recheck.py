@@ -13,6 +13,7 @@ from hansard.bus.commits import torn
 from hansard.bus.validation._recheck_approvals import Approvals
 from hansard.bus.validation._recheck_carried import Carried
 from hansard.domain import agent, run, steps
+from hansard.domain.compaction import ContextCompacted
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Event, Recorded, Tx
@@ -233,7 +234,12 @@ class Recheck:
                 for step in event.after:
                     if not self._knows(stream, step, known):
                         yield f"{event.tag} follows step {step}, which is not on record"
-            case agent.MessageAdded() | agent.ResourceAccessed():
+            case agent.MessageAdded() | agent.ResourceAccessed() | ContextCompacted():
+                if isinstance(event, ContextCompacted):
+                    for first, last in event.versions:
+                        if not 0 < first <= last < version:
+                            what = f"versions {first} to {last}, which are not before it"
+                            yield f"a summary of {what}"
                 if event.step:
                     self._facts.append((stream, version, event.step))
             case _:

@@ -19,7 +19,7 @@ function windowOf(item) {
   const told = fields(item.at);
   const isOwn = told.role === "assistant";
   const { name, number } = item.agent;
-  const content = told.content ?? told.fields ?? null;
+  const content = told.content ?? told.summary ?? told.fields ?? null;
   const from = isOwn ? name : told.role;
   return { at: item.at, kind: "window", from, role: isOwn ? told.role : "", to: isOwn ? "" : name, agent: isOwn ? number : undefined, content };
 }

@@ -117,6 +117,7 @@ function agentOf(stream) {
       steps: [],
       byNumber: new Map(),
       messages: [],
+      compacted: false,
       tokens: [null], // by how many messages; null where none says how many it has
       checkpoints: [],
       decisions: [],
@@ -130,7 +131,7 @@ function agentOf(stream) {
 const COMPACTED = "context.compacted.v1";
 
 // What stands in a context window: a summary in the place of what it stands for.
-function windowOf(messages) {
+function contextWindowOf(messages) {
   let window = [];
   for (const item of messages) {
     if (typeOf(item.at) !== COMPACTED) {
@@ -183,6 +184,7 @@ function take(number) {
       item.parent = agent.byNumber.get(told.step) ?? null;
       if (item.kind === "message") {
         agent.messages.push(item);
+        agent.compacted ||= type === COMPACTED;
         const before = agent.tokens.at(-1);
         agent.tokens.push(told.tokens === undefined || type === COMPACTED ? before : (before ?? 0) + told.tokens);
       } else if (item.kind === "checkpoint") agent.checkpoints.push([item, told.name]);
@@ -273,6 +275,7 @@ function agentAt(agent, point) {
     open,
     steps: began,
     messages,
+    window: agent.compacted ? contextWindowOf(agent.messages.slice(0, messages)).length : messages,
     tokens: agent.tokens[messages],
     checkpoints: [...saved.values()],
     decisions: upToItems(agent.decisions, point),

@@ -74,7 +74,7 @@ function agentRow(key, agent, state, isChosen) {
     el(
       "span",
       { class: "dim counts" },
-      field("messages", plural(state.messages, "message")),
+      field("messages", plural(state.window, "message")),
       state.tokens === null ? null : field("tokens", plural(state.tokens, "token")),
       field("decisions", plural(state.decisions, "decision")),
       field("checkpoints", plural(state.checkpoints.length, "checkpoint")),
@@ -110,7 +110,8 @@ function agentNodes(agent, state) {
   const section = (name, size, node, id) =>
     size ? el("section", { "data-list": id }, el("h3", null, name, " ", el("span", { class: "dim" }, count(size))), node) : null;
   const { open, checkpoints, decisions, messages } = state;
-  const standing = windowOf(agent.messages.slice(0, messages));
+  const said = agent.messages.slice(0, messages);
+  const standing = agent.compacted ? contextWindowOf(said) : said;
   return [
     section("Open steps", open.length, newestOf(open, stepLine), "open"),
     section("Checkpoints", checkpoints.length, newestOf(checkpoints, checkpoint), "checkpoints"),

@@ -39,7 +39,7 @@ function gistOf(item) {
     case "step":
       return preview(told.arguments ?? {});
     case "message":
-      return preview(told.content ?? told.fields ?? null);
+      return preview(told.content ?? told.summary ?? told.fields ?? null);
     case "decision":
       return `→ ${told.selected ?? ""}`;
     case "checkpoint":
