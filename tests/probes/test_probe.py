@@ -50,7 +50,7 @@ def decide(session):
     if rule == "noisy" and os.environ.get("HANSARD_RUN"):
         chosen = "decline" if chosen == "approve" else "approve"
     session.decide("Grant?", selected=chosen, inputs=[found],
-                   alternatives=[{"id": "approve"}, {"id": "decline"}])
+                   threshold=0.5, alternatives=[{"id": "approve", "score": 0.6}, {"id": "decline"}])
     if rule == "mails":
         mail(found["name"], chosen)
 
@@ -139,6 +139,11 @@ def test_each_run_is_forked_for_each_value_and_nothing_else_changes(
     assert len(call("runs", "--probes", "--json").lines) == 6
     assert call("run", "show", "last", "--json").lines[0]["run"] == newest["run"]
     assert not record.savings().rows
+    audited = {row["run"] for row in call("audit", "--flip", 1, "--json").lines if "run" in row}
+    assert audited & before
+    assert audited.isdisjoint(row["run"] for row in rows(made, "pair"))
+    shown = call("run", "show", rows(made, "pair")[0]["run"])
+    assert 'customer.gender is "male", on record "female"' in shown.out
     kept = record.sql("SELECT count(*) FILTER (probe IS NULL), count(probe) FROM runs").rows
     assert kept == [(2, 4)]
 

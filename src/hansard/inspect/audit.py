@@ -22,13 +22,17 @@ VIEWS = {
 """The views that find something, and what."""
 
 _FINDINGS = """
-    SELECT * FROM findings($1) WHERE $2 IS NULL OR run = $2
+    SELECT * FROM findings($1)
+    WHERE run = $2 OR ($2 IS NULL
+        AND (run IS NULL OR run NOT IN (SELECT r.run FROM runs AS r WHERE r.probe IS NOT NULL)))
     ORDER BY view, kind, run, try_cast(split_part(address, '.', 1) AS BIGINT), step, fact
 """
 
 
 class Audited(msgspec.Struct, tag_field="kind", tag="audited", kw_only=True):
-    """Of a run, or (None) of the workspace: how much was found, by view, as of a position."""
+    """Of a run, or (None) of the workspace, less the forks of probes: how much was found, by view,
+    as of a position.
+    """
 
     run: str | None
     findings: int
@@ -69,7 +73,9 @@ class Trail(Answer):
 
 
 def audit(reader: Reader, run: str | None, flip: float) -> Audit:
-    """What the audit views find, in all or in one run; `flip` is how far thresholds are moved."""
+    """What the audit views find, in all real runs or in one, which may be a probe's fork; `flip` is
+    how far thresholds are moved.
+    """
     found = reader.rows(_FINDINGS, [flip, run])
     views = {view: sum(row["view"] == view for row in found) for view in VIEWS}
     summary = Audited(run=run, findings=len(found), views=views, position=reader.position)

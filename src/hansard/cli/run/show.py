@@ -14,6 +14,7 @@ from hansard.cli import messages, output, times
 from hansard.cli.common import Agent, At, Json, Run, noun, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Hint, Part
+from hansard.domain.run import Swap
 from hansard.inspect import run as reads
 from hansard.inspect.messages import Totals
 from hansard.inspect.payloads import recorded
@@ -83,6 +84,7 @@ def _people(found: Shown) -> Iterator[Part]:
         ("judged by", ", ".join(dict.fromkeys(each.by for each in run.judged))),
         ("labels", ", ".join(f"{key}={value}" for key, value in run.labels.items())),
         ("fork of", forked and f"{forked.parent} (effects {forked.effects.value})"),
+        ("probe", forked and forked.swap and _swapped(forked.swap)),
         ("shared keys", output.cut(", ".join(run.keys), KEYS_SHOWN_MAX)),
         *_when(found),
     ]
@@ -114,6 +116,11 @@ def _people(found: Shown) -> Iterator[Part]:
             "an open step's effect may or may not have happened: look, then say so with\n"
             f"  hansard run settle {run.run} STEP --happened RESULT | --did-not-happen"
         )
+
+
+def _swapped(swap: Swap) -> str:
+    before, after = bytes(swap.before).decode(), bytes(swap.after).decode()
+    return f"{swap.probe} ({swap.path} is {after}, on record {before})"
 
 
 def _at_work(run: RunState) -> str:
