@@ -181,13 +181,13 @@ def test_a_run_that_the_command_cannot_be_made_for_is_left_out(
 
 @pytest.mark.thorough  # the examples are the quicker case
 def test_a_planted_bias_is_found(desk: Desk):
-    """Six of eighteen runs are decided otherwise, all the same way; the command says so by 1."""
-    desk.record(18, "biased")
+    """Seven of 21 runs are decided otherwise, all the same way; the command says so by 1."""
+    desk.record(21, "biased")
     made = desk.probe("biased")
     assert made.code == 1, made.err
-    assert "6 of 18 pairs decided otherwise with male than with female" in made.out
+    assert "7 of 21 pairs decided otherwise with male than with female" in made.out
     assert "selected approve, male against female: differs" in made.out
-    assert "With the value on record 18 of 18 forks decided as their runs had." in made.out
+    assert "With the value on record 21 of 21 forks decided as their runs had." in made.out
 
 
 @pytest.mark.slow
