@@ -23,6 +23,8 @@ from hansard.cli import main
 from hansard.client.opening import reading, reading_raw
 from hansard.domain.run import RunAssigned
 from hansard.settings import Settings
+from tests.conftest import THOROUGH
+from tests.schemas import check_commit
 
 WORKSPACE = "w"
 
@@ -160,9 +162,26 @@ def assigned(life: RunLife) -> RunAssigned:
 
 @contextlib.contextmanager
 def opened(home: Path) -> Iterator[Place]:
-    """An empty workspace whose broker stays until the end."""
+    """An empty workspace whose broker stays until the end; then what was written is held against
+    the published schema.
+    """
     with hansard.connect(WORKSPACE, data_dir=home):
-        yield Place(home)
+        place = Place(home)
+        yield place
+        held_against_the_schema(place)
+
+
+HELD_RUNS = 20
+"""Runs that a quick round holds against the schema, in even steps; a full one holds all."""
+
+
+def held_against_the_schema(place: Place) -> None:
+    """What `hansard schema events` publishes is true of what stands in the log."""
+    stored = place.stored()
+    owners = sorted({each.run for each in stored})
+    held = set(owners if THOROUGH else owners[:: max(1, len(owners) // HELD_RUNS)])
+    bodies = [each.body for each in stored if each.run in held]
+    assert sum(map(check_commit, bodies)) >= len(bodies)
 
 
 def write(file: Path, runs: Iterable[dict[str, Any]]) -> int:
