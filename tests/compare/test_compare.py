@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+import hansard
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles as Tables
 from tests.compare.conftest import EVIL, TASKS, TRIALS
-from tests.real.support import WORKSPACE, Place
+from tests.real.support import WORKSPACE, Place, opened
 
 
 def _of(lines: list[dict[str, Any]], kind: str, **wanted: Any) -> list[dict[str, Any]]:
@@ -161,6 +162,34 @@ def test_slices_have_a_family_of_their_own(place: Place):
     assert [row["tasks"] for row in rows] == [TASKS, TASKS // 2, TASKS // 2]
     text = place.call("compare", "greeting", "--by", "domain").out
     assert "where domain is even" in text
+
+
+@pytest.mark.slow
+def test_a_look_says_whether_the_planned_size_is_reached(tmp_path: Path):
+    """Two tasks, each tried twice under each arm: an arm without runs, a task that lacks and a
+    trial that lacks are early looks; past it is said, too.
+    """
+    plan = hansard.plan(
+        question="?", arms=["a", "b"], metrics=["reward"], unit="trial", planned=2, trials=2
+    )
+    with opened(tmp_path) as place, hansard.connect(WORKSPACE, data_dir=place.home) as record:
+        record.register("sized", plan)
+
+        def looked(*trials: tuple[str, str]) -> str:
+            for arm, task in trials:
+                with record.run("w", experiment="sized", arm=arm, task=task) as session:
+                    run = session.run
+                record.score(run, {"reward": 1.0}, by="g")
+            return place.call("compare", "sized").out
+
+        assert "An early look: 0 of 2 tasks planned" in looked(("a", "t1"), ("a", "t2"))
+        assert "An early look: 1 of 2 tasks planned" in looked(("b", "t1"))
+        assert "An early look: 2 of 4 trials planned" in looked(("b", "t2"), ("a", "t1"))
+        whole = looked(("a", "t2"), ("b", "t1"), ("b", "t2"))
+        assert "At its planned size, 2 tasks" in whole
+        assert "Past its planned size of 2 tasks" in looked(
+            ("a", "t3"), ("b", "t3"), ("a", "t3"), ("b", "t3")
+        )
 
 
 @pytest.mark.slow

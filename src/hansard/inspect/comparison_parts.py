@@ -151,12 +151,19 @@ def _looks(report: Report) -> str:
     once = "the intervals hold for one look, and how often it was looked at is not on record."
     if plan["planned"] is None:
         return f"No size was planned: {once}"
-    have = min((row["tasks"] for row in report.accounts), default=0)
+    lacking = any(not row["units"] for row in report.ratio)  # an arm of the plan without a run
+    have = 0 if lacking else min((row["tasks"] for row in report.accounts), default=0)
     tasks = counted(plan["planned"], "task")
     if have < plan["planned"]:
         return (
             f"An early look: {have:,} of {tasks} planned for each arm are there, and the intervals "
             "hold for one look at the planned size."
+        )
+    runs, wanted = min(row["runs"] for row in report.accounts), have * (plan["trials"] or 0)
+    if runs < wanted:
+        return (
+            f"An early look: {runs:,} of {counted(wanted, 'trial')} planned for each arm are "
+            "there, and the intervals hold for one look at the planned size."
         )
     if have > plan["planned"]:
         return f"Past its planned size of {tasks} ({have:,} are there): {once}"
