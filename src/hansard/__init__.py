@@ -155,7 +155,7 @@ if TYPE_CHECKING:
         SessionThread,
     )
     from hansard.client.session_sync import CommonSession, Session
-    from hansard.client.sql_answer import NotInstalled, SqlAnswer
+    from hansard.client.sql_answer import AnswerCut, NotInstalled, SqlAnswer
     from hansard.domain.agent import (
         AgentState,
         Alternative,
@@ -475,7 +475,7 @@ _HOME = {
     "hansard.domain.team.task": ("ClaimLost", "TaskAdded", "TaskState", "TaskStatus", "TeamState"),
     "hansard.domain.team.task_rules": ("Circle",),
     "hansard.domain.values": ("Secret",),
-    "hansard.client.sql_answer": ("NotInstalled", "SqlAnswer"),
+    "hansard.client.sql_answer": ("AnswerCut", "NotInstalled", "SqlAnswer"),
     "hansard.inspect.savings": ("Saved", "Savings", "SavingsAnswer"),
     "hansard.projections.errors": (
         "Ahead",
@@ -512,6 +512,7 @@ __all__ = [
     "AggregateConflict",
     "Ahead",
     "Alternative",
+    "AnswerCut",
     "AppendUnknown",
     "Approval",
     "ApprovalRequested",

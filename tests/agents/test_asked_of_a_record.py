@@ -71,6 +71,9 @@ async def test_more_rows_than_an_answer_holds_are_told(lab: Lab):
     async with lab.connect() as record:
         found = await record.sql("SELECT * FROM range(10_001)")
         assert (len(found.rows), found.cut) == (10_000, "rows")
+        for form in (found.arrow, found.df, found.pl):
+            with pytest.warns(hansard.AnswerCut, match="the first 10,000 rows, and there are more"):
+                assert form().shape == (10_000, 1)
 
 
 TYPED = """
@@ -118,7 +121,8 @@ async def test_an_empty_answer_has_its_columns(lab: Lab):
 def test_an_answer_that_was_only_told_is_a_table_too():
     """As a restricted agent has it: the types are those of the values."""
     told = hansard.SqlAnswer(["n", "s"], [(1, "a"), (None, "\x1b[31m")] * 15, 9, "rows")
-    table = told.arrow()
+    with pytest.warns(hansard.AnswerCut):
+        table = told.arrow()
     assert [str(field.type) for field in table.schema] == ["int64", "string"]
     assert table.schema.metadata[b"hansard.cut"] == b"rows"
     assert "30 rows, the first 20 shown, as of position 9, and there are more" in told._repr_html_()

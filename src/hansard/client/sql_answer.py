@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import importlib
+import warnings
 from typing import Any
 
 import msgspec
@@ -18,6 +19,10 @@ SHOWN_ROWS = 20
 
 SHOWN_CHARACTERS = 200
 """Of a value there."""
+
+
+class AnswerCut(UserWarning):
+    """A table was made of an answer that holds only the first rows of what was asked."""
 
 
 class NotInstalled(CallerError):
@@ -62,8 +67,24 @@ class SqlAnswer(Brief, msgspec.Struct, frozen=True):
 
     def arrow(self) -> Any:
         """As a `pyarrow.Table`, position and cut in its metadata. A restricted agent's types are
-        those that its values have.
+        those that its values have. Warns with AnswerCut, as `df` and `pl` do.
         """
+        self._warn()
+        return self._table()
+
+    def df(self) -> Any:
+        """As a `pandas.DataFrame`. Raises NotInstalled."""
+        _package("pandas", "df()")
+        self._warn()
+        return self._table().to_pandas()
+
+    def pl(self) -> Any:
+        """As a `polars.DataFrame`. Raises NotInstalled."""
+        polars = _package("polars", "pl()")
+        self._warn()
+        return polars.from_arrow(self._table())
+
+    def _table(self) -> Any:
         import pyarrow as pa  # noqa: PLC0415 -- for whoever asks for it
         from pyarrow import ipc  # noqa: PLC0415 -- for whoever asks for it
 
@@ -74,14 +95,16 @@ class SqlAnswer(Brief, msgspec.Struct, frozen=True):
         told = {"hansard.position": str(self.position), "hansard.cut": self.cut or "no"}
         return pa.Table.from_arrays(arrays, names=self.columns).replace_schema_metadata(told)
 
-    def df(self) -> Any:
-        """As a `pandas.DataFrame`. Raises NotInstalled."""
-        _package("pandas", "df()")
-        return self.arrow().to_pandas()
-
-    def pl(self) -> Any:
-        """As a `polars.DataFrame`. Raises NotInstalled."""
-        return _package("polars", "pl()").from_arrow(self.arrow())
+    def _warn(self) -> None:
+        """Say to whoever takes it as a table that it is not all there is."""
+        if self.cut is not None:
+            warnings.warn(
+                f"the table has the first {counted(len(self.rows), 'row')}, and there are more "
+                "than an answer holds: sum up in SQL, ask with LIMIT and OFFSET, or write all of "
+                "it with 'hansard sql -o FILE'",
+                AnswerCut,
+                stacklevel=3,
+            )
 
     def _brief(self) -> dict[str, Any]:
         return {
