@@ -7,7 +7,6 @@ person can say, it raises.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -237,7 +236,7 @@ class DoubtSettler:
             raise
         except Exception as error:
             told = failure(error, self.settings.scrub)
-            yield from self._withheld(
+            yield from self.outcomes.ended_as(
                 call,
                 lambda number: StepFailed(
                     step=number, error=told, digest=failure_digest(told), safe=True
@@ -255,23 +254,9 @@ class DoubtSettler:
         if call.told:
             yield from self.outcomes.again(call)
         reason = str(ShadowedEffect(call.spec.name))
-        yield from self._withheld(
+        yield from self.outcomes.ended_as(
             call, lambda number: StepBlocked(step=number, rule=FORK, reason=reason)
         )
-
-    def _withheld(
-        self, call: Call, outcome: Callable[[int], StepFailed | StepBlocked]
-    ) -> Flow[None]:
-        """Put a withheld effect on record that nothing was answered for, its intent before it."""
-        opening: list[Any] = []
-        if not call.told:
-            blobs, opening = yield from self.outcomes.opening(call)
-            yield from self.outcomes.put(blobs)
-        ended = Tell(outcome(call.number))
-        yield from self.outcomes.record(*opening, *self.outcomes.withheld(call), ended)
-        if opening:
-            call.told = True
-            self.outcomes.learn(call)
 
 
 def _because(error: NeedsSettling, why: str) -> NeedsSettling:

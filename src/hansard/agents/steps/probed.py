@@ -20,7 +20,7 @@ from hansard.agents.steps import payloads
 from hansard.agents.steps.doubt import DoubtSettler
 from hansard.agents.steps.failures import failure, failure_digest, raised
 from hansard.agents.steps.recorder import Call
-from hansard.domain.agent import Tell, initial
+from hansard.domain.agent import initial
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.paths import replaced
 from hansard.domain.run import Swap
@@ -101,10 +101,12 @@ class Probed:
         """Put on record that a call is not answered, and raise that."""
         error = NotAnswered(call.spec.name, why)
         told = failure(error, self._doubts.settings.scrub)
-        blobs, opening = yield from self._outcomes.opening(call)
-        yield from self._outcomes.put(blobs)
-        refused = StepFailed(step=call.number, error=told, digest=failure_digest(told), safe=True)
-        yield from self._outcomes.record(*opening, Tell(refused))
+        yield from self._outcomes.ended_as(
+            call,
+            lambda number: StepFailed(
+                step=number, error=told, digest=failure_digest(told), safe=True
+            ),
+        )
         raise error
 
 

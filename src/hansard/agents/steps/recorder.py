@@ -36,6 +36,7 @@ from hansard.domain.steps import (
     Failure,
     Step,
     StepAttempted,
+    StepBlocked,
     StepCompleted,
     StepFailed,
     StepInDoubt,
@@ -361,6 +362,21 @@ class StepRecorder:
             self.learn(call)
         if self._shared is not None:
             self._shared.learn(call.number, packed.learned)
+
+    def ended_as(
+        self, call: Call, outcome: Callable[[int], StepFailed | StepBlocked]
+    ) -> Flow[None]:
+        """Record how a call ended that was not run, its intent before it; `outcome` is given the
+        step's number.
+        """
+        opening: list[Any] = []
+        if not call.told:
+            blobs, opening = yield from self.opening(call)
+            yield from self.put(blobs)
+        yield from self.record(*opening, *self.withheld(call), Tell(outcome(call.number)))
+        if opening:
+            call.told = True
+            self.learn(call)
 
     def withheld(self, call: Call) -> list[Any]:
         """What says that a call's effect was withheld, as commands: none where it was not."""
