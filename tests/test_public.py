@@ -26,6 +26,7 @@ UNRAISED = {
     "hansard.bus.jetstream": "the log, which raises others in their place",
     "hansard.cli": "commands",
     "hansard.inspect": "commands",
+    "hansard.integrations.mcp": "`hansard mcp`",
     "hansard.projections.report": "`hansard ask`",
     "hansard.projections.search": "`hansard search`",
     "hansard.demo": "the demo",

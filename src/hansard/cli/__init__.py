@@ -97,6 +97,8 @@ COMMANDS = {
     "run context": "Show the context window of a run's agents as it stood at a point.",
     "run state": "Show the whole state of a run at a point, or what changed between two.",
     "run html": "Write a run as one HTML file that needs no server.",
+    "mcp": "Record other people's clients and servers, over the Model Context Protocol.",
+    "mcp proxy": "Stand between an MCP client and a server, and record each call.",
     "conversation": "Look at what continues over several runs.",
     "conversation show": "Show a conversation's runs and messages.",
 }
@@ -104,7 +106,7 @@ COMMANDS = {
 of the group that it stands in loads no module.
 """
 
-GROUPS = ("experiment", "price", "roles", "run", "conversation")
+GROUPS = ("experiment", "price", "roles", "run", "mcp", "conversation")
 
 MODULES = {
     "import": "importing",

@@ -27,7 +27,7 @@ from hansard.agents.steps.failures import raised
 from hansard.agents.steps.gating import Gated
 from hansard.agents.steps.ledger import Ledger, Mode, is_final
 from hansard.agents.steps.probed import Probed
-from hansard.agents.steps.recorder import INTERRUPTIONS, Call, Settings, StepRecorder, passed
+from hansard.agents.steps.recorder import INTERRUPTIONS, Call, Settings, StepRecorder
 from hansard.agents.steps.replayed import before
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.secrets import reveal
@@ -320,7 +320,7 @@ class StepEngine(Gated):
             yield from self.outcomes.intend(call)
         if spec.key_argument:
             arguments = {**arguments, spec.key_argument: call.key}
-        args, kwargs = passed(spec, arguments)
+        args, kwargs = spec.passed(arguments)
         while True:
             yield from self.start(call, held)
             scope = self.body_scope(call)

@@ -140,13 +140,6 @@ class Call(msgspec.Struct):
         self.attempt = step.attempt + 1
 
 
-def passed(spec: ToolSpec, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by name as the function takes them."""
-    bound = spec.signature.bind_partial()
-    bound.arguments.update(arguments)
-    return bound.args, bound.kwargs
-
-
 def texts_of(step: Step) -> Iterator[tuple[Key, Text, str]]:
     """What may be referred to of a step, and the name of its tool."""
     raw = bytes(step.arguments)

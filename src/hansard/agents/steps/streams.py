@@ -70,12 +70,11 @@ class StreamCall:
 
     def start(self) -> Any:
         """The tool's own iterator, not begun."""
-        call = self.call
-        bound = call.spec.signature.bind_partial()
-        bound.arguments.update(self._arguments)
-        if call.spec.key_argument:
-            bound.arguments[call.spec.key_argument] = call.key
-        return call.spec.function(*bound.args, **bound.kwargs)
+        spec, arguments = self.call.spec, self._arguments
+        if spec.key_argument:
+            arguments = {**arguments, spec.key_argument: self.call.key}
+        args, kwargs = spec.passed(arguments)
+        return spec.function(*args, **kwargs)
 
     def item(self, value: Any) -> Flow[None]:
         """Record an item; it is handed on after that."""

@@ -104,6 +104,12 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         bound.apply_defaults()
         return bound.arguments
 
+    def passed(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments by name as the function takes them."""
+        bound = self.signature.bind_partial()
+        bound.arguments.update(arguments)
+        return bound.args, bound.kwargs
+
     def is_safe(self, error: BaseException) -> bool:
         """Whether an error says that the effect surely did not happen."""
         return isinstance(error, (NotDone, *self.safe_errors))

@@ -20,7 +20,7 @@ from hansard.agents.policy import gate
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import converted
 from hansard.agents.steps.failures import raised
-from hansard.agents.steps.recorder import INTERRUPTIONS, UnsettledStep, passed
+from hansard.agents.steps.recorder import INTERRUPTIONS, UnsettledStep
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.secrets import check_names, reveal
 from hansard.agents.steps.tools import DidNotHappen, Happened, ToolSpec
@@ -130,7 +130,7 @@ class Calling(Doing):
         spec = self.tool
         match asked.what:
             case "body":
-                args, kwargs = passed(spec, self.given(asked))
+                args, kwargs = spec.passed(self.given(asked))
                 result, _ = yield Body(spec.function, args, kwargs, scope, spec.timeout_s)
                 return self.gave(result)
             case "shadow" if spec.shadow is not None:
@@ -169,7 +169,7 @@ class Giving(Calling):
         match asked.what:
             case "item":
                 if self._inner is None:
-                    args, kwargs = passed(self.tool, self.given(asked))
+                    args, kwargs = self.tool.passed(self.given(asked))
                     self._inner = self.tool.function(*args, **kwargs)
                 taken, _ = yield Body(self._take(), (), {}, scope)
                 return self.gave(taken[0]) if taken else Came(end=True)

@@ -1,0 +1,108 @@
+"""`hansard mcp`: other people's clients and servers on the record, over MCP."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from hansard.cli import output
+from hansard.cli.common import Command, Given, noun, service
+from hansard.cli.processes import until, until_told
+from hansard.client.connect import connect_async
+from hansard.domain.steps import Effects
+from hansard.integrations.mcp import rules as rule_files
+from hansard.integrations.mcp.proxy import Told, summary
+from hansard.integrations.mcp.rules import Rules
+from hansard.integrations.mcp.serving import LAST, NEW, READS_ONLY, Serving, serve
+
+app = noun()
+
+TIMEOUT_S = 600.0
+
+
+@app.command()
+@service
+async def proxy(
+    command: Command = None,
+    run: Annotated[
+        str,
+        typer.Option(metavar="ID|new|last", help="Which run it serves; last: of this workflow."),
+    ] = NEW,
+    mode: Annotated[
+        Literal["live", "resume", "strict", "offline"] | None,
+        typer.Option(
+            help="How the record is used [live of a new run, else resume]. strict and offline "
+            "answer from the record alone: no server is started."
+        ),
+    ] = None,
+    workflow: Annotated[
+        str, typer.Option(metavar="NAME", help="Of which workflow a new run is.")
+    ] = "mcp",
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who the client is [HANSARD_AGENT].")
+    ] = None,
+    role: Annotated[
+        str | None, typer.Option(metavar="NAME", help="In which role [HANSARD_ROLE].")
+    ] = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What tools do, and what is refused: docs/mcp.md."),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds that a call may take.")
+    ] = TIMEOUT_S,
+) -> None:
+    """Stand between an MCP client and a server, and record each call.
+
+    Over stdio: in a client's configuration 'hansard mcp proxy --' goes before the server's
+    command. Frames are passed on as they come. A call of a tool that may do something is on record
+    before the server gets it, and its answer before the client does. What is on record is answered
+    from it: with --run last after a crash, and with --run last --mode offline where there is no
+    server.
+    """
+    found = rule_files.load(rules) if rules is not None else Rules()
+    asked = Serving(
+        command=command or [],
+        run=run,
+        mode=mode,
+        workflow=workflow,
+        agent=agent,
+        role=role,
+        rules=found,
+        timeout_s=timeout,
+    )
+    asked.check()
+    told = Told()
+    with until_told() as stop:
+        await until(stop, _served(asked, told))
+    output.hint(summary(told))
+
+
+async def _served(asked: Serving, told: Told) -> None:
+    given = {name: value for name, value in Given.values.items() if value is not None}
+    given["nats"] = given.pop("nats_url", None)
+    rules = asked.rules
+    async with connect_async(**given, gate=rules.rules(), redact=rules.secrets()) as record:
+        await serve(record, asked, told, partial(_began, asked), _learned)
+
+
+def _began(asked: Serving, run: str) -> None:
+    if asked.mode in READS_ONLY:
+        output.hint(f"replaying run {run}: no server is asked")
+        return
+    verb = "recording" if asked.run == NEW else "going on with"
+    output.hint(
+        f"{verb} run {run}: after a crash go on with --run {run} (or --run {LAST}), and replay it "
+        f"without the server with --run {run} --mode offline"
+    )
+
+
+def _learned(tools: dict[str, Effects]) -> None:
+    by_effects: dict[str, list[str]] = {}
+    for name, effects in tools.items():
+        by_effects.setdefault(effects.value, []).append(name)
+    for policy, names in by_effects.items():
+        output.hint(f"{policy}: {', '.join(names)}")

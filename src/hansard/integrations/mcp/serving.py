@@ -1,0 +1,164 @@
+"""A proxy over this process's stdin and stdout, in a run of a record."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from hansard.domain.errors import CallerError
+from hansard.domain.steps import Effects
+from hansard.integrations.mcp.frames import FRAME_BYTES_MAX
+from hansard.integrations.mcp.proxy import Proxy, Told, Write
+from hansard.integrations.mcp.rules import Rules, ToolEffects
+from hansard.integrations.mcp.upstream import ServerNotStarted, Upstream
+
+NEW, LAST = "new", "last"
+"""For which run: one that begins, or the newest of the workflow."""
+
+READS_ONLY = ("strict", "offline")
+"""Modes in which no server is started."""
+
+SERVER_LABEL = "mcp_server"
+"""A run's label: the command that its server is started by, without its arguments."""
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """What a proxy is to do.
+
+    Attributes:
+        command: The server's, with its arguments.
+        run: A run's id, `new` or `last`.
+        mode: `live`, `resume`, `strict`, `offline`; None for what follows from the run.
+        workflow: Of a new run, and of which the last is looked for.
+        agent: Who the client is.
+        role: In which role.
+        rules: What its tools may do.
+        timeout_s: Seconds that a call may take.
+    """
+
+    command: Sequence[str]
+    run: str = NEW
+    mode: str | None = None
+    workflow: str = "mcp"
+    agent: str | None = None
+    role: str | None = None
+    rules: Rules = Rules()
+    timeout_s: float = 600.0
+
+    def check(self) -> None:
+        """Raise CallerError for what contradicts itself."""
+        if not self.command and self.mode not in READS_ONLY:
+            raise ServerNotStarted("", "none was given")
+        if self.run == NEW and self.mode not in (None, "live"):
+            message = f"--mode {self.mode} needs what is on record: name it, or give --run last"
+            raise CallerError(message)
+        if self.run != NEW and self.mode == "live":
+            message = f"--mode live begins a run, and --run {self.run} names one: leave one out"
+            raise CallerError(message)
+
+
+class NoSuchRun(CallerError):
+    """There is no run that could be the last."""
+
+    def __init__(self, workflow: str) -> None:
+        super().__init__(
+            f"no run of workflow {workflow!r} is on record, so that there is no last one: "
+            "begin one with --run new"
+        )
+
+
+async def which(record: Any, asked: Serving) -> str | None:
+    """The run that is meant; None for a new one. Raises NoSuchRun."""
+    if asked.run == NEW:
+        return None
+    if asked.run != LAST:
+        return asked.run
+    found = await record.runs(workflow=asked.workflow)
+    if not found:
+        raise NoSuchRun(asked.workflow)
+    newest: str = found[0][0]
+    return newest
+
+
+async def serve(
+    record: Any,
+    asked: Serving,
+    told: Told,
+    began: Callable[[str], None],
+    learned: Callable[[dict[str, Effects]], None],
+) -> None:
+    """Serve the client at stdin until it leaves or the server has ended. `began` is given the run,
+    `learned` what the server's tools do, as that becomes known. Raises as `record.run`, and
+    CallerError, ServerNotStarted, NoSuchRun.
+    """
+    asked.check()
+    run = await which(record, asked)
+    options: dict[str, Any] = {"run": run}
+    if asked.mode in READS_ONLY:
+        options["mode"] = asked.mode
+    if run is None:
+        name = PurePath(asked.command[0]).name
+        options |= {"program": "hansard mcp proxy", "labels": {SERVER_LABEL: name}}
+    upstream = None
+    if asked.mode not in READS_ONLY:
+        upstream = await Upstream.started(asked.command)
+    try:
+        async with (
+            _pipes() as (reader, write),
+            record.run(asked.workflow, agent=asked.agent, role=asked.role, **options) as session,
+        ):
+            began(session.run)
+            proxy = Proxy(
+                session,
+                upstream,
+                ToolEffects(asked.rules),
+                write,
+                timeout_s=asked.timeout_s,
+                tell=learned,
+                told=told,
+            )
+            await proxy.serve(reader)
+    finally:
+        if upstream is not None:
+            await upstream.close()
+
+
+@asynccontextmanager
+async def _pipes() -> AsyncGenerator[tuple[asyncio.StreamReader, Write]]:
+    """Stdin to read, and how stdout is written to. Raises CallerError where they are files."""
+    for fd in (0, 1):
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            message = (
+                "stdin or stdout is a file: an MCP client starts this command, and talks to it"
+            )
+            raise CallerError(message)
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=FRAME_BYTES_MAX)
+    taking, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(0), "rb")
+    )
+    giving, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.streams.FlowControlMixin(loop), os.fdopen(os.dup(1), "wb")
+    )
+    writer = asyncio.StreamWriter(giving, protocol, None, loop)
+
+    async def write(raw: bytes) -> None:
+        with contextlib.suppress(ConnectionError):  # the client has left: its stdin's end says so
+            writer.write(raw + b"\n")
+            await writer.drain()
+
+    try:
+        yield reader, write
+    finally:
+        taking.close()
+        writer.close()
+        for fd in (0, 1):
+            os.set_blocking(fd, True)  # as they were: others may hold them, too

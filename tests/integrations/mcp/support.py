@@ -1,0 +1,192 @@
+"""Clients of the proxy: other people's SDK in both eras of the protocol, and one of lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from mcp import Client, StdioServerParameters
+from mcp.client.context import ClientRequestContext
+from mcp.client.stdio import stdio_client
+from mcp.types import ElicitRequestParams, ElicitResult
+
+from tests.cli.support import Ran
+
+SERVER = Path(__file__).with_name("programs") / "papers.py"
+WAIT_S = 30.0
+"""How long an answer, or an end, may take: a proxy with its server starts in about 2 s."""
+
+POLL_S = 0.01
+
+
+class Setup(msgspec.Struct):
+    """A record, a server, and the file where its effects are."""
+
+    data_dir: Path
+    workspace: str
+    sent: Path
+
+    @property
+    def server(self) -> list[str]:
+        """The server's command."""
+        return [sys.executable, str(SERVER), str(self.sent)]
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Where the record is."""
+        return os.environ | {
+            "HANSARD_DATA_DIR": str(self.data_dir),
+            "HANSARD_WORKSPACE": self.workspace,
+        }
+
+    def proxy(self, *options: object, server: bool = True) -> list[str]:
+        """The proxy's command."""
+        given = [sys.executable, "-m", "hansard", "mcp", "proxy", *map(str, options)]
+        return [*given, "--", *self.server] if server else given
+
+    def effects(self) -> list[str]:
+        """What the tools did."""
+        return self.sent.read_text().splitlines() if self.sent.exists() else []
+
+    async def has_effects(self) -> None:
+        """Wait until the tools did something."""
+        async with asyncio.timeout(WAIT_S):
+            while not self.effects():  # noqa: ASYNC110 -- another process makes it
+                await asyncio.sleep(POLL_S)
+
+
+Commands = Callable[..., Awaitable[Ran]]
+"""Runs the command line beside a running loop."""
+
+
+async def yes(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+    """A person who is sure."""
+    del context, params
+    return ElicitResult(action="accept", content={"sure": True})
+
+
+async def ask(
+    setup: Setup, command: list[str], mode: str, do: Callable[[Client], Awaitable[Any]]
+) -> Any:
+    """Do something as the SDK's client of a command."""
+    told = StdioServerParameters(command=command[0], args=command[1:], env=setup.env)
+    async with (
+        asyncio.timeout(WAIT_S),
+        Client(stdio_client(told), mode=mode, elicitation_callback=yes) as client,
+    ):
+        return await do(client)
+
+
+async def everything(client: Client) -> list[Any]:
+    """Each kind of request, as plain values."""
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        del progress, total, message
+
+    found: list[Any] = [
+        await client.list_tools(),
+        await client.call_tool("add", {"a": 1, "b": 2}),
+        await client.call_tool("send", {"to": "ada", "text": "hello"}),
+        await client.call_tool("send", {"to": "ada", "text": "hello"}),
+        await client.call_tool("fail", {"why": "no reason"}),
+        await client.call_tool("delete", {"item": "a note"}),
+        await client.list_resource_templates(),
+        await client.read_resource("note://whales"),
+        await client.list_prompts(),
+        await client.get_prompt("review", {"title": "Moby-Dick"}),
+        await client.call_tool("slow", {"seconds": 0.0}, progress_callback=note),
+    ]
+    together = [client.call_tool("add", {"a": each, "b": each}) for each in range(20)]
+    found += await asyncio.gather(*together)
+    return [json.loads(each.model_dump_json()) for each in found]
+
+
+class Wire:
+    """A client that writes lines, and reads them."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self._number = 0
+
+    async def say(self, line: bytes) -> None:
+        """Write a line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + b"\n")
+        await self.process.stdin.drain()
+
+    async def hear(self) -> dict[str, Any]:
+        """The next line."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(WAIT_S):
+            line = await self.process.stdout.readline()
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+    async def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """A request's answer; what else comes meanwhile is left out."""
+        number = await self.begin(method, **params)
+        while True:
+            told = await self.hear()
+            if told.get("id") == number:
+                return told
+
+    async def begin(self, method: str, **params: Any) -> int:
+        """Send a request; its id."""
+        self._number += 1
+        told = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        await self.say(json.dumps(told).encode())
+        return self._number
+
+    async def greet(self) -> dict[str, Any]:
+        """The handshake of 2025."""
+        info = {"name": "wire", "version": "1"}
+        answer = await self.ask(
+            "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=info
+        )
+        await self.say(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        return answer
+
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """A tool's result."""
+        answer = await self.ask("tools/call", name=tool, arguments=arguments)
+        found: dict[str, Any] = answer["result"]
+        return found
+
+    async def leave(self) -> int:
+        """Close, and wait for its end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        async with asyncio.timeout(WAIT_S):
+            return await self.process.wait()
+
+
+@contextlib.asynccontextmanager
+async def wire(setup: Setup, command: list[str]) -> AsyncIterator[Wire]:
+    """A client that writes lines, of a command."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=setup.env,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=2**27,
+    )
+    try:
+        yield Wire(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def text(result: dict[str, Any]) -> str:
+    """What a model reads of a result."""
+    told: str = result["content"][0]["text"]
+    return told

@@ -1,0 +1,239 @@
+"""What a client gets through the proxy, and what is on record then."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import Call
+from tests.integrations.mcp.support import SERVER, Commands, Setup, ask, everything, text, wire
+
+ERAS = ("2026-07-28", "legacy")
+
+
+@pytest.mark.fast(cases=1)
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_gets_what_it_gets_without_and_again_without_the_server(
+    setup: Setup, command: Commands, era: str
+):
+    """Each kind of request: direct, recorded, replayed without the server, resumed with it: equal
+    answers, and effects once.
+    """
+    direct = await ask(setup, setup.server, era, everything)
+    effects = setup.effects()
+    setup.sent.unlink()
+    assert effects == ["ada: hello", "ada: hello", "trash: a note", "slow: 0.0"]
+    recorded = await ask(setup, setup.proxy(), era, everything)
+    assert recorded == direct
+    assert setup.effects() == effects
+    offline = setup.proxy("--run", "last", "--mode", "offline", server=False)
+    assert await ask(setup, offline, era, everything) == direct
+    resumed = await ask(setup, setup.proxy("--run", "last"), era, everything)
+    assert resumed == direct
+    assert setup.effects() == effects
+    (run,) = (await command("runs", "--json")).lines
+    assert run["workflow"] == "mcp"
+    assert run["labels"] == {"mcp_server": "python"} | run["labels"]
+    steps = (await command("run", "trace", "last", "--json")).lines
+    tools = [step["tool"] for step in steps if "tool" in step]
+    assert tools.count("send") == 2
+    assert tools.count("add") == 21
+    assert "mcp:resources/read" in tools
+
+
+@pytest.mark.slow
+async def test_what_is_on_record_is_what_was_on_the_wire(setup: Setup, command: Commands):
+    """Arguments and results, as they passed."""
+    async with wire(setup, setup.proxy()) as client:
+        greeting = await client.greet()
+        arguments = {"to": "ada\u2603", "text": "1.0 \u0001 \\ $secret"}
+        sent = await client.call("send", **arguments)
+        assert await client.leave() == 0
+    steps = {each["tool"]: each for each in (await command("run", "trace", "last", "--json")).lines}
+    assert steps["send"]["arguments"] == arguments
+    assert steps["send"]["result"] == sent
+    assert steps["mcp:initialize"]["result"] == greeting["result"]
+
+
+async def test_a_call_cut_by_a_kill_is_in_doubt_and_never_silently_again(
+    setup: Setup, command: Commands
+):
+    """The proxy is killed while the server works: the effect is there once; asked again the client
+    is told, and once somebody said what is true it has that.
+    """
+    async with wire(setup, setup.proxy()) as client:
+        await client.greet()
+        await client.begin("tools/call", name="slow", arguments={"seconds": 20})
+        await setup.has_effects()
+        client.process.send_signal(signal.SIGKILL)
+        await client.process.wait()
+    async with wire(setup, setup.proxy("--run", "last")) as client:
+        await client.greet()
+        told = await client.call("slow", seconds=20)
+        assert told["isError"] is True
+        assert "whether its effect happened is not known" in text(told)
+        assert await client.leave() == 0
+    assert setup.effects() == ["slow: 20.0"]
+    happened = json.dumps({"content": [{"type": "text", "text": "done"}]})
+    step = next(
+        s for s in (await command("run", "trace", "last", "--json")).lines if s["tool"] == "slow"
+    )
+    assert (await command("run", "settle", "last", step["step"], "--happened", happened)).code == 0
+    async with wire(setup, setup.proxy("--run", "last")) as client:
+        await client.greet()
+        assert text(await client.call("slow", seconds=20)) == "done"
+    assert setup.effects() == ["slow: 20.0"]
+
+
+@pytest.mark.slow
+async def test_rules_say_what_is_refused_and_what_tools_do(
+    setup: Setup, command: Commands, tmp_path: Path
+):
+    """A call that a rule denies never reaches the server; a secret is not on record."""
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[gate]\ndeny = ["se*"]\n[effects]\nadd = "once"\n[redact]\nkey = "MCP_KEY"\n')
+    started = ["env", "MCP_KEY=s3cr3t-value", *setup.proxy("--rules", rules)]
+    async with wire(setup, started) as client:
+        await client.greet()
+        told = await client.call("send", to="ada", text="hello")
+        assert told["isError"] is True
+        assert "rule" in text(told)
+        assert "send" in text(told)
+        assert text(await client.call("fail", why="s3cr3t-value")) != ""
+        assert text(await client.call("add", a=1, b=1)) == "2"
+        assert await client.leave() == 0
+    assert setup.effects() == []
+    shown = (await command("run", "show", "last", "--json")).out + (
+        await command("run", "trace", "last", "--json")
+    ).out
+    assert "s3cr3t-value" not in shown
+    steps = {each["tool"]: each for each in (await command("run", "trace", "last", "--json")).lines}
+    assert steps["add"]["effects"] == "once"
+    assert steps["send"]["status"] == "blocked"
+
+
+@pytest.mark.slow
+async def test_a_server_that_dies_leaves_its_call_in_doubt(setup: Setup, command: Commands):
+    """The client is told, the proxy ends as the server did, and the effect stands in doubt."""
+    async with wire(setup, setup.proxy()) as client:
+        await client.greet()
+        told = await client.call("die")
+        assert told["isError"] is True
+        assert "exit code 3" in text(told)
+        assert await client.process.wait() == 0
+    steps = {each["tool"]: each for each in (await command("run", "trace", "last", "--json")).lines}
+    assert steps["die"]["status"] == "in_doubt"
+    assert setup.effects() == ["nobody: the end"]
+
+
+@pytest.mark.slow
+async def test_what_a_client_calls_off_is_passed_on(setup: Setup, command: Commands):
+    """A cancelled call has no answer; its effect is in doubt, and the session goes on."""
+    async with wire(setup, setup.proxy()) as client:
+        await client.greet()
+        number = await client.begin("tools/call", name="slow", arguments={"seconds": 30})
+        await setup.has_effects()
+        cancelled = {"requestId": number, "reason": "no longer wanted"}
+        told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled}
+        await client.say(json.dumps(told).encode())
+        assert text(await client.call("add", a=2, b=2)) == "4"
+        await asyncio.sleep(2.5)
+        assert await client.leave() == 0
+    steps = {each["tool"]: each for each in (await command("run", "trace", "last", "--json")).lines}
+    assert steps["slow"]["status"] == "in_doubt"
+    assert steps["add"]["status"] == "completed"
+
+
+BAD: dict[bytes, str] = {
+    b"hello": "no JSON",
+    b"[]": "a batch",
+    b"7": "no object",
+    b'{"jsonrpc":"1.0","id":1,"method":"ping"}': "not '2.0'",
+    b'{"jsonrpc":"2.0","id":true,"method":"ping"}': "neither a text nor a whole number",
+    b'{"jsonrpc":"2.0","id":1,"method":7}': "no text",
+    b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}': "no object",
+    b'{"jsonrpc":"2.0","id":1}': "neither a request nor an answer",
+    b"\xff\xfe": "no JSON",
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}': "tool name",
+    b"[" * 100_000: "nested too deeply",
+}
+
+
+@pytest.mark.slow
+async def test_bad_lines_are_answered_and_the_next_call_works(setup: Setup):
+    """Each with what is wrong and what to send; nothing of it reaches the server."""
+    async with wire(setup, setup.proxy()) as client:
+        await client.greet()
+        for line, fact in BAD.items():
+            await client.say(line)
+            told = (await client.hear())["error"]
+            assert fact in told["message"], line[:80]
+        await client.say(b"x" * (64 * 1024 * 1024 + 5))
+        assert "more than 67,108,864 bytes" in (await client.hear())["error"]["message"]
+        assert text(await client.call("add", a=1, b=1)) == "2"
+        assert len(text(await client.call("big", characters=3_000_000))) == 3_000_000
+        assert await client.leave() == 0
+
+
+@pytest.mark.slow
+async def test_two_requests_of_one_id_are_told_apart(setup: Setup):
+    """The second is refused while the first is open."""
+    async with wire(setup, setup.proxy()) as client:
+        await client.greet()
+        call = {"name": "slow", "arguments": {"seconds": 1}}
+        told = {"jsonrpc": "2.0", "id": "a", "method": "tools/call", "params": call}
+        line = json.dumps(told).encode()
+        await client.say(line)
+        await client.say(line)
+        refused = await client.hear()
+        assert "still open" in refused["error"]["message"]
+        assert text((await client.hear())["result"]) == "done"
+    assert setup.effects() == ["slow: 1.0"]
+
+
+async def test_a_replay_says_what_it_cannot_answer(setup: Setup):
+    """A call that is not on record, and a request that never is."""
+    async with wire(setup, setup.proxy()) as client:
+        await client.greet()
+        assert text(await client.call("add", a=1, b=1)) == "2"
+        assert await client.leave() == 0
+    offline = setup.proxy("--run", "last", "--mode", "strict", server=False)
+    async with wire(setup, offline) as client:
+        await client.greet()
+        assert text(await client.call("add", a=1, b=1)) == "2"
+        told = await client.call("add", a=1, b=2)
+        assert told["isError"] is True
+        assert "not on record" in text(told)
+        assert (await client.ask("ping"))["result"] == {}
+        unknown = await client.ask("tasks/list")
+        assert "not recorded" in unknown["error"]["message"]
+    assert SERVER.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "fact"),
+    [
+        (["--mode", "offline"], "--run last"),
+        (["--run", "last", "--mode", "live"], "leave one out"),
+        (["--run", "last"], "no last one"),
+        (["--rules", "nowhere.toml"], "cannot be read"),
+    ],
+)
+def test_options_that_contradict_each_other(
+    setup: Setup, call: Call, options: list[str], fact: str
+):
+    """Are told before anything is started."""
+    told = call("mcp", "proxy", *options, "--", *setup.server)
+    assert told.code == 2
+    assert fact in told.err
+
+
+def test_a_server_that_cannot_be_started(call: Call):
+    """Is told; no run is begun."""
+    told = call("mcp", "proxy", "--", "no-such-server")
+    assert told.code == 2
+    assert "no-such-server" in told.err
+    assert "none was given" in call("mcp", "proxy").err
+    assert call("runs", "--json").lines == []
