@@ -40,6 +40,11 @@ ASKED = (
 BY_VERSION = (INITIALIZE, "server/discover")
 """Of these only the protocol's version counts: who asks is another program in a replay."""
 
+ASKED_BACK = {"elicitation/create": "resource", "sampling/createMessage": "model"}
+"""What a server may ask of its client while it works, and the kinds of those steps: what a person
+or a model answered is on record.
+"""
+
 PREFIX = "mcp:"
 """Before a method, or before a field of a call that is none of the tool's arguments."""
 
@@ -117,6 +122,15 @@ def asked(request: Request) -> Asked | None:
     if method in BY_VERSION:
         told = {"protocolVersion": _version(params)}
     return Asked(f"{PREFIX}{method}", "resource", told)
+
+
+def asked_back(request: Request) -> Asked | None:
+    """A request of a server as a step; None for one that is none."""
+    kind = ASKED_BACK.get(request.method)
+    if kind is None:
+        return None
+    told = {name: value for name, value in request.params.items() if name != "_meta"}
+    return Asked(f"{PREFIX}{request.method}", kind, told)
 
 
 def _version(params: dict[str, Any]) -> Any:

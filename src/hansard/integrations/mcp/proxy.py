@@ -28,6 +28,7 @@ from hansard.integrations.mcp.calls import (
     ErrorAnswer,
     ToolErrorResult,
     asked,
+    asked_back,
     came,
     forwarded,
     refusal,
@@ -102,6 +103,7 @@ class Proxy:
         self._tell = tell
         self._open: dict[Id, asyncio.Task[None]] = {}
         self._others = set[asyncio.Task[None]]()
+        self._asked_back: dict[Id | None, asyncio.Future[Answer]] = {}
         self._asked_tools: asyncio.Task[None] | None = None
         self.told = told
 
@@ -149,16 +151,56 @@ class Proxy:
                 continue
             if isinstance(frame, Notification):
                 self._called_off(frame)
-            await self._pass_on(frame)
+            if not self._answered_back(frame):
+                await self._pass_on(frame)
 
     async def _server(self, upstream: Upstream) -> None:
         while (frame := await upstream.next()) is not None:
-            await self._write(frame.raw)
+            step = asked_back(frame) if isinstance(frame, Request) else None
+            if step is None or not isinstance(frame, Request):
+                await self._write(frame.raw)
+                continue
+            task = asyncio.ensure_future(self._step_back(upstream, frame, step))
+            self._others.add(task)
+            task.add_done_callback(self._others.discard)
 
     async def _pass_on(self, frame: Frame) -> None:
         if self._upstream is not None:
             with contextlib.suppress(ServerGone):  # its end is told to who waits for an answer
                 await self._upstream.send(frame.raw)
+
+    async def _step_back(self, upstream: Upstream, frame: Request, step: Asked) -> None:
+        """Answer what the server asks, from the record or by the client."""
+        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        async def forward(**_: Any) -> Any:
+            self._asked_back[frame.id] = waiting
+            try:
+                await self._write(frame.raw)
+                return came(await waiting)
+            finally:
+                del self._asked_back[frame.id]
+
+        spec = forwarded(step, Effects.PURE, self._timeout_s, forward)
+        try:
+            answer = frames.result(frame.id, await self._session.call(spec, (), step.arguments))
+        except ErrorAnswer as error:
+            answer = frames.error(frame.id, error.args[0])
+        except Exception as error:  # noqa: BLE001 -- whatever stops it, the server is told
+            told = {"code": INTERNAL_ERROR, "message": str(error)}
+            answer = frames.error(frame.id, told)
+        if waiting.done() and not waiting.cancelled():
+            answer = waiting.result().raw
+        with contextlib.suppress(ServerGone):
+            await upstream.send(answer)
+
+    def _answered_back(self, frame: Frame) -> bool:
+        """Whether a frame answers what the server asked, of which a step waits."""
+        waiting = self._asked_back.get(frame.id) if isinstance(frame, Answer) else None
+        if waiting is None or waiting.done() or not isinstance(frame, Answer):
+            return False
+        waiting.set_result(frame)
+        return True
 
     def _called_off(self, frame: Notification) -> None:
         if frame.method != "notifications/cancelled":

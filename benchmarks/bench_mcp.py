@@ -1,0 +1,170 @@
+"""What does recording cost a client of an MCP server, for each call?
+
+One client that writes lines, and one server made with the SDK, over stdio: directly, and through
+`hansard mcp proxy` recording (the durable intent before each call included, `strict` and
+`relaxed`), and replaying without the server; call by call in turn. Then 300 calls at once. Goal:
+the median of a recorded call within 1.5 times the direct one, `relaxed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks import _world
+from benchmarks._report import Findings, sized, summary
+
+SERVER = [sys.executable, str(Path(__file__).with_name("_mcp_server.py"))]
+PROXY = [sys.executable, "-m", "hansard", "mcp", "proxy"]
+TOGETHER = 300
+GREETING = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "bench", "version": "1"},
+}
+
+
+class Client:
+    """Writes requests as lines, and reads answers in any order."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._number = 0
+        self._reading = asyncio.ensure_future(self._read())
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            told = json.loads(line)
+            if "method" not in told:
+                self._waiting.pop(told["id"]).set_result(told)
+
+    async def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """A request's result."""
+        self._number += 1
+        told = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        waiting = self._waiting[self._number] = asyncio.get_running_loop().create_future()
+        await self.say(told)
+        answer = await asyncio.wait_for(waiting, 60)
+        result: dict[str, Any] = answer["result"]
+        assert not result.get("isError"), result
+        return result
+
+    async def say(self, told: dict[str, Any]) -> None:
+        """A line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(told).encode() + b"\n")
+        await self._process.stdin.drain()
+
+    async def call(self, tool: str, **arguments: int) -> dict[str, Any]:
+        """A tool's result."""
+        return await self.ask("tools/call", name=tool, arguments=arguments)
+
+    async def leave(self) -> None:
+        """Close, and wait for the end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await asyncio.wait_for(self._process.wait(), 60)
+        await self._reading
+
+
+@contextlib.asynccontextmanager
+async def client(command: list[str], **env: str) -> AsyncIterator[Client]:
+    """A client that has greeted the command."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=os.environ | env,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    made = Client(process)
+    await made.ask("initialize", **GREETING)
+    await made.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    await made.ask("tools/list")
+    try:
+        yield made
+    finally:
+        await made.leave()
+
+
+async def measure(found: Findings, folder: Path) -> None:
+    """Calls in turn, then calls at once, then the replay."""
+    rounds = sized(300, 10)
+    homes = {name: str(folder / name) for name in ("strict", "relaxed")}
+    envs = {
+        name: {"HANSARD_DATA_DIR": home, "HANSARD_DURABILITY": name} for name, home in homes.items()
+    }
+    async with contextlib.AsyncExitStack() as stack:
+        direct = await stack.enter_async_context(client(SERVER))
+        proxied = {
+            name: await stack.enter_async_context(client([*PROXY, "--", *SERVER], **env))
+            for name, env in envs.items()
+        }
+        everybody = {"direct": direct, **proxied}
+        for tool, what in (("add", "a pure call"), ("note", "a call with an intent")):
+            works = [caller(one, tool) for one in everybody.values()]
+            times = await _world.turns(rounds, *works, warm_up=5)
+            report(found, what, dict(zip(everybody, times, strict=True)))
+        at_once: dict[str, list[float]] = {name: [] for name in everybody}
+        for number in range(sized(6, 1)):
+            for name, one in everybody.items():
+                began_s = time.perf_counter()
+                calls = (one.call("note", number=number * TOGETHER + n) for n in range(TOGETHER))
+                await asyncio.gather(*calls)
+                at_once[name].append((time.perf_counter() - began_s) * 1e3)
+        report(found, f"{TOGETHER} calls at once", at_once)
+    async with contextlib.AsyncExitStack() as stack:
+        direct = await stack.enter_async_context(client(SERVER))
+        offline = [*PROXY, "--run", "last", "--mode", "offline"]
+        replayed = await stack.enter_async_context(client(offline, **envs["strict"]))
+        works = [caller(one, "add") for one in (direct, replayed)]
+        times = await _world.turns(rounds, *works, warm_up=5)
+        report(found, "a pure call", dict(zip(("direct, again", "replayed"), times, strict=True)))
+
+
+def caller(one: Client, tool: str) -> Any:
+    """A call of a tool, another one each time."""
+    numbers = iter(range(10_000_000))
+
+    async def call() -> None:
+        number = next(numbers)
+        await one.call(tool, **({"a": number, "b": 1} if tool == "add" else {"number": number}))
+
+    return call
+
+
+def report(found: Findings, what: str, times: dict[str, list[float]]) -> None:
+    """Each beside the first."""
+    first, *others = times
+    base = summary(times[first])
+    found.results[f"{what}, {first}"] = base
+    for name in others:
+        mine = summary(times[name])
+        found.results[f"{what}, {name}"] = mine
+        ratio = mine.median_ms / base.median_ms
+        found.ratios[f"{what}, {name} / {first}"] = ratio
+        if name == "relaxed" and "at once" not in what:
+            found.goals[f"{what}: relaxed within 1.5x direct"] = ratio <= 1.5
+
+
+def main() -> int:
+    """Measure and report."""
+    found = Findings()
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(measure(found, Path(folder)))
+    found.emit(__doc__)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
