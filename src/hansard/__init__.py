@@ -142,6 +142,12 @@ if TYPE_CHECKING:
     )
     from hansard.client.record import AsyncRecord, sessions
     from hansard.client.record_sync import Record
+    from hansard.client.reports import (
+        CompareOptions,
+        ComparisonReport,
+        DecisionList,
+        DecisionReport,
+    )
     from hansard.client.restricted.record import AsyncRestrictedRecord
     from hansard.client.restricted.record_sync import RestrictedRecord
     from hansard.client.restricted.session import AsyncRestrictedSession
@@ -246,6 +252,7 @@ if TYPE_CHECKING:
         ProjectionError,
         Unusable,
     )
+    from hansard.projections.report import Part, Question, Report
     from hansard.projections.sql_sandbox.errors import (
         NotAllowed,
         QueryFailed,
@@ -388,6 +395,12 @@ _HOME = {
     "hansard.client.restricted.record_sync": ("RestrictedRecord",),
     "hansard.client.restricted.session": ("AsyncRestrictedSession",),
     "hansard.client.restricted.session_sync": ("RestrictedSession",),
+    "hansard.client.reports": (
+        "CompareOptions",
+        "ComparisonReport",
+        "DecisionList",
+        "DecisionReport",
+    ),
     "hansard.client.resumable": ("AsyncResumable",),
     "hansard.client.resumable_sync": ("Resumable",),
     "hansard.client.session": (
@@ -488,6 +501,7 @@ _HOME = {
         "ProjectionError",
         "Unusable",
     ),
+    "hansard.projections.report": ("Part", "Question", "Report"),
     "hansard.projections.sql_sandbox.errors": (
         "NotAllowed",
         "QueryFailed",
@@ -557,6 +571,8 @@ __all__ = [
     "CommonRecord",
     "CommonSession",
     "Compaction",
+    "CompareOptions",
+    "ComparisonReport",
     "Condition",
     "Confidentiality",
     "Conflict",
@@ -567,7 +583,9 @@ __all__ = [
     "Contradiction",
     "Conversation",
     "Corrupt",
+    "DecisionList",
     "DecisionMade",
+    "DecisionReport",
     "DidNotHappen",
     "Diverged",
     "Durability",
@@ -625,10 +643,12 @@ __all__ = [
     "OtherDurability",
     "OtherLog",
     "Outcome",
+    "Part",
     "PlanOptions",
     "PlannedArm",
     "ProjectionError",
     "QueryFailed",
+    "Question",
     "ReadOnly",
     "Reconcile",
     "Record",
@@ -639,6 +659,7 @@ __all__ = [
     "Refused",
     "ReplayDiffers",
     "ReplicaBehind",
+    "Report",
     "Resolution",
     "Resolve",
     "ResourceAccess",

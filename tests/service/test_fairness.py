@@ -60,6 +60,22 @@ async def linked(house: House, name: str) -> AsyncGenerator[Link, None]:
         await link.close()
 
 
+class SlowTables:
+    """They answer at once, but for one question that they never answer."""
+
+    async def ask(  # noqa: D102 -- see RoleTables
+        self, asker: workspace_requests.Asker, statement: str, parameters: Sequence[object]
+    ) -> Any:
+        del asker, parameters
+        if statement == ENDLESS:
+            await asyncio.Event().wait()
+        return hansard.SqlAnswer(["one"], [(1,)], 1)
+
+    async def read(self, asker: workspace_requests.Asker, asked: str, reads: Any) -> Any:  # noqa: D102 -- see RoleTables
+        del asker, asked, reads
+        raise NotImplementedError
+
+
 class Endless(House):
     """A workspace whose SQL answers at once, but for one question that it never answers."""
 
@@ -70,15 +86,7 @@ class Endless(House):
         workspace = await opening.open_workspace(given)
         self.stack.push_async_callback(workspace.close)
 
-        async def sql(
-            asker: workspace_requests.Asker, statement: str, parameters: Sequence[object]
-        ) -> Any:
-            del asker, parameters
-            if statement == ENDLESS:
-                await asyncio.Event().wait()
-            return hansard.SqlAnswer(["one"], [(1,)], 1)
-
-        opened = serving(workspace, broker.runtime, sql=sql, quiet_s=quiet_s)
+        opened = serving(workspace, broker.runtime, tables=SlowTables(), quiet_s=quiet_s)
         self.service = await self.stack.enter_async_context(opened)
 
 

@@ -30,6 +30,8 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.view": ("r1",),
     "record.sql": ("SELECT 1",),
     "record.savings": (),
+    "record.compare": ({"experiment": "e"},),
+    "record.why": ("r1",),
     "record.approve": ("0" * 32,),
     "record.deny": ("0" * 32,),
     "record.settle": ("r1", "ada#1", "happened"),

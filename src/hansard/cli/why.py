@@ -13,8 +13,8 @@ from hansard.cli import output
 from hansard.cli.answers import answering
 from hansard.cli.common import Json, noun, work
 from hansard.cli.output import Column, Hint, Part
-from hansard.domain.counted import counted
 from hansard.inspect import why as reads
+from hansard.inspect.blocks import Heading, Paragraph, Table
 from hansard.inspect.why import Decisions, Explained
 from hansard.web.pages import decision_page
 
@@ -23,15 +23,8 @@ app = noun()
 CUT_CHARACTERS = 120
 """Of a text in a decision's tables."""
 
-DECISIONS = (
-    Column("at", lambda row: row["address"], whole=True),
-    Column("agent", lambda row: row["agent"]),
-    Column("question", lambda row: row["question"], short=True),
-    Column("selected", lambda row: row["selected"], short=True),
-    Column(
-        "margin", lambda row: "" if row["margin"] is None else f"{row['margin']:+g}", right=True
-    ),
-)
+SHORT = {"question", "selected"}
+"""Columns of decisions of which a preview is shown."""
 
 
 class Page(msgspec.Struct, tag_field="kind", tag="page", kw_only=True):
@@ -77,7 +70,7 @@ async def why(
     elif html is None:
         output.show(found, lambda found: _people(found, whole=whole), json=json)
     else:
-        data = decision_page(found.told, found.position)
+        data = decision_page(reads.told(found), found.position)
         told = Page(
             decision=found.decision, path=str(html), bytes=len(data), position=found.position
         )
@@ -85,32 +78,50 @@ async def why(
 
 
 def _list(found: Decisions) -> Iterator[Part]:
-    if found.rows:
-        yield output.listing(DECISIONS, found.rows)
-        yield ""
-        yield Hint(f"one of them: hansard why {found.rows[0]['address']}")
-    count = counted(len(found.rows), "decision")
-    yield f"{count} of run {found.run}, as of position {found.position}"
+    for block in reads.blocks(found):
+        match block:
+            case Table():
+                short = [name in SHORT for name in block.columns]
+                rows = [
+                    [
+                        output.cut(text) if cut else text
+                        for text, cut in zip(row, short, strict=True)
+                    ]
+                    for row in block.rows
+                ]
+                yield output.table(_columns(block, whole=0), rows)
+                yield ""
+                yield Hint(f"one of them: hansard why {found.rows[0]['address']}")
+            case Heading() | Paragraph():
+                yield block.text
 
 
 def _people(found: Explained, *, whole: bool) -> Iterator[Part]:
-    told = found.told
-    yield output.styled(f"{told.question}  {told.selected}", "bold")
-    yield "\n".join(told.sentences)
-    for part in told.parts:
-        yield ""
-        yield part.title
-        columns = [
-            Column(name, whole=number + 1 == len(part.columns))
-            for number, name in enumerate(part.columns)
-        ]
-        shown, _, word = (part.rows, [], "") if whole else part.folded()
-        rows = [[output.cut(text, CUT_CHARACTERS) for text in row] for row in shown]
-        more = [f"{word}; --all lists them"] if word else []
-        yield from more if part.fold == "newest" else []
-        yield output.table(columns, rows)
-        yield from [] if part.fold == "newest" else more
-    yield ""
-    yield f"as of position {found.position}"
+    after_table = False
+    for block in reads.blocks(found, whole=whole):
+        match block:
+            case Heading():
+                yield output.styled(block.text, "bold")
+            case Paragraph():
+                yield from [""] if after_table else []
+                yield block.text
+            case Table():
+                after_table = True
+                yield ""
+                yield block.title
+                more = [f"{block.left_out}; --all lists them"] if block.left_out else []
+                rows = [[output.cut(text, CUT_CHARACTERS) for text in row] for row in block.rows]
+                yield from more if block.left_out_before else []
+                yield output.table(_columns(block, whole=len(block.columns) - 1), rows)
+                yield from [] if block.left_out_before else more
+    told = reads.told(found)
     at = told.address.partition(".")[0]
     yield Hint(f"the run as it stood then: hansard run show {told.run} --at {at}")
+
+
+def _columns(block: Table, whole: int) -> list[Column]:
+    """The columns, one of which is never cut."""
+    return [
+        Column(name.removeprefix(">"), right=name.startswith(">"), whole=place == whole)
+        for place, name in enumerate(block.columns)
+    ]

@@ -16,6 +16,12 @@ from typing import Any, Generic, Protocol, Self, Unpack
 from hansard.agents.access.views import View
 from hansard.agents.steps.scope import kept
 from hansard.client.options import RunOptions
+from hansard.client.reports import (
+    CompareOptions,
+    ComparisonReport,
+    DecisionList,
+    DecisionReport,
+)
 from hansard.client.session import AsyncCommonSession, AsyncS, stay_async, within_async
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.brief import Brief
@@ -71,6 +77,14 @@ class AsyncCommonRecord(Protocol):
         by: str = "run",
     ) -> SavingsAnswer:
         """What replays saved."""
+        ...
+
+    async def compare(self, experiment: str, **options: Unpack[CompareOptions]) -> ComparisonReport:
+        """The arms of an experiment beside each other."""
+        ...
+
+    async def why(self, decision: str) -> DecisionReport | DecisionList:
+        """Why something was decided."""
         ...
 
     async def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:

@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, Self, Unpack
 from hansard.agents.access.views import View
 from hansard.agents.steps.scope import kept
 from hansard.client.options import RunOptions
+from hansard.client.reports import CompareOptions, ComparisonReport, DecisionList, DecisionReport
 from hansard.client.session_sync import CommonSession, S, stay, within
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.brief import Brief
@@ -71,6 +72,14 @@ class CommonRecord(Protocol):
         by: str = "run",
     ) -> SavingsAnswer:
         """What replays saved."""
+        ...
+
+    def compare(self, experiment: str, **options: Unpack[CompareOptions]) -> ComparisonReport:
+        """The arms of an experiment beside each other."""
+        ...
+
+    def why(self, decision: str) -> DecisionReport | DecisionList:
+        """Why something was decided."""
         ...
 
     def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:

@@ -29,6 +29,7 @@ from hansard.agents.policy.permits import Need, claims, reads, states, trusts, w
 from hansard.agents.team.mail import Mail
 from hansard.agents.team.tasks import LEASE_S, STATES, Task, TaskEntry
 from hansard.client.protocol.wire import EMPTY, Fault
+from hansard.client.reports import ComparisonReport, DecisionList, DecisionReport
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.agent import (
     CheckpointSaved,
@@ -44,6 +45,7 @@ from hansard.domain.steps import Verdict
 from hansard.domain.team.mail import MailSent
 from hansard.domain.team.task import TaskReopened
 from hansard.inspect.savings import SavingsAnswer
+from hansard.projections.report import Question
 
 A = TypeVar("A", bound="type[Ask]")
 
@@ -236,6 +238,24 @@ class RecordSavings(Ask, frozen=True, tag="record.savings"):
     workflow: str | None = None
     month: str | None = None
     by: str = "run"
+
+
+@_operation(ComparisonReport, needs=lambda _: (trusts(Trust.QUERY, "compare"),), takes=Takes.LONG)
+class RecordCompare(Ask, frozen=True, tag="record.compare"):
+    """The arms of an experiment beside each other, by the role's own database."""
+
+    question: Question
+
+
+@_operation(
+    DecisionReport | DecisionList,
+    needs=lambda _: (trusts(Trust.QUERY, "why"),),
+    takes=Takes.LONG,
+)
+class RecordWhy(Ask, frozen=True, tag="record.why"):
+    """Why something was decided, or the decisions of a run, by the role's own database."""
+
+    decision: str
 
 
 @_operation(needs=lambda asked: (trusts(Trust.APPROVE, asked.approval),), takes=Takes.RUN)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import PurePath
-from typing import Any, Protocol, Self, TypedDict
+from typing import Any, Protocol, Self, TypedDict, TypeVar
 
 import msgspec
 
@@ -23,7 +23,10 @@ from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.choices import check_options, chosen
 from hansard.domain.run import Chain
 from hansard.domain.values import recordable
+from hansard.projections.reader import Reader
 from hansard.settings import Settings
+
+T = TypeVar("T")
 
 AGENT = "agent"
 """The agent and its role, where neither a program nor a setting names one."""
@@ -91,6 +94,10 @@ class Tables(Protocol):
 
     async def ask(self, question: str, parameters: tuple[object, ...]) -> SqlAnswer:
         """The answer."""
+        ...
+
+    async def read(self, reads: Callable[[Reader], T]) -> T:
+        """What one of our own reads finds."""
         ...
 
     async def close(self) -> None:

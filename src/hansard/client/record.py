@@ -35,6 +35,15 @@ from hansard.client.common import AsyncSessions
 from hansard.client.common_sync import SyncSessions
 from hansard.client.ended import ended
 from hansard.client.options import Defaults, OpenTables, RunOptions, Tables, wanted
+from hansard.client.reports import (
+    CompareOptions,
+    ComparisonReport,
+    DecisionList,
+    DecisionReport,
+    explained,
+    question_of,
+    shown,
+)
 from hansard.client.session import AsyncCommonSession, AsyncSession, opened_async
 from hansard.client.session_sync import CommonSession, Session
 from hansard.client.session_sync import opened as made
@@ -50,7 +59,9 @@ from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
 from hansard.domain.values import Scrub, recordable
 from hansard.inspect import snapshots
+from hansard.inspect.comparison import compare
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
+from hansard.inspect.why import why
 
 A = TypeVar("A")
 
@@ -730,6 +741,37 @@ class AsyncRecord(OnLoop):
             SqlError, ProjectionError: As `sql`.
         """
         return await savings(self._asked().ask, Wanted(run, workflow, month, by))
+
+    async def compare(self, experiment: str, **options: Unpack[CompareOptions]) -> ComparisonReport:
+        """The arms of an experiment beside each other: what `hansard compare` prints. A notebook
+        shows it as tables, and so does `rich.print`.
+
+        Args:
+            experiment: Its name.
+            **options: See `CompareOptions`.
+
+        Raises:
+            CallerError: There is no such experiment, metric, arm or label; it says which there are.
+            BadOption, BadValue: There is no such option, or it cannot be this.
+            ProjectionError, RoleRefused, Refused: As `sql`.
+        """
+        question = question_of(experiment, options)
+        found = await self._asked().read(lambda reader: compare(reader, question))
+        return shown(found, ComparisonReport)
+
+    async def why(self, decision: str) -> DecisionReport | DecisionList:
+        """Why something was decided, or the decisions of a run: what `hansard why` prints.
+
+        Args:
+            decision: An event's id or a prefix no other has, its address (`position.index`), or a
+                run, `last` being the newest: then its decisions are listed.
+
+        Raises:
+            NotFound: There is none.
+            CallerError: Several begin so, or the event there is no decision.
+            ProjectionError, RoleRefused, Refused: As `sql`.
+        """
+        return explained(await self._asked().read(lambda reader: why(reader, decision)))
 
     async def _let_go(self) -> None:
         await self._closed()

@@ -24,6 +24,15 @@ from hansard.agents.runs import cancel, finish, fork, reopen, settle
 from hansard.bus.states.replay import RunView
 from hansard.client.options import RunOptions
 from hansard.client.record import PERSON, OnPortal, _names_of, _rules_of, clean
+from hansard.client.reports import (
+    CompareOptions,
+    ComparisonReport,
+    DecisionList,
+    DecisionReport,
+    explained,
+    question_of,
+    shown,
+)
 from hansard.client.session_sync import Session
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.choices import NOTHING, by_name, chosen
@@ -35,7 +44,9 @@ from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
 from hansard.inspect import snapshots
+from hansard.inspect.comparison import compare
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
+from hansard.inspect.why import why
 
 
 class Record(OnPortal):
@@ -513,6 +524,37 @@ class Record(OnPortal):
             SqlError, ProjectionError: As `sql`.
         """
         return self._portal.run(savings(self._asked().ask, Wanted(run, workflow, month, by)))
+
+    def compare(self, experiment: str, **options: Unpack[CompareOptions]) -> ComparisonReport:
+        """The arms of an experiment beside each other: what `hansard compare` prints. A notebook
+        shows it as tables, and so does `rich.print`.
+
+        Args:
+            experiment: Its name.
+            **options: See `CompareOptions`.
+
+        Raises:
+            CallerError: There is no such experiment, metric, arm or label; it says which there are.
+            BadOption, BadValue: There is no such option, or it cannot be this.
+            ProjectionError, RoleRefused, Refused: As `sql`.
+        """
+        question = question_of(experiment, options)
+        found = self._portal.run(self._asked().read(lambda reader: compare(reader, question)))
+        return shown(found, ComparisonReport)
+
+    def why(self, decision: str) -> DecisionReport | DecisionList:
+        """Why something was decided, or the decisions of a run: what `hansard why` prints.
+
+        Args:
+            decision: An event's id or a prefix no other has, its address (`position.index`), or a
+                run, `last` being the newest: then its decisions are listed.
+
+        Raises:
+            NotFound: There is none.
+            CallerError: Several begin so, or the event there is no decision.
+            ProjectionError, RoleRefused, Refused: As `sql`.
+        """
+        return explained(self._portal.run(self._asked().read(lambda reader: why(reader, decision))))
 
     def _let_go(self) -> None:
         self._portal.run(self._closed())

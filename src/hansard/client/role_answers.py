@@ -7,8 +7,12 @@ get the same answer.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import TypeVar
+
+import msgspec
 
 from hansard.agents.access import queries, roles
 from hansard.agents.access.carried import Carried
@@ -18,18 +22,25 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
 from hansard.client.opening import data_dir_of, open_workspace, reading_raw
 from hansard.domain import ids
+from hansard.domain.errors import HansardError
 from hansard.domain.events import Actor
 from hansard.domain.label import HIGHEST, parse
 from hansard.domain.roles.authorize import Trust
 from hansard.domain.roles.model import RoleDefined
+from hansard.inspect.answer import Answer as Read
+from hansard.projections.errors import ProjectionError
 from hansard.projections.publish import snapshots as published
+from hansard.projections.reader import Reader
 from hansard.projections.roles.build import bring_up
-from hansard.projections.roles.table_files import load, role_place
+from hansard.projections.roles.table_files import Kept, load, role_place
 from hansard.projections.sql_sandbox.answer import Answer
 from hansard.projections.sql_sandbox.limits import ONE_QUESTION, Limits
 from hansard.projections.sql_sandbox.sandbox import Door
+from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles
 from hansard.settings import Settings
+
+R = TypeVar("R", bound=Read)
 
 
 def _unknown(role: str) -> NotFound:
@@ -92,21 +103,83 @@ async def ask_as(
         kept = load(place)
         answer = await door.ask(statement, limits, parameters=parameters)
         later = load(place)  # it may be of a generation that was published meanwhile
+    told = _Told(
+        queries.digest_of(statement, parameters),
+        answer.position,
+        answer.rows,
+        cut=answer.cut is not None,
+    )
+    await _on_record(settings, role, told, by, carried, (kept, later))
+    return answer
+
+
+async def read_as(
+    settings: Settings,
+    role: str,
+    asked: str,
+    reads: Callable[[Reader], R],
+    by: str | Actor = "person",
+    carried: Carried | None = None,
+) -> R:
+    """What one of our own reads finds in a role's tables; that it was answered is on record before
+    it is given. Raises as `role_published`, and what `reads` raises.
+
+    asked: what was asked, for its digest. carried: as of `ask_as`.
+    """
+    ids.name("by", Actor.of(by).agent)
+    async with role_published(settings, role, by) as place:
+        kept = load(place)
+        with published.holding(place) as generation:
+            if generation is None:
+                raise ProjectionError(f"role {role!r} has no tables: ask again")
+            store = await asyncio.to_thread(Store, generation.path, read_only=True)
+            try:
+                found = await asyncio.to_thread(reads, Reader(store))
+            except HansardError:  # its text may say what there is
+                if carried is not None:
+                    await carried.shown(parse(kept.seen.label) if kept is not None else HIGHEST)
+                raise
+            finally:
+                await asyncio.to_thread(store.close)
+        later = load(place)
+    told = _Told(queries.digest_of(asked, ()), generation.position, len([*found.lines()]))
+    await _on_record(settings, role, told, by, carried, (kept, later))
+    return found
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What was answered: the question's digest, as of when, how much of it."""
+
+    asked: str
+    position: int
+    rows: int
+    cut: bool = False
+
+
+async def _on_record(
+    settings: Settings,
+    role: str,
+    told: _Told,
+    by: str | Actor,
+    carried: Carried | None,
+    stood: tuple[Kept | None, Kept | None],
+) -> None:
+    """State that it was answered; `stood` is of the tables before and after."""
+    kept, _ = stood
     if carried is not None:
-        for each in (kept, later):
+        for each in stood:
             await carried.shown(parse(each.seen.label) if each is not None else HIGHEST)
     workspace = await open_workspace(settings)
     try:
         await queries.answered(
             workspace if carried is None else workspace.through(carried.log),
             role,
-            queries.digest_of(statement, parameters),
+            told.asked,
             head=kept.position if kept is not None else 0,
-            position=answer.position,
-            rows=answer.rows,
-            cut=answer.cut is not None,
+            position=told.position,
+            rows=told.rows,
+            cut=told.cut,
             by=by,
         )
     finally:
         await workspace.close()
-    return answer

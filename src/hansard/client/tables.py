@@ -6,20 +6,24 @@ One worker process, started for the first question, answers those of a record un
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hansard.bus.jetstream import BrokerOptions
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.loggers import logger
 from hansard.client.sql_answer import SqlAnswer
-from hansard.inspect.tables import published
+from hansard.inspect.tables import answering, published
+from hansard.projections.reader import Reader
 from hansard.projections.sql_sandbox.answer import Answer, jsonable
 from hansard.projections.sql_sandbox.limits import ONE_QUESTION
 from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.table_files import TableFiles
+
+T = TypeVar("T")
 
 _log = logger(__name__)
 
@@ -42,6 +46,13 @@ class Tables:
             self._door = await self._open.enter_async_context(Door(self._place, ONE_QUESTION))
         async with published(self._place, self._raw, _log.warning):
             return told(await self._door.ask(question, parameters=parameters))
+
+    async def read(self, reads: Callable[[Reader], T]) -> T:
+        """What one of our own reads finds there, as of the newest position of this call; it runs in
+        a thread. Raises ProjectionError, BusError, and what it raises.
+        """
+        async with answering(self._place, self._raw, _log.warning) as reader:
+            return await asyncio.to_thread(reads, reader)
 
     @contextlib.asynccontextmanager
     async def _raw(self) -> AsyncGenerator[RawWorkspace]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from hansard.domain.counted import counted, listed
+from hansard.inspect.blocks import Heading, Paragraph, Table
 from hansard.projections.report import Part, Report
 
 P_LEAST = 0.0001
@@ -24,26 +25,6 @@ NO_VERDICT = "no metric named"
 
 LOST_UNITS_P = 0.001
 """Below this p-value of the sample-ratio check, something loses units of an arm."""
-
-
-class Heading(msgspec.Struct, frozen=True):
-    """A heading."""
-
-    text: str
-
-
-class Paragraph(msgspec.Struct, frozen=True):
-    """A paragraph; `verdict` where it is one."""
-
-    text: str
-    verdict: str = ""
-
-
-class Table(msgspec.Struct, frozen=True):
-    """A table: columns (a name that begins with `>` is of numbers) and rows of texts."""
-
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
 
 
 class Plot(msgspec.Struct, frozen=True):

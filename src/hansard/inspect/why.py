@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from hansard.bus.errors import NotFound
+from hansard.domain.counted import counted
 from hansard.domain.errors import CallerError
 from hansard.inspect import decision_parts
 from hansard.inspect.answer import Answer
+from hansard.inspect.blocks import Heading, Paragraph, Said, Table
 from hansard.inspect.decision_parts import Told
 from hansard.projections.reader import Reader
 
@@ -77,10 +79,42 @@ class Explained(Answer):
             yield {"kind": "fact", "decision": self.decision, **decision_parts.plain(row)}
         yield {"kind": "explained", "decision": self.decision, "position": self.position}
 
-    @property
-    def told(self) -> Told:
-        """The same in words and tables."""
-        return decision_parts.told(self.decision, self.rows)
+
+def told(found: Explained) -> Told:
+    """A decision in words and tables."""
+    return decision_parts.told(found.decision, found.rows)
+
+
+def blocks(found: Decisions | Explained, *, whole: bool = False) -> Iterator[Said]:
+    """The same for people; whole: all rows of what is many."""
+    match found:
+        case Decisions():
+            yield from _of_run(found)
+        case Explained():
+            yield from _of_decision(found, whole=whole)
+
+
+def _of_run(found: Decisions) -> Iterator[Said]:
+    if found.rows:
+        names = ("at", "agent", "question", "selected")
+        rows = [
+            (row["address"], *(row[name] for name in names[1:]), _signed(row["margin"]))
+            for row in found.rows
+        ]
+        yield Table((*names, ">margin"), rows)
+    count = counted(len(found.rows), "decision")
+    yield Paragraph(f"{count} of run {found.run}, as of position {found.position}")
+
+
+def _of_decision(found: Explained, *, whole: bool) -> Iterator[Said]:
+    said = told(found)
+    yield Heading(f"{said.question}  {said.selected}")
+    for sentence in said.sentences:
+        yield Paragraph(sentence)
+    for part in said.parts:
+        shown, _, word = (part.rows, [], "") if whole else part.folded()
+        yield Table(part.columns, shown, part.title, word, part.fold == "newest")
+    yield Paragraph(f"as of position {found.position}")
 
 
 def why(answers: Reader, text: str) -> Decisions | Explained:
@@ -109,6 +143,10 @@ def _rows(answers: Reader, decision: str) -> list[dict[str, Any]]:
     known += [row for row in found if row["number"] in elsewhere]
     rest = [row for row in rows[first:] if row["part"] != "input"]
     return [*rows[:first], *sorted(known, key=lambda row: row["number"]), *rest]
+
+
+def _signed(margin: float | None) -> str:
+    return "" if margin is None else f"{margin:+g}"
 
 
 def _is_elsewhere(row: dict[str, Any]) -> bool:

@@ -4,15 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from hansard.projections.store import Store
+
+class _Reached(Protocol):
+    @property
+    def position(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+
+
+class Asked(Protocol):
+    """What is read: a `Store`, whose import takes a tenth of a second."""
+
+    @property
+    def progress(self) -> _Reached:
+        """Up to where it was made."""
+        ...
+
+    @property
+    def path(self) -> Path:
+        """Its file."""
+        ...
+
+    def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Every row of an answer."""
+        ...
+
+    def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
+        """The same by the names of its columns."""
+        ...
 
 
 class Reader:
     """Tables that do not change while they are asked. For our own SQL: nothing bounds its cost."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Asked) -> None:
         self._store = store
 
     @property

@@ -25,11 +25,18 @@ KNOWN_MAX = 20
 """Names that an error lists."""
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is asked: an experiment; by default its plan's metrics, beside its first arm, whole.
-    `lower` and `higher` name metrics of which less or more is better, where no plan says so.
-    `missing` is what a trial without a value counts as: `failure` or `excluded` (with those that
-    did not end as completed); None leaves it to the plan.
+
+    Attributes:
+        experiment: Its name.
+        metric: Judged is by this one.
+        baseline: The arm that the others are compared with.
+        by: A label of runs: also for each value of it.
+        lower: Metrics of which less is better, where no plan says so.
+        higher: Those of which more is.
+        missing: What a trial without a value counts as: `failure` or `excluded` (with those that
+            did not end as completed); None leaves it to the plan.
     """
 
     experiment: str
@@ -48,9 +55,19 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One metric: its arms, each beside the baseline (both ways of counting), pass curves. `better`
-    is `higher` or `lower`, and `stated_by` who says so; None where nobody does. `named`: whether a
-    verdict is given, since a plan or the question names it, or nothing else was scored.
+    """One metric of a comparison. Its lists are of dicts, which have the columns of the macro that
+    they are rows of (docs/sql.md).
+
+    Attributes:
+        metric: Its name.
+        better: `higher` or `lower`; None where nobody says so.
+        stated_by: Who says so.
+        named: Whether a verdict is given, since a plan or the question names it, or nothing else
+            was scored.
+        arms: What each arm came to.
+        comparisons: Each arm beside the baseline, by both ways of counting what is missing.
+        curves: pass@k and pass^k of each arm.
+        pairs: Each task's score under the baseline and under an arm.
     """
 
     metric: str
@@ -64,7 +81,23 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, as of a position. `judged` are the metrics with a verdict, `beside` the others."""
+    """All that is to be said of an experiment. Its lists are of dicts, as a `Part`'s are.
+
+    Attributes:
+        position: As of when: the position of the log, or for a restricted agent the number of the
+            newest event that its role is shown.
+        digest: SHA-256 of the message there.
+        question: What was asked.
+        plan: What is registered, and how it stands.
+        baseline: The arm that the others are compared with.
+        judged: The metrics with a verdict.
+        beside: The others.
+        ratio: Whether the arms have as many units as they were to have.
+        accounts: What became of the runs of each arm.
+        regressions: Tasks that went worse than under the baseline.
+        tools: What each arm called, how often, and how often it failed.
+        sequences: The commonest sequences of tools of each arm.
+    """
 
     position: int
     digest: str

@@ -19,13 +19,14 @@ from hansard.bus.jetstream.requests import NoAnswer, NoResponders, Requests
 from hansard.client.logins import telling
 from hansard.client.opening import Broker, open_workspace
 from hansard.client.protocol import wire
-from hansard.client.role_answers import ask_as
+from hansard.client.role_answers import ask_as, read_as
 from hansard.client.sql_answer import SqlAnswer
 from hansard.client.tables import told
 from hansard.domain.errors import BadValue, HansardError
+from hansard.projections.reader import Reader
 from hansard.projections.sql_sandbox.limits import Limits
 from hansard.service.server import NOBODY, Service
-from hansard.service.workspace_requests import Asker, Sql
+from hansard.service.workspace_requests import Asker, R, RoleTables
 from hansard.settings import Settings
 
 PING_S = 1.0
@@ -33,12 +34,41 @@ LIMITS = Limits(bytes_max=256 * 1024)
 """Of an answer to a restricted agent: it is one message."""
 
 
+class Tables:
+    """Answers from the tables of roles, which stand where a data directory is."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def ask(self, asker: Asker, statement: str, parameters: Sequence[object]) -> SqlAnswer:
+        """The answer to a statement in SQL. Raises BadValue where it is too long for a message."""
+        who, carried = asker.who, asker.carried
+        found = await ask_as(
+            self._settings,
+            who.role,
+            statement,
+            LIMITS,
+            by=who.actor,
+            carried=carried,
+            parameters=parameters,
+        )
+        if found.cut is not None:
+            fact = f"the answer has more {found.cut} than one message holds"
+            raise BadValue("sql", fact, "ask for less at once: aggregate it, or give a LIMIT")
+        return told(found)
+
+    async def read(self, asker: Asker, asked: str, reads: Callable[[Reader], R]) -> R:
+        """What one of our own reads finds."""
+        who, carried = asker.who, asker.carried
+        return await read_as(self._settings, who.role, asked, reads, by=who.actor, carried=carried)
+
+
 @contextlib.asynccontextmanager
 async def serving(
     workspace: Workspace,
     options: BrokerOptions,
     *,
-    sql: Sql | None = None,
+    tables: RoleTables | None = None,
     quiet_s: float = wire.QUIET_S_MAX,
 ) -> AsyncGenerator[Service, None]:
     """Serve a workspace's restricted agents for as long as the block runs.
@@ -46,7 +76,7 @@ async def serving(
     Raises Unreachable, Corrupt (who may enter cannot be read).
     """
     async with Denials(workspace) as denials, await Authenticator.open(workspace) as authenticator:
-        service = await Service.open(workspace, options, authenticator, denials, sql, quiet_s)
+        service = await Service.open(workspace, options, authenticator, denials, tables, quiet_s)
         try:
             yield service
         finally:
@@ -60,29 +90,14 @@ async def served(
     """Serve a workspace's restricted agents for as long as the block runs; whether they are. Why
     they cannot be is told, and stops nothing else.
     """
-
-    async def answer(asker: Asker, statement: str, parameters: Sequence[object]) -> SqlAnswer:
-        who, carried = asker.who, asker.carried
-        found = await ask_as(
-            settings,
-            who.role,
-            statement,
-            LIMITS,
-            by=who.actor,
-            carried=carried,
-            parameters=parameters,
-        )
-        if found.cut is not None:
-            fact = f"the answer has more {found.cut} than one message holds"
-            raise BadValue("sql", fact, "ask for less at once: aggregate it, or give a LIMIT")
-        return told(found)
-
     async with contextlib.AsyncExitStack() as stack:
         try:
             workspace = await open_workspace(settings)
             stack.push_async_callback(workspace.close)
             await stack.enter_async_context(telling(settings, workspace))
-            await stack.enter_async_context(serving(workspace, broker.runtime, sql=answer))
+            await stack.enter_async_context(
+                serving(workspace, broker.runtime, tables=Tables(settings))
+            )
         except HansardError as error:
             tell(f"restricted agents are not served: {error}")
             yield False

@@ -84,7 +84,7 @@ class Service:
         requests: Requests,
         authenticator: Authenticator,
         denials: Denials,
-        asker: workspace_requests.Sql | None,
+        asker: workspace_requests.RoleTables | None,
         quiet_s: float,
     ) -> None:
         self.instance = uuid4().hex
@@ -114,7 +114,7 @@ class Service:
         options: BrokerOptions,
         authenticator: Authenticator,
         denials: Denials,
-        asker: workspace_requests.Sql | None = None,
+        asker: workspace_requests.RoleTables | None = None,
         quiet_s: float = wire.QUIET_S_MAX,
     ) -> Service:
         """Serve a workspace's restricted agents. Raises Unreachable, BrokerError.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from hansard.client.operations import (
     OPERATIONS,
     RecordApprove,
     RecordCancel,
+    RecordCompare,
     RecordDeny,
     RecordFinish,
     RecordReopen,
@@ -33,6 +34,7 @@ from hansard.client.operations import (
     RecordSettle,
     RecordSql,
     RecordView,
+    RecordWhy,
     Takes,
     read,
 )
@@ -40,12 +42,23 @@ from hansard.client.protocol import shapes, wire
 from hansard.client.protocol.errors import NotOffered, ServiceGone
 from hansard.client.protocol.program import Program
 from hansard.client.protocol.wire import Open, Request
+from hansard.client.reports import (
+    ComparisonReport,
+    DecisionList,
+    DecisionReport,
+    explained,
+    shown,
+)
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain import ids
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.ids import RunStream
 from hansard.domain.team.task_rules import Circle
+from hansard.inspect.answer import Answer
+from hansard.inspect.comparison import compare
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
+from hansard.inspect.why import why
+from hansard.projections.reader import Reader
 from hansard.service import operations
 from hansard.service.decoys import Decoys
 from hansard.service.fair_queue import Bounds, FairQueue
@@ -85,10 +98,19 @@ LONG = Bounds(
 )
 """Of questions in SQL: each is given a core and memory for up to ten seconds."""
 
-Sql = Callable[["Asker", str, Sequence[object]], Awaitable[SqlAnswer]]
-"""Answers SQL from a role's own database: who asks, the statement and its parameters. It is a
-plain value.
-"""
+R = TypeVar("R", bound=Answer)
+
+
+class RoleTables(Protocol):
+    """Answers from a role's own database."""
+
+    async def ask(self, asker: Asker, statement: str, parameters: Sequence[object]) -> SqlAnswer:
+        """The answer to a statement in SQL."""
+        ...
+
+    async def read(self, asker: Asker, asked: str, reads: Callable[[Reader], R]) -> R:
+        """What one of our own reads finds; `asked` says of what, for the record."""
+        ...
 
 
 class Asker(msgspec.Struct, frozen=True):
@@ -185,8 +207,8 @@ def opened(hosted: Hosted, name: str, instance: str) -> wire.Opened:
 class WorkspaceRequests:
     """Answers what is asked outside of a session."""
 
-    def __init__(self, sql: Sql | None, decoys: Decoys) -> None:
-        self._sql = sql
+    def __init__(self, tables: RoleTables | None, decoys: Decoys) -> None:
+        self._tables = tables
         self._decoys = decoys
         self._openings = FairQueue(OPENINGS)
         self._short = FairQueue(SHORT)
@@ -243,20 +265,42 @@ class WorkspaceRequests:
     async def sql(self, asker: Asker, asked: RecordSql) -> SqlAnswer:
         """The answer of the role's own database. Raises NotOffered."""
         parameters = [wire.load(each) for each in asked.parameters]
-        if self._sql is None:
-            raise NotOffered("record.sql()", "the service that answers keeps no role databases")
-        return await self._sql(asker, asked.statement, parameters)
+        return await self._its_tables("sql").ask(asker, asked.statement, parameters)
 
     async def savings(self, asker: Asker, asked: RecordSavings) -> SavingsAnswer:
         """What replays saved, by the role's own database. Raises NotOffered, BadValue."""
-        if self._sql is None:
-            raise NotOffered("record.savings()", "the service that answers keeps no role databases")
-        sql = self._sql
+        tables = self._its_tables("savings")
 
         async def ask(statement: str, parameters: Sequence[object]) -> SqlAnswer:
-            return await sql(asker, statement, parameters)
+            return await tables.ask(asker, statement, parameters)
 
         return await savings(ask, Wanted(asked.run, asked.workflow, asked.month, asked.by))
+
+    async def compare(self, asker: Asker, asked: RecordCompare) -> ComparisonReport:
+        """The arms of an experiment beside each other, by the role's own database. Raises
+        NotOffered.
+        """
+        question = asked.question
+        words = f"compare {msgspec.json.encode(question).decode()}"
+
+        def reads(reader: Reader) -> ComparisonReport:
+            return shown(compare(reader, question), ComparisonReport)
+
+        return await self._its_tables("compare").read(asker, words, reads)
+
+    async def why(self, asker: Asker, asked: RecordWhy) -> DecisionReport | DecisionList:
+        """Why something was decided, by the role's own database. Raises NotOffered, NotFound."""
+
+        def reads(reader: Reader) -> DecisionReport | DecisionList:
+            return explained(why(reader, asked.decision))
+
+        return await self._its_tables("why").read(asker, f"why {asked.decision}", reads)
+
+    def _its_tables(self, what: str) -> RoleTables:
+        """Raises NotOffered where there are none."""
+        if self._tables is None:
+            raise NotOffered(f"record.{what}()", "the service that answers keeps no role databases")
+        return self._tables
 
     async def approve(self, asker: Asker, asked: RecordApprove) -> None:
         """Grant what an agent asks."""

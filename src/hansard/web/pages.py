@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hansard.inspect.comparison_parts import Heading, Paragraph, Plot, Table, blocks
+from hansard.inspect.blocks import Heading, Paragraph, Table
+from hansard.inspect.comparison_parts import Plot, blocks
 from hansard.inspect.decision_parts import Told
 from hansard.inspect.page import Page
 from hansard.inspect.texts import plain_text

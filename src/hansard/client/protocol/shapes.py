@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -14,6 +16,7 @@ from hansard.agents.team.mail import Mail
 from hansard.agents.team.tasks import Task, TaskEntry
 from hansard.bus.slices import Slices
 from hansard.client.protocol import wire
+from hansard.client.reports import Shown
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.board import KeyKind
 from hansard.domain.errors import BadValue
@@ -63,6 +66,8 @@ def _fields(found: Any) -> Any:
             }
         case SavingsAnswer():
             return {"position": found.position, "rows": _fields(found.rows)}
+        case Shown():
+            return msgspec.to_builtins(found, builtin_types=(bytes, datetime, date, time, Decimal))
         case list():
             return [_fields(each) for each in found]
         case _:

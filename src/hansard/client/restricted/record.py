@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import msgspec
 from msgspec import structs
@@ -28,6 +28,7 @@ from hansard.client.operations import (
     Ask,
     RecordApprove,
     RecordCancel,
+    RecordCompare,
     RecordDeny,
     RecordFinish,
     RecordReopen,
@@ -35,6 +36,7 @@ from hansard.client.operations import (
     RecordSettle,
     RecordSql,
     RecordView,
+    RecordWhy,
     of,
 )
 from hansard.client.options import Defaults, RunOptions, check_rules
@@ -42,6 +44,13 @@ from hansard.client.protocol import faults, shapes, wire
 from hansard.client.protocol.errors import NotOffered
 from hansard.client.protocol.program import told_budgets
 from hansard.client.record import AsyncRecord
+from hansard.client.reports import (
+    CompareOptions,
+    ComparisonReport,
+    DecisionList,
+    DecisionReport,
+    question_of,
+)
 from hansard.client.restricted.calls import RemoteEngine
 from hansard.client.restricted.engine import Given
 from hansard.client.restricted.lacking import TRUSTED, Lacking
@@ -287,6 +296,19 @@ class AsyncRestrictedRecord(OnLoop):
         """What replays saved, by the role's own tables, where the role may query."""
         wanted = chosen(By, by, "by").value
         found: SavingsAnswer = await self._ask(RecordSavings(run, workflow, month, wanted))
+        return found
+
+    async def compare(self, experiment: str, **options: Unpack[CompareOptions]) -> ComparisonReport:
+        """The arms of an experiment beside each other, by the role's own tables, where the role may
+        query.
+        """
+        asked = RecordCompare(question_of(experiment, options))
+        found: ComparisonReport = await self._ask(asked)
+        return found
+
+    async def why(self, decision: str) -> DecisionReport | DecisionList:
+        """Why something was decided, by the role's own tables, where the role may query."""
+        found: DecisionReport | DecisionList = await self._ask(RecordWhy(decision))
         return found
 
     async def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:  # noqa: ARG002 -- as a trusted program has it

@@ -7,23 +7,32 @@ Made by `python -m tests.structure.twins`: do not edit it, but
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Unpack
 
 from hansard.agents.access.views import View
 from hansard.client.operations import (
     Ask,
     RecordApprove,
     RecordCancel,
+    RecordCompare,
     RecordDeny,
     RecordFinish,
     RecordReopen,
     RecordSavings,
     RecordSql,
     RecordView,
+    RecordWhy,
 )
 from hansard.client.protocol import wire
 from hansard.client.protocol.errors import NotOffered
 from hansard.client.record_sync import Record
+from hansard.client.reports import (
+    CompareOptions,
+    ComparisonReport,
+    DecisionList,
+    DecisionReport,
+    question_of,
+)
 from hansard.client.restricted.lacking import TRUSTED
 from hansard.client.restricted.operations import event_point
 from hansard.client.restricted.record import OnPortal, _demand_own_role, ask, opened, wanted
@@ -70,6 +79,19 @@ class RestrictedRecord(OnPortal):
         """What replays saved, by the role's own tables, where the role may query."""
         wanted = chosen(By, by, "by").value
         found: SavingsAnswer = self._ask(RecordSavings(run, workflow, month, wanted))
+        return found
+
+    def compare(self, experiment: str, **options: Unpack[CompareOptions]) -> ComparisonReport:
+        """The arms of an experiment beside each other, by the role's own tables, where the role may
+        query.
+        """
+        asked = RecordCompare(question_of(experiment, options))
+        found: ComparisonReport = self._ask(asked)
+        return found
+
+    def why(self, decision: str) -> DecisionReport | DecisionList:
+        """Why something was decided, by the role's own tables, where the role may query."""
+        found: DecisionReport | DecisionList = self._ask(RecordWhy(decision))
         return found
 
     def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:  # noqa: ARG002 -- as a trusted program has it

@@ -1,0 +1,235 @@
+"""What `record.compare` and `record.why` answer: the structs that the commands print, with the
+forms that a notebook and a terminal show. Both are made of the same blocks as the commands' tables
+(`hansard.inspect.blocks`).
+"""
+
+from __future__ import annotations
+
+import html
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar
+
+import msgspec
+
+from hansard.domain.brief import Brief
+from hansard.domain.choices import check_options
+from hansard.domain.counted import counted
+from hansard.domain.errors import BadValue
+from hansard.inspect import comparison_parts
+from hansard.inspect.answer import Answer
+from hansard.inspect.blocks import Heading, Paragraph, Table
+from hansard.inspect.comparison import Comparison
+from hansard.inspect.comparison_parts import Block
+from hansard.inspect.texts import plain_text
+from hansard.inspect.why import Decisions, Explained, blocks
+from hansard.projections.report import Question
+
+SHOWN_ROWS = 50
+"""Rows of one table that a notebook and `rich.print` show."""
+
+SHOWN_CHARACTERS = 200
+"""Of a text there."""
+
+S = TypeVar("S", bound=Answer)
+
+
+class CompareOptions(TypedDict, total=False):
+    """What `record.compare` may be asked beside the experiment, as `hansard compare` may be.
+
+    Attributes:
+        metric: Judge by this metric instead of the plan's.
+        baseline: Compare with this arm; the first one if it is not given.
+        by: Also for each value of this label of runs.
+        lower_is_better: Metrics, or one, of which less is better.
+        higher_is_better: Metrics, or one, of which more is better.
+        missing: What a trial without a value counts as, in place of what the plan says.
+    """
+
+    metric: str | None
+    baseline: str | None
+    by: str | None
+    lower_is_better: str | Sequence[str]
+    higher_is_better: str | Sequence[str]
+    missing: str | None
+
+
+_FIELDS = {"lower_is_better": "lower", "higher_is_better": "higher"}
+"""Options that a question has under another name."""
+
+
+def question_of(experiment: str, options: Mapping[str, Any]) -> Question:
+    """What is asked of an experiment. Raises BadOption, BadValue."""
+    check_options("record.compare", options, CompareOptions.__annotations__)
+    fields = {_FIELDS.get(name, name): value for name, value in options.items()}
+    for name in _FIELDS.values():
+        if isinstance(fields.get(name), str):
+            fields[name] = (fields[name],)
+    try:
+        return msgspec.convert({"experiment": experiment} | fields, Question)
+    except msgspec.ValidationError as error:
+        remedy = "see what hansard.CompareOptions says of each"
+        raise BadValue("record.compare", str(error), remedy) from error
+
+
+class Shown(Brief):
+    """What a notebook and `rich.print` show whole."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _blocks(self) -> Iterator[Block]:
+        """What it says to people."""
+
+    def _repr_html_(self) -> str:
+        return "".join(_html(block) for block in self._blocks())
+
+    def __rich__(self) -> Any:
+        """As texts and tables of rich."""
+        from rich.console import Group  # noqa: PLC0415 -- for whoever asks for it
+
+        return Group(*(each for block in self._blocks() for each in _rich(block)))
+
+
+class ComparisonReport(Shown, Comparison, tag_field="kind", tag="comparison", kw_only=True):
+    """The arms of an experiment beside each other, as `hansard compare` has them. A notebook and
+    `rich.print` show all of it but the pictures; `lines()` gives it row by row.
+
+    Attributes:
+        report: Its parts: `judged` and `beside` have a part for each metric, with its `arms`, its
+            `comparisons` with the baseline and their verdicts, each a list of dicts, as
+            `pandas.DataFrame` takes them; `report.position` says as of when.
+    """
+
+    def _blocks(self) -> Iterator[Block]:
+        return comparison_parts.blocks(self.report)
+
+    def _brief(self) -> dict[str, Any]:
+        made = self.report
+        return {
+            "experiment": made.question.experiment,
+            "baseline": made.baseline,
+            "judged": [part.metric for part in made.judged],
+            "position": made.position,
+        }
+
+
+class DecisionReport(Shown, Explained, tag_field="kind", tag="explained", kw_only=True):
+    """Why something was decided, as `hansard why` has it.
+
+    Attributes:
+        decision: The decision's id.
+        position: As of when: the position of the log, or for a restricted agent the number of the
+            newest event that its role is shown.
+        rows: What is known of it, a dict a fact: its part, number, name, value, event, address, at.
+    """
+
+    def _blocks(self) -> Iterator[Block]:
+        return blocks(self)
+
+    def _brief(self) -> dict[str, Any]:
+        return {"decision": self.decision, "facts": self.rows, "position": self.position}
+
+
+class DecisionList(Shown, Decisions, tag_field="kind", tag="decisions", kw_only=True):
+    """The decisions of a run, as `hansard why RUN` lists them.
+
+    Attributes:
+        run: The run's id.
+        position: As `DecisionReport.position`.
+        rows: A dict a decision: its id, address, time, agent, question, what was selected, scores.
+    """
+
+    def _blocks(self) -> Iterator[Block]:
+        return blocks(self)
+
+    def _brief(self) -> dict[str, Any]:
+        return {"run": self.run, "decisions": self.rows, "position": self.position}
+
+
+def shown(found: Answer, form: type[S]) -> S:
+    """An answer with those forms."""
+    return form(**{name: getattr(found, name) for name in found.__struct_fields__})
+
+
+def explained(found: Decisions | Explained) -> DecisionReport | DecisionList:
+    """The same of a decision, or of a run's."""
+    match found:
+        case Explained():
+            return shown(found, DecisionReport)
+        case Decisions():
+            return shown(found, DecisionList)
+
+
+def _cut(text: str) -> str:
+    return f"{text[:SHOWN_CHARACTERS]}…" if len(text) > SHOWN_CHARACTERS else text
+
+
+def _left_out(block: Table) -> str:
+    """What is not among the rows that are shown."""
+    more = len(block.rows) - SHOWN_ROWS
+    beyond = f"and {counted(more, 'more row')}: lines() has all" if more > 0 else ""
+    return "; ".join(filter(None, [block.left_out, beyond]))
+
+
+def _html(block: Block) -> str:
+    match block:
+        case Heading():
+            return f"<h4>{html.escape(plain_text(block.text))}</h4>"
+        case Paragraph():
+            text = html.escape(plain_text(block.text, lines=True))
+            return f"<p><b>{text}</b></p>" if block.verdict else f"<p>{text}</p>"
+        case Table():
+            return _html_table(block)
+        case _:
+            return ""
+
+
+def _html_table(block: Table) -> str:
+    left = [not name.startswith(">") for name in block.columns]
+    head = "".join(
+        _html_cell("th", name.removeprefix(">"), left=is_left)
+        for name, is_left in zip(block.columns, left, strict=True)
+    )
+    rows = "".join(
+        "<tr>"
+        + "".join(
+            _html_cell("td", text, left=is_left) for text, is_left in zip(row, left, strict=True)
+        )
+        + "</tr>"
+        for row in block.rows[:SHOWN_ROWS]
+    )
+    title = f"<p><b>{html.escape(plain_text(block.title))}</b></p>" if block.title else ""
+    note = _left_out(block)
+    more = f"<p>{html.escape(plain_text(note))}</p>" if note else ""
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return title + (more + table if block.left_out_before else table + more)
+
+
+def _html_cell(kind: str, text: str, *, left: bool) -> str:
+    side = "left" if left else "right"
+    return f"<{kind} style='text-align:{side}'>{html.escape(plain_text(_cut(text)))}</{kind}>"
+
+
+def _rich(block: Block) -> Iterator[Any]:
+    from rich.table import Table as RichTable  # noqa: PLC0415 -- for whoever asks for it
+    from rich.text import Text  # noqa: PLC0415 -- for whoever asks for it
+
+    match block:
+        case Heading():
+            yield Text(plain_text(block.text), "bold")
+        case Paragraph():
+            yield Text(plain_text(block.text, lines=True), "bold" if block.verdict else "")
+        case Table():
+            made = RichTable(
+                title=Text(plain_text(block.title)) if block.title else None,
+                caption=plain_text(_left_out(block)) or None,
+            )
+            for name in block.columns:
+                justify: Any = "right" if name.startswith(">") else "left"
+                made.add_column(Text(plain_text(name.removeprefix(">"))), justify=justify)
+            for row in block.rows[:SHOWN_ROWS]:
+                made.add_row(*(Text(plain_text(_cut(text))) for text in row))
+            yield made
+        case _:
+            pass

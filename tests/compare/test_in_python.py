@@ -1,0 +1,92 @@
+"""`record.compare` and `record.why`: what the commands print, to programs and notebooks."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import rich.console
+
+import hansard
+from tests.agents.twins import Lab, TwinRecord, at_once, twins
+
+HOSTILE = "<b>bold</b> \x1b[31m"
+PLAN = hansard.plan(arms=["plain", "bold"], metrics=[{"name": "solved", "better": "higher"}])
+
+
+def printed(made: Any) -> str:
+    """What `rich.print` shows."""
+    file = io.StringIO()
+    rich.console.Console(file=file, width=300).print(made)
+    return file.getvalue()
+
+
+def as_told(lines: Any) -> list[Any]:
+    """Lines as programs are told them."""
+    return [msgspec.json.decode(msgspec.json.encode(line, enc_hook=str)) for line in lines]
+
+
+async def works(record: Any) -> None:
+    """Two trials of each arm, of which `bold` solves both; one decision in each."""
+    await record.register("e", PLAN)
+    for arm in ("plain", "bold"):
+        for task in ("t0", "t1"):
+            placed = {"experiment": "e", "arm": arm, "task": task}
+            async with record.run("w", run=f"{arm}-{task}", **placed) as session:
+                await session.decide(HOSTILE, selected="yes", alternatives=["yes", "no"])
+            await record.score(f"{arm}-{task}", {"solved": int(arm == "bold")}, by="judge")
+
+
+def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str, call: Any):
+    """Line by line; what it does not know says what there is."""
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        at_once(works(TwinRecord(record, is_async=False)))
+        made = record.compare("e", metric="solved", baseline="bold")
+        assert isinstance(made, hansard.ComparisonReport)
+        [part] = made.report.judged
+        [row] = [each for each in part.comparisons if each["default"]]
+        assert (row["arm"], row["difference"], row["losses"]) == ("plain", -1, 2)
+        listed = record.why("bold-t1")
+        assert isinstance(listed, hansard.DecisionList)
+        [decision] = listed.rows
+        why = record.why(decision["decision"])
+        assert isinstance(why, hansard.DecisionReport)
+        commands: dict[tuple[str, ...], Any] = {
+            ("compare", "e", "--metric", "solved", "--baseline", "bold"): made,
+            ("why", "bold-t1"): listed,
+            ("why", why.decision): why,
+        }
+        for command, answer in commands.items():
+            told = call(*command, "--json")
+            assert told.code == 0, told.err
+            assert told.lines == as_told(answer.lines()), command
+        with pytest.raises(hansard.CallerError, match=r"no experiment 'f': known are e"):
+            record.compare("f")
+        with pytest.raises(hansard.BadOption, match="metric"):
+            record.compare("e", metrc="solved")  # type: ignore[call-arg] # it is misspelt
+        with pytest.raises(hansard.BadValue, match="missing"):
+            record.compare("e", missing="maybe")
+        with pytest.raises(hansard.NotFound):
+            record.why("nothing")
+
+
+@twins
+async def test_what_a_notebook_shows_is_never_markup(lab: Lab):
+    """It has the tables of the terminal; recorded text is escaped."""
+    async with lab.connect() as record:
+        await works(record)
+        listed = await record.why("bold-t1")
+        why = await record.why(listed.rows[0]["decision"])
+        for answer in (listed, why):
+            page, shown = answer._repr_html_(), printed(answer)
+            assert "&lt;b&gt;bold" in page
+            assert "<b>bold" not in page
+            assert "\x1b" not in page + shown
+            assert "<b>bold</b> \\x1b[31m" in shown
+        made = await record.compare("e")
+        assert repr(made).startswith("ComparisonReport(experiment='e', baseline='plain'")
+        for form in (made._repr_html_(), printed(made)):
+            assert "Experiment e" in form
+            assert "cannot tell" in form
+        assert "<td style='text-align:right'>" in made._repr_html_()

@@ -1,0 +1,64 @@
+"""`record.compare` and `record.why` through the service: by the role's own tables."""
+
+from pathlib import Path
+
+import pytest
+
+import hansard
+from tests.compare.test_in_python import PLAN
+from tests.service.support import ALL, Served
+
+FEW = """
+[roles.few]
+[[roles.few.sees]]
+name = "runs and scores"
+kinds = ["run.*", "experiment.*"]
+[roles.few.may]
+query = true
+[roles.idle.may]
+tools = ["**"]
+"""
+
+
+@pytest.mark.slow
+def test_a_role_is_told_of_what_it_is_shown(data_dir: Path, tmp_path: Path) -> None:
+    """Who sees all has the answer of a trusted program; who sees no decision has none to ask about;
+    who may not query is refused; each answer is on record before it is given.
+    """
+    house = Served(data_dir, "reports", tmp_path)
+    house.apply(ALL + FEW)
+    house.begin()
+    try:
+        with house.trusted() as record:
+            record.register("e", PLAN)
+            for arm in ("plain", "bold"):
+                with record.run("w", run=arm, experiment="e", arm=arm, task="t") as session:
+                    session.decide("which?", selected="this")
+                record.score(arm, {"solved": int(arm == "bold")}, by="judge")
+            mine, why = record.compare("e"), record.why("bold")
+        with house.connect("ada", "writer") as record:
+            made = record.compare("e", baseline="plain")
+            assert made.report.judged == mine.report.judged
+            [decision] = record.why("bold").rows
+            assert decision["selected"] == why.rows[0]["selected"] == "this"
+            explained = record.why(decision["decision"])
+            assert isinstance(explained, hansard.DecisionReport)
+            assert {row["part"] for row in explained.rows} >= {"decision", "outcome"}
+            with pytest.raises(hansard.CallerError, match="known are e"):
+                record.compare("f")
+        with house.connect("bob", "few") as record:
+            assert record.compare("e").report.judged == mine.report.judged
+            assert record.why("bold").rows == []
+            with pytest.raises(hansard.NotFound):
+                record.why(decision["decision"])
+        with house.connect("eve", "idle") as record:
+            for ask in (record.compare, record.why):
+                with pytest.raises(hansard.RoleRefused):
+                    ask("e")
+        with house.trusted() as record:
+            [[count]] = record.sql(
+                "SELECT count(*) FROM events WHERE type = 'query.answered.v1'"
+            ).rows
+            assert count == 5
+    finally:
+        house.end()
