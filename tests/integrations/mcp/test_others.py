@@ -1,0 +1,165 @@
+"""Other people's servers and clients, as they are, through the proxy: recorded, then replayed
+without the server.
+
+`make check` has one server that is a Python package; npm's servers and the MCP Inspector, which are fetched by their
+lock file, are in `make test-full`.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+
+from tests.integrations.mcp.support import Commands, Setup, ask
+
+LOCK = Path(__file__).with_name("npm")
+NPM_S_MAX = 300
+
+pytestmark = pytest.mark.slow
+
+
+def calling(*calls: tuple[str, dict[str, Any]]) -> Callable[[Client], Any]:
+    """A client that lists the tools, and calls some."""
+
+    async def do(client: Client) -> list[Any]:
+        found: list[Any] = [await client.list_tools()]
+        found += [await client.call_tool(tool, arguments) for tool, arguments in calls]
+        return [json.loads(each.model_dump_json()) for each in found]
+
+    return do
+
+
+def through(setup: Setup, server: list[str]) -> list[str]:
+    """The proxy before a server."""
+    return [*setup.proxy(server=False), "--", *server]
+
+
+def offline(setup: Setup) -> list[str]:
+    """A replay of the last run."""
+    return setup.proxy("--run", "last", "--mode", "offline", server=False)
+
+
+@pytest.mark.parametrize("era", ["2025-11-25", "auto"])
+async def test_what_time_it_was(setup: Setup, era: str):
+    """mcp-server-time: a replay has the time of then."""
+    mode = "legacy" if era.startswith("2025") else era
+    do = calling(
+        ("get_current_time", {"timezone": "Europe/Paris"}),
+        (
+            "convert_time",
+            {"source_timezone": "UTC", "time": "16:30", "target_timezone": "Asia/Tokyo"},
+        ),
+        ("convert_time", {"source_timezone": "UTC", "time": "later", "target_timezone": "UTC"}),
+    )
+    server = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
+    recorded = await ask(setup, through(setup, server), mode, do)
+    assert await ask(setup, offline(setup), mode, do) == recorded
+    assert [tool["name"] for tool in recorded[0]["tools"]] == ["get_current_time", "convert_time"]
+    assert "+9.0h" in recorded[2]["content"][0]["text"]
+    assert recorded[3]["is_error"] is True
+
+
+@pytest.fixture(scope="module")
+def npm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the programs that the lock file names."""
+    found = shutil.which("npm")
+    if found is None:
+        pytest.skip("npm is not installed: other people's servers and clients were not run")
+    folder = tmp_path_factory.mktemp("npm")
+    for each in LOCK.iterdir():
+        shutil.copy(each, folder)
+    subprocess.run(
+        [found, "ci", "--omit=dev", "--no-audit", "--no-fund", "--ignore-scripts"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        timeout=NPM_S_MAX,
+    )
+    return folder / "node_modules" / ".bin"
+
+
+@pytest.mark.thorough
+async def test_npms_servers(setup: Setup, npm: Path, tmp_path: Path, command: Commands):
+    """server-everything, -filesystem and -memory: equal answers without the server, and what they
+    wrote stands as it was.
+    """
+    room = tmp_path / "room"
+    room.mkdir()
+    written = {"path": str(room / "a.txt"), "content": "whales"}
+    ada = {"name": "ada", "entityType": "person", "observations": ["reads"]}
+    servers: dict[str, tuple[list[str], Callable[[Client], Any]]] = {
+        "everything": (
+            [str(npm / "mcp-server-everything")],
+            calling(
+                ("echo", {"message": "hi"}),
+                ("get-sum", {"a": 2, "b": 40}),
+                ("get-tiny-image", {}),
+                ("get-structured-content", {"location": "New York"}),
+                ("get-annotated-message", {"messageType": "error", "includeImage": True}),
+                ("trigger-long-running-operation", {"duration": 1, "steps": 3}),
+            ),
+        ),
+        "filesystem": (
+            [str(npm / "mcp-server-filesystem"), str(room)],
+            calling(
+                ("write_file", written),
+                ("read_text_file", {"path": written["path"]}),
+                (
+                    "edit_file",
+                    {"path": written["path"], "edits": [{"oldText": "w", "newText": "W"}]},
+                ),
+                ("list_directory", {"path": str(room)}),
+                ("read_text_file", {"path": "/etc/passwd"}),
+            ),
+        ),
+        "memory": (
+            [
+                "env",
+                f"MEMORY_FILE_PATH={tmp_path / 'memory.jsonl'}",
+                str(npm / "mcp-server-memory"),
+            ],
+            calling(
+                ("create_entities", {"entities": [ada]}),
+                ("read_graph", {}),
+                ("delete_entities", {"entityNames": ["ada"]}),
+                ("read_graph", {}),
+            ),
+        ),
+    }
+    for name, (server, do) in servers.items():
+        recorded = await ask(setup, through(setup, server), "legacy", do)
+        assert await ask(setup, offline(setup), "legacy", do) == recorded, name
+        steps = (await command("run", "trace", "last", "--json")).lines
+        failed = [step["tool"] for step in steps if step["status"] == "failed"]
+        assert failed == (["read_text_file"] if name == "filesystem" else []), name
+    assert (room / "a.txt").read_text() == "Whales"
+
+
+@pytest.mark.thorough
+def test_the_inspector(setup: Setup, npm: Path):
+    """Its `--cli` prints through the proxy, and from the record, what it prints of the server."""
+    inspector = [str(npm / "mcp-inspector"), "--cli"]
+    asked = ["--method", "tools/call", "--tool-name", "echo", "--tool-arg", "message=hi"]
+    server = [str(npm / "mcp-server-everything")]
+
+    where = [f"{name}={value}" for name, value in setup.env.items() if name.startswith("HANSARD_")]
+
+    def printed(target: list[str]) -> Any:
+        done = subprocess.run(
+            [*inspector, "env", *where, *target, *asked],
+            stdout=subprocess.PIPE,
+            check=True,
+            timeout=NPM_S_MAX,
+        )
+        return json.loads(done.stdout)
+
+    direct = printed(server)
+    assert direct["content"][0]["text"] == "Echo: hi"
+    assert printed(through(setup, server)) == direct
+    assert printed(offline(setup)) == direct
