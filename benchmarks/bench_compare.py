@@ -28,6 +28,8 @@ from hansard.bus.log import Append
 from hansard.bus.validation.check import RawMessage
 from hansard.domain import run
 from hansard.domain.ids import RunStream
+from hansard.projections.reader import Reader
+from hansard.projections.report import Question, report
 from hansard.projections.rows import Rows
 from hansard.projections.runner import BATCH_EVENTS_MAX
 from hansard.projections.store import Store
@@ -157,6 +159,12 @@ def measure(found: Findings, folder: Path, events: int) -> None:
     found.results["runs compared"] = runs
     for name, sql in ASKED.items():
         found.results[f"{name}, ms"], _ = timed(store, sql)
+    reader, whole_ms = Reader(store), list[float]()
+    for _ in range(sized(ROUNDS, 2)):
+        began_ns = time.perf_counter_ns()
+        assert report(reader, Question(experiment="e")).beside
+        whole_ms.append((time.perf_counter_ns() - began_ns) / 1e6)
+    found.results["the whole report of `hansard compare`, ms"] = summary(whole_ms)
     plain(store, folder / "plain.duckdb")
     projected, ours = timed(store, DIFFERENCE)
     beside, theirs = timed(store, PLAIN, rounds=sized(5, 2), exact=False)

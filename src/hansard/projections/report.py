@@ -137,18 +137,18 @@ def report(reader: Reader, question: Question) -> Report:
     asked = _Asked(question.metric, baseline, question.by, said, question.missing)
     judged = _parts(reader, question.experiment, asked)
     taken = {part.metric for part in judged}
+    others = [metric for metric in GUARDRAILS if metric not in taken]
     beside = [
         part
-        for metric in GUARDRAILS
-        if metric not in taken
         for part in _parts(
             reader,
             question.experiment,
-            msgspec.structs.replace(asked, metric=metric, by=None),
+            msgspec.structs.replace(asked, metric=None, by=None, each=others),
             whole=False,
         )
         if any(arm["mean"] is not None for arm in part.arms)
     ]
+    beside.sort(key=lambda part: GUARDRAILS.index(part.metric))
     return Report(
         position=reader.position,
         digest=reader.digest,
@@ -183,12 +183,12 @@ _LABELS = """
 """
 _SUMMARY = """
     FROM arm_summary($1, only_metric := $2, by_label := $3, at_alpha := $4,
-        directions := $6, counted_as := $7)
+        directions := $6, counted_as := $7, each := $8)
     ORDER BY slice, number, metric, arm = $5 DESC, arm
 """
 _COMPARISONS = """
     FROM comparisons($1, only_metric := $2, against := $3, by_label := $4,
-        directions := $5, counted_as := $6)
+        directions := $5, counted_as := $6, each := $7)
     ORDER BY slice, number, metric, arm, "default" DESC
 """
 _CURVES = """
@@ -260,21 +260,22 @@ def _names(reader: Reader, sql: str, experiment: str) -> list[str]:
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """What of a question concerns each metric."""
+    """What of a question concerns each metric; `each` asks for several, each for itself."""
 
     metric: str | None
     baseline: str
     by: str | None
     said: str | None
     missing: str | None
+    each: list[str] | None = None
 
 
 def _parts(reader: Reader, experiment: str, asked: _Asked, *, whole: bool = True) -> list[Part]:
     """A part a metric, in the plan's order; curves and pairs only where it is to be whole."""
-    metric, baseline, by, *how = msgspec.structs.astuple(asked)
-    comparisons = reader.rows(_COMPARISONS, [experiment, metric, baseline, by, *how])
+    metric, baseline, by, *how, each = msgspec.structs.astuple(asked)
+    comparisons = reader.rows(_COMPARISONS, [experiment, metric, baseline, by, *how, each])
     alpha = comparisons[0]["alpha"] if comparisons else 0.05
-    arms = reader.rows(_SUMMARY, [experiment, metric, by, alpha, baseline, *how])
+    arms = reader.rows(_SUMMARY, [experiment, metric, by, alpha, baseline, *how, each])
     curves = reader.rows(_CURVES, [experiment, metric, by, alpha, *how]) if whole else []
     pairs = reader.rows(_PAIRS, [experiment, metric, baseline, *how]) if whole else []
 

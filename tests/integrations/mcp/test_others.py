@@ -1,8 +1,8 @@
 """Other people's servers and clients, as they are, through the proxy: recorded, then replayed
 without the server.
 
-`make check` has one server that is a Python package; npm's servers and the MCP Inspector, which are fetched by their
-lock file, are in `make test-full`.
+`make check` has one server that is a Python package; npm's servers and the MCP Inspector, which are
+fetched by their lock file, are in `make test-full`.
 """
 
 import json
