@@ -64,9 +64,9 @@ class SlowTables:
     """They answer at once, but for one question that they never answer."""
 
     async def ask(  # noqa: D102 -- see RoleTables
-        self, asker: workspace_requests.Asker, statement: str, parameters: Sequence[object]
+        self, asker: Any, statement: str, parameters: Sequence[object], tables: Any = None
     ) -> Any:
-        del asker, parameters
+        del asker, parameters, tables
         if statement == ENDLESS:
             await asyncio.Event().wait()
         return hansard.SqlAnswer(["one"], [(1,)], 1)

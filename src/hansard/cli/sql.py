@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import sys
 from pathlib import Path
@@ -49,6 +50,24 @@ class NotAsked(CallerError):
     """There is no question, or no way to answer it as it was asked."""
 
 
+Own = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="NAME=FILE",
+        help="A table of your own to join: Parquet, CSV, JSON, NDJSON or Arrow. Repeatable.",
+    ),
+]
+CsvFormulas = Annotated[
+    bool,
+    typer.Option(
+        "--csv-formulas",
+        help="In CSV, write texts that begin a formula (= + - @) as they are, without an "
+        "apostrophe before them: a spreadsheet would run them.",
+    ),
+]
+
+
 @app.command()
 @work
 async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
@@ -83,14 +102,8 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
         str | None, typer.Option(help="Answer what this role may see, and put that on record.")
     ] = None,
     by: Annotated[str, typer.Option(help="With --role: who asks, for the record.")] = "person",
-    csv_formulas: Annotated[
-        bool,
-        typer.Option(
-            "--csv-formulas",
-            help="In CSV, write texts that begin a formula (= + - @) as they are, without an "
-            "apostrophe before them: a spreadsheet would run them.",
-        ),
-    ] = False,
+    own: Own = None,
+    csv_formulas: CsvFormulas = False,
     json: Json = False,
 ) -> int:
     """Ask the record in SQL, read-only.
@@ -106,7 +119,8 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
     if asked in {"parquet", "arrow"} and out is None and sys.stdout.isatty():
         raise NotAsked(f"{asked} is not for a terminal: give -o FILE")
     limits = _limits(rows, out, Limits(wall_s=timeout, cpu_s=math.ceil(timeout), memory_mib=memory))
-    answer = await _asked(statement, limits, wait_for, role, by)
+    tables = await asyncio.to_thread(_own_tables, own or [])
+    answer = await _asked(statement, limits, wait_for, role, by, tables)
     nothing = out is not None and answer.cut is not None
     if not nothing:
         _give(answer, asked, out, formulas=csv_formulas)
@@ -114,8 +128,28 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
     return CUT if answer.cut is not None else 0
 
 
+def _own_tables(texts: list[str]) -> dict[str, bytes]:
+    """Tables of files, read here: the worker that answers opens none. Raises NotAsked, BadValue."""
+    files: dict[str, str] = {}
+    for text in texts:
+        name, equals, file = text.partition("=")
+        if not equals or not file or name in files:
+            raise NotAsked(f"--with {text!r} is no NAME=FILE, or the name is given twice")
+        files[name] = file
+    if not files:
+        return {}
+    from hansard.client.own_tables import as_arrow
+
+    return as_arrow(files)
+
+
 async def _asked(
-    statement: str, limits: Limits, wait_for: int | None, role: str | None, by: str
+    statement: str,
+    limits: Limits,
+    wait_for: int | None,
+    role: str | None,
+    by: str,
+    tables: dict[str, bytes],
 ) -> Answer:
     """The answer, of the workspace's tables or as a role may see them. Raises NotAsked."""
     given = settings()
@@ -124,13 +158,13 @@ async def _asked(
             Door(place_of(given), ONE_QUESTION) as door,  # its worker starts meanwhile
             published(wait_for),
         ):
-            return await door.ask(statement, limits)
+            return await door.ask(statement, limits, tables=tables)
     if wait_for is not None:
         raise NotAsked(
             "--wait-for names a position of the workspace, and a role has its own: leave it out, "
             "a role is always answered as of now"
         )
-    return await ask_as(given, role, statement, limits, by)
+    return await ask_as(given, role, statement, limits, by, tables=tables)
 
 
 def _limits(rows: int | None, out: Path | None, given: Limits) -> Limits:

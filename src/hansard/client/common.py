@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from abc import abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Protocol, Self, Unpack
 
@@ -25,6 +25,7 @@ from hansard.client.reports import (
 from hansard.client.session import AsyncCommonSession, AsyncS, stay_async, within_async
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.brief import Brief
+from hansard.domain.choices import NOTHING
 from hansard.domain.steps import Verdict
 from hansard.inspect.savings import SavingsAnswer
 
@@ -64,7 +65,9 @@ class AsyncCommonRecord(Protocol):
         """What a role may see of a run."""
         ...
 
-    async def sql(self, question: str, *parameters: object) -> SqlAnswer:
+    async def sql(
+        self, question: str, *parameters: object, tables: Mapping[str, Any] = NOTHING
+    ) -> SqlAnswer:
         """The answer of the tables."""
         ...
 

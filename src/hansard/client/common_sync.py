@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from abc import abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, Self, Unpack
 
@@ -20,6 +20,7 @@ from hansard.client.reports import CompareOptions, ComparisonReport, DecisionLis
 from hansard.client.session_sync import CommonSession, S, stay, within
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.brief import Brief
+from hansard.domain.choices import NOTHING
 from hansard.domain.steps import Verdict
 from hansard.inspect.savings import SavingsAnswer
 
@@ -59,7 +60,9 @@ class CommonRecord(Protocol):
         """What a role may see of a run."""
         ...
 
-    def sql(self, question: str, *parameters: object) -> SqlAnswer:
+    def sql(
+        self, question: str, *parameters: object, tables: Mapping[str, Any] = NOTHING
+    ) -> SqlAnswer:
         """The answer of the tables."""
         ...
 

@@ -224,10 +224,13 @@ class RecordView(Ask, frozen=True, tag="record.view"):
 
 @_operation(SqlAnswer, needs=lambda _: (trusts(Trust.QUERY, "sql"),), takes=Takes.LONG)
 class RecordSql(Ask, frozen=True, tag="record.sql"):
-    """The answer of the role's own database: its columns, rows and position."""
+    """The answer of the role's own database: its columns, rows and position. tables: those of the
+    client, by name, as Arrow IPC streams.
+    """
 
     statement: str
     parameters: list[Value] = []
+    tables: dict[str, bytes] = {}
 
 
 @_operation(SavingsAnswer, needs=lambda _: (trusts(Trust.QUERY, "savings"),), takes=Takes.LONG)

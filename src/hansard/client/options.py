@@ -20,7 +20,7 @@ from hansard.agents.steps.secrets import SecretProvider
 from hansard.bus.server.lease import Durability
 from hansard.client.person import ask_person
 from hansard.client.sql_answer import SqlAnswer
-from hansard.domain.choices import check_options, chosen
+from hansard.domain.choices import NOTHING, check_options, chosen
 from hansard.domain.run import Chain
 from hansard.domain.values import recordable
 from hansard.projections.reader import Reader
@@ -92,7 +92,12 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
 class Tables(Protocol):
     """Answers questions in SQL for a record; `hansard.client.tables` takes long to import."""
 
-    async def ask(self, question: str, parameters: tuple[object, ...]) -> SqlAnswer:
+    async def ask(
+        self,
+        question: str,
+        parameters: tuple[object, ...],
+        tables: Mapping[str, Any] = NOTHING,
+    ) -> SqlAnswer:
         """The answer."""
         ...
 

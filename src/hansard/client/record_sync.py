@@ -479,7 +479,9 @@ class Record(OnPortal):
         """
         return self._portal.run(self._viewed(run, at, role, key, by))
 
-    def sql(self, question: str, *parameters: object) -> SqlAnswer:
+    def sql(
+        self, question: str, *parameters: object, tables: Mapping[str, Any] = NOTHING
+    ) -> SqlAnswer:
         """The answer of the tables to one statement that reads, as of the newest position of the
         log when it was asked; `SqlAnswer.position` says which (docs/sql.md).
 
@@ -491,15 +493,20 @@ class Record(OnPortal):
         Args:
             question: SQL, with `?` or `$1` where a parameter goes.
             *parameters: Texts, finite numbers, booleans, dates, times, None, and lists of them.
+            tables: Tables of your own to join, by name, for this question alone: pandas and polars
+                data frames, pyarrow tables, lists of dicts, dicts of lists, answers of `sql`, paths
+                of files (Parquet, CSV, JSON, NDJSON, Arrow). 16 at most, which come to 256 MiB as
+                Arrow; for a restricted agent to 512 KiB. No name may be one of the record's tables.
 
         Raises:
             SqlError: It is no statement that reads, DuckDB cannot answer it, or it costs too much.
             ProjectionError: The tables cannot be made or read.
-            BadValue: A parameter is none; or a restricted agent's answer is too long for a message.
+            BadValue: A parameter is none, or a table; or a restricted agent's answer is too long
+                for a message.
             RoleRefused: The role may not query.
             Refused: The record is one in memory, which has no tables.
         """
-        return self._portal.run(self._asked().ask(question, parameters))
+        return self._portal.run(self._asked().ask(question, parameters, tables))
 
     def savings(
         self,

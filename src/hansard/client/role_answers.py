@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -22,6 +22,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
 from hansard.client.opening import data_dir_of, open_workspace, reading_raw
 from hansard.domain import ids
+from hansard.domain.choices import NOTHING
 from hansard.domain.errors import HansardError
 from hansard.domain.events import Actor
 from hansard.domain.label import HIGHEST, parse
@@ -88,12 +89,14 @@ async def ask_as(
     by: str | Actor = "person",
     carried: Carried | None = None,
     parameters: Sequence[object] = (),
+    tables: Mapping[str, bytes] = NOTHING,
 ) -> Answer:
     """A question answered from a role's tables, and nothing else is within its reach; that it was
     answered is on record before the answer is given. Raises as `role_published`, and SqlError.
 
-    carried: that of a principal who asks: it counts as shown all that stands in the tables, since
-    what an answer drew on is not known.
+    tables: of whoever asks, as Arrow IPC streams by name; they are joined with what the role sees,
+    and with nothing else. carried: that of a principal who asks: it counts as shown all that stands
+    in the tables, since what an answer drew on is not known.
     """
     ids.name("by", Actor.of(by).agent)
     async with (
@@ -101,10 +104,10 @@ async def ask_as(
         Door(place, ONE_QUESTION) as door,
     ):
         kept = load(place)
-        answer = await door.ask(statement, limits, parameters=parameters)
+        answer = await door.ask(statement, limits, parameters=parameters, tables=tables)
         later = load(place)  # it may be of a generation that was published meanwhile
     told = _Told(
-        queries.digest_of(statement, parameters),
+        queries.digest_of(statement, parameters, tables),
         answer.position,
         answer.rows,
         cut=answer.cut is not None,

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hansard.bus.jetstream import BrokerOptions
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.loggers import logger
+from hansard.client.own_tables import as_arrow
 from hansard.client.sql_answer import SqlAnswer
+from hansard.domain.choices import NOTHING
 from hansard.inspect.tables import answering, published
 from hansard.projections.reader import Reader
 from hansard.projections.sql_sandbox.answer import Answer, jsonable
@@ -38,14 +40,20 @@ class Tables:
         self._door: Door | None = None
         self._open = contextlib.AsyncExitStack()
 
-    async def ask(self, question: str, parameters: tuple[object, ...]) -> SqlAnswer:
-        """The answer as of the newest position of this call. Raises SqlError, ProjectionError,
-        BusError, BadValue.
+    async def ask(
+        self,
+        question: str,
+        parameters: tuple[object, ...],
+        tables: Mapping[str, Any] = NOTHING,
+    ) -> SqlAnswer:
+        """The answer as of the newest position of this call; `tables` are the asker's own. Raises
+        SqlError, ProjectionError, BusError, BadValue.
         """
+        given = await asyncio.to_thread(as_arrow, tables) if tables else {}
         if self._door is None:
             self._door = await self._open.enter_async_context(Door(self._place, ONE_QUESTION))
         async with published(self._place, self._raw, _log.warning):
-            return told(await self._door.ask(question, parameters=parameters))
+            return told(await self._door.ask(question, parameters=parameters, tables=given))
 
     async def read(self, reads: Callable[[Reader], T]) -> T:
         """What one of our own reads finds there, as of the newest position of this call; it runs in

@@ -22,6 +22,13 @@ one row an event: join it with `events` on `run`, `agent` and `version`.
 A program asks by `record.sql(question, *parameters)`, a shell by `hansard sql`: both have what was
 recorded before they asked, and say up to which position of the log.
 
+Tables of your own can be joined, for one question: `record.sql(question, tables={"mine": frame})`
+takes data frames of pandas and polars, pyarrow tables, lists of dicts, earlier answers and the
+paths of files; `hansard sql --with mine=costs.parquet` takes Parquet, CSV, JSON, NDJSON and Arrow.
+They are read where the question is asked and handed over as Arrow, 16 at most and 256 MiB
+altogether (512 KiB from a restricted agent); what answers opens no file. None may be called as a
+table of the record is.
+
 What takes parameters is a macro, usable in any query: `FROM comparisons('greeting')`, or with a
 parameter by its name, `FROM comparisons('greeting', against := 'short')`. Of experiments these are:
 `only_metric` (else the plan's metrics), `against` (the arm to compare with, else the first one),

@@ -5,7 +5,7 @@ whether one runs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -22,6 +22,7 @@ from hansard.client.protocol import wire
 from hansard.client.role_answers import ask_as, read_as
 from hansard.client.sql_answer import SqlAnswer
 from hansard.client.tables import told
+from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue, HansardError
 from hansard.projections.reader import Reader
 from hansard.projections.sql_sandbox.limits import Limits
@@ -40,7 +41,13 @@ class Tables:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    async def ask(self, asker: Asker, statement: str, parameters: Sequence[object]) -> SqlAnswer:
+    async def ask(
+        self,
+        asker: Asker,
+        statement: str,
+        parameters: Sequence[object],
+        tables: Mapping[str, bytes] = NOTHING,
+    ) -> SqlAnswer:
         """The answer to a statement in SQL. Raises BadValue where it is too long for a message."""
         who, carried = asker.who, asker.carried
         found = await ask_as(
@@ -51,6 +58,7 @@ class Tables:
             by=who.actor,
             carried=carried,
             parameters=parameters,
+            tables=tables,
         )
         if found.cut is not None:
             fact = f"the answer has more {found.cut} than one message holds"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -51,6 +51,7 @@ from hansard.client.reports import (
 )
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain import ids
+from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.ids import RunStream
 from hansard.domain.team.task_rules import Circle
@@ -104,8 +105,14 @@ R = TypeVar("R", bound=Answer)
 class RoleTables(Protocol):
     """Answers from a role's own database."""
 
-    async def ask(self, asker: Asker, statement: str, parameters: Sequence[object]) -> SqlAnswer:
-        """The answer to a statement in SQL."""
+    async def ask(
+        self,
+        asker: Asker,
+        statement: str,
+        parameters: Sequence[object],
+        tables: Mapping[str, bytes] = NOTHING,
+    ) -> SqlAnswer:
+        """The answer to a statement in SQL; `tables` are the asker's own, as Arrow."""
         ...
 
     async def read(self, asker: Asker, asked: str, reads: Callable[[Reader], R]) -> R:
@@ -265,7 +272,8 @@ class WorkspaceRequests:
     async def sql(self, asker: Asker, asked: RecordSql) -> SqlAnswer:
         """The answer of the role's own database. Raises NotOffered."""
         parameters = [wire.load(each) for each in asked.parameters]
-        return await self._its_tables("sql").ask(asker, asked.statement, parameters)
+        tables = self._its_tables("sql")
+        return await tables.ask(asker, asked.statement, parameters, asked.tables)
 
     async def savings(self, asker: Asker, asked: RecordSavings) -> SavingsAnswer:
         """What replays saved, by the role's own database. Raises NotOffered, BadValue."""

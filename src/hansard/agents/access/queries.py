@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -11,6 +11,7 @@ from hansard.agents.access.views import rules_at
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import AtPosition
 from hansard.domain import ids
+from hansard.domain.choices import NOTHING
 from hansard.domain.events import Actor
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.query import KIND, QueryAnswered
@@ -49,7 +50,11 @@ async def answered(
     await workspace.add_lasting(stream, by, told)
 
 
-def digest_of(statement: str, parameters: Sequence[object]) -> str:
-    """Of what was asked: of the SQL alone where it has no parameters."""
+def digest_of(
+    statement: str, parameters: Sequence[object], tables: Mapping[str, bytes] = NOTHING
+) -> str:
+    """Of what was asked: of the SQL alone where it has no parameters and came with no tables."""
     told = msgspec.json.encode(list(parameters)) if parameters else b""
+    for name, data in tables.items():
+        told += f"\n{name} {hashlib.sha256(data).hexdigest()}".encode()
     return hashlib.sha256(statement.encode() + told).hexdigest()

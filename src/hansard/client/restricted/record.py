@@ -61,7 +61,7 @@ from hansard.client.restricted.session_sync import RestrictedSession
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain import values
 from hansard.domain.brief import first
-from hansard.domain.choices import check_options, chosen
+from hansard.domain.choices import NOTHING, check_options, chosen
 from hansard.domain.errors import HansardError
 from hansard.domain.ids import AgentStream
 from hansard.domain.steps import Verdict
@@ -73,6 +73,9 @@ TAKEN = frozenset(
     | {"correlation", "traceparent", "experiment", "arm", "task", "trial", "unit"}
 )
 """The options of a run that a restricted agent has."""
+
+TABLES_BYTES_MAX = 512 * 1024
+"""Of tables that go along with a question: it is one message."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -279,10 +282,17 @@ class AsyncRestrictedRecord(OnLoop):
         found: View = await self._ask(RecordView(run, event_point(at), key))
         return found
 
-    async def sql(self, question: str, *parameters: object) -> SqlAnswer:
+    async def sql(
+        self, question: str, *parameters: object, tables: Mapping[str, Any] = NOTHING
+    ) -> SqlAnswer:
         """The answer of the role's own tables, where the role may query."""
         given = [wire.dump(each, "a parameter of SQL") for each in parameters]
-        found: SqlAnswer = await self._ask(RecordSql(question, given))
+        own: dict[str, bytes] = {}
+        if tables:
+            from hansard.client.own_tables import as_arrow  # noqa: PLC0415 -- pyarrow takes long
+
+            own = as_arrow(tables, TABLES_BYTES_MAX)
+        found: SqlAnswer = await self._ask(RecordSql(question, given, own))
         return found
 
     async def savings(

@@ -7,6 +7,7 @@ Made by `python -m tests.structure.twins`: do not edit it, but
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 from hansard.agents.access.views import View
@@ -35,10 +36,17 @@ from hansard.client.reports import (
 )
 from hansard.client.restricted.lacking import TRUSTED
 from hansard.client.restricted.operations import event_point
-from hansard.client.restricted.record import OnPortal, _demand_own_role, ask, opened, wanted
+from hansard.client.restricted.record import (
+    TABLES_BYTES_MAX,
+    OnPortal,
+    _demand_own_role,
+    ask,
+    opened,
+    wanted,
+)
 from hansard.client.restricted.session_sync import RestrictedSession
 from hansard.client.sql_answer import SqlAnswer
-from hansard.domain.choices import chosen
+from hansard.domain.choices import NOTHING, chosen
 from hansard.domain.steps import Verdict
 from hansard.inspect.savings import By, SavingsAnswer
 
@@ -62,10 +70,17 @@ class RestrictedRecord(OnPortal):
         found: View = self._ask(RecordView(run, event_point(at), key))
         return found
 
-    def sql(self, question: str, *parameters: object) -> SqlAnswer:
+    def sql(
+        self, question: str, *parameters: object, tables: Mapping[str, Any] = NOTHING
+    ) -> SqlAnswer:
         """The answer of the role's own tables, where the role may query."""
         given = [wire.dump(each, "a parameter of SQL") for each in parameters]
-        found: SqlAnswer = self._ask(RecordSql(question, given))
+        own: dict[str, bytes] = {}
+        if tables:
+            from hansard.client.own_tables import as_arrow  # noqa: PLC0415 -- pyarrow takes long
+
+            own = as_arrow(tables, TABLES_BYTES_MAX)
+        found: SqlAnswer = self._ask(RecordSql(question, given, own))
         return found
 
     def savings(

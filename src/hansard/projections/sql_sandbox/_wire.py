@@ -24,9 +24,16 @@ class Hello(msgspec.Struct, frozen=True):
     """It sees no files but the generations."""
 
 
+class Given(msgspec.Struct, frozen=True):
+    """A table of whoever asks: `size` bytes of Arrow follow the question."""
+
+    name: str
+    size: int
+
+
 class Ask(msgspec.Struct, frozen=True):
     """A question: `folder` is the generation's name, `position` where it stands; `parameters` are
-    for the places of the SQL that are left open (`?`, `$1`).
+    for the places of the SQL that are left open (`?`, `$1`); `tables` follow it.
     """
 
     folder: str
@@ -34,12 +41,14 @@ class Ask(msgspec.Struct, frozen=True):
     sql: str
     limits: Limits
     parameters: list[Any] = []
+    tables: list[Given] = []
 
 
 class Said(msgspec.Struct, frozen=True):
     """An answer's head: `size` bytes of Arrow follow; or what is wrong with the question.
 
-    `wrong` is `not allowed`, `failed`, `memory` or `gone` (the generation cannot be opened).
+    `wrong` is `not allowed`, `failed`, `memory`, `table` (one that was given cannot be taken) or
+    `gone` (the generation cannot be opened).
     `cut` is `rows` or `bytes` where there were more.
     """
 

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
 
 import msgspec
@@ -67,14 +67,19 @@ class Worker:
         except (TimeoutError, asyncio.IncompleteReadError) as error:
             raise SqlClosed("a worker of the SQL door does not start") from error
 
-    async def ask(self, question: Ask) -> tuple[Said, bytes]:
-        """Have it answer. Raises TooCostly, and then it is killed, as it is when cancelled."""
+    async def ask(self, question: Ask, tables: Iterable[bytes] = ()) -> tuple[Said, bytes]:
+        """Have it answer; `tables` are those that the question names. Raises TooCostly, and then
+        it is killed, as it is when cancelled.
+        """
         limits = question.limits
         slow = asyncio.create_task(self._yield_cores())
         try:
             async with asyncio.timeout(limits.wall_s):
                 assert self._process.stdin is not None  # noqa: S101 -- it was started with a pipe
                 self._process.stdin.write(framed(question))
+                for each in tables:
+                    self._process.stdin.write(each)
+                    await self._process.stdin.drain()
                 await self._process.stdin.drain()
                 said = msgspec.json.decode(await self._head(), type=Said)
                 body = await self._exactly(said.size, limits.bytes_max + ANSWER_SLACK_BYTES)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Self
 
 import msgspec
 
+from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue
 from hansard.projections.publish import snapshots as published
 from hansard.projections.publish.snapshots import PublishedSnapshot
-from hansard.projections.sql_sandbox._wire import Ask, Said
+from hansard.projections.sql_sandbox import given as given_tables
+from hansard.projections.sql_sandbox._wire import Ask, Given, Said
 from hansard.projections.sql_sandbox.answer import Answer
 from hansard.projections.sql_sandbox.errors import NotAllowed, QueryFailed, SqlClosed, TooCostly
 from hansard.projections.sql_sandbox.limits import SQL_CHARACTERS_MAX, Bounds, Limits
@@ -63,6 +65,7 @@ class Door:
         limits: Limits | None = None,
         *,
         parameters: Sequence[object] = (),
+        tables: Mapping[str, bytes] = NOTHING,
         wait_for: int | None = None,
         wait_s: float = WAIT_S,
     ) -> Answer:
@@ -70,12 +73,14 @@ class Door:
         for which it waits.
 
         parameters: for the places that the statement leaves open: texts, numbers, true or false,
-        None, dates, times, lists of them. Raises NotAllowed, QueryFailed, TooCostly, SqlBusy,
-        SqlClosed, Behind, and BadValue for another parameter.
+        None, dates, times, lists of them. tables: more tables by name, as Arrow IPC streams, for
+        this question alone. Raises NotAllowed, QueryFailed, TooCostly, SqlBusy, SqlClosed, Behind,
+        and BadValue for another parameter, or a table that cannot be taken.
         """
         _check(sql)
         filling = [_parameter(each) for each in parameters]
         _check_size(filling)
+        given_tables.check(tables)
         if wait_for is not None:
             await published.wait_for(self._place, wait_for, wait_s)
         if self._pool is None:
@@ -87,8 +92,8 @@ class Door:
                 raise SqlClosed(_NOTHING)
             async with self._pool.worker() as worker:
                 with published.holding(self._place) as generation:
-                    question = _question(generation, sql, given, filling)
-                    said, body = await worker.ask(question)
+                    question = _question(generation, sql, given, filling, tables)
+                    said, body = await worker.ask(question, tables.values())
             if said.wrong != "gone":
                 return _answer(said, body, question.position, given)
             gone = said.text
@@ -131,11 +136,16 @@ def _check_size(parameters: list[object]) -> None:
 
 
 def _question(
-    generation: PublishedSnapshot | None, sql: str, limits: Limits, parameters: list[object]
+    generation: PublishedSnapshot | None,
+    sql: str,
+    limits: Limits,
+    parameters: list[object],
+    tables: Mapping[str, bytes],
 ) -> Ask:
     if generation is None:
         raise SqlClosed(_NOTHING)
-    return Ask(generation.folder.name, generation.position, sql, limits, parameters)
+    told = [Given(name, len(data)) for name, data in tables.items()]
+    return Ask(generation.folder.name, generation.position, sql, limits, parameters, told)
 
 
 def _answer(said: Said, body: bytes, position: int, limits: Limits) -> Answer:
@@ -144,6 +154,8 @@ def _answer(said: Said, body: bytes, position: int, limits: Limits) -> Answer:
             return Answer(position, body, said.rows, said.cut, said.engine_ms, said.open_ms)
         case "not allowed":
             raise NotAllowed(said.text)
+        case "table":
+            raise BadValue(given_tables.WHERE, said.text, "give another, or another name")
         case "memory":
             raise TooCostly("memory", f"{limits.memory_mib:,} MiB of memory")
         case _:

@@ -47,6 +47,9 @@ own alone; elsewhere the user's other processes would count, too.
 SPARE_MIB = 768
 """Address space beyond what DuckDB may hold: its threads, its buffers, an answer as Arrow."""
 
+GIVEN_TIMES = 2
+"""Address space for the tables of whoever asks: what was read, and what is made of it."""
+
 GRACE_S = 1.0
 """How much later than the door the worker ends itself, should there be no door any more."""
 
@@ -62,6 +65,18 @@ _REFUSED = (
 )
 
 
+_TAKEN = """
+    SELECT 'a word of SQL' FROM duckdb_keywords()
+    WHERE keyword_name = lower($1) AND keyword_category = 'reserved'
+    UNION ALL
+    SELECT 'a table of the record' FROM duckdb_tables() WHERE lower(table_name) = lower($1)
+    UNION ALL
+    SELECT 'a view of the record' FROM duckdb_views() WHERE lower(view_name) = lower($1)
+    LIMIT 1
+"""
+"""What a name says already."""
+
+
 def main(arguments: list[str]) -> None:
     """Serve until stdin ends."""
     questions, answers = _own_pipes()
@@ -74,7 +89,8 @@ def main(arguments: list[str]) -> None:
     answers.flush()
     where = Path("/") if root else folder
     while (ask := _next(questions)) is not None:
-        said, body = engine.answer(ask, where / ask.folder / TABLES)
+        tables = {each.name: questions.read(each.size) for each in ask.tables}
+        said, body = engine.answer(ask, where / ask.folder / TABLES, tables)
         answers.write(framed(said))
         answers.write(body)
         answers.flush()
@@ -135,13 +151,18 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
+class _TableRefused(Exception):
+    """A table of whoever asks cannot be taken."""
+
+
 def _bound(ask: Ask, base_bytes: int) -> None:
     """The kernel's limits for one question: CPU, memory, and an alarm that ends the process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = int(used.ru_utime + used.ru_stime) + 1 + ask.limits.cpu_s
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, hard))
-    allowed = base_bytes + (ask.limits.memory_mib + SPARE_MIB) * 2**20
+    given_bytes = GIVEN_TIMES * sum(each.size for each in ask.tables)
+    allowed = base_bytes + given_bytes + (ask.limits.memory_mib + SPARE_MIB) * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (allowed, resource.RLIM_INFINITY))
     signal.setitimer(signal.ITIMER_REAL, ask.limits.wall_s + GRACE_S)
 
@@ -174,7 +195,7 @@ class _Engine:
             self._written(list(reader), reader.schema)
         self._base_bytes = _address_space()
 
-    def answer(self, ask: Ask, path: Path) -> tuple[Said, bytes]:
+    def answer(self, ask: Ask, path: Path, tables: dict[str, bytes]) -> tuple[Said, bytes]:
         """Answer a question, or say what is wrong with it."""
         began_s = time.perf_counter()
         try:
@@ -185,9 +206,12 @@ class _Engine:
         _bound(ask, self._base_bytes)
         try:
             with root.cursor() as con:
+                self._take(con, tables)
                 said, body = self._ask(con, ask)
         except MemoryError:
             return Said(wrong="memory"), b""
+        except _TableRefused as error:
+            return Said(wrong="table", text=str(error)[:PREVIEW_CHARACTERS]), b""
         except Exception as error:  # noqa: BLE001 -- untrusted: whatever comes of it is its answer
             wrong = "memory" if isinstance(error, self._duckdb.OutOfMemoryException) else "failed"
             return Said(wrong=wrong, text=self._told(error, path)), b""
@@ -232,6 +256,22 @@ class _Engine:
             raise ValueError(message)
         self._open = (*wanted, root)
         return root
+
+    def _take(self, con: Any, tables: dict[str, bytes]) -> None:
+        """Have the tables of whoever asks beside those of the record, for this question."""
+        for name, data in tables.items():
+            found = con.execute(_TAKEN, [name]).fetchone()
+            if found is not None:
+                raise _TableRefused(f"{name!r} is {found[0]}")
+            try:
+                table = self._ipc.open_stream(data).read_all()
+                table.validate(full=True)  # whoever asks may have made it of anything
+                con.register(name, table)
+                con.table(name).limit(0).fetchall()
+            except MemoryError:
+                raise
+            except Exception as error:
+                raise _TableRefused(f"{name!r} cannot be taken ({error})") from error
 
     def _ask(self, con: Any, ask: Ask) -> tuple[Said, bytes]:
         statements = con.extract_statements(ask.sql)

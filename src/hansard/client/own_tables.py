@@ -1,0 +1,143 @@
+"""Tables of an analyst's own, as Arrow: what a question in SQL is given beside the record's tables.
+
+They are read and converted here, in the process of whoever asks; the worker that answers is handed
+the bytes, and opens nothing. pyarrow has no types.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyarrow import ipc
+
+from hansard.client.sql_answer import SqlAnswer
+from hansard.domain.counted import listed
+from hansard.domain.errors import BadValue
+from hansard.projections.sql_sandbox import given
+
+FORMS = (
+    "a pandas or polars data frame, a pyarrow table, a list of dicts, a dict of lists, an answer "
+    "in SQL, or the path of a file"
+)
+
+
+def as_arrow(tables: Mapping[str, Any], bytes_max: int = given.BYTES_MAX) -> dict[str, bytes]:
+    """Tables by name, each as an Arrow IPC stream; a text or a path is a file's. Raises BadValue
+    for what is no table, no name, or more than `bytes_max` altogether.
+    """
+    if not isinstance(tables, Mapping):
+        raise BadValue(given.WHERE, f"{tables!r:.80} has no names", 'give tables={"name": frame}')
+    given.check(dict.fromkeys(tables, b""))
+    made = {name: _bytes(name, frame) for name, frame in tables.items()}
+    given.check(made, bytes_max)
+    return made
+
+
+def _bytes(name: str, frame: Any) -> bytes:
+    try:
+        table = _table(frame)
+        names = [each.lower() for each in table.column_names]
+        if not names or len(set(names)) < len(names):
+            shown = ", ".join(table.column_names) or "none"
+            remedy = "give at least one, and each another name"
+            raise BadValue(given.WHERE, f"the columns of {name!r} are {shown:.200}", remedy)
+        sink = pa.BufferOutputStream()
+        with ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    except (pa.ArrowException, OSError, UnicodeError, TypeError, ValueError) as error:
+        if isinstance(error, BadValue):
+            raise
+        fact = f"{name!r} is no table ({error!s:.300})"
+        raise BadValue(given.WHERE, fact, f"give {FORMS}") from error
+    return bytes(sink.getvalue())
+
+
+def _table(frame: Any) -> Any:
+    """A frame as a pyarrow.Table."""
+    match frame:
+        case str() | os.PathLike():
+            return _read(Path(frame))
+        case SqlAnswer():
+            return frame.arrow()
+        case list():
+            return _of_rows(frame)
+        case dict():
+            return pa.table(frame)
+        case _ if type(frame).__module__.partition(".")[0] == "pandas":
+            keeps_index = any(each is not None for each in frame.index.names)
+            return pa.Table.from_pandas(frame, preserve_index=keeps_index)
+        case _ if hasattr(frame, "__arrow_c_stream__"):
+            return pa.table(frame)
+        case _:
+            message = f"it is {type(frame).__name__}"
+            raise TypeError(message)
+
+
+def _of_rows(rows: list[Any]) -> Any:
+    """A table of dicts; what a row lacks is NULL."""
+    if not all(isinstance(row, Mapping) for row in rows):
+        message = "not every row is a dict"
+        raise TypeError(message)
+    names = list(dict.fromkeys(str(name) for row in rows for name in row))
+    return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+
+
+# ------------------------------------------------------------ files
+
+
+def _parquet(path: Path) -> Any:
+    from pyarrow import parquet  # noqa: PLC0415 -- for this format alone
+
+    return parquet.read_table(path)
+
+
+def _csv(path: Path) -> Any:
+    from pyarrow import csv  # noqa: PLC0415 -- for this format alone
+
+    return csv.read_csv(path)
+
+
+def _json(path: Path) -> Any:
+    """One list of objects, or one object a line."""
+    data = path.read_bytes()
+    try:
+        found = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        found = msgspec.json.Decoder().decode_lines(data)
+    return _of_rows(found if isinstance(found, list) else [found])
+
+
+def _arrow(path: Path) -> Any:
+    """An IPC stream, or an IPC file (Feather)."""
+    data = path.read_bytes()
+    opened = ipc.open_file if data.startswith(b"ARROW1") else ipc.open_stream
+    return opened(data).read_all()
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    ".parquet": _parquet,
+    ".csv": _csv,
+    ".json": _json,
+    ".ndjson": _json,
+    ".jsonl": _json,
+    ".arrow": _arrow,
+    ".feather": _arrow,
+}
+"""What reads a file, by how its name ends."""
+
+
+def _read(path: Path) -> Any:
+    reads = READERS.get(path.suffix.lower())
+    if reads is None:
+        fact = f"{path.name!r} is not read"
+        raise BadValue(given.WHERE, fact, f"name it {listed(READERS)}, as what it is")
+    size = path.stat().st_size
+    if size > given.BYTES_MAX:
+        fact = f"{path.name!r} has {size:,} bytes, the most is {given.BYTES_MAX:,}"
+        raise BadValue(given.WHERE, fact, "leave out columns and rows, or sum them up before")
+    return reads(path)

@@ -1,0 +1,162 @@
+"""Tables of an analyst's own, joined with the record's: the worker is handed them as Arrow, and the
+sandbox stays closed.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd  # type: ignore[import-untyped] # it has no types
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyarrow import csv, feather, ipc, parquet
+
+import hansard
+from hansard.bus.portal import portal
+from hansard.client.operations import RecordSql
+from hansard.client.protocol.wire import Failed
+from hansard.projections.sql_sandbox import given
+from tests.agents.twins import Lab, twins
+from tests.service.support import ALL, Served
+
+COSTS = {"run": ["r", "s"], "cost": [1.5, 2.5], "note": ["<a>", None]}
+ROWS = [{"run": "r", "cost": 1.5, "note": "<a>"}, {"run": "s", "cost": 2.5}]
+JOINED = "SELECT mine.cost, mine.note FROM runs JOIN mine USING (run)"
+
+FEW = """
+[roles.few]
+[[roles.few.sees]]
+name = "messages"
+kinds = ["message.*"]
+[roles.few.may]
+query = true
+"""
+
+
+def files(folder: Path) -> list[Path]:
+    """The same table in each format that is read."""
+    table = pa.table(COSTS)
+    parquet.write_table(table, folder / "a.parquet")
+    csv.write_csv(table, folder / "b.csv")
+    feather.write_feather(table, str(folder / "c.feather"))
+    with ipc.new_stream(str(folder / "d.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    (folder / "e.json").write_text(json.dumps(ROWS, indent=1))
+    (folder / "f.ndjson").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    (folder / "g.jsonl").write_text(json.dumps(ROWS[0]))
+    return sorted(folder.iterdir())
+
+
+@twins
+async def test_whatever_an_analyst_has_is_joined(lab: Lab, tmp_path: Path):
+    """Frames, tables, rows, files and earlier answers, for one question."""
+    frames: list[Any] = [pa.table(COSTS), pd.DataFrame(COSTS), pl.DataFrame(COSTS), ROWS, COSTS]
+    frames += [pd.DataFrame(COSTS).set_index("run"), *files(tmp_path)]
+    async with lab.connect() as record:
+        async with record.run("w", run="r"):
+            pass
+        values = "SELECT 'r' AS run, 1.5::DOUBLE AS cost, '<a>' AS note"
+        frames.append(await record.sql(values))
+        for frame in frames:
+            found = await record.sql(JOINED, tables={"mine": frame})
+            assert found.rows == [(1.5, "<a>")], type(frame)
+        two = "SELECT $1 || a.x || b.x FROM a, b"
+        tables = {"a": [{"x": "1"}], "b": [{"x": "2"}]}
+        assert (await record.sql(two, "0", tables=tables)).rows == [("012",)]
+        with pytest.raises(hansard.QueryFailed, match="mine does not exist"):
+            await record.sql(JOINED)
+
+
+@twins
+async def test_what_cannot_be_taken_says_why(lab: Lab):
+    """A name of the record's or of SQL, what is no table, what is too much; and the next question
+    is answered.
+    """
+    taken: dict[str, Any] = {
+        "a table of the record": {"runs": ROWS},
+        "a table of the record; ": {"STEPS": ROWS},
+        "a view of the record": {"Savings": ROWS},
+        "a view of the record; ": {"duckdb_tables": ROWS},
+        "a word of SQL": {"select": ROWS},
+        "is no name": {'a"; DROP': ROWS},
+        "called alike": {"a": ROWS, "A": ROWS},
+        "there are 17": {f"t{n}": ROWS for n in range(17)},
+        "is no table": {"mine": 3},
+        "not every row is a dict": {"mine": [1]},
+        "the columns of 'mine' are none": {"mine": []},
+        "the columns of 'mine' are a, A": {"mine": [{"a": 1, "A": 2}]},
+        "is not read": {"mine": "costs.xlsx"},
+        "No such file": {"mine": "nowhere.csv"},
+        "has no names": [ROWS],
+    }
+    async with lab.connect() as record:
+        for told, tables in taken.items():
+            with pytest.raises(hansard.BadValue, match=told):
+                await record.sql("SELECT 1", tables=tables)
+        with pytest.raises(hansard.BadValue, match="come to 101 bytes as Arrow, the most is 100"):
+            given.check({"mine": b"x" * 101}, 100)
+        assert (await record.sql("SELECT count(*) FROM runs")).rows == [(0,)]
+
+
+@twins
+async def test_the_sandbox_stays_closed(lab: Lab, tmp_path: Path):
+    """With a table of one's own no file is opened, and nothing is written."""
+    [path, *_] = files(tmp_path)
+    async with lab.connect() as record:
+        for sql in (f"FROM '{path}', mine", f"FROM read_parquet('{path}'), mine", "FROM frame"):
+            frame = [{"a": 1}]
+            with pytest.raises(hansard.QueryFailed):
+                await record.sql(sql, tables={"mine": frame})
+        with pytest.raises(hansard.NotAllowed):
+            await record.sql("DROP VIEW mine", tables={"mine": ROWS})
+
+
+def test_a_shell_joins_files(data_dir: Path, workspace: str, call: Any, tmp_path: Path):
+    """`--with NAME=FILE`, repeated; what is no table ends with 2 and says why."""
+    with hansard.connect(workspace, data_dir=data_dir) as record, record.run("w", run="r"):
+        pass
+    [first, second, *_] = files(tmp_path)
+    asked = "SELECT a.cost + b.cost AS sum FROM runs JOIN a USING (run) JOIN b USING (run)"
+    told = call("sql", asked, "--with", f"a={first}", "--with", f"b={second}", "--json")
+    assert (told.code, told.lines) == (0, [{"sum": 3.0}]), told.err
+    for bad, why in (("a", "no NAME=FILE"), (f"runs={first}", "a table of the record")):
+        told = call("sql", "SELECT 1", "--with", bad)
+        assert told.code not in (0, 4)
+        assert why in told.err
+
+
+@pytest.mark.slow
+def test_a_role_sees_no_more_by_a_table_of_its_own(data_dir: Path, tmp_path: Path) -> None:
+    """It is joined with what the role sees; bytes that are no Arrow are refused by the worker; what
+    is too long for a message is not sent; another question is on record as another.
+    """
+    house = Served(data_dir, "tables", tmp_path)
+    house.apply(ALL + FEW)
+    house.begin()
+    try:
+        for name, role in (("ada", "writer"), ("bob", "few")):
+            house.login(name, role)
+        with house.connect("ada", "writer") as record, record.run("w", run="r"):
+            pass
+        frame = pl.DataFrame({"run": ["r"], "cost": [1.5], "note": ["x"]})
+        with house.connect("ada", "writer") as record:
+            assert record.sql(JOINED, tables={"mine": frame}).rows == [(1.5, "x")]
+            with pytest.raises(hansard.BadValue, match="a table of the record"):
+                record.sql("SELECT 1", tables={"runs": frame})
+            with pytest.raises(hansard.BadValue, match="the most is 524,288"):
+                record.sql("SELECT 1", tables={"mine": {"x": list(range(100_000))}})
+        with house.connect("bob", "few") as record:
+            assert record.sql(JOINED, tables={"mine": frame}).rows == []
+            assert record.sql("SELECT count(*) FROM mine", tables={"mine": frame}).rows == [(1,)]
+        with house.link("ada", "writer") as link:
+            for name, data in (("mine", b"\xff" * 1_000), ("a b", b""), ("runs", b"")):
+                asked = RecordSql("SELECT 1", [], {name: data})
+                answer: Any = portal().run(link.outside("sql", asked))
+                assert isinstance(answer, Failed)
+                assert answer.fault.type == "BadValue"
+        with house.trusted() as record:
+            told = "SELECT DISTINCT data->>'statement' FROM events WHERE type LIKE 'query.%'"
+            assert len(record.sql(told).rows) == 2
+    finally:
+        house.end()
