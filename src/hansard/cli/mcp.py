@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,6 +12,7 @@ from hansard.cli import output
 from hansard.cli.common import Command, Given, noun, service
 from hansard.cli.processes import until, until_told
 from hansard.client.connect import connect_async
+from hansard.domain.errors import CallerError
 from hansard.domain.steps import Effects
 from hansard.integrations.mcp import rules as rule_files
 from hansard.integrations.mcp.proxy import Told, summary
@@ -79,6 +80,50 @@ async def proxy(
     with until_told() as stop:
         await until(stop, _served(asked, told))
     output.hint(summary(told))
+
+
+@app.command("serve")
+@service
+async def serve_record(
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who the client is [HANSARD_AGENT].")
+    ] = None,
+    role: Annotated[
+        str | None, typer.Option(metavar="NAME", help="In which role [HANSARD_ROLE].")
+    ] = None,
+) -> None:
+    """Serve the record to an MCP client over stdio: its runs, shared state, tasks and questions.
+
+    The client is one agent in one role, whose calls are recorded in the run that they name, or in
+    a run of its own (workflow 'mcp'). Runs that it began go on after it: only leave_run ends its
+    work in one.
+    """
+    sessions_of, serve_stdio = _server()
+    given = {name: value for name, value in Given.values.items() if value is not None}
+    given["nats"] = given.pop("nats_url", None)
+    with until_told() as stop:
+        async with connect_async(**given) as record:
+            await until(stop, serve_stdio(sessions_of(record, agent, role)))
+
+
+def _server() -> tuple[Any, Any]:
+    """What serves, which takes long to import. Raises NotInstalled."""
+    try:
+        from hansard.service.mcp.server import serve_stdio
+        from hansard.service.mcp.sessions import Sessions
+    except ModuleNotFoundError as error:
+        raise NotInstalled(error.name or "mcp") from None
+    return Sessions, serve_stdio
+
+
+class NotInstalled(CallerError):
+    """The package that speaks the protocol is not there."""
+
+    def __init__(self, package: str) -> None:
+        super().__init__(
+            f"'hansard mcp serve' takes {package}, which is not installed: pip install "
+            "'hansard[mcp]'"
+        )
 
 
 async def _served(asked: Serving, told: Told) -> None:

@@ -153,7 +153,7 @@ class Wire:
         await self.say(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
         return answer
 
-    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+    async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         """A tool's result."""
         answer = await self.ask("tools/call", name=tool, arguments=arguments)
         found: dict[str, Any] = answer["result"]

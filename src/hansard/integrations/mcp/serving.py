@@ -101,6 +101,7 @@ async def serve(
     """
     asked.check()
     run = await which(record, asked)
+    workflow = asked.workflow if run is None else None  # one that is joined keeps its own
     options: dict[str, Any] = {"run": run}
     if asked.mode in READS_ONLY:
         options["mode"] = asked.mode
@@ -113,7 +114,7 @@ async def serve(
     try:
         async with (
             _pipes() as (reader, write),
-            record.run(asked.workflow, agent=asked.agent, role=asked.role, **options) as session,
+            record.run(workflow, agent=asked.agent, role=asked.role, **options) as session,
         ):
             began(session.run)
             proxy = Proxy(

@@ -1,0 +1,480 @@
+"""The tools: one for each operation of a session in the registry, and few of their own for what a
+program does with a record. Each has a schema of what it takes and of what it gives.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Union, get_type_hints
+
+import msgspec
+
+from hansard.agents.steps.tools import ToolSpec, operation
+from hansard.client import operations
+from hansard.client.operations import Claim, Function, Kind, Operation, Raised, SecretName
+from hansard.client.protocol import shapes, wire
+from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.run import ForkEffects
+from hansard.service.mcp.sessions import WORKFLOW, Sessions, Work
+from hansard.service.operations import given, run
+
+IN_RUN = ("facts", "board", "team")
+"""Groups of the registry that are asked of a session, and of which each operation is a tool."""
+
+BLOCKS = {"board.transaction", "team.claimed"}
+"""Operations that begin a block, which a client of MCP has not."""
+
+READS = {
+    "facts.checkpoint_data",
+    "facts.latest_checkpoint",
+    "facts.context",
+    "board.entry",
+    "board.keys",
+    "team.tasks",
+    "team.wait_for",
+}
+"""Operations of a session that change nothing (that they were asked is on record all the same)."""
+
+ANYTHING: dict[str, Any] = {}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a tool gives: JSON, and the work in whose run it stands."""
+
+    result: Any
+    work: Work | None = None
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool.
+
+    Attributes:
+        name: Its own.
+        does: What it says of itself.
+        takes: The JSON Schema of its arguments.
+        gives: That of `result`.
+        reads: Whether it changes nothing.
+        destroys: Whether it ends or removes what others may need.
+        answer: Answers a call. Raises CallerError and what the operation raises.
+    """
+
+    name: str
+    does: str
+    takes: dict[str, Any]
+    gives: dict[str, Any]
+    reads: bool = False
+    destroys: bool = False
+    answer: Callable[[Sessions, dict[str, Any]], Awaitable[Answer]]
+
+
+# ------------------------------------------------------------ of the registry
+
+
+def registered() -> Iterator[Offer]:
+    """A tool for each operation of a session."""
+    for each in operations.OPERATIONS.values():
+        if each.group in IN_RUN and each.name not in BLOCKS:
+            yield _offer(each)
+
+
+def _offer(each: Operation) -> Offer:
+    async def answer(sessions: Sessions, arguments: dict[str, Any]) -> Answer:
+        told = dict(arguments)
+        work = await sessions.of(_run_of(each.called, told))
+        asked = operations.read(msgspec.Raw(msgspec.json.encode(_wired(each, told))))[1]
+        async with sessions.at_work(work):
+            fields = given(each, asked, work.claims, _no_functions)
+            found = await run(work.session, each, fields, work.claims)
+        return Answer(msgspec.json.decode(await shapes.told(found)), work)
+
+    fields = {_shown(name): _schema(each, name) for name in each.fields}
+    required = [_shown(name) for name in each.fields if _demanded(each, name)]
+    return Offer(
+        name=each.called.replace(".", "_"),
+        does=f"{each.request.__doc__} In a run of the record.",
+        takes=_object({"run_id": RUN_ID, **fields}, ["run_id", *required]),
+        gives=_given_schema(each.result),
+        reads=each.name in READS,
+        destroys=each.name in ("board.remove", "board.discard"),
+        answer=answer,
+    )
+
+
+def _demanded(each: Operation, name: str) -> bool:
+    """Whether a client must give a field: of values by name none is none at all."""
+    demanded = {field.name for field in msgspec.structs.fields(each.request) if field.required}
+    hint = get_type_hints(each.request)[name]
+    return name in demanded and each.fields[name] is not Kind.DATA and not _may_be_none(hint)
+
+
+def _may_be_none(hint: Any) -> bool:
+    return type(None) in typing.get_args(hint)
+
+
+RUN_ID = {"type": "string", "description": "The run, as start_run gave it."}
+
+
+def _run_of(where: str, told: dict[str, Any]) -> str:
+    found = told.pop("run_id", None)
+    if not isinstance(found, str) or not found:
+        raise BadValue(f"{where}(run_id)", f"{found!r:.80}", "give a run that start_run gave")
+    return found
+
+
+def _shown(field: str) -> str:
+    return field.rstrip("_")
+
+
+def _wired(each: Operation, told: dict[str, Any]) -> dict[str, Any]:
+    """Arguments as the registry reads them: a program's values in their own form."""
+    fields = {_shown(name): (name, kind) for name, kind in each.fields.items()}
+    wired: dict[str, Any] = {"op": each.name}
+    for name, value in told.items():
+        field, kind = fields.get(name, (name, Kind.PLAIN))
+        if kind in (Kind.VALUE, Kind.DATA):
+            wired[field] = wire.dump(value, f"{each.called}({name})")
+        elif kind is Kind.VALUES and isinstance(value, list):
+            wired[field] = [wire.dump(one, f"{each.called}({name})") for one in value]
+        elif field == "task" and isinstance(value, dict):
+            claimed = {key: value.get(key) for key in ("id", "number")}
+            wired[field] = {"is": "claim"} | claimed
+        else:
+            wired[field] = value
+    hints = get_type_hints(each.request)
+    for name, kind in each.fields.items():  # some have no default in a request of a program
+        if name not in wired and kind is Kind.DATA:
+            wired[name] = {}
+        elif name not in wired and kind is Kind.PLAIN and _may_be_none(hints[name]):
+            wired[name] = None
+    return wired
+
+
+def _no_functions(name: str) -> Callable[..., Any]:
+    raise BadValue("resolve", f"{name!r:.80} is a function", "a client of MCP has none")
+
+
+def _schema(each: Operation, name: str) -> dict[str, Any]:
+    """A field's JSON Schema."""
+    match each.fields[name]:
+        case Kind.VALUE:
+            return ANYTHING
+        case Kind.VALUES:
+            return {"type": "array"}
+        case Kind.DATA:
+            return {"type": "object"}
+        case _:
+            return _plain(_without(get_type_hints(each.request)[name]))
+
+
+TASK = {
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "number": {"type": "integer"}},
+    "required": ["id", "number"],
+    "description": "A task as team_claim gave it.",
+}
+
+
+def _without(hint: Any) -> Any:
+    """A type without what only a program of ours can give."""
+    if hint is Claim:
+        return hint
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        kept = [
+            _without(one)
+            for one in typing.get_args(hint)
+            if one not in (SecretName, Function, Raised)
+        ]
+        return Union[tuple(kept)]  # noqa: UP007 -- of as many as there are
+    if typing.get_origin(hint) is dict:
+        return dict[str, str]
+    return hint
+
+
+def _plain(hint: Any) -> dict[str, Any]:
+    return dict(TASK) if hint is Claim else dict(msgspec.json.schema(hint))
+
+
+def _given_schema(result: Any) -> dict[str, Any]:
+    """The JSON Schema of a result; of one of our own records its fields are what they are."""
+    try:
+        found = msgspec.json.schema(result)
+    except (TypeError, ValueError):
+        return ANYTHING
+    return ANYTHING if "$ref" in str(found) else dict(found)
+
+
+def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+# ------------------------------------------------------------ of their own
+
+
+class Begin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Begin a run of the record, as this client's agent; its id. Every other tool takes it."""
+
+    workflow: str = WORKFLOW
+    labels: dict[str, str] = {}
+    conversation: str | None = None
+    experiment: str | None = None
+    arm: str | None = None
+    task: str | None = None
+    trial: int | None = None
+
+
+class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Go on with a run: how it stands, its agents, the newest checkpoint, the steps in doubt."""
+
+    run_id: str
+
+
+class Leave(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """End this agent's work in a run; with the last of its agents the run has ended. `error` says
+    that it failed, and why.
+    """
+
+    run_id: str
+    error: str = ""
+
+
+class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Begin a new run where another stood; its id. `at` is a point of it: agent@version, a time."""
+
+    run_id: str
+    at: str | None = None
+    effects: typing.Literal["shadow", "live"] = "shadow"
+
+
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Put on record what this agent did elsewhere: a tool that it called, and what came of it."""
+
+    run_id: str
+    tool: str
+    arguments: dict[str, Any] = {}
+    result: Any = None
+
+
+class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What this agent's role may see of a run; that it was served is on record."""
+
+    run_id: str
+
+
+class Runs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The runs, the newest first, at most 100."""
+
+    status: str | None = None
+    workflow: str | None = None
+
+
+class Sql(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Ask the record in SQL (DuckDB), read-only; at most 10,000 rows. `FROM catalog` lists the
+    tables.
+    """
+
+    query: str
+    parameters: list[str | float | int | bool | None] = []
+
+
+class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why something was decided: by a decision's id or address; of a run, its decisions."""
+
+    decision: str
+
+
+class Compare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The arms of an experiment beside each other: verdict, differences, intervals, failures."""
+
+    experiment: str
+    metric: str | None = None
+    baseline: str | None = None
+    by: str | None = None
+
+
+RUNS_MAX = 100
+
+
+async def _begin(sessions: Sessions, asked: Begin) -> Answer:
+    told = msgspec.structs.asdict(asked)
+    workflow = told.pop("workflow")
+    options = {name: value for name, value in told.items() if value not in (None, {})}
+    work = await sessions.begin(workflow, **options)
+    session = work.session
+    return Answer({"run_id": session.run, "agent": session.agent, "role": session.role}, work)
+
+
+async def _resume(sessions: Sessions, asked: Resume) -> Answer:
+    work = await sessions.of(asked.run_id)
+    view = await sessions.record.state(asked.run_id)
+    newest = await work.session.latest_checkpoint()
+    agents = {
+        name: {
+            "steps": len(state.steps),
+            "in_doubt": [step.number for step in state.steps.values() if step.is_open],
+        }
+        for name, state in view.agents.items()
+    }
+    checkpoint = None if newest is None else msgspec.json.decode(await shapes.told(newest))
+    told = {"status": view.life.status.value, "agents": agents, "checkpoint": checkpoint}
+    return Answer(told | {"run_id": work.session.run}, work)
+
+
+async def _leave(sessions: Sessions, asked: Leave) -> Answer:
+    await sessions.leave(asked.run_id, CallerError(asked.error) if asked.error else None)
+    return Answer(None)
+
+
+async def _fork(sessions: Sessions, asked: Fork) -> Answer:
+    effects = ForkEffects(asked.effects)
+    child = await sessions.record.fork(asked.run_id, at=asked.at, effects=effects)
+    return Answer({"run_id": child})
+
+
+async def _step(sessions: Sessions, asked: Step) -> Answer:
+    work = await sessions.of(asked.run_id)
+    spec = operation(asked.tool, "arguments", kind="tool")
+    async with sessions.at_work(work):
+        await work.session.call(_returning(spec, asked.result), (asked.arguments,), {})
+    return Answer(None, work)
+
+
+def _returning(spec: ToolSpec, result: Any) -> ToolSpec:
+    def reported(arguments: Any) -> Any:
+        del arguments
+        return result
+
+    return msgspec.structs.replace(spec, function=reported)
+
+
+async def _seen(sessions: Sessions, asked: Seen) -> Answer:
+    work = await sessions.of(asked.run_id)
+    async with sessions.at_work(work):
+        found = await work.session.view()
+    return Answer(msgspec.json.decode(await shapes.told(found)), work)
+
+
+async def _runs(sessions: Sessions, asked: Runs) -> Answer:
+    wanted: Any = {name: each for name, each in msgspec.structs.asdict(asked).items() if each}
+    found = await sessions.record.runs(**wanted)
+    return Answer(
+        [
+            {"run_id": run_id, "workflow": life.workflow, "status": life.status.value}
+            for run_id, life in found[:RUNS_MAX]
+        ]
+    )
+
+
+async def _sql(sessions: Sessions, asked: Sql) -> Answer:
+    found = await sessions.record.sql(asked.query, *asked.parameters)
+    rows = _json([list(row) for row in found.rows])
+    told = {"columns": list(found.columns), "rows": rows, "position": found.position}
+    return Answer(told | {"cut": found.cut})
+
+
+async def _why(sessions: Sessions, asked: Why) -> Answer:
+    return Answer(_lines(await sessions.record.why(asked.decision)))
+
+
+async def _compare(sessions: Sessions, asked: Compare) -> Answer:
+    told = msgspec.structs.asdict(asked)
+    experiment = told.pop("experiment")
+    options: Any = {name: value for name, value in told.items() if value is not None}
+    return Answer(_lines(await sessions.record.compare(experiment, **options)))
+
+
+def _lines(found: Any) -> list[Any]:
+    """The lines that `--json` prints of an answer."""
+    return [_json(line) for line in found.lines()]
+
+
+def _json(found: Any) -> Any:
+    """As JSON says it; what it cannot say, as a text."""
+    return msgspec.json.decode(msgspec.json.encode(found, enc_hook=str))
+
+
+class _Own(msgspec.Struct, frozen=True):
+    request: type[msgspec.Struct]
+    answer: Callable[[Sessions, Any], Awaitable[Answer]]
+    gives: dict[str, Any]
+    reads: bool = False
+    destroys: bool = False
+    in_run: bool = True
+
+
+OBJECT, ARRAY = {"type": "object"}, {"type": "array"}
+RUN = {"type": "object", "properties": {"run_id": {"type": "string"}}, "required": ["run_id"]}
+
+OWN: dict[str, _Own] = {
+    "start_run": _Own(Begin, _begin, RUN),
+    "resume_run": _Own(Resume, _resume, RUN),
+    "leave_run": _Own(Leave, _leave, {"type": "null"}, destroys=True),
+    "fork_run": _Own(Fork, _fork, RUN),
+    "record_step": _Own(Step, _step, {"type": "null"}),
+    "view_run": _Own(Seen, _seen, OBJECT, reads=True),
+    "list_runs": _Own(Runs, _runs, ARRAY, reads=True, in_run=False),
+    "sql": _Own(Sql, _sql, OBJECT, reads=True, in_run=False),
+    "why": _Own(Why, _why, ARRAY, reads=True, in_run=False),
+    "compare": _Own(Compare, _compare, ARRAY, reads=True, in_run=False),
+}
+"""Tools that the registry has not for a session: what a program does with a record."""
+
+
+def own() -> Iterator[Offer]:
+    """The tools of their own."""
+    for name, each in OWN.items():
+        schema = msgspec.json.schema(each.request)
+        found = schema["$defs"][each.request.__name__]
+        does = " ".join((each.request.__doc__ or "").split())
+        takes = {key: found[key] for key in ("type", "properties", "required") if key in found}
+        yield Offer(
+            name=name,
+            does=does,
+            takes=takes | {"additionalProperties": False},
+            gives=each.gives,
+            reads=each.reads,
+            destroys=each.destroys,
+            answer=_answering(name, each),
+        )
+
+
+def _answering(name: str, each: _Own) -> Callable[[Sessions, dict[str, Any]], Awaitable[Answer]]:
+    async def answer(sessions: Sessions, arguments: dict[str, Any]) -> Answer:
+        try:
+            asked = msgspec.convert(arguments, each.request)
+        except msgspec.ValidationError as error:
+            raise BadValue(name, str(error), "see the tool's input schema") from None
+        if each.in_run:
+            return await each.answer(sessions, asked)
+        return await _in_own_run(name, sessions, asked, each)
+
+    return answer
+
+
+async def _in_own_run(name: str, sessions: Sessions, asked: Any, each: _Own) -> Answer:
+    """Answer what names no run, as a step of the client's own."""
+    work = await sessions.own()
+    spec = operation(f"mcp:{name}", "asked", kind="resource")
+    came: list[Answer] = []
+
+    async def answered(asked_: Any) -> int:
+        del asked_
+        came.append(await each.answer(sessions, asked))
+        return len(msgspec.json.encode(came[0].result, enc_hook=str))
+
+    async with sessions.at_work(work):
+        bound = msgspec.structs.replace(spec, function=answered)
+        await work.session.call(bound, (msgspec.structs.asdict(asked),), {})
+    return Answer(came[0].result, work)
+
+
+def offers() -> dict[str, Offer]:
+    """All tools, by name, in an order that does not change."""
+    found = [*own(), *registered()]
+    return {each.name: each for each in found}

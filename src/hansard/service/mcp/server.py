@@ -1,0 +1,116 @@
+"""The server: the tools over the SDK's low-level server, which speaks both eras of the protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import mcp_types as types
+import msgspec
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.server.stdio import stdio_server
+
+from hansard._version import __version__
+from hansard.bus.loggers import logger, unexpected
+from hansard.domain.choices import check_options
+from hansard.domain.errors import HansardError
+from hansard.service.mcp.offers import Answer, Offer, offers
+from hansard.service.mcp.sessions import Sessions
+
+_log = logger(__name__)
+
+INSTRUCTIONS = (
+    "Hansard records what agents do. Begin with start_run, or resume_run after a crash, and give "
+    "its run_id to the other tools. State shared by a run's agents is board_*, its tasks and "
+    "messages are team_*; say what you decide with decide, and how far you are with checkpoint. "
+    "What others did is asked with sql, why and compare."
+)
+
+
+def serving(sessions: Sessions) -> Server[Any]:
+    """A server of the record, for one client."""
+    tools = offers()
+    listed = types.ListToolsResult(tools=[_tool(each) for each in tools.values()])
+
+    async def on_list_tools(
+        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        del context, params
+        return listed
+
+    async def on_call_tool(
+        context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        del context
+        offer = tools.get(params.name)
+        if offer is None:
+            return _refused(f"there is no tool {params.name!r:.80}: there are {', '.join(tools)}")
+        return await _called(sessions, offer, params.arguments or {})
+
+    return Server(
+        "hansard",
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        on_list_tools=on_list_tools,
+        on_call_tool=on_call_tool,
+    )
+
+
+async def serve_stdio(sessions: Sessions) -> None:
+    """Serve the client at stdin until it leaves."""
+    server = serving(sessions)
+    try:
+        async with stdio_server() as (reading, writing):
+            await server.run(reading, writing, server.create_initialization_options())
+    finally:
+        await sessions.close()
+
+
+def _tool(offer: Offer) -> types.Tool:
+    gives = {"type": "object", "properties": {"result": offer.gives}, "required": ["result"]}
+    return types.Tool(
+        name=offer.name,
+        description=offer.does,
+        input_schema=offer.takes,
+        output_schema=gives,
+        annotations=types.ToolAnnotations(
+            read_only_hint=offer.reads,
+            destructive_hint=offer.destroys,
+            idempotent_hint=offer.reads,
+            open_world_hint=False,
+        ),
+    )
+
+
+async def _called(
+    sessions: Sessions, offer: Offer, arguments: dict[str, Any]
+) -> types.CallToolResult:
+    try:
+        check_options(offer.name, arguments, offer.takes["properties"])
+        jsonschema.validate(arguments, offer.takes)
+        answer = await offer.answer(sessions, arguments)
+    except jsonschema.ValidationError as error:
+        return _refused(f"{offer.name}: {error.message}; see the tool's input schema")
+    except HansardError as error:
+        return _refused(str(error))
+    except Exception as error:  # noqa: BLE001 -- a client is told that it failed, the log where
+        _log.warning("a tool failed", tool=offer.name, **unexpected(error))
+        return _refused(f"{offer.name} failed: the server's own log says where")
+    return _result(answer)
+
+
+def _result(answer: Answer) -> types.CallToolResult:
+    structured = {"result": answer.result}
+    told = types.CallToolResult(
+        content=[types.TextContent(type="text", text=msgspec.json.encode(structured).decode())],
+        structured_content=structured,
+    )
+    if answer.work is not None:
+        session = answer.work.session
+        told.meta = {"hansard/run": session.run, "hansard/at": answer.work.point}
+    return told
+
+
+def _refused(why: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=why)], is_error=True)

@@ -1,0 +1,98 @@
+"""The runs that a client of the server is at work in: a session each, as long as the server runs.
+
+A client of MCP is no program that is run again from its start, so that nothing it asks is answered
+from what is on record: each server makes its calls in a scope of its own. When the server ends, its
+sessions are left as they are, not ended: the run is taken up again by its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+
+from hansard.agents.errors import SessionEnded
+from hansard.agents.steps.scope import Scope, drop, enter, leave
+from hansard.bus.errors import Fenced
+from hansard.service.operations import Claims
+
+WORKFLOW = "mcp"
+"""Of a run that a client begins without a name for it, and of the one for what names no run."""
+
+
+class Work(msgspec.Struct):
+    """A session, the scope that its calls are made in, and the tasks that it claimed."""
+
+    session: Any
+    scope: Scope
+    claims: Claims
+
+    @property
+    def point(self) -> str:
+        """The point that it is at now, as `hansard run show --at` takes it."""
+        version = self.session.engine.ledger.state.version
+        return f"{self.session.agent}@{version}"
+
+
+class Sessions:
+    """Those of one client, who is one agent in one role."""
+
+    def __init__(self, record: Any, agent: str | None, role: str | None) -> None:
+        self.record = record
+        self._who = {"agent": agent, "role": role}
+        self._works: dict[str, Work] = {}
+        self._lock = asyncio.Lock()
+        self._own: str | None = None
+        self._scope = f"mcp-{secrets.token_hex(4)}"
+
+    async def begin(self, workflow: str | None, **options: Any) -> Work:
+        """A run that begins, or is joined with `run=`. Raises as `record.run`."""
+        session = await self.record.open(workflow, **self._who, **options)
+        drop(session)  # it is not ended with the record: the run goes on after this process
+        ledger = session.engine.ledger
+        scope = ledger.root.item(self._scope)
+        work = self._works[session.run] = Work(session, scope, set())
+        return work
+
+    async def of(self, run: str) -> Work:
+        """The session in a run. Raises as `record.run`, and NotFound."""
+        async with self._lock:
+            if run not in self._works:
+                await self.record.state(run)  # a run that is not there is not begun
+                await self.begin(None, run=run)
+            return self._works[run]
+
+    async def own(self) -> Work:
+        """That of the client's own run, in which stands what names none."""
+        async with self._lock:
+            if self._own is None:
+                work = await self.begin(WORKFLOW)
+                self._own = work.session.run
+            return self._works[self._own]
+
+    async def leave(self, run: str, error: BaseException | None = None) -> None:
+        """End this agent's session there; with the last of its agents the run ends."""
+        work = await self.of(run)
+        del self._works[run]
+        await work.session.close(error)
+
+    @contextlib.asynccontextmanager
+    async def at_work(self, work: Work) -> AsyncGenerator[Work]:
+        """Calls made inside are this session's; one that was taken over is forgotten."""
+        token = enter(work.scope)
+        try:
+            yield work
+        except (Fenced, SessionEnded):
+            self._works.pop(work.session.run, None)
+            raise
+        finally:
+            leave(token)
+
+    async def close(self) -> None:
+        """End the client's own run; leave the others as they are."""
+        if self._own is not None and self._own in self._works:
+            await self.leave(self._own)

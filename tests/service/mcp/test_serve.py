@@ -1,0 +1,192 @@
+"""The record as a server's tools: other people's clients share a run through it alone."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import jsonschema
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from hansard.client.operations import OPERATIONS
+from hansard.service.mcp.offers import BLOCKS, IN_RUN, offers
+from tests.cli.support import Call
+from tests.integrations.mcp.support import WAIT_S, Setup, Wire, text, wire
+
+
+class Team:
+    """One of a team, whichever client it has."""
+
+    def __init__(self, client: Client | Wire) -> None:
+        self.client = client
+
+    async def ask(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+        """A tool's result, as it went over the wire."""
+        if isinstance(self.client, Wire):
+            return await self.client.call(tool, **arguments)
+        found = await self.client.call_tool(tool, arguments)
+        told: dict[str, Any] = json.loads(found.model_dump_json(by_alias=True))
+        return told
+
+    async def get(self, tool: str, /, **arguments: Any) -> Any:
+        """What it gives."""
+        found = await self.ask(tool, **arguments)
+        assert not found.get("isError"), text(found)
+        return found["structuredContent"]["result"]
+
+    async def refused(self, tool: str, /, **arguments: Any) -> str:
+        """Why it is refused."""
+        found = await self.ask(tool, **arguments)
+        assert found["isError"] is True, found
+        return text(found)
+
+
+def command(agent: str) -> list[str]:
+    """The server's, for one agent."""
+    return [sys.executable, "-m", "hansard", "mcp", "serve", "--agent", agent, "--role", agent]
+
+
+@asynccontextmanager
+async def sdk(setup: Setup, agent: str, mode: str) -> AsyncIterator[Team]:
+    """The SDK's client."""
+    told = StdioServerParameters(command=command(agent)[0], args=command(agent)[1:], env=setup.env)
+    async with asyncio.timeout(WAIT_S), Client(stdio_client(told), mode=mode) as client:
+        yield Team(client)
+
+
+@asynccontextmanager
+async def lines(setup: Setup, agent: str) -> AsyncIterator[Team]:
+    """The one that writes lines."""
+    async with wire(setup, command(agent)) as client:
+        await client.greet()
+        yield Team(client)
+
+
+def test_each_operation_of_a_session_is_a_tool_with_schemas():
+    """In one order, each with what it takes and gives; blocks and loops are a program's."""
+    found = offers()
+    assert list(found) == list(offers())
+    in_run = {
+        each.called.replace(".", "_")
+        for each in OPERATIONS.values()
+        if each.group in IN_RUN and each.name not in BLOCKS
+    }
+    assert in_run <= set(found)
+    for each in found.values():
+        jsonschema.Draft202012Validator.check_schema(each.takes)
+        jsonschema.Draft202012Validator.check_schema(each.gives)
+        assert len(each.does) > 20, each.name
+        assert set(each.takes.get("required", [])) <= set(each.takes["properties"])
+    reads = {name for name, each in found.items() if each.reads}
+    assert {"sql", "why", "board_entry", "team_tasks"} <= reads
+    assert not reads & {"decide", "board_put", "team_claim", "leave_run"}
+
+
+async def test_clients_of_three_kinds_share_a_run(setup: Setup):
+    """Tasks, state, messages, decisions; one is killed, and another goes on with what it had."""
+    async with AsyncExitStack() as stack:
+        ada = await stack.enter_async_context(sdk(setup, "ada", "auto"))
+        ben = await stack.enter_async_context(sdk(setup, "ben", "legacy"))
+        begun = await ada.get("start_run", workflow="papers", labels={"topic": "whales"})
+        run = begun["run_id"]
+        assert begun["agent"] == "ada"
+        for title in ("find", "read", "write"):
+            await ada.get("team_add", run_id=run, title=title, what={"n": 1})
+        async with lines(setup, "cleo") as cleo:
+            task = await cleo.get("team_claim", run_id=run, lease_s=1.0)
+            await cleo.get("checkpoint", run_id=run, name="half", data={"page": 7})
+            await cleo.get(
+                "board_put", run_id=run, key="findings/1", value={"title": "\u2603", "n": 1.5}
+            )
+            assert isinstance(cleo.client, Wire)
+            cleo.client.process.kill()
+            await cleo.client.process.wait()
+        async with lines(setup, "cleo") as cleo:
+            resumed = await cleo.get("resume_run", run_id=run)
+            assert resumed["checkpoint"]["name"] == "half"
+            assert resumed["checkpoint"]["data"] == {"page": 7}
+            await asyncio.sleep(1.1)
+            again = await ben.get("team_claim", run_id=run)
+            assert (again["id"], again["number"]) == (task["id"], 2)
+            assert "not of this session" in await cleo.refused(
+                "team_complete", run_id=run, task={"id": task["id"], "number": task["number"]}
+            )
+        await ben.get("team_complete", run_id=run, task=again, result="done")
+        entry = await ben.get("board_entry", run_id=run, key="findings/1")
+        assert (entry["value"], entry["author"]) == ({"title": "\u2603", "n": 1.5}, "cleo")
+        await ben.get("team_send", run_id=run, content="your turn", agent="ada")
+        assert [each["content"] for each in await ada.get("team_inbox", run_id=run)] == [
+            "your turn"
+        ]
+        await ada.get("record_step", run_id=run, tool="search", arguments={"q": "x"}, result=[1])
+        decided = await ada.ask(
+            "decide", run_id=run, question="Which?", selected="a", alternatives=[{"id": "a"}]
+        )
+        assert decided["_meta"]["hansard/run"] == run
+        assert decided["_meta"]["hansard/at"].startswith("ada@")
+        listed = await ben.get("why", decision=run)
+        assert [each.get("selected") for each in listed][:1] == ["a"]
+        rows = await ben.get("sql", query="SELECT agent, tool FROM steps WHERE tool = 'search'")
+        assert rows["rows"] == [["ada", "search"]]
+        fork = await ada.get("fork_run", run_id=run)
+        assert fork["run_id"] != run
+        assert [each["title"] for each in await ada.get("team_tasks", run_id=run)] == [
+            "find",
+            "read",
+            "write",
+        ]
+        for each in (ada, ben):
+            await each.get("leave_run", run_id=run)
+
+
+@pytest.mark.slow
+async def test_a_server_that_ends_leaves_its_runs_open(setup: Setup):
+    """The next one goes on: nothing it asks is answered from what was asked before."""
+    async with sdk(setup, "ada", "auto") as ada:
+        run = (await ada.get("start_run"))["run_id"]
+        assert await ada.get("board_add", run_id=run, key="count") == 1
+        assert await ada.get("board_add", run_id=run, key="count") == 2
+    async with sdk(setup, "ada", "auto") as ada:
+        assert await ada.get("board_add", run_id=run, key="count") == 3
+        (listed,) = [
+            each for each in await ada.get("list_runs", workflow="mcp") if each["run_id"] == run
+        ]
+        assert listed["status"] == "open"
+        await ada.get("leave_run", run_id=run, error="no more money")
+        assert "failed" in {each["status"] for each in await ada.get("list_runs")}
+
+
+@pytest.mark.slow
+async def test_what_is_wrong_is_said_and_nothing_is_written(setup: Setup):
+    """Unknown tools, runs and fields, values of another kind: what came, and what to give."""
+    async with sdk(setup, "ada", "auto") as ada:
+        run = (await ada.get("start_run"))["run_id"]
+        for tool, arguments, fact in (
+            ("board_put", {"run_id": run, "value": 1}, "'key' is a required property"),
+            ("board_put", {"run_id": run, "key": "", "value": 1}, "non-empty"),
+            ("board_put", {"run_id": run, "key": "k", "valu": 1}, "'valu'"),
+            ("board_put", {"run_id": "nobody", "key": "k", "value": 1}, "not found"),
+            ("board_add", {"run_id": run, "key": "k", "amount": "many"}, "'many'"),
+            ("team_complete", {"run_id": run, "task": {"id": "t9", "number": 1}}, "claim it"),
+            ("sql", {"query": "DROP TABLE runs"}, "read"),
+            ("why", {"decision": "0"}, "decision"),
+            ("compare", {"experiment": "nothing"}, "nothing"),
+            ("no_such_tool", {}, "there is no tool"),
+        ):
+            assert fact in await ada.refused(tool, **arguments), tool
+        assert await ada.get("board_keys", run_id=run) == []
+
+
+def test_without_the_package_it_says_what_to_install(call: Call, monkeypatch: pytest.MonkeyPatch):
+    """`hansard mcp serve` is an extra."""
+    for name in list(sys.modules):
+        if name.startswith("hansard.service.mcp"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mcp_types", None)
+    told = call("mcp", "serve")
+    assert told.code == 2
+    assert "pip install 'hansard[mcp]'" in told.err
