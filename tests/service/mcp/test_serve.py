@@ -16,6 +16,7 @@ from hansard.client.operations import OPERATIONS
 from hansard.service.mcp.offers import BLOCKS, IN_RUN, offers
 from tests.cli.support import Call
 from tests.integrations.mcp.support import WAIT_S, Setup, Wire, text, wire
+from tests.service.support import House
 
 
 class Team:
@@ -179,6 +180,66 @@ async def test_what_is_wrong_is_said_and_nothing_is_written(setup: Setup):
         ):
             assert fact in await ada.refused(tool, **arguments), tool
         assert await ada.get("board_keys", run_id=run) == []
+
+
+ROLES = """
+[roles.reader]
+[[roles.reader.sees]]
+name = "findings"
+kinds = ["board.*"]
+keys = ["findings/**"]
+[[roles.reader.sees]]
+name = "its own work"
+roles = ["reader"]
+[roles.reader.may]
+tools = ["**"]
+kinds = ["board.*", "message.*"]
+keys = ["findings/**"]
+"""
+SECRET = "the password is swordfish"
+
+
+@pytest.mark.slow
+async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setup, house: House):
+    """With credentials: what it may not see is in no result and no error."""
+    await asyncio.to_thread(house.apply, ROLES)
+    login = await asyncio.to_thread(house.login, "rob", "reader")
+
+    def begin() -> str:
+        with house.trusted() as record, record.run("papers", agent="ada", role="ada") as ada:
+            ada.board.put("plans/secret", SECRET)
+            ada.board.put("findings/1", "whales")
+            ada.message("user", SECRET)
+            return str(ada.run)
+
+    async with AsyncExitStack() as stack:
+        run = await asyncio.to_thread(begin)
+        program = [sys.executable, "-m", "hansard", "mcp", "serve"]
+        restricted = Setup(house.data_dir, house.workspace, setup.sent)
+        where = ["env", f"HANSARD_CREDENTIALS={login}", *program]
+        client = await stack.enter_async_context(wire(restricted, where))
+        await client.greet()
+        rob = Team(client)
+        heard = [
+            await rob.ask("board_entry", run_id=run, key="findings/1"),
+            await rob.ask("board_keys", run_id=run),
+            await rob.ask("board_put", run_id=run, key="findings/2", value="squids"),
+            await rob.ask("view_run", run_id=run),
+            await rob.ask("resume_run", run_id=run),
+        ]
+        assert not any(each.get("isError") for each in heard), heard
+        refused = [
+            await rob.refused("board_entry", run_id=run, key="plans/secret"),
+            await rob.refused("board_put", run_id=run, key="plans/secret", value=1),
+            await rob.refused("decide", run_id=run, question="?", selected="x"),
+            await rob.refused("sql", query="SELECT * FROM messages"),
+            await rob.refused("fork_run", run_id=run),
+            await rob.refused("list_runs"),
+        ]
+    everything = json.dumps([heard, refused])
+    assert "whales" in everything
+    assert "swordfish" not in everything
+    assert heard[1]["structuredContent"]["result"] == ["findings/1"]
 
 
 def test_without_the_package_it_says_what_to_install(call: Call, monkeypatch: pytest.MonkeyPatch):

@@ -4,6 +4,7 @@ program does with a record. Each has a schema of what it takes and of what it gi
 
 from __future__ import annotations
 
+import contextlib
 import types
 import typing
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,6 +16,7 @@ from hansard.agents.steps.tools import ToolSpec, operation
 from hansard.client import operations
 from hansard.client.operations import Claim, Function, Kind, Operation, Raised, SecretName
 from hansard.client.protocol import shapes, wire
+from hansard.client.protocol.errors import NotOffered
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.run import ForkEffects
 from hansard.service.mcp.sessions import WORKFLOW, Sessions, Work
@@ -230,7 +232,9 @@ class Begin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Go on with a run: how it stands, its agents, the newest checkpoint, the steps in doubt."""
+    """Go on with a run: this agent's newest checkpoint; where the role is not restricted also how
+    the run stands, its agents, and their steps in doubt.
+    """
 
     run_id: str
 
@@ -312,18 +316,20 @@ async def _begin(sessions: Sessions, asked: Begin) -> Answer:
 
 async def _resume(sessions: Sessions, asked: Resume) -> Answer:
     work = await sessions.of(asked.run_id)
-    view = await sessions.record.state(asked.run_id)
     newest = await work.session.latest_checkpoint()
-    agents = {
-        name: {
-            "steps": len(state.steps),
-            "in_doubt": [step.number for step in state.steps.values() if step.is_open],
-        }
-        for name, state in view.agents.items()
-    }
     checkpoint = None if newest is None else msgspec.json.decode(await shapes.told(newest))
-    told = {"status": view.life.status.value, "agents": agents, "checkpoint": checkpoint}
-    return Answer(told | {"run_id": work.session.run}, work)
+    told: dict[str, Any] = {"run_id": work.session.run, "checkpoint": checkpoint}
+    with contextlib.suppress(NotOffered):  # a restricted agent is told of its own work alone
+        view = await sessions.record.state(asked.run_id)
+        told["status"] = view.life.status.value
+        told["agents"] = {
+            name: {
+                "steps": len(state.steps),
+                "in_doubt": [step.number for step in state.steps.values() if step.is_open],
+            }
+            for name, state in view.agents.items()
+        }
+    return Answer(told, work)
 
 
 async def _leave(sessions: Sessions, asked: Leave) -> Answer:

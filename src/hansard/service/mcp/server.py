@@ -108,7 +108,8 @@ def _result(answer: Answer) -> types.CallToolResult:
     )
     if answer.work is not None:
         session = answer.work.session
-        told.meta = {"hansard/run": session.run, "hansard/at": answer.work.point}
+        point = answer.work.point
+        told.meta = {"hansard/run": session.run} | ({"hansard/at": point} if point else {})
     return told
 
 

@@ -18,6 +18,7 @@ import msgspec
 from hansard.agents.errors import SessionEnded
 from hansard.agents.steps.scope import Scope, drop, enter, leave
 from hansard.bus.errors import Fenced
+from hansard.client.protocol.errors import NotOffered
 from hansard.service.operations import Claims
 
 WORKFLOW = "mcp"
@@ -32,10 +33,12 @@ class Work(msgspec.Struct):
     claims: Claims
 
     @property
-    def point(self) -> str:
-        """The point that it is at now, as `hansard run show --at` takes it."""
-        version = self.session.engine.ledger.state.version
-        return f"{self.session.agent}@{version}"
+    def point(self) -> str | None:
+        """The point that it is at now, as `hansard run show --at` takes it; a restricted agent's
+        client does not know it.
+        """
+        state = getattr(self.session.engine.ledger, "state", None)
+        return None if state is None else f"{self.session.agent}@{state.version}"
 
 
 class Sessions:
@@ -62,9 +65,16 @@ class Sessions:
         """The session in a run. Raises as `record.run`, and NotFound."""
         async with self._lock:
             if run not in self._works:
-                await self.record.state(run)  # a run that is not there is not begun
+                await self._demand(run)
                 await self.begin(None, run=run)
             return self._works[run]
+
+    async def _demand(self, run: str) -> None:
+        """Raise NotFound for a run that is not there: it is not begun by a mistyped id."""
+        try:
+            await self.record.state(run)
+        except NotOffered:
+            await self.record.view(run)
 
     async def own(self) -> Work:
         """That of the client's own run, in which stands what names none."""
