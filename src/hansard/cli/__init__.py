@@ -101,6 +101,7 @@ COMMANDS = {
     "mcp proxy": "Stand between an MCP client and a server, and record each call.",
     "mcp serve": "Serve the record to an MCP client over stdio: its runs, shared state, tasks and "
     "questions.",
+    "mcp install": "Have an MCP client of a project use the record.",
     "conversation": "Look at what continues over several runs.",
     "conversation show": "Show a conversation's runs and messages.",
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,15 +12,20 @@ from typing import Annotated, Any, Literal
 import typer
 
 from hansard.cli import output
-from hansard.cli.common import Command, Given, noun, service
+from hansard.cli.common import Command, Given, Json, noun, service, work
+from hansard.cli.opening import settings
+from hansard.cli.output import Bytes, Hint, Part
 from hansard.cli.processes import until, until_told
 from hansard.client.connect import connect_async
+from hansard.client.opening import data_dir_of
 from hansard.domain.errors import CallerError
 from hansard.domain.steps import Effects
+from hansard.integrations.mcp import install as files
 from hansard.integrations.mcp import rules as rule_files
 from hansard.integrations.mcp.proxy import Told, summary
 from hansard.integrations.mcp.rules import Rules
 from hansard.integrations.mcp.serving import LAST, NEW, READS_ONLY, Serving, serve
+from hansard.settings import Settings
 
 app = noun()
 
@@ -124,6 +132,73 @@ class NotInstalled(CallerError):
             f"'hansard mcp serve' takes {package}, which is not installed: pip install "
             "'hansard[mcp]'"
         )
+
+
+@app.command()
+@work
+async def install(
+    client: Annotated[
+        Literal["claude", "cursor", "vscode"], typer.Argument(help="Whose configuration.")
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(help="The server that the proxy is put before [the record is added]."),
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option(metavar="DIR", help="The project's folder.", show_default="this one")
+    ] = Path(),
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who the client is [HANSARD_AGENT].")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the file; else it is only printed.")
+    ] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take back what it did.")] = False,
+    json: Json = False,
+) -> None:
+    """Have an MCP client of a project use the record.
+
+    Without NAME its configuration gets a server 'hansard', which is 'hansard mcp serve'; with the
+    NAME of a server that it has, 'hansard mcp proxy' is put before that server's command. What else
+    it says stays. The record is named there by its folder, since a client starts servers elsewhere.
+    """
+    kind = files.CLIENTS[client]
+    if undo:
+        made = files.taken_back(kind, folder, name)
+    else:
+        base = [*_command(), *_place(settings())]
+        who = [] if agent is None else ["--agent", agent]
+        serve_it = [*base, "mcp", "serve", *who]
+        proxy_it = [*base, "mcp", "proxy", "--workflow", name or "", *who]
+        made = files.installed(kind, folder, name, serve_it, proxy_it)
+    if write and made.changes:
+        made.write()
+    output.show(made, lambda made: _installed(made, write=write), json=json)
+
+
+def _installed(made: files.Installed, *, write: bool) -> Iterator[Part]:
+    if not made.changes:
+        yield Hint(f"{made.path} says that already: nothing to do")
+        return
+    yield Bytes(made.text.encode())
+    if made.relaid:
+        yield Hint("the file's layout is another one: what it says besides is not changed")
+    done = f"wrote {made.path}" if write else f"this is what {made.path} is to say: add --write"
+    yield Hint(f"{done}; --undo takes it back")
+
+
+def _command() -> list[str]:
+    """How a client starts this program."""
+    found = shutil.which("hansard")
+    return [found] if found else [sys.executable, "-m", "hansard"]
+
+
+def _place(given: Settings) -> list[str]:
+    """The options that name the record, whatever folder they are read in."""
+    where = (
+        ["--nats", given.nats_url] if given.nats_url else ["--data-dir", str(data_dir_of(given))]
+    )
+    return [*where, "--workspace", given.workspace]
 
 
 async def _served(asked: Serving, told: Told) -> None:

@@ -1,0 +1,105 @@
+"""Clients' configuration files: what was there stays, and what was done is undone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hansard.integrations.mcp.install import CLIENTS
+from tests.cli.support import Call
+
+SERVERS: dict[str, Any] = {
+    "time": {"command": "uvx", "args": ["mcp-server-time"], "env": {"TZ": "UTC"}},
+    "plain": {"command": "files"},
+    "far": {"type": "http", "url": "http://127.0.0.1:1/mcp"},
+}
+
+
+def written(folder: Path, client: str, indent: int | str = 2) -> Path:
+    """A client's file as its own documentation has it."""
+    kind = CLIENTS[client]
+    path = folder / kind.file
+    path.parent.mkdir(exist_ok=True)
+    typed = {"type": "stdio"} if kind.typed else {}
+    servers = {name: typed | each for name, each in SERVERS.items()}
+    told = {"inputs": [{"id": "k\u00e9y"}], kind.servers: servers, "more": {"of": "yours"}}
+    path.write_text(json.dumps(told, indent=indent, ensure_ascii=False) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("indent", [2, 4, "\t"])
+def test_a_server_is_put_behind_the_proxy_and_back(
+    call: Call, tmp_path: Path, data_dir: Path, workspace: str, client: str, indent: int | str
+):
+    """Byte for byte; asked for twice it is the same."""
+    path = written(tmp_path, client, indent)
+    before = path.read_text()
+    servers = CLIENTS[client].servers
+    for name in ("time", "plain"):
+        here = ["--folder", tmp_path, "--write"]
+        assert call("mcp", "install", client, name, *here, "--agent", "ada").code == 0
+        told = json.loads(path.read_text())
+        args = told[servers][name]["args"]
+        behind = [SERVERS[name]["command"], *SERVERS[name].get("args", [])]
+        assert args[args.index("--") + 1 :] == behind
+        assert args[args.index("mcp") : args.index("--")] == [
+            *("mcp", "proxy", "--workflow", name, "--agent", "ada")
+        ]
+        assert str(data_dir) in args
+        assert workspace in args
+        assert told[servers]["far"]["url"] == SERVERS["far"]["url"]
+        after = path.read_text()
+        assert "nothing to do" in call("mcp", "install", client, name, *here).err
+        assert path.read_text() == after
+        assert call("mcp", "install", client, name, *here, "--undo").code == 0
+        assert path.read_text() == before
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_record_is_added_and_taken_out(call: Call, tmp_path: Path, client: str):
+    """To a file that is not there, and to one that is; without --write nothing is written."""
+    kind = CLIENTS[client]
+    path = tmp_path / kind.file
+    shown = call("mcp", "install", client, "--folder", tmp_path)
+    assert shown.code == 0
+    assert not path.exists()
+    assert "add --write" in shown.err
+    assert call("mcp", "install", client, "--folder", tmp_path, "--write").code == 0
+    assert path.read_text() == shown.out
+    entry = json.loads(shown.out)[kind.servers]["hansard"]
+    assert entry["args"][-2:] == ["mcp", "serve"]
+    assert ("type" in entry) == kind.typed
+    path.unlink()
+    before = written(tmp_path, client).read_text()
+    assert call("mcp", "install", client, "--folder", tmp_path, "--write").code == 0
+    (line,) = call(
+        "mcp", "install", client, "--folder", tmp_path, "--undo", "--write", "--json"
+    ).lines
+    assert line["changes"] is True
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "fact"),
+    [
+        ("{ // mine\n}", "time", "no plain JSON"),
+        ("[]", "time", "holds a list"),
+        ('{"mcpServers": []}', "time", "is a list"),
+        ('{"mcpServers": {"time": {"command": "x"}}}', "tiem", "did you mean 'time'?"),
+        ('{"mcpServers": {"time": {"url": "x"}}}', "time", "no command"),
+        ('{"mcpServers": {"time": 7}}', "time", "no command"),
+    ],
+)
+def test_a_file_that_is_not_understood_is_left_alone(
+    call: Call, tmp_path: Path, text: str, name: str, fact: str
+):
+    """What is wrong with it is said."""
+    path = tmp_path / ".mcp.json"
+    path.write_text(text)
+    for more in ([], ["--undo"]):
+        told = call("mcp", "install", "claude", name, "--folder", tmp_path, "--write", *more)
+        assert told.code == 2
+        assert fact in told.err
+    assert path.read_text() == text
