@@ -84,13 +84,21 @@ def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, hone
     assert done.code == 1, done.err
     *found, summary = done.lines
     assert summary["findings"] == len(found) == 6
-    assert summary["views"] == {
-        "orphan_intents": 1,
-        "late_outcomes": 1,
-        "policy_overrides": 0,
+    assert summary["topics"] == {
+        "costs": 1,
+        "intents": 2,
         "retries": 1,
-        "threshold_flips": 1,
-        "gaps": 2,
+        "selection": 1,
+        "thresholds": 1,
+    }
+    assert all(row["evidence"] and row["question"] for row in found)
+    assert {row["link"] for row in found if row["run"] == "fetch-1"} == {
+        "hansard run show fetch-1 --at "
+        + str(
+            planted.place.value(
+                "SELECT min(position) FROM events WHERE type LIKE 'step.req%' AND run = 'fetch-1'"
+            )
+        )
     }
     assert {row["run"] for row in found} == set(planted.about)
     assert summary["position"] == planted.place.value("SELECT position FROM progress")
@@ -103,6 +111,52 @@ def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, hone
     assert "run fetch-1, as of position" in done.out
     assert planted.place.call("audit", "choice-1", "--flip", "0.001").code == 0
     assert "see 'hansard runs'" in planted.place.call("audit", "nowhere").err
+
+
+@pytest.mark.slow
+def test_findings_are_folded_and_filtered(home: Path):
+    """Worst first; of one kind three are shown and the others counted; what is asked for by kind,
+    experiment and severity is what is given; a name that is none is an error with those that are.
+    """
+    place = Audited(home, "folded")
+    with hansard.connect("folded", data_dir=home) as record:
+        for number in range(5):
+            with record.run("w", run=f"r{number}") as session:
+                session.decide(
+                    "?", selected="a", alternatives=[{"id": "a", "score": 0.5}], threshold=0.5
+                )
+        with contextlib.suppress(TimeoutError), record.run("doubt", run="doubt") as session:
+
+            @session.tool
+            def send(to: str) -> str:
+                raise TimeoutError
+
+            send("x")
+    told = place.call("audit").out
+    assert told.index("high  intents: 1 of this kind") < told.index(
+        "low  thresholds: 5 of this kind; 3 shown, --all shows all"
+    )
+    assert told.count("selected would fail: run r") == 3
+    assert "could not be looked at:\n  overrides: no words of the gate are recorded" in told
+    assert "looked at, and silent:\n  gaps: " in told
+    assert place.call("audit", "--all").out.count("selected would fail: run r") == 5
+    assert len(place.call("audit", "--json").lines) == 7
+    for asked, found in (
+        (("--kind", "thresholds"), 5),
+        (("--kind", "in doubt"), 1),
+        (("--kind", "orphan_intents", "--kind", "thresholds"), 6),
+        (("--severity", "medium"), 1),
+    ):
+        assert place.call("audit", *asked, "--json").lines[-1]["findings"] == found
+    assert place.call("audit", "--kind", "retries").code == 0
+    for asked, said in (
+        (("--kind", "x"), "no kind of finding is called 'x': there are "),
+        (("--severity", "x"), "no severity is called 'x': there are high, medium and low"),
+        (("--experiment", "x"), "no experiment is called 'x': there is none"),
+    ):
+        done = place.call("audit", *asked)
+        assert done.code not in (0, 1)
+        assert said in done.err
 
 
 @pytest.mark.slow

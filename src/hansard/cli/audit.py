@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -11,17 +12,19 @@ from rich.text import Text
 from hansard.cli import output
 from hansard.cli.answers import answering
 from hansard.cli.common import Json, Run, noun, work
-from hansard.cli.output import Column, Hint, Part
-from hansard.domain.counted import counted
+from hansard.cli.output import Column, Part
+from hansard.domain.counted import counted, listed
 from hansard.inspect import audit as reads
-from hansard.inspect.audit import VIEWS, Audit, Trail
+from hansard.inspect.audit import Audit, Group, Looked, Only, Trail
 from hansard.inspect.find_in_tables import find_run
 from hansard.inspect.texts import plain_text
 
 app = noun()
 
-SHOWN_MAX = 20
-"""Findings of one view that people are shown; --json gives all."""
+SHOWN_MAX = 3
+"""Findings of one kind in one experiment that people are shown; --all and --json give all."""
+
+COLOURS = {"high": "bold red", "medium": "yellow", "low": "dim"}
 
 
 @app.command()
@@ -33,17 +36,34 @@ async def audit(
     flip: Annotated[
         float, typer.Option(min=0, metavar="X", help="How far thresholds of decisions are moved.")
     ] = 0.01,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this topic or kind of finding; may be repeated."),
+    ] = None,
+    experiment: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only what is found in this experiment.")
+    ] = None,
+    severity: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only so bad or worse: high, medium or low."),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Each finding, not three of a kind in an experiment.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Look for what is missing or odd.
 
     Intents without an outcome, refused calls that ran all the same, retry storms, decisions that
-    nearly went the other way, costs that do not add up, trials that do not fit their plan. Exits
-    with 1 where anything is found.
+    nearly went the other way, costs that do not add up, trials that do not fit their plan. Worst
+    first, by kind and experiment; then what was looked at and is silent, and what could not be
+    looked at. Exits with 1 where anything is found.
     """
+    only = Only(kinds=tuple(kind or ()), experiment=experiment, severity=severity)
     async with answering() as reader:
-        made = reads.audit(reader, find_run(reader, run) if run is not None else None, flip)
-    output.show(made, _findings, json=json)
+        found_in = find_run(reader, run) if run is not None else None
+        made = reads.audit(reader, found_in, flip, only)
+    output.show(made, partial(_findings, most=None if every else SHOWN_MAX), json=json)
     return 1 if made.found else 0
 
 
@@ -56,25 +76,54 @@ async def trail(run: Run, json: Json = False) -> None:
     output.show(made, _events, json=json)
 
 
-def _findings(made: Audit) -> Iterator[Part]:
-    views = (
-        Column("view", lambda view: view, whole=True),
-        Column("found", lambda view: _count(made.summary.views[view]), right=True),
-        Column("what it looks for", lambda view: VIEWS[view].format(flip=made.flip)),
-    )
-    yield output.listing(views, VIEWS)
-    yield ""
+def _findings(made: Audit, most: int | None) -> Iterator[Part]:
+    for group in made.groups():
+        yield from _group(group, made.summary.run, most)
+        yield ""
+    yield from _silent(made.summary.looked)
     run = made.summary.run
-    for view, count in made.summary.views.items():
-        for row in [row for row in made.found if row["view"] == view][:SHOWN_MAX]:
-            where = f" [{row['address']}]" if row["address"] else ""
-            of_run = f"run {row['run']}: " if run is None and row["run"] is not None else ""
-            yield plain_text(f"{row['kind']}: {of_run}{row['fact']}{where}")
-        if count > SHOWN_MAX:
-            yield Hint(f"and {count - SHOWN_MAX:,} more of {view}: see them with --json")
     of = f"run {run}" if run is not None else "the workspace"
     said = counted(len(made.found), "finding") if made.found else "nothing is missing or odd"
     yield f"{of}, as of position {made.summary.position}: {said}"
+
+
+def _group(group: Group, run: str | None, most: int | None) -> Iterator[Part]:
+    """Findings of one kind in one experiment, the first few where there are many."""
+    shown = group.found[:most]
+    of = f" in {group.experiment}" if group.experiment else ""
+    folded = f"; {len(shown):,} shown, --all shows all" if len(shown) < len(group.found) else ""
+    title = Text.assemble((group.severity, COLOURS[group.severity]), f"  {group.topic}")
+    title.append(f"{of}: {len(group.found):,} of this kind{folded}")
+    yield title
+    yield plain_text(f"  {group.question}")
+    for row in shown:
+        where = f" [{row['address']}]" if row["address"] else ""
+        of_run = f"run {row['run']}: " if run is None and row["run"] is not None else ""
+        yield plain_text(f"  {row['kind']}: {of_run}{row['fact']}{where}")
+        yield plain_text(f"      {row['link']}")
+
+
+def _silent(looked: list[Looked]) -> Iterator[Part]:
+    """What was looked at and is silent, and what could not be looked at and why."""
+    silent = [each for each in looked if each.why_not is None and not each.findings]
+    if silent:
+        yield "looked at, and silent:"
+    for topic in dict.fromkeys(each.topic for each in silent):
+        what = listed(_amount(each) for each in silent if each.topic == topic)
+        yield plain_text(f"  {topic}: {what}")
+    blind = [each for each in looked if each.why_not is not None]
+    if blind:
+        yield "could not be looked at:"
+    for each in blind:
+        of = f" of {each.experiment}" if each.experiment else ""
+        yield plain_text(f"  {each.topic}{of}: {each.why_not}")
+    if looked:
+        yield ""
+
+
+def _amount(looked: Looked) -> str:
+    of = f" of {looked.experiment}" if looked.experiment else ""
+    return f"{looked.looked:,} {looked.what}{of}"
 
 
 def _call(row: dict[str, Any]) -> str:
@@ -101,7 +150,3 @@ def _events(made: Trail) -> Iterator[Part]:
     began = f" from {made.events[0]['at'][:10]} on" if made.events else ""
     count = counted(told.events, "event")
     yield f"{count} of run {told.run}{began}, as of position {told.position}"
-
-
-def _count(found: int) -> Text:
-    return output.cell(f"{found:,}", "red" if found else "")

@@ -2,46 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 
+from hansard.domain.counted import listed
+from hansard.domain.errors import CallerError
 from hansard.inspect.answer import Answer
 from hansard.inspect.decision_parts import moment
 from hansard.projections.reader import Reader
 
-VIEWS = {
-    "orphan_intents": "intents without a known outcome",
-    "late_outcomes": "outcomes that came when their agent had left",
-    "policy_overrides": "words of the gate, and doubts, that somebody went over",
-    "retries": "retry storms, and calls repeated in vain",
-    "threshold_flips": "decisions that turn if their threshold moves by {flip:g}",
-    "gaps": "what could be missing, or does not add up",
-}
-"""The views that find something, and what."""
+SEVERITIES = ("high", "medium", "low")
+"""How bad a finding is, worst first: a figure may be false, or an effect unknown; it is to be
+looked at; it may well be in order.
+"""
 
 _FINDINGS = """
     SELECT * FROM findings($1)
     WHERE run = $2 OR ($2 IS NULL
         AND (run IS NULL OR run NOT IN (SELECT r.run FROM runs AS r WHERE r.probe IS NOT NULL)))
-    ORDER BY view, kind, run, try_cast(split_part(address, '.', 1) AS BIGINT), step, fact
+    ORDER BY list_position(['high', 'medium', 'low'], severity), topic, kind,
+        experiment NULLS LAST, run, try_cast(split_part(address, '.', 1) AS BIGINT), step, fact
+"""
+_KINDS = "SELECT view, kind, topic FROM finding_kinds ORDER BY ALL"
+_EXPERIMENTS = "SELECT DISTINCT experiment FROM assigned_runs ORDER BY experiment"
+_LOOKED = """
+    SELECT topic, experiment, looked, what, why_not FROM looked_at
+    ORDER BY topic, experiment NULLS FIRST, what
 """
 
 
+class UnknownFilter(CallerError):
+    """Nothing that the audit looks for has that name."""
+
+    def __init__(self, what: str, name: str, known: Collection[str]) -> None:
+        there = f"there are {listed(known)}" if known else "there is none"
+        super().__init__(f"no {what} is called {name!r}: {there}")
+        self.what, self.name, self.known = what, name, tuple(known)
+
+
+class Looked(msgspec.Struct, kw_only=True):
+    """What the audit looked at on a topic (of an experiment): how much of what, and what it found;
+    or why there was nothing that it could look at.
+    """
+
+    topic: str
+    experiment: str | None
+    looked: int
+    what: str
+    findings: int
+    why_not: str | None
+
+
 class Audited(msgspec.Struct, tag_field="kind", tag="audited", kw_only=True):
-    """Of a run, or (None) of the workspace, less the forks of probes: how much was found, by view,
-    as of a position.
+    """Of a run, or (None) of the workspace, less the forks of probes: how much was found, by topic
+    and severity, and what was looked at, as of a position.
     """
 
     run: str | None
     findings: int
-    views: dict[str, int]
+    topics: dict[str, int]
+    severities: dict[str, int]
+    looked: list[Looked]
     position: int
 
 
+class Group(msgspec.Struct, kw_only=True):
+    """Findings of one kind in one experiment, in their order."""
+
+    severity: str
+    topic: str
+    kind: str
+    experiment: str | None
+    question: str
+    found: list[dict[str, Any]]
+
+
+_OF_GROUP = ("severity", "topic", "kind", "experiment", "question")
+
+
 class Audit(Answer):
-    """What was found, as the tables have it, thresholds moved by `flip`."""
+    """What was found, worst first, as the tables have it; thresholds moved by `flip`."""
 
     found: list[dict[str, Any]]
     flip: float
@@ -51,6 +93,16 @@ class Audit(Answer):
         """Each finding, then the summary."""
         findings = [{**row, "kind": "finding", "what": row["kind"]} for row in self.found]
         return (*findings, self.summary)
+
+    def groups(self) -> list[Group]:
+        """The findings by kind and experiment, worst first, then those with the most."""
+        made: dict[tuple[Any, ...], Group] = {}
+        for row in self.found:
+            key = tuple(row[name] for name in _OF_GROUP)
+            if key not in made:
+                made[key] = Group(**dict(zip(_OF_GROUP, key, strict=True)), found=[])
+            made[key].found.append(row)
+        return sorted(made.values(), key=lambda g: (SEVERITIES.index(g.severity), -len(g.found)))
 
 
 class Walked(msgspec.Struct, tag_field="kind", tag="trail", kw_only=True):
@@ -72,13 +124,62 @@ class Trail(Answer):
         return (*self.events, self.summary)
 
 
-def audit(reader: Reader, run: str | None, flip: float) -> Audit:
-    """What the audit views find, in all real runs or in one, which may be a probe's fork; `flip` is
-    how far thresholds are moved.
+class Only(msgspec.Struct, kw_only=True, frozen=True):
+    """Which findings are asked for: of these kinds (or topics, or views), of an experiment, as bad
+    as that or worse; each left out is any.
     """
-    found = reader.rows(_FINDINGS, [flip, run])
-    views = {view: sum(row["view"] == view for row in found) for view in VIEWS}
-    summary = Audited(run=run, findings=len(found), views=views, position=reader.position)
+
+    kinds: tuple[str, ...] = ()
+    experiment: str | None = None
+    severity: str | None = None
+
+    def checked(self, reader: Reader) -> Only:
+        """Itself. Raises UnknownFilter where a name is none of the record's or the audit's."""
+        if self.severity is not None and self.severity not in SEVERITIES:
+            raise UnknownFilter("severity", self.severity, SEVERITIES)
+        if self.kinds:
+            rows = reader.rows(_KINDS, [])
+            known = {
+                name: None for part in ("topic", "kind", "view") for name in _column(rows, part)
+            }
+            for name in self.kinds:
+                if name not in known:
+                    raise UnknownFilter("kind of finding", name, known)
+        if self.experiment is not None:
+            experiments = _column(reader.rows(_EXPERIMENTS, []), "experiment")
+            if self.experiment not in experiments:
+                raise UnknownFilter("experiment", self.experiment, experiments)
+        return self
+
+    def takes(self, row: dict[str, Any]) -> bool:
+        """Whether a finding is asked for."""
+        names = {row["topic"], row["kind"], row["view"]}
+        bad = SEVERITIES.index(row["severity"]), SEVERITIES.index(self.severity or SEVERITIES[-1])
+        return (
+            (not self.kinds or not names.isdisjoint(self.kinds))
+            and self.experiment in (None, row["experiment"])
+            and bad[0] <= bad[1]
+        )
+
+
+def audit(reader: Reader, run: str | None, flip: float, only: Only | None = None) -> Audit:
+    """What is found in all real runs or in one, which may be a probe's fork; `flip` is how far
+    thresholds are moved. Raises UnknownFilter.
+    """
+    wanted = (only or Only()).checked(reader)
+    found = [
+        {**row, "link": _link(row)}
+        for row in reader.rows(_FINDINGS, [flip, run])
+        if wanted.takes(row)
+    ]
+    summary = Audited(
+        run=run,
+        findings=len(found),
+        topics=_counts(found, "topic"),
+        severities=_counts(found, "severity"),
+        looked=_looked(reader, run, wanted, found),
+        position=reader.position,
+    )
     return Audit(found=found, flip=flip, summary=summary)
 
 
@@ -87,3 +188,46 @@ def trail(reader: Reader, run: str) -> Trail:
     rows = reader.rows("SELECT * FROM trail($1)", [run])
     events = [{"kind": "event", "run": run, **row, "at": moment(row["at"])} for row in rows]
     return Trail(events=events, summary=Walked(run=run, events=len(rows), position=reader.position))
+
+
+def _looked(
+    reader: Reader, run: str | None, wanted: Only, found: list[dict[str, Any]]
+) -> list[Looked]:
+    """What was looked at of the whole workspace: of one run nothing is said, as the tables count no
+    run by itself.
+    """
+    if run is not None:
+        return []
+    topics = {row["topic"] for row in reader.rows(_KINDS, []) if _named(row, wanted.kinds)}
+    return [
+        Looked(**row, findings=sum(_same(row, finding) for finding in found))
+        for row in reader.rows(_LOOKED, [])
+        if row["topic"] in topics and wanted.experiment in (None, row["experiment"])
+    ]
+
+
+def _named(row: dict[str, Any], kinds: tuple[str, ...]) -> bool:
+    return not kinds or not set(kinds).isdisjoint((row["topic"], row["kind"], row["view"]))
+
+
+def _same(row: dict[str, Any], finding: dict[str, Any]) -> bool:
+    return row["topic"] == finding["topic"] and row["experiment"] in (None, finding["experiment"])
+
+
+def _link(row: dict[str, Any]) -> str:
+    """The command that shows what was found where it was found."""
+    if row["run"] is None:
+        return "hansard check"
+    at = f" --at {row['address'].partition('.')[0]}" if row["address"] else ""
+    return f"hansard run show {row['run']}{at}"
+
+
+def _column(rows: list[dict[str, Any]], name: str) -> list[str]:
+    return list(dict.fromkeys(row[name] for row in rows))
+
+
+def _counts(found: list[dict[str, Any]], name: str) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for row in found:
+        counts[row[name]] = counts.get(row[name], 0) + 1
+    return counts
