@@ -763,3 +763,95 @@ def test_what_a_run_took_is_the_same_by_view_and_by_macro(store):
     rows = support.asked_of(store, "trial_scores", only_metric="latency_ms")
     assert {row["run"]: row["value"] for row in rows} == by_view
     assert set(by_view.values()) == {5_000.0, 3_000.0, None}
+
+
+def test_the_worst_case_is_against_the_arm_and_for_the_baseline(store):
+    """Every trial without an outcome counts as 0 under the arm and as 1 under the baseline: what
+    did not complete, what has no value, and tasks that one arm lacks; both other ways stand beside.
+    """
+    made = [
+        Trial(arm=arm, task=f"t{n}", scores={"reward": float(arm == "b")})
+        for arm in "ab"
+        for n in range(20)
+    ]
+    made[0].status = "failed"  # a, t0: counts as 1
+    made[1].scores = {}  # a, t1: counts as 1
+    made[22].status, made[23].scores = "failed", {}  # b, t2 and t3: count as 0
+    support.plant(store, [each for each in made if (each.arm, each.task) != ("b", "t4")])
+    rows = support.compared(store, counted_as="worst-case")
+    by = {row["counting"]: row for row in rows}
+    assert by.keys() == {"failure", "excluded", "worst-case"}
+    row = support.default(rows)
+    assert row["counting"] == "worst-case"
+    assert (row["base_mean"], row["arm_mean"], row["tasks"]) == (2 / 20, 17 / 20, 20)
+    means = {
+        arm["arm"]: arm["mean"]
+        for arm in support.asked_of(store, "arm_summary", counted_as="worst-case")
+    }
+    assert means == {"a": 2 / 20, "b": 17 / 19}
+    [curve, _] = support.asked_of(store, "pass_curves", counted_as="worst-case")
+    assert (curve["arm"], curve["pass_at_k"]) == ("a", pytest.approx(2 / 20))
+    # The other way round b is the baseline, and its missing trials count as 1.
+    [swapped] = [
+        row
+        for row in support.compared(store, counted_as="worst-case", against="b")
+        if row["default"]
+    ]
+    assert (swapped["base_mean"], swapped["arm_mean"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("better", "base", "arm"),
+    [("higher", (3 + 5) / 2, (0 + 2) / 2), ("lower", (3 + 2) / 2, (5 + 2) / 2), (None, 3, 2)],
+)
+def test_the_worst_case_of_a_metric_that_is_no_share(store, better, base, arm):
+    """The ends are those that were observed, at most 0 where more is better; without a direction
+    there is none, and what is missing is left out.
+    """
+    scores = {"a": (3.0, None), "b": (2.0, None), "c": (5.0, 4.0)}
+    support.plant(
+        store,
+        [
+            Trial(arm=name, task="t", trial=n, scores={"depth": value})
+            for name, values in scores.items()
+            for n, value in enumerate(values)
+        ],
+    )
+    said = f'{{"depth": "{better}"}}' if better else None
+    rows = support.compared(store, directions=said, counted_as="worst-case")
+    [row] = [row for row in rows if row["default"] and row["arm"] == "b"]
+    assert (row["base_mean"], row["arm_mean"]) == (base, arm)
+
+
+def test_the_worst_case_of_what_is_whole_is_what_was_scored(store):
+    """Nothing missing: all three ways give one answer."""
+    support.plant(
+        store,
+        [
+            Trial(arm=arm, task=f"t{n}", scores={"reward": float((n + k) % 3 > 0)})
+            for k, arm in enumerate("ab")
+            for n in range(9)
+        ],
+    )
+    rows = support.compared(store, counted_as="worst-case")
+    same = [{k: v for k, v in row.items() if k not in {"counting", "default"}} for row in rows]
+    assert len(same) == 3
+    assert same[0] == same[1] == same[2]
+
+
+def test_percentiles_stand_only_where_there_are_any(store):
+    """Not of a metric that is 0 or 1, nor of one that is everywhere the same."""
+    support.plant(
+        store,
+        [
+            Trial(
+                arm=arm,
+                task=f"t{n}",
+                scores={"reward": float(n % 2), "same": 7.0, "depth": float(n)},
+            )
+            for arm in "ab"
+            for n in range(5)
+        ],
+    )
+    found = {row["metric"]: row["p50"] for row in support.asked_of(store, "arm_summary")}
+    assert found == {"reward": None, "same": None, "depth": 2}

@@ -1,5 +1,6 @@
 """Comparisons, arms and pass curves against the same formulas written down in Python and numpy."""
 
+import itertools
 import math
 import random
 from collections import defaultdict
@@ -321,3 +322,60 @@ def test_wilson_stands_where_trials_are_independent(tmp_path):
         pytest.approx(wanted.high),
     )
     store.close()
+
+
+@pytest.fixture
+def store(tmp_path):
+    """An empty one."""
+    made = support.opened(tmp_path)
+    yield made
+    made.close()
+
+
+def test_ranks_are_what_scipy_and_holm_leave_open(store):
+    """Every pair by scipy's paired t, all in one Holm family: an arm's ranks go from one more than
+    the arms that are better to all less those that are worse, and the rest is alike.
+    """
+    chance, tasks = random.Random(3), 25
+    shifts = {"a": 0.0, "b": 0.1, "c": 0.9, "d": 1.0, "e": 2.5}
+    scores = {
+        arm: [chance.gauss(shift, 0.6) for _ in range(tasks)] for arm, shift in shifts.items()
+    }
+    support.plant(
+        store,
+        [
+            Trial(arm=arm, task=f"t{n}", scores={"depth": value})
+            for arm, values in scores.items()
+            for n, value in enumerate(values)
+        ],
+    )
+    tested = {
+        (x, y): scipy.stats.ttest_rel(scores[x], scores[y]).pvalue
+        for x, y in itertools.combinations(shifts, 2)
+    }
+    holm, most = {}, 0.0
+    for place, pair in enumerate(sorted(tested, key=tested.__getitem__)):
+        most = max(most, min(1.0, tested[pair] * (len(tested) - place)))
+        holm[pair] = most
+    pairs = support.compared(store, all_pairs=True, directions='{"depth": "higher"}')
+    shown = [row for row in pairs if row["default"]]
+    found = {tuple(sorted((row["arm"], row["baseline"]))): row["holm_p"] for row in shown}
+    assert found == {pair: pytest.approx(p, rel=1e-6) for pair, p in holm.items()}
+    assert {row["family"] for row in shown} == {10}
+    for row in support.asked_of(store, "arm_summary"):
+        values = scores[row["arm"]]
+        ends = scipy.stats.t.interval(0.95, tasks - 1, np.mean(values), scipy.stats.sem(values))
+        assert (row["low"], row["high"]) == pytest.approx(ends, rel=1e-9)
+
+    def differ(x, y):
+        return holm[min(x, y), max(x, y)] <= 0.05
+
+    ranked = store.rows("FROM ranking('e', directions := '{\"depth\": \"higher\"}') ORDER BY arm")
+    mean = {arm: np.mean(values) for arm, values in scores.items()}
+    for row in ranked:
+        others = [arm for arm in shifts if arm != row["arm"]]
+        apart = [arm for arm in others if differ(arm, row["arm"])]
+        above = sum(mean[arm] > mean[row["arm"]] for arm in apart)
+        assert row["alike"] == [arm for arm in others if arm not in apart]
+        assert (row["rank_low"], row["rank_high"]) == (1 + above, 5 - (len(apart) - above))
+    assert [row["alike"] for row in ranked] == [["b"], ["a"], ["d"], ["c"], []]

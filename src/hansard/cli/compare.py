@@ -63,10 +63,11 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
         ),
     ] = None,
     missing: Annotated[
-        Literal["failure", "excluded"] | None,
+        Literal["failure", "excluded", "worst-case"] | None,
         typer.Option(
             help="What a trial without a value counts as [the plan's, else failure]. excluded "
-            "leaves out those that did not end as completed, too."
+            "leaves out those that did not end as completed, too; worst-case counts all of them "
+            "as the worst under an arm and as the best under the baseline."
         ),
     ] = None,
     form: Annotated[

@@ -43,7 +43,8 @@ class CompareOptions(TypedDict, total=False):
         by: Also for each value of this label of runs.
         lower_is_better: Metrics, or one, of which less is better.
         higher_is_better: Metrics, or one, of which more is better.
-        missing: What a trial without a value counts as, in place of what the plan says.
+        missing: What a trial without a value counts as, in place of what the plan says: `failure`,
+            `excluded` or `worst-case`.
     """
 
     metric: str | None

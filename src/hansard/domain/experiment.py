@@ -50,10 +50,13 @@ class StopRule(StrEnum):
 
 
 class Missing(StrEnum):
-    """What a trial without a value counts as: the worst one, or nothing."""
+    """What a trial without a value counts as: the worst one, nothing, or what is worst for an arm
+    beside its baseline.
+    """
 
     FAILURE = "failure"
     EXCLUDED = "excluded"
+    WORST_CASE = "worst-case"
 
 
 class PlannedArm(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -93,10 +93,17 @@ def _missing(report: Report) -> str:
     """What a trial without a value counts as, and who says so."""
     how = report.question.missing
     said = ", as asked," if how is not None else ""
-    if (how or report.plan["missing"]) == "failure":
+    counted_as = how or report.plan["missing"]
+    if counted_as == "failure":
         return (
             f"A trial without a value counts{said} as a failure; one that has a value, as it was "
             "scored."
+        )
+    if counted_as == "worst-case":
+        return (
+            f"The worst case{said}: trials without a value, those that did not end as completed "
+            "(though they were scored) and tasks that one arm lacks count as the worst under an "
+            f"arm and as the best under {report.baseline}."
         )
     return (
         f"Left out{said} are trials without a value and those that did not end as completed, "
@@ -225,7 +232,7 @@ def _verdict(
     for other in others:
         same = all(row[name] == other[name] for name in ("difference", "se", "tasks"))
         if not same:
-            how = "left out" if other["counting"] == "excluded" else "counted in"
+            how = "left out" if other["counting"] == "excluded" else "counted as failures"
             verdict = "" if other["verdict"] == NO_VERDICT else f"{other['verdict']}, "
             shown = interval(other["low"], other["high"], signed=True)
             yield Paragraph(

@@ -35,8 +35,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         by: A label of runs: also for each value of it.
         lower: Metrics of which less is better, where no plan says so.
         higher: Those of which more is.
-        missing: What a trial without a value counts as: `failure` or `excluded` (with those that
-            did not end as completed); None leaves it to the plan.
+        missing: What a trial without a value counts as: `failure`, `excluded` (with those that
+            did not end as completed) or `worst-case` (all of these as the worst under an arm and
+            as the best under the baseline); None leaves it to the plan.
     """
 
     experiment: str
@@ -45,7 +46,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     by: str | None = None
     lower: tuple[str, ...] = ()
     higher: tuple[str, ...] = ()
-    missing: Literal["failure", "excluded"] | None = None
+    missing: Literal["failure", "excluded", "worst-case"] | None = None
 
     @property
     def directions(self) -> str | None:
@@ -138,12 +139,14 @@ def report(reader: Reader, question: Question) -> Report:
     judged = _parts(reader, question.experiment, asked)
     taken = {part.metric for part in judged}
     others = [metric for metric in GUARDRAILS if metric not in taken]
+    how = question.missing or plan["missing"]
+    recorded = "failure" if how == "worst-case" else question.missing  # beside: nothing assumed
     beside = [
         part
         for part in _parts(
             reader,
             question.experiment,
-            msgspec.structs.replace(asked, metric=None, by=None, each=others),
+            msgspec.structs.replace(asked, metric=None, by=None, each=others, missing=recorded),
             whole=False,
         )
         if any(arm["mean"] is not None for arm in part.arms)
@@ -183,7 +186,7 @@ _LABELS = """
 """
 _SUMMARY = """
     FROM arm_summary($1, only_metric := $2, by_label := $3, at_alpha := $4,
-        directions := $6, counted_as := $7, each := $8)
+        directions := $6, counted_as := $7, each := $8, against := $5)
     ORDER BY slice, number, metric, arm = $5 DESC, arm
 """
 _COMPARISONS = """
@@ -193,7 +196,7 @@ _COMPARISONS = """
 """
 _CURVES = """
     FROM pass_curves($1, only_metric := $2, by_label := $3, at_alpha := $4,
-        directions := $5, counted_as := $6)
+        directions := $5, counted_as := $6, against := $7)
     ORDER BY slice, metric, arm, k
 """
 _PAIRS = """
@@ -276,7 +279,7 @@ def _parts(reader: Reader, experiment: str, asked: _Asked, *, whole: bool = True
     comparisons = reader.rows(_COMPARISONS, [experiment, metric, baseline, by, *how, each])
     alpha = comparisons[0]["alpha"] if comparisons else 0.05
     arms = reader.rows(_SUMMARY, [experiment, metric, by, alpha, baseline, *how, each])
-    curves = reader.rows(_CURVES, [experiment, metric, by, alpha, *how]) if whole else []
+    curves = reader.rows(_CURVES, [experiment, metric, by, alpha, *how, baseline]) if whole else []
     pairs = reader.rows(_PAIRS, [experiment, metric, baseline, *how]) if whole else []
 
     def mine(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
