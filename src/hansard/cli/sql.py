@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import math
 import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from msgspec.structs import replace
 
-from hansard.bus.whole_file import whole
+from hansard.bus.whole_file import whole, write_whole
 from hansard.cli import output
 from hansard.cli.answers import place_of, published
 from hansard.cli.common import Json, noun, work
@@ -20,12 +24,16 @@ from hansard.client.role_answers import ask_as
 from hansard.domain.counted import counted
 from hansard.domain.errors import CallerError
 from hansard.projections.sql_sandbox.answer import Answer, as_json, jsonable
+from hansard.projections.sql_sandbox.files import Form, answer_file
 from hansard.projections.sql_sandbox.limits import ONE_QUESTION, Limits
 from hansard.projections.sql_sandbox.sandbox import Door
 
 app = noun()
 
 Format = Literal["table", "ndjson", "csv", "parquet", "arrow"]
+
+Take = Callable[[Any], None]
+"""Is given the rows of an answer as they come, as pyarrow tables."""
 
 ENDINGS: dict[str, Format] = {
     ".ndjson": "ndjson",
@@ -41,9 +49,15 @@ ENDINGS: dict[str, Format] = {
 CUT = 4
 """The exit code where there is more than was given."""
 
-ROWS_MAX = 2**62
-FILE_BYTES_MAX = 2**30
-"""Of an answer that is written to a file, as Arrow."""
+NO_END = 2**62
+"""Rows and bytes of an answer that is written to a file."""
+
+TABLE_BYTES_MAX = 2**30
+"""Of one that is written as a table, which is made whole: its widest value says how wide it is."""
+
+ANSWER_S = 10.0
+FILE_S = 600.0
+"""Longest time to answer, and to write an answer to a file."""
 
 
 class NotAsked(CallerError):
@@ -89,8 +103,11 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
         typer.Option(min=0, metavar="POSITION", help="As of at least here; else the log's end."),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0.1, max=3_600, metavar="S", help="Longest time to answer, in s.")
-    ] = 10.0,
+        float | None,
+        typer.Option(
+            min=0.1, max=86_400, metavar="S", help="Longest time, in s [10; with -o 600]."
+        ),
+    ] = None,
     rows: Annotated[
         int | None,
         typer.Option(min=1, help="Most rows of the answer [10,000; with -o all there are]."),
@@ -111,21 +128,45 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
     Answered from the tables as they are published, in a process that sees nothing else and is
     stopped when it takes too much. 'SHOW TABLES' and 'DESCRIBE runs' say what there is. The
     position that an answer holds for, and whether it is cut, stands on stderr, and in Arrow and
-    Parquet in the metadata. An answer that is cut exits with 4. A file is written whole or not at
-    all: with -o an answer of more than --rows, or of more than 1 GiB, is none, and exits with 4.
+    Parquet in the metadata. An answer that is cut exits with 4. With -o it is written as it
+    comes, however large it is, and the file is there whole or not at all: an answer of more than
+    --rows is none, and exits with 4; so is a table (--format table) of more than 1 GiB.
     """
     asked = _chosen(form, out, json=json)
     statement = _question(question, file)
     if asked in {"parquet", "arrow"} and out is None and sys.stdout.isatty():
         raise NotAsked(f"{asked} is not for a terminal: give -o FILE")
-    limits = _limits(rows, out, Limits(wall_s=timeout, cpu_s=math.ceil(timeout), memory_mib=memory))
+    limits = _limits(rows, timeout, memory, out, asked)
     tables = await asyncio.to_thread(_own_tables, own or [])
-    answer = await _asked(statement, limits, wait_for, role, by, tables)
+    question_of = partial(_asked, statement, limits, wait_for, role, by, tables)
+    if out is not None and asked != "table":
+        answer = await _streamed(question_of, out, answer_form=asked, formulas=csv_formulas)
+    else:
+        answer = await question_of(None)
+        if out is None or answer.cut is None:
+            _give(answer, asked, out, formulas=csv_formulas)
     nothing = out is not None and answer.cut is not None
-    if not nothing:
-        _give(answer, asked, out, formulas=csv_formulas)
     output.hint(_summary(answer, limits) + ("; nothing is written" if nothing else ""))
     return CUT if answer.cut is not None else 0
+
+
+class _Cut(Exception):
+    """An answer that is not to be written has more than was asked for."""
+
+
+async def _streamed(
+    ask: Callable[[Take], Awaitable[Answer]], out: Path, *, answer_form: Form, formulas: bool
+) -> Answer:
+    """An answer written to a file as it comes; to none where it is cut. Raises Unwritable."""
+    with (
+        contextlib.suppress(_Cut),
+        whole(out) as file,
+        answer_file(file, answer_form, formulas=formulas) as writer,
+    ):
+        answer = await ask(writer.take)
+        if answer.cut is not None:
+            raise _Cut
+    return answer
 
 
 def _own_tables(texts: list[str]) -> dict[str, bytes]:
@@ -150,6 +191,7 @@ async def _asked(
     role: str | None,
     by: str,
     tables: dict[str, bytes],
+    take: Take | None,
 ) -> Answer:
     """The answer, of the workspace's tables or as a role may see them. Raises NotAsked."""
     given = settings()
@@ -158,19 +200,24 @@ async def _asked(
             Door(place_of(given), ONE_QUESTION) as door,  # its worker starts meanwhile
             published(wait_for),
         ):
-            return await door.ask(statement, limits, tables=tables)
+            return await door.ask(statement, limits, tables=tables, take=take)
     if wait_for is not None:
         raise NotAsked(
             "--wait-for names a position of the workspace, and a role has its own: leave it out, "
             "a role is always answered as of now"
         )
-    return await ask_as(given, role, statement, limits, by, tables=tables)
+    return await ask_as(given, role, statement, limits, by, tables=tables, take=take)
 
 
-def _limits(rows: int | None, out: Path | None, given: Limits) -> Limits:
-    """What the question may cost: a file takes all there is, as far as one process can."""
+def _limits(
+    rows: int | None, timeout: float | None, memory_mib: int, out: Path | None, form: Format
+) -> Limits:
+    """What the question may cost: a file takes all there is."""
+    wall_s = timeout if timeout is not None else ANSWER_S if out is None else FILE_S
+    given = Limits(wall_s=wall_s, cpu_s=math.ceil(wall_s), memory_mib=memory_mib)
     if out is not None:
-        given = replace(given, rows_max=ROWS_MAX, bytes_max=FILE_BYTES_MAX)
+        most = TABLE_BYTES_MAX if form == "table" else NO_END
+        given = replace(given, rows_max=NO_END, bytes_max=most)
     return given if rows is None else replace(given, rows_max=rows)
 
 
@@ -211,31 +258,20 @@ def _question(text: str | None, file: Path | None) -> str:
 
 
 def _give(answer: Answer, form: Format, out: Path | None, *, formulas: bool) -> None:
-    if out is not None:
-        with whole(out) as file:
-            file.write(_bytes(answer, form, formulas=formulas))
-    elif form == "table":
-        output.write(_table(answer))
+    if form == "table":
+        table = _table(answer)
+        if out is None:
+            output.write(table)
+        else:
+            write_whole(out, "".join(f"{line.plain.rstrip()}\n" for line in table.lines).encode())
     elif form == "ndjson":
         for row in answer.dicts():
             output.emit(jsonable(row))
     else:
-        output.write(output.Bytes(_bytes(answer, form, formulas=formulas)))
-
-
-def _bytes(answer: Answer, form: Format, *, formulas: bool) -> bytes:
-    match form:
-        case "table":
-            lines = _table(answer).lines
-            return "".join(f"{line.plain.rstrip()}\n" for line in lines).encode()
-        case "ndjson":
-            return "".join(f"{as_json(row)}\n" for row in answer.dicts()).encode()
-        case "csv":
-            return answer.csv(formulas=formulas)
-        case "parquet":
-            return answer.parquet()
-        case "arrow":
-            return answer.arrow()
+        sink = io.BytesIO()
+        with answer_file(sink, form, formulas=formulas) as writer:
+            writer.take(answer.table())
+        output.write(output.Bytes(sink.getvalue()))
 
 
 def _table(answer: Answer) -> output.Lines:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -81,7 +81,7 @@ async def role_published(
         yield place
 
 
-async def ask_as(
+async def ask_as(  # noqa: PLR0913, PLR0917 -- what is asked, of what, as whom
     settings: Settings,
     role: str,
     statement: str,
@@ -90,13 +90,15 @@ async def ask_as(
     carried: Carried | None = None,
     parameters: Sequence[object] = (),
     tables: Mapping[str, bytes] = NOTHING,
+    take: Callable[[Any], None] | None = None,
 ) -> Answer:
     """A question answered from a role's tables, and nothing else is within its reach; that it was
     answered is on record before the answer is given. Raises as `role_published`, and SqlError.
 
     tables: of whoever asks, as Arrow IPC streams by name; they are joined with what the role sees,
-    and with nothing else. carried: that of a principal who asks: it counts as shown all that stands
-    in the tables, since what an answer drew on is not known.
+    and with nothing else. take: as of `Door.ask`; it is given rows before their answer is on
+    record, so they may be handed on only when this is done. carried: that of a principal who asks:
+    it counts as shown all that stands in the tables, since what an answer drew on is not known.
     """
     ids.name("by", Actor.of(by).agent)
     async with (
@@ -104,7 +106,7 @@ async def ask_as(
         Door(place, ONE_QUESTION) as door,
     ):
         kept = load(place)
-        answer = await door.ask(statement, limits, parameters=parameters, tables=tables)
+        answer = await door.ask(statement, limits, parameters=parameters, tables=tables, take=take)
         later = load(place)  # it may be of a generation that was published meanwhile
     told = _Told(
         queries.digest_of(statement, parameters, tables),

@@ -34,6 +34,9 @@ class Given(msgspec.Struct, frozen=True):
 class Ask(msgspec.Struct, frozen=True):
     """A question: `folder` is the generation's name, `position` where it stands; `parameters` are
     for the places of the SQL that are left open (`?`, `$1`); `tables` follow it.
+
+    Of one that is `streamed` the rows come before the answer's head, in chunks: the length of each
+    and its bytes, an Arrow IPC stream of its own, of which there is at least one; 0 ends them.
     """
 
     folder: str
@@ -42,6 +45,7 @@ class Ask(msgspec.Struct, frozen=True):
     limits: Limits
     parameters: list[Any] = []
     tables: list[Given] = []
+    streamed: bool = False
 
 
 class Said(msgspec.Struct, frozen=True):

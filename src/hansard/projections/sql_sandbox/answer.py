@@ -75,9 +75,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     def tuples(self) -> Iterator[tuple[Any, ...]]:
         """Each row."""
-        for batch in self.table().to_batches(max_chunksize=ROWS_AT_ONCE):
-            columns = [_plain(column) for column in batch.columns]
-            yield from zip(*columns, strict=True)
+        return tuples(self.table())
 
     def arrow(self) -> bytes:
         """As an Arrow IPC stream."""
@@ -86,28 +84,24 @@ class Answer(msgspec.Struct, frozen=True):
             writer.write_table(table)
         return sink.getvalue()
 
-    def parquet(self) -> bytes:
-        """As a Parquet file."""
-        from pyarrow import parquet  # noqa: PLC0415 -- for this format alone
 
-        sink = io.BytesIO()
-        parquet.write_table(_storable(self.table()), sink)
-        return sink.getvalue()
+def tuples(table: Any) -> Iterator[tuple[Any, ...]]:
+    """Each row of a table, as plain values."""
+    for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE):
+        columns = [_plain(column) for column in batch.columns]
+        yield from zip(*columns, strict=True)
 
-    def csv(self, *, formulas: bool = False) -> bytes:
-        """As RFC 4180 with a header; what is nested stands as JSON.
 
-        A text that a spreadsheet would run as a formula gets an apostrophe before it, which those
-        take for the mark of a text; with `formulas` all stands as it is.
-        """
-        from pyarrow import csv  # noqa: PLC0415 -- for this format alone
+def flat(table: Any, *, formulas: bool) -> Any:
+    """A table as CSV has it: what is nested stands as JSON.
 
-        table, sink = self.table(), io.BytesIO()
-        arrays, names = [_flat(column) for column in table.columns], pa.array(table.column_names)
-        if not formulas:
-            arrays, names = [_no_formula(column) for column in arrays], _no_formula(names)
-        csv.write_csv(pa.Table.from_arrays(arrays, names=names.to_pylist()), sink)
-        return sink.getvalue()
+    A text that a spreadsheet would run as a formula gets an apostrophe before it, which those take
+    for the mark of a text; with `formulas` all stands as it is.
+    """
+    arrays, names = [_flat(column) for column in table.columns], pa.array(table.column_names)
+    if not formulas:
+        arrays, names = [_no_formula(column) for column in arrays], _no_formula(names)
+    return pa.Table.from_arrays(arrays, names=names.to_pylist())
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -178,7 +172,7 @@ def _no_formula(column: Any) -> Any:
     )
 
 
-def _storable(table: Any) -> Any:
+def storable(table: Any) -> Any:
     """A table that Parquet can hold: intervals and what it does not know as text."""
     arrays = []
     for column in table.columns:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -30,8 +30,14 @@ SLOW_NICE = 19
 END_S = 5.0
 """How long closing waits for workers that were killed; the kernel ends them, whoever waits."""
 
+READ_BYTES = 64 * 1024
+
 ANSWER_SLACK_BYTES = 16 * 1024 * 1024
 """Of Arrow's own, beyond an answer's bytes."""
+
+
+Take = Callable[[bytes], None]
+"""Is given each chunk of an answer that is streamed, an Arrow IPC stream of its own."""
 
 
 class Worker:
@@ -67,9 +73,12 @@ class Worker:
         except (TimeoutError, asyncio.IncompleteReadError) as error:
             raise SqlClosed("a worker of the SQL door does not start") from error
 
-    async def ask(self, question: Ask, tables: Iterable[bytes] = ()) -> tuple[Said, bytes]:
-        """Have it answer; `tables` are those that the question names. Raises TooCostly, and then
-        it is killed, as it is when cancelled.
+    async def ask(
+        self, question: Ask, tables: Iterable[bytes] = (), take: Take | None = None
+    ) -> tuple[Said, bytes]:
+        """Have it answer; `tables` are those that the question names, and `take` is given the
+        chunks of one that is streamed. Raises TooCostly, and what `take` raises, and then it is
+        killed, as it is when cancelled.
         """
         limits = question.limits
         slow = asyncio.create_task(self._yield_cores())
@@ -81,6 +90,8 @@ class Worker:
                     self._process.stdin.write(each)
                     await self._process.stdin.drain()
                 await self._process.stdin.drain()
+                while take is not None and (chunk := await self._chunk(limits.memory_mib)):
+                    take(chunk)
                 said = msgspec.json.decode(await self._head(), type=Said)
                 body = await self._exactly(said.size, limits.bytes_max + ANSWER_SLACK_BYTES)
         except TimeoutError as error:
@@ -125,12 +136,27 @@ class Worker:
         """How it ended, or None if it has not within `wait_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
+                await self._drained()
                 await self._process.wait()
         return self._process.returncode
+
+    async def _drained(self) -> None:
+        """Read what it had said before it was killed: its pipe is closed at the end of it."""
+        if self._killed and self._process.stdout is not None:
+            with contextlib.suppress(RuntimeError):  # somebody reads it already
+                while await self._process.stdout.read(READ_BYTES):
+                    pass
 
     async def _head(self) -> bytes:
         (length,) = LENGTH.unpack(await self._exactly(LENGTH.size))
         return await self._exactly(length, HEAD_BYTES_MAX)
+
+    async def _chunk(self, memory_mib: int) -> bytes:
+        """The next chunk of an answer; empty after the last. DuckDB held it, so it is no larger
+        than what that may hold.
+        """
+        (length,) = LENGTH.unpack(await self._exactly(LENGTH.size))
+        return await self._exactly(length, memory_mib * 2**20 + ANSWER_SLACK_BYTES)
 
     async def _exactly(self, count: int, most: int = LENGTH.size) -> bytes:
         if count > most:  # a worker that says more than it may is not itself any more

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
-from typing import Self
+from typing import Any, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue
@@ -19,7 +20,7 @@ from hansard.projections.sql_sandbox._wire import Ask, Given, Said
 from hansard.projections.sql_sandbox.answer import Answer
 from hansard.projections.sql_sandbox.errors import NotAllowed, QueryFailed, SqlClosed, TooCostly
 from hansard.projections.sql_sandbox.limits import SQL_CHARACTERS_MAX, Bounds, Limits
-from hansard.projections.sql_sandbox.pool import Pool
+from hansard.projections.sql_sandbox.pool import Pool, Take
 from hansard.projections.table_files import TableFiles
 
 WAIT_S = 10.0
@@ -66,6 +67,7 @@ class Door:
         *,
         parameters: Sequence[object] = (),
         tables: Mapping[str, bytes] = NOTHING,
+        take: Callable[[Any], None] | None = None,
         wait_for: int | None = None,
         wait_s: float = WAIT_S,
     ) -> Answer:
@@ -74,8 +76,10 @@ class Door:
 
         parameters: for the places that the statement leaves open: texts, numbers, true or false,
         None, dates, times, lists of them. tables: more tables by name, as Arrow IPC streams, for
-        this question alone. Raises NotAllowed, QueryFailed, TooCostly, SqlBusy, SqlClosed, Behind,
-        and BadValue for another parameter, or a table that cannot be taken.
+        this question alone. take: is given the rows as they come, as pyarrow tables, of which there
+        is at least one; then the answer itself has none. Raises NotAllowed, QueryFailed, TooCostly,
+        SqlBusy, SqlClosed, Behind, what `take` raises, and BadValue for another parameter, or a
+        table that cannot be taken.
         """
         _check(sql)
         filling = [_parameter(each) for each in parameters]
@@ -93,11 +97,20 @@ class Door:
             async with self._pool.worker() as worker:
                 with published.holding(self._place) as generation:
                     question = _question(generation, sql, given, filling, tables)
-                    said, body = await worker.ask(question, tables.values())
+                    taken = _taking(question.position, take)
+                    question = replace(question, streamed=taken is not None)
+                    said, body = await worker.ask(question, tables.values(), taken)
             if said.wrong != "gone":
                 return _answer(said, body, question.position, given)
             gone = said.text
         raise SqlClosed(f"what is published cannot be opened ({gone}): run 'hansard rebuild'")
+
+
+def _taking(position: int, take: Callable[[Any], None] | None) -> Take | None:
+    """What takes chunks of an answer, where somebody takes tables."""
+    if take is None:
+        return None
+    return lambda chunk: take(Answer(position, chunk, 0).table())
 
 
 def _check(sql: str) -> None:

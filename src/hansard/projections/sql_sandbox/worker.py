@@ -20,6 +20,7 @@ import signal
 import sys
 import time
 import zoneinfo
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -54,6 +55,12 @@ GRACE_S = 1.0
 """How much later than the door the worker ends itself, should there be no door any more."""
 
 BATCH_ROWS = 2_048
+
+CHUNK_BYTES = 4 * 2**20
+"""Of an answer that is streamed: from this size on, what there is goes out."""
+
+Send = Callable[[bytes], None]
+"""Sends a chunk of an answer."""
 
 READING = frozenset({"SELECT", "EXPLAIN"})
 """Types of statements that are taken. A courtesy, with a clear answer: a SELECT may write, too, and
@@ -90,10 +97,21 @@ def main(arguments: list[str]) -> None:
     where = Path("/") if root else folder
     while (ask := _next(questions)) is not None:
         tables = {each.name: questions.read(each.size) for each in ask.tables}
-        said, body = engine.answer(ask, where / ask.folder / TABLES, tables)
+        sends = _sender(answers) if ask.streamed else None
+        said, body = engine.answer(ask, where / ask.folder / TABLES, tables, sends)
+        if ask.streamed:
+            answers.write(LENGTH.pack(0))
         answers.write(framed(said))
         answers.write(body)
         answers.flush()
+
+
+def _sender(answers: BinaryIO) -> Send:
+    def send(chunk: bytes) -> None:
+        answers.write(LENGTH.pack(len(chunk)))
+        answers.write(chunk)
+
+    return send
 
 
 def _own_pipes() -> tuple[BinaryIO, BinaryIO]:
@@ -195,8 +213,10 @@ class _Engine:
             self._written(list(reader), reader.schema)
         self._base_bytes = _address_space()
 
-    def answer(self, ask: Ask, path: Path, tables: dict[str, bytes]) -> tuple[Said, bytes]:
-        """Answer a question, or say what is wrong with it."""
+    def answer(
+        self, ask: Ask, path: Path, tables: dict[str, bytes], sends: Send | None
+    ) -> tuple[Said, bytes]:
+        """Answer a question, or say what is wrong with it. With `sends` the rows go there."""
         began_s = time.perf_counter()
         try:
             root = self._database(path, ask)
@@ -207,7 +227,7 @@ class _Engine:
         try:
             with root.cursor() as con:
                 self._take(con, tables)
-                said, body = self._ask(con, ask)
+                said, body = self._ask(con, ask, sends)
         except MemoryError:
             return Said(wrong="memory"), b""
         except _TableRefused as error:
@@ -273,7 +293,7 @@ class _Engine:
             except Exception as error:
                 raise _TableRefused(f"{name!r} cannot be taken ({error})") from error
 
-    def _ask(self, con: Any, ask: Ask) -> tuple[Said, bytes]:
+    def _ask(self, con: Any, ask: Ask, sends: Send | None) -> tuple[Said, bytes]:
         statements = con.extract_statements(ask.sql)
         kinds = [statement.type.name for statement in statements]
         if len(kinds) != 1:
@@ -285,7 +305,7 @@ class _Engine:
             return Said(wrong="not allowed", text=f"{_REFUSED}this one has no rows"), b""
         reader = relation.to_arrow_reader(BATCH_ROWS)
         batches: list[Any] = []
-        rows, size, cut = 0, 0, None
+        rows, size, held, cut = 0, 0, 0, None
         for batch in reader:
             kept, left = batch, ask.limits.rows_max - rows
             if batch.num_rows > left:
@@ -296,9 +316,16 @@ class _Engine:
                 batches.append(kept)
                 rows += kept.num_rows
                 size += kept.nbytes
+                held += kept.nbytes
             if cut is not None:
                 break
+            if sends is not None and held >= CHUNK_BYTES:
+                sends(self._written(batches, reader.schema))
+                batches, held = [], 0
         body = self._written(batches, reader.schema)
+        if sends is not None:
+            sends(body)
+            body = b""
         return Said(size=len(body), rows=rows, cut=cut), body
 
     def _written(self, batches: list[Any], schema: Any) -> bytes:

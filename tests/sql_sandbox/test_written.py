@@ -1,0 +1,146 @@
+"""`hansard sql -o FILE`: an answer of any size, written as it comes, whole or not at all."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv, ipc, parquet
+
+import hansard
+from tests.cli.support import environment
+
+ROWS = """
+    SELECT range AS n, CASE WHEN range % 3 > 0 THEN 't' || range END AS text, [range] AS many,
+        repeat('x', 200) AS wide FROM range(60_000)
+"""
+"""Several chunks, and in Parquet a part of a row group."""
+
+MIB = 2**20
+GROWN_MIB_MAX = 64
+"""By how much memory may grow, whatever is written: some chunks, and what allocators keep."""
+
+
+@pytest.fixture
+def record(data_dir: Path, workspace: str) -> None:
+    """A workspace with a run."""
+    with hansard.connect(workspace, data_dir=data_dir) as opened, opened.run("w", run="r"):
+        pass
+
+
+def read(path: Path) -> Any:
+    """A file as a table."""
+    match path.suffix:
+        case ".arrow":
+            return ipc.open_stream(path.read_bytes()).read_all()
+        case ".parquet":
+            return parquet.read_table(path)
+        case ".csv":
+            return csv.read_csv(path)
+        case _:
+            return pa.Table.from_pylist(
+                [json.loads(line) for line in path.read_text().splitlines()]
+            )
+
+
+@pytest.mark.parametrize("ending", ["arrow", "parquet", "csv", "ndjson"])
+@pytest.mark.usefixtures("record")
+def test_all_of_an_answer_is_written(call: Any, tmp_path: Path, ending: str):
+    """More rows than an answer holds otherwise, in their order; the position, and that nothing is
+    cut, stand in the metadata.
+    """
+    path = tmp_path / f"all.{ending}"
+    told = call("sql", ROWS, "-o", str(path))
+    assert told.code == 0, told.err
+    assert "60,000 rows" in told.err
+    found = read(path)
+    assert found.column("n").to_pylist() == list(range(60_000))
+    text = found.column("text").to_pylist()
+    assert (text[0] or None, text[59_999 - 1], found.num_columns) == (None, "t59998", 4)
+    if ending in {"arrow", "parquet"}:
+        assert found.column("many")[7].as_py() == [7]
+        meta = found.schema.metadata
+        assert (meta[b"hansard.cut"], meta[b"hansard.position"].isdigit()) == (b"no", True)
+    empty = call("sql", "SELECT 1 AS one WHERE false", "-o", str(path))
+    assert (empty.code, "0 rows" in empty.err) == (0, True), empty.err
+    if ending != "ndjson":
+        assert (read(path).column_names, read(path).num_rows) == (["one"], 0)
+
+
+@pytest.mark.usefixtures("record")
+def test_what_is_not_whole_is_not_written(call: Any, tmp_path: Path):
+    """Cut, failed half way, or too slow: what stood there stays, and nothing stands beside it."""
+    path = tmp_path / "kept.arrow"
+    path.write_text("as it was")
+    halfway = (
+        "SELECT CASE WHEN range = 2_000_000 THEN error('late') ELSE range END FROM range(4_000_000)"
+    )
+    for given, code, why in (
+        (("SELECT * FROM range(50_000)", "--rows", "10"), 4, "nothing is written"),
+        ((halfway,), 2, "late"),
+        (("SELECT * FROM range(10_000_000_000)", "--timeout", "0.5"), 2, "0.5 s"),
+    ):
+        told = call("sql", *given, "-o", str(path))
+        assert (told.code, why in told.err) == (code, True), told
+        assert path.read_text() == "as it was"
+    assert [each.name for each in tmp_path.iterdir()] == ["kept.arrow"]
+
+
+@pytest.mark.usefixtures("record")
+def test_a_role_is_written_what_it_sees_once_that_is_on_record(
+    call: Any, data_dir: Path, workspace: str, tmp_path: Path
+):
+    """With --role the file is there when the answer stands on record, with its rows."""
+    roles = tmp_path / "roles.toml"
+    roles.write_text(
+        '[roles.few]\n[[roles.few.sees]]\nname = "m"\nkinds = ["message.*"]\n'
+        "[roles.few.may]\nquery = true\n"
+    )
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        record.apply_roles(roles)
+    path = tmp_path / "few.parquet"
+    told = call("sql", "SELECT count(*) AS runs FROM runs", "--role", "few", "-o", str(path))
+    assert told.code == 0, told.err
+    assert read(path).to_pylist() == [{"runs": 0}]
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        asked = "SELECT data->>'rows' FROM events WHERE type = 'query.answered.v1'"
+        assert record.sql(asked).rows == [("1",)]
+
+
+def peak_mib(data_dir: Path, workspace: str, count: int, path: Path) -> float:
+    """The most memory that any process of a command had."""
+    question = f"SELECT range AS n FROM range({count})"
+    given = ["--data-dir", str(data_dir), "-w", workspace, "sql", question, "-o", str(path)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "hansard", *given],
+        env=environment(data_dir),
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert path.stat().st_size > 8 * count
+    return used.ru_maxrss / 1_024
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ru_maxrss has another unit")
+@pytest.mark.parametrize(
+    "size_mib",
+    [256, pytest.param(1_100, marks=pytest.mark.thorough)],
+    ids=["256", "more-than-1024"],
+)
+@pytest.mark.usefixtures("record")
+def test_memory_does_not_grow_with_what_is_written(
+    data_dir: Path, workspace: str, tmp_path: Path, size_mib: int
+):
+    """Measured as the peak of the command and its worker, beside that of one row."""
+    path = tmp_path / "large.arrow"
+    least = peak_mib(data_dir, workspace, 1, path)
+    most = peak_mib(data_dir, workspace, size_mib * MIB // 8, path)
+    path.unlink()
+    assert most - least < GROWN_MIB_MAX, (least, most)
