@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.shared.exceptions import MCPError
 
 from hansard.client.operations import OPERATIONS
 from hansard.service.mcp.offers import BLOCKS, IN_RUN, offers
@@ -133,6 +134,23 @@ async def test_clients_of_three_kinds_share_a_run(setup: Setup):
         assert [each.get("selected") for each in listed][:1] == ["a"]
         rows = await ben.get("sql", query="SELECT agent, tool FROM steps WHERE tool = 'search'")
         assert rows["rows"] == [["ada", "search"]]
+        assert isinstance(ada.client, Client)
+        templates = await ada.client.list_resource_templates()
+        assert len(templates.resource_templates) == 5
+        assert f"run://{run}/trace" in [
+            str(each.uri) for each in (await ada.client.list_resources()).resources
+        ]
+        for uri, fact in (
+            (f"run://{run}/trace", '"tool":"search"'),
+            (f"run://{run}/state?at=ada@2", '"kind":"agent"'),
+            (f"run://{run}/view", '"role":"ada"'),
+            (f"board://{run}/findings/1", '"author":"cleo"'),
+            (f"decision://{listed[0]['decision']}", "Which?"),
+        ):
+            (found,) = (await ada.client.read_resource(uri)).contents
+            assert fact in found.model_dump_json().replace("\\", ""), uri
+        with pytest.raises(MCPError, match="no address of a resource"):
+            await ada.client.read_resource(f"run://{run}/nothing")
         fork = await ada.get("fork_run", run_id=run)
         assert fork["run_id"] != run
         assert [each["title"] for each in await ada.get("team_tasks", run_id=run)] == [
@@ -236,6 +254,10 @@ async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setu
             await rob.refused("fork_run", run_id=run),
             await rob.refused("list_runs"),
         ]
+        for uri in (f"run://{run}/trace", f"run://{run}/state", f"board://{run}/plans/secret"):
+            refused.append(json.dumps((await client.ask("resources/read", uri=uri))["error"]))
+        heard.append(await client.ask("resources/read", uri=f"run://{run}/view"))
+        heard.append(await client.ask("resources/list"))
     everything = json.dumps([heard, refused])
     assert "whales" in everything
     assert "swordfish" not in everything

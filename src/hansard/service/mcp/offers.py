@@ -385,17 +385,17 @@ async def _sql(sessions: Sessions, asked: Sql) -> Answer:
 
 
 async def _why(sessions: Sessions, asked: Why) -> Answer:
-    return Answer(_lines(await sessions.record.why(asked.decision)))
+    return Answer(lines(await sessions.record.why(asked.decision)))
 
 
 async def _compare(sessions: Sessions, asked: Compare) -> Answer:
     told = msgspec.structs.asdict(asked)
     experiment = told.pop("experiment")
     options: Any = {name: value for name, value in told.items() if value is not None}
-    return Answer(_lines(await sessions.record.compare(experiment, **options)))
+    return Answer(lines(await sessions.record.compare(experiment, **options)))
 
 
-def _lines(found: Any) -> list[Any]:
+def lines(found: Any) -> list[Any]:
     """The lines that `--json` prints of an answer."""
     return [_json(line) for line in found.lines()]
 
@@ -458,26 +458,35 @@ def _answering(name: str, each: _Own) -> Callable[[Sessions, dict[str, Any]], Aw
             raise BadValue(name, str(error), "see the tool's input schema") from None
         if each.in_run:
             return await each.answer(sessions, asked)
-        return await _in_own_run(name, sessions, asked, each)
+
+        async def reads() -> Any:
+            return (await each.answer(sessions, asked)).result
+
+        found = await in_own_run(sessions, name, msgspec.structs.asdict(asked), reads)
+        return Answer(found, await sessions.own())
 
     return answer
 
 
-async def _in_own_run(name: str, sessions: Sessions, asked: Any, each: _Own) -> Answer:
-    """Answer what names no run, as a step of the client's own."""
+async def in_own_run(
+    sessions: Sessions, name: str, asked: dict[str, Any], reads: Callable[[], Awaitable[Any]]
+) -> Any:
+    """What is read and names no run of this client's, as a step of its own run: on record are what
+    was asked, and how many bytes it was answered with.
+    """
     work = await sessions.own()
     spec = operation(f"mcp:{name}", "asked", kind="resource")
-    came: list[Answer] = []
+    came: list[Any] = []
 
     async def answered(asked_: Any) -> int:
         del asked_
-        came.append(await each.answer(sessions, asked))
-        return len(msgspec.json.encode(came[0].result, enc_hook=str))
+        came.append(await reads())
+        return len(msgspec.json.encode(came[0]))
 
     async with sessions.at_work(work):
         bound = msgspec.structs.replace(spec, function=answered)
-        await work.session.call(bound, (msgspec.structs.asdict(asked),), {})
-    return Answer(came[0].result, work)
+        await work.session.call(bound, (asked,), {})
+    return came[0]
 
 
 def offers() -> dict[str, Offer]:

@@ -10,15 +10,20 @@ import msgspec
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
 
 from hansard._version import __version__
 from hansard.bus.loggers import logger, unexpected
+from hansard.client.protocol.errors import NotOffered
 from hansard.domain.choices import check_options
 from hansard.domain.errors import HansardError
+from hansard.service.mcp import resources
 from hansard.service.mcp.offers import Answer, Offer, offers
 from hansard.service.mcp.sessions import Sessions
 
 _log = logger(__name__)
+
+JSON = "application/json"
 
 INSTRUCTIONS = (
     "Hansard records what agents do. Begin with start_run, or resume_run after a crash, and give "
@@ -48,12 +53,59 @@ def serving(sessions: Sessions) -> Server[Any]:
             return _refused(f"there is no tool {params.name!r:.80}: there are {', '.join(tools)}")
         return await _called(sessions, offer, params.arguments or {})
 
+    async def on_list_resources(
+        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        del context, params
+        try:
+            found = await resources.listed(sessions)
+        except NotOffered:  # of a restricted agent: it knows the runs it was told of
+            found = []
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(uri=each.uri, name=each.name, description=each.does, mime_type=JSON)
+                for each in found
+            ]
+        )
+
+    async def on_list_resource_templates(
+        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        del context, params
+        return _templates()
+
+    async def on_read_resource(
+        context: ServerRequestContext[Any], params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        del context
+        try:
+            found = await resources.read(sessions, str(params.uri))
+        except HansardError as error:
+            raise MCPError(types.INVALID_PARAMS, str(error)) from None
+        text = msgspec.json.encode(found).decode()
+        told = types.TextResourceContents(uri=params.uri, mime_type=JSON, text=text)
+        return types.ReadResourceResult(contents=[told])
+
     return Server(
         "hansard",
         version=__version__,
         instructions=INSTRUCTIONS,
         on_list_tools=on_list_tools,
         on_call_tool=on_call_tool,
+        on_list_resources=on_list_resources,
+        on_list_resource_templates=on_list_resource_templates,
+        on_read_resource=on_read_resource,
+    )
+
+
+def _templates() -> types.ListResourceTemplatesResult:
+    return types.ListResourceTemplatesResult(
+        resource_templates=[
+            types.ResourceTemplate(
+                uri_template=each.uri, name=each.name, description=each.does, mime_type=JSON
+            )
+            for each in resources.TEMPLATES
+        ]
     )
 
 
