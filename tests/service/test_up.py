@@ -1,17 +1,27 @@
 """`hansard up` serves: SQL of a role's own tables, and the status that says so."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 
 import hansard
+from hansard.bus.server.lease import join
 from tests.cli.support import ran
 from tests.service.support import ALL, House
 from tests.service.test_kills import up
 
 Status = Callable[[], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A record of its own: `hansard up` projects each workspace that other tests have made."""
+    folder = tmp_path_factory.mktemp("broker")
+    with join(folder):
+        yield folder
 
 
 @pytest.fixture
