@@ -143,6 +143,8 @@ if TYPE_CHECKING:
     from hansard.client.record import AsyncRecord, sessions
     from hansard.client.record_sync import Record
     from hansard.client.reports import (
+        AuditOptions,
+        AuditReport,
         CompareOptions,
         ComparisonReport,
         DecisionList,
@@ -240,6 +242,7 @@ if TYPE_CHECKING:
     from hansard.domain.team.task import ClaimLost, TaskAdded, TaskState, TaskStatus, TeamState
     from hansard.domain.team.task_rules import Circle
     from hansard.domain.values import Secret
+    from hansard.inspect.audit import Audited, Group, Looked
     from hansard.inspect.savings import Saved, Savings, SavingsAnswer
     from hansard.projections.errors import (
         Ahead,
@@ -396,6 +399,8 @@ _HOME = {
     "hansard.client.restricted.session": ("AsyncRestrictedSession",),
     "hansard.client.restricted.session_sync": ("RestrictedSession",),
     "hansard.client.reports": (
+        "AuditOptions",
+        "AuditReport",
         "CompareOptions",
         "ComparisonReport",
         "DecisionList",
@@ -489,6 +494,7 @@ _HOME = {
     "hansard.domain.team.task_rules": ("Circle",),
     "hansard.domain.values": ("Secret",),
     "hansard.client.sql_answer": ("AnswerCut", "NotInstalled", "SqlAnswer"),
+    "hansard.inspect.audit": ("Audited", "Group", "Looked"),
     "hansard.inspect.savings": ("Saved", "Savings", "SavingsAnswer"),
     "hansard.projections.errors": (
         "Ahead",
@@ -544,6 +550,9 @@ __all__ = [
     "AsyncSession",
     "AsyncTeam",
     "AsyncTransaction",
+    "AuditOptions",
+    "AuditReport",
+    "Audited",
     "BadCredentials",
     "BadDataDir",
     "BadName",
@@ -600,6 +609,7 @@ __all__ = [
     "ForkEffects",
     "GateCall",
     "GateRule",
+    "Group",
     "HandedOff",
     "HansardError",
     "Happened",
@@ -610,6 +620,7 @@ __all__ = [
     "KeyStream",
     "Label",
     "ListedApproval",
+    "Looked",
     "Lowered",
     "Mail",
     "Mask",

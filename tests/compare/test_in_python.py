@@ -1,4 +1,4 @@
-"""`record.compare` and `record.why`: what the commands print, to programs and notebooks."""
+"""What `compare`, `audit` and `why` print, to programs and notebooks: `record.compare` ..."""
 
 import io
 from pathlib import Path
@@ -34,7 +34,12 @@ async def works(record: Any) -> None:
         for task in ("t0", "t1"):
             placed = {"experiment": "e", "arm": arm, "task": task}
             async with record.run("w", run=f"{arm}-{task}", **placed) as session:
-                await session.decide(HOSTILE, selected="yes", alternatives=["yes", "no"])
+                await session.decide(
+                    HOSTILE,
+                    selected="yes",
+                    alternatives=[{"id": "yes", "score": 0.5}, "no"],
+                    threshold=0.5,
+                )
             await record.score(f"{arm}-{task}", {"solved": int(arm == "bold")}, by="judge")
 
 
@@ -52,14 +57,19 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
         [decision] = listed.rows
         why = record.why(decision["decision"])
         assert isinstance(why, hansard.DecisionReport)
+        audited = record.audit(kinds="thresholds", severity="low")
+        assert isinstance(audited, hansard.AuditReport)
+        assert [len(group.found) for group in audited.groups()] == [4]
         commands: dict[tuple[str, ...], Any] = {
             ("compare", "e", "--metric", "solved", "--baseline", "bold"): made,
+            ("audit", "--kind", "thresholds"): audited,
+            ("audit", "bold-t1", "--flip", "0"): record.audit("bold-t1", flip=0),
             ("why", "bold-t1"): listed,
             ("why", why.decision): why,
         }
         for command, answer in commands.items():
             told = call(*command, "--json")
-            assert told.code == 0, told.err
+            assert told.code == (0 if answer is not audited else 1), told.err
             assert told.lines == as_told(answer.lines()), command
         with pytest.raises(hansard.CallerError, match=r"no experiment 'f': known are e"):
             record.compare("f")
@@ -67,8 +77,13 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
             record.compare("e", metrc="solved")  # type: ignore[call-arg] # it is misspelt
         with pytest.raises(hansard.BadValue, match="missing"):
             record.compare("e", missing="maybe")
-        with pytest.raises(hansard.NotFound):
-            record.why("nothing")
+        with pytest.raises(hansard.BadValue, match="flip"):
+            record.audit(flip=-1)
+        with pytest.raises(hansard.CallerError, match="no kind of finding is called 'thresh'"):
+            record.audit(kinds="thresh")
+        for ask in (record.why, record.audit):
+            with pytest.raises(hansard.NotFound):
+                ask("nothing")
 
 
 @twins
@@ -84,6 +99,11 @@ async def test_what_a_notebook_shows_is_never_markup(lab: Lab):
             assert "<b>bold" not in page
             assert "\x1b" not in page + shown
             assert "<b>bold</b> \\x1b[31m" in shown
+        audited = await record.audit()
+        for form in (audited._repr_html_(), printed(audited)):
+            assert "4 findings" in form
+            assert "and 1 more" in form
+            assert "Looked at, and silent" in form
         made = await record.compare("e")
         assert repr(made).startswith("ComparisonReport(experiment='e', baseline='plain'")
         for form in (made._repr_html_(), printed(made)):

@@ -31,6 +31,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.sql": ("SELECT 1",),
     "record.savings": (),
     "record.compare": ({"experiment": "e"},),
+    "record.audit": ({},),
     "record.why": ("r1",),
     "record.approve": ("0" * 32,),
     "record.deny": ("0" * 32,),

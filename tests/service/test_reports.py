@@ -1,4 +1,4 @@
-"""`record.compare` and `record.why` through the service: by the role's own tables."""
+"""`record.compare`, `audit` and `why` through the service: by the role's own tables."""
 
 from pathlib import Path
 
@@ -33,9 +33,11 @@ def test_a_role_is_told_of_what_it_is_shown(data_dir: Path, tmp_path: Path) -> N
             record.register("e", PLAN)
             for arm in ("plain", "bold"):
                 with record.run("w", run=arm, experiment="e", arm=arm, task="t") as session:
-                    session.decide("which?", selected="this")
+                    options = [{"id": "this", "score": 0.6}, "that"]
+                    session.decide("?", selected="this", alternatives=options, threshold=0.5)
                 record.score(arm, {"solved": int(arm == "bold")}, by="judge")
             mine, why = record.compare("e"), record.why("bold")
+            whole = record.audit(flip=0.2)
         with house.connect("ada", "writer") as record:
             made = record.compare("e", baseline="plain")
             assert made.report.judged == mine.report.judged
@@ -44,6 +46,9 @@ def test_a_role_is_told_of_what_it_is_shown(data_dir: Path, tmp_path: Path) -> N
             explained = record.why(decision["decision"])
             assert isinstance(explained, hansard.DecisionReport)
             assert {row["part"] for row in explained.rows} >= {"decision", "outcome"}
+            audited = record.audit(flip=0.2)
+            assert audited.groups()[0].found == audited.found
+            assert audited.summary.looked == whole.summary.looked
             with pytest.raises(hansard.CallerError, match="known are e"):
                 record.compare("f")
         with house.connect("bob", "few") as record:
@@ -52,13 +57,13 @@ def test_a_role_is_told_of_what_it_is_shown(data_dir: Path, tmp_path: Path) -> N
             with pytest.raises(hansard.NotFound):
                 record.why(decision["decision"])
         with house.connect("eve", "idle") as record:
-            for ask in (record.compare, record.why):
+            for ask in (record.compare, record.why, record.audit):
                 with pytest.raises(hansard.RoleRefused):
                     ask("e")
         with house.trusted() as record:
             [[count]] = record.sql(
                 "SELECT count(*) FROM events WHERE type = 'query.answered.v1'"
             ).rows
-            assert count == 5
+            assert count == 6
     finally:
         house.end()

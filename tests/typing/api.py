@@ -94,6 +94,7 @@ def whoever_asks(record: hansard.CommonRecord) -> None:
     """What a trusted program's record and a restricted agent's have in common."""
     assert_type(record.sql("SELECT ?", 1), hansard.SqlAnswer)
     assert_type(record.compare("e", metric="m"), hansard.ComparisonReport)
+    assert_type(record.audit(severity="high"), hansard.AuditReport)
     assert_type(record.why("r"), hansard.DecisionReport | hansard.DecisionList)
     assert_type(record.view("r"), hansard.View)
     assert_type(record.finish("r", because="it is done"), bool)

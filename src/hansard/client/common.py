@@ -17,6 +17,8 @@ from hansard.agents.access.views import View
 from hansard.agents.steps.scope import kept
 from hansard.client.options import RunOptions
 from hansard.client.reports import (
+    AuditOptions,
+    AuditReport,
     CompareOptions,
     ComparisonReport,
     DecisionList,
@@ -84,6 +86,10 @@ class AsyncCommonRecord(Protocol):
 
     async def compare(self, experiment: str, **options: Unpack[CompareOptions]) -> ComparisonReport:
         """The arms of an experiment beside each other."""
+        ...
+
+    async def audit(self, run: str | None = None, **options: Unpack[AuditOptions]) -> AuditReport:
+        """What is missing or odd."""
         ...
 
     async def why(self, decision: str) -> DecisionReport | DecisionList:

@@ -16,7 +16,14 @@ from typing import Any, Generic, Protocol, Self, Unpack
 from hansard.agents.access.views import View
 from hansard.agents.steps.scope import kept
 from hansard.client.options import RunOptions
-from hansard.client.reports import CompareOptions, ComparisonReport, DecisionList, DecisionReport
+from hansard.client.reports import (
+    AuditOptions,
+    AuditReport,
+    CompareOptions,
+    ComparisonReport,
+    DecisionList,
+    DecisionReport,
+)
 from hansard.client.session_sync import CommonSession, S, stay, within
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.brief import Brief
@@ -79,6 +86,10 @@ class CommonRecord(Protocol):
 
     def compare(self, experiment: str, **options: Unpack[CompareOptions]) -> ComparisonReport:
         """The arms of an experiment beside each other."""
+        ...
+
+    def audit(self, run: str | None = None, **options: Unpack[AuditOptions]) -> AuditReport:
+        """What is missing or odd."""
         ...
 
     def why(self, decision: str) -> DecisionReport | DecisionList:

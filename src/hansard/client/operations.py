@@ -29,7 +29,13 @@ from hansard.agents.policy.permits import Need, claims, reads, states, trusts, w
 from hansard.agents.team.mail import Mail
 from hansard.agents.team.tasks import LEASE_S, STATES, Task, TaskEntry
 from hansard.client.protocol.wire import EMPTY, Fault
-from hansard.client.reports import ComparisonReport, DecisionList, DecisionReport
+from hansard.client.reports import (
+    AuditQuestion,
+    AuditReport,
+    ComparisonReport,
+    DecisionList,
+    DecisionReport,
+)
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.agent import (
     CheckpointSaved,
@@ -248,6 +254,13 @@ class RecordCompare(Ask, frozen=True, tag="record.compare"):
     """The arms of an experiment beside each other, by the role's own database."""
 
     question: Question
+
+
+@_operation(AuditReport, needs=lambda _: (trusts(Trust.QUERY, "audit"),), takes=Takes.LONG)
+class RecordAudit(Ask, frozen=True, tag="record.audit"):
+    """What is missing or odd, by the role's own database."""
+
+    question: AuditQuestion = AuditQuestion()
 
 
 @_operation(

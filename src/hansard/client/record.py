@@ -1,5 +1,5 @@
 """The record: where runs are begun, joined, resumed, replayed and forked. `record_sync` is made
-of it.
+of it. It is long because a record is one class, and says of each method what it takes and raises.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ from hansard.client.common_sync import SyncSessions
 from hansard.client.ended import ended
 from hansard.client.options import Defaults, OpenTables, RunOptions, Tables, wanted
 from hansard.client.reports import (
+    AuditOptions,
+    AuditQuestion,
+    AuditReport,
     CompareOptions,
     ComparisonReport,
     DecisionList,
@@ -765,6 +768,21 @@ class AsyncRecord(OnLoop):
         question = question_of(experiment, options)
         found = await self._asked().read(lambda reader: compare(reader, question))
         return shown(found, ComparisonReport)
+
+    async def audit(self, run: str | None = None, **options: Unpack[AuditOptions]) -> AuditReport:
+        """What is missing or odd: what `hansard audit` prints, worst first.
+
+        Args:
+            run: Of this run alone, `last` being the newest; else of all of the record.
+            **options: See `AuditOptions`.
+
+        Raises:
+            NotFound: There is no such run.
+            CallerError: There is no such kind, experiment or severity; it says which there are.
+            BadOption, BadValue: There is no such option, or it cannot be this.
+            ProjectionError, RoleRefused, Refused: As `sql`.
+        """
+        return await self._asked().read(AuditQuestion.of(run, options).answer)
 
     async def why(self, decision: str) -> DecisionReport | DecisionList:
         """Why something was decided, or the decisions of a run: what `hansard why` prints.

@@ -25,6 +25,9 @@ from hansard.bus.states.replay import RunView
 from hansard.client.options import RunOptions
 from hansard.client.record import PERSON, OnPortal, _names_of, _rules_of, clean
 from hansard.client.reports import (
+    AuditOptions,
+    AuditQuestion,
+    AuditReport,
     CompareOptions,
     ComparisonReport,
     DecisionList,
@@ -548,6 +551,21 @@ class Record(OnPortal):
         question = question_of(experiment, options)
         found = self._portal.run(self._asked().read(lambda reader: compare(reader, question)))
         return shown(found, ComparisonReport)
+
+    def audit(self, run: str | None = None, **options: Unpack[AuditOptions]) -> AuditReport:
+        """What is missing or odd: what `hansard audit` prints, worst first.
+
+        Args:
+            run: Of this run alone, `last` being the newest; else of all of the record.
+            **options: See `AuditOptions`.
+
+        Raises:
+            NotFound: There is no such run.
+            CallerError: There is no such kind, experiment or severity; it says which there are.
+            BadOption, BadValue: There is no such option, or it cannot be this.
+            ProjectionError, RoleRefused, Refused: As `sql`.
+        """
+        return self._portal.run(self._asked().read(AuditQuestion.of(run, options).answer))
 
     def why(self, decision: str) -> DecisionReport | DecisionList:
         """Why something was decided, or the decisions of a run: what `hansard why` prints.

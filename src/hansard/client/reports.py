@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar
+from typing import Annotated, Any, Self, TypedDict, TypeVar
 
 import msgspec
 
@@ -18,11 +18,14 @@ from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.inspect import comparison_parts
 from hansard.inspect.answer import Answer
+from hansard.inspect.audit import Audit, Only, audit
 from hansard.inspect.blocks import Heading, Paragraph, Table
 from hansard.inspect.comparison import Comparison
 from hansard.inspect.comparison_parts import Block
+from hansard.inspect.find_in_tables import find_run
 from hansard.inspect.texts import plain_text
 from hansard.inspect.why import Decisions, Explained, blocks
+from hansard.projections.reader import Reader
 from hansard.projections.report import Question
 
 SHOWN_ROWS = 50
@@ -31,7 +34,52 @@ SHOWN_ROWS = 50
 SHOWN_CHARACTERS = 200
 """Of a text there."""
 
+FOUND_MAX = 3
+"""Findings of one kind in one experiment there."""
+
 S = TypeVar("S", bound=Answer)
+T = TypeVar("T")
+
+
+class AuditOptions(TypedDict, total=False):
+    """What `record.audit` may be asked, as `hansard audit` may be.
+
+    Attributes:
+        flip: How far thresholds of decisions are moved; 0.01 if nothing is given.
+        kinds: Only these topics or kinds of findings, or one.
+        experiment: Only what is found in this experiment.
+        severity: Only so bad or worse: `high`, `medium` or `low`.
+    """
+
+    flip: float
+    kinds: str | Sequence[str]
+    experiment: str | None
+    severity: str | None
+
+
+class AuditQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is asked: of a run, `last` being the newest, or of all of the record."""
+
+    run: str | None = None
+    flip: Annotated[float, msgspec.Meta(ge=0)] = 0.01
+    kinds: tuple[str, ...] = ()
+    experiment: str | None = None
+    severity: str | None = None
+
+    @classmethod
+    def of(cls, run: str | None, options: Mapping[str, Any]) -> Self:
+        """Raises BadOption, BadValue."""
+        check_options("record.audit", options, AuditOptions.__annotations__)
+        fields = {"run": run, **options}
+        if isinstance(fields.get("kinds"), str):
+            fields["kinds"] = (fields["kinds"],)
+        return _converted("record.audit", "AuditOptions", fields, cls)
+
+    def answer(self, reader: Reader) -> AuditReport:
+        """What is found. Raises NotFound, UnknownFilter."""
+        run = find_run(reader, self.run) if self.run is not None else None
+        only = Only(kinds=self.kinds, experiment=self.experiment, severity=self.severity)
+        return shown(audit(reader, run, self.flip, only), AuditReport)
 
 
 class CompareOptions(TypedDict, total=False):
@@ -66,11 +114,17 @@ def question_of(experiment: str, options: Mapping[str, Any]) -> Question:
     for name in _FIELDS.values():
         if isinstance(fields.get(name), str):
             fields[name] = (fields[name],)
+    fields["experiment"] = experiment
+    return _converted("record.compare", "CompareOptions", fields, Question)
+
+
+def _converted(method: str, options: str, fields: dict[str, Any], kind: type[T]) -> T:
+    """Options as what is asked. Raises BadValue."""
     try:
-        return msgspec.convert({"experiment": experiment} | fields, Question)
+        return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        remedy = "see what hansard.CompareOptions says of each"
-        raise BadValue("record.compare", str(error), remedy) from error
+        remedy = f"see what hansard.{options} says of each"
+        raise BadValue(method, str(error), remedy) from error
 
 
 class Shown(Brief):
@@ -113,6 +167,25 @@ class ComparisonReport(Shown, Comparison, tag_field="kind", tag="comparison", kw
             "judged": [part.metric for part in made.judged],
             "position": made.position,
         }
+
+
+class AuditReport(Shown, Audit, tag_field="kind", tag="audit", kw_only=True):
+    """What is missing or odd, as `hansard audit` has it, worst first. A notebook and `rich.print`
+    show three of each kind in an experiment; `found` and `lines()` have all.
+
+    Attributes:
+        found: A dict a finding: its severity, topic, kind, experiment, run, the question that it
+            answers, the fact, where it stands (`address`), the command that shows it (`link`).
+        flip: How far thresholds of decisions were moved.
+        summary: How much was found, and what was looked at and is silent.
+    """
+
+    def _blocks(self) -> Iterator[Block]:
+        return _of_audit(self)
+
+    def _brief(self) -> dict[str, Any]:
+        told = self.summary
+        return {"run": told.run, **told.severities, "position": told.position}
 
 
 class DecisionReport(Shown, Explained, tag_field="kind", tag="explained", kw_only=True):
@@ -160,6 +233,35 @@ def explained(found: Decisions | Explained) -> DecisionReport | DecisionList:
             return shown(found, DecisionReport)
         case Decisions():
             return shown(found, DecisionList)
+
+
+def _of_audit(made: Audit) -> Iterator[Block]:
+    """The findings by kind and experiment, then what is silent or could not be looked at."""
+    for group in made.groups():
+        of = f" in {group.experiment}" if group.experiment else ""
+        title = f"{group.severity}  {group.topic}{of}: {counted(len(group.found), 'finding')}"
+        yield Heading(title)
+        yield Paragraph(group.question)
+        rows = [
+            tuple(row[name] or "" for name in ("kind", "run", "fact", "address", "link"))
+            for row in group.found[:FOUND_MAX]
+        ]
+        more = len(group.found) - len(rows)
+        left_out = f"and {more:,} more: found has all" if more else ""
+        yield Table(("kind", "run", "fact", "at", "look there"), rows, left_out=left_out)
+    silent = [each for each in made.summary.looked if each.why_not is None and not each.findings]
+    blind = [each for each in made.summary.looked if each.why_not is not None]
+    if silent:
+        rows = [
+            (each.topic, each.experiment or "", f"{each.looked:,} {each.what}") for each in silent
+        ]
+        yield Table(("topic", "experiment", "what"), rows, "Looked at, and silent")
+    if blind:
+        rows = [(each.topic, each.experiment or "", each.why_not or "") for each in blind]
+        yield Table(("topic", "experiment", "why"), rows, "Could not be looked at")
+    of = f"run {made.summary.run}" if made.summary.run is not None else "the workspace"
+    said = counted(len(made.found), "finding") if made.found else "nothing is missing or odd"
+    yield Paragraph(f"{of}, as of position {made.summary.position}: {said}")
 
 
 def _cut(text: str) -> str:

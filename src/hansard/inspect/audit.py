@@ -43,8 +43,15 @@ class UnknownFilter(CallerError):
 
 
 class Looked(msgspec.Struct, kw_only=True):
-    """What the audit looked at on a topic (of an experiment): how much of what, and what it found;
-    or why there was nothing that it could look at.
+    """What the audit looked at on a topic, and what it found.
+
+    Attributes:
+        topic: What is asked about.
+        experiment: In which experiment; None: in all of the record.
+        looked: How much was looked at.
+        what: Of what.
+        findings: How much was found.
+        why_not: Why there was nothing that it could look at; None where it could.
     """
 
     topic: str
@@ -56,8 +63,16 @@ class Looked(msgspec.Struct, kw_only=True):
 
 
 class Audited(msgspec.Struct, tag_field="kind", tag="audited", kw_only=True):
-    """Of a run, or (None) of the workspace, less the forks of probes: how much was found, by topic
-    and severity, and what was looked at, as of a position.
+    """How much was found, and what was looked at.
+
+    Attributes:
+        run: Of which run; None: of the workspace, less the forks of probes.
+        findings: How much was found.
+        topics: The same by topic.
+        severities: The same by severity: `high`, `medium`, `low`.
+        looked: What was looked at; of one run nothing is said.
+        position: As of when: the position of the log, or for a restricted agent the number of the
+            newest event that its role is shown.
     """
 
     run: str | None
@@ -69,7 +84,16 @@ class Audited(msgspec.Struct, tag_field="kind", tag="audited", kw_only=True):
 
 
 class Group(msgspec.Struct, kw_only=True):
-    """Findings of one kind in one experiment, in their order."""
+    """Findings of one kind in one experiment.
+
+    Attributes:
+        severity: How bad they are: `high`, `medium` or `low`.
+        topic: What they are about.
+        kind: Of which kind they are.
+        experiment: In which experiment; None: in none.
+        question: What they answer.
+        found: The findings, in their order.
+    """
 
     severity: str
     topic: str

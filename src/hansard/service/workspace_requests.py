@@ -25,6 +25,7 @@ from hansard.bus.errors import NotFound
 from hansard.client.operations import (
     OPERATIONS,
     RecordApprove,
+    RecordAudit,
     RecordCancel,
     RecordCompare,
     RecordDeny,
@@ -43,6 +44,7 @@ from hansard.client.protocol.errors import NotOffered, ServiceGone
 from hansard.client.protocol.program import Program
 from hansard.client.protocol.wire import Open, Request
 from hansard.client.reports import (
+    AuditReport,
     ComparisonReport,
     DecisionList,
     DecisionReport,
@@ -295,6 +297,11 @@ class WorkspaceRequests:
             return shown(compare(reader, question), ComparisonReport)
 
         return await self._its_tables("compare").read(asker, words, reads)
+
+    async def audit(self, asker: Asker, asked: RecordAudit) -> AuditReport:
+        """What is missing or odd, by the role's own database. Raises NotOffered."""
+        words = f"audit {msgspec.json.encode(asked.question).decode()}"
+        return await self._its_tables("audit").read(asker, words, asked.question.answer)
 
     async def why(self, asker: Asker, asked: RecordWhy) -> DecisionReport | DecisionList:
         """Why something was decided, by the role's own database. Raises NotOffered, NotFound."""

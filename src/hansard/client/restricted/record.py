@@ -27,6 +27,7 @@ from hansard.client.ended import Ended, tell
 from hansard.client.operations import (
     Ask,
     RecordApprove,
+    RecordAudit,
     RecordCancel,
     RecordCompare,
     RecordDeny,
@@ -45,6 +46,9 @@ from hansard.client.protocol.errors import NotOffered
 from hansard.client.protocol.program import told_budgets
 from hansard.client.record import AsyncRecord
 from hansard.client.reports import (
+    AuditOptions,
+    AuditQuestion,
+    AuditReport,
     CompareOptions,
     ComparisonReport,
     DecisionList,
@@ -314,6 +318,11 @@ class AsyncRestrictedRecord(OnLoop):
         """
         asked = RecordCompare(question_of(experiment, options))
         found: ComparisonReport = await self._ask(asked)
+        return found
+
+    async def audit(self, run: str | None = None, **options: Unpack[AuditOptions]) -> AuditReport:
+        """What is missing or odd, by the role's own tables, where the role may query."""
+        found: AuditReport = await self._ask(RecordAudit(AuditQuestion.of(run, options)))
         return found
 
     async def why(self, decision: str) -> DecisionReport | DecisionList:

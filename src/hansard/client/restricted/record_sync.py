@@ -14,6 +14,7 @@ from hansard.agents.access.views import View
 from hansard.client.operations import (
     Ask,
     RecordApprove,
+    RecordAudit,
     RecordCancel,
     RecordCompare,
     RecordDeny,
@@ -28,6 +29,9 @@ from hansard.client.protocol import wire
 from hansard.client.protocol.errors import NotOffered
 from hansard.client.record_sync import Record
 from hansard.client.reports import (
+    AuditOptions,
+    AuditQuestion,
+    AuditReport,
     CompareOptions,
     ComparisonReport,
     DecisionList,
@@ -102,6 +106,11 @@ class RestrictedRecord(OnPortal):
         """
         asked = RecordCompare(question_of(experiment, options))
         found: ComparisonReport = self._ask(asked)
+        return found
+
+    def audit(self, run: str | None = None, **options: Unpack[AuditOptions]) -> AuditReport:
+        """What is missing or odd, by the role's own tables, where the role may query."""
+        found: AuditReport = self._ask(RecordAudit(AuditQuestion.of(run, options)))
         return found
 
     def why(self, decision: str) -> DecisionReport | DecisionList:
