@@ -101,11 +101,20 @@ def test_success_and_cost_of_two_systems_on_tau2(taus: Store):
         "ORDER BY arm"
     )
     assert success == [(OPUS, 76.0), (SONNET, 72.0)]
-    cost = dict(taus.all("SELECT arm, mean FROM arm_summary('tau2', only_metric := 'agent_cost')"))
-    assert cost == {
-        OPUS: pytest.approx(0.41363, abs=5.1e-6),
-        SONNET: pytest.approx(0.28886496, abs=5.1e-9),
-    }
+    for asked in (
+        "SELECT arm, mean FROM arm_summary('tau2', only_metric := 'agent_cost')",
+        "SELECT arm, mean FROM arm_summary('tau2', only_metric := 'cost')",  # of its messages
+        "SELECT arm, favg(cost) FROM trial_runs WHERE experiment = 'tau2' GROUP BY arm",
+    ):
+        assert dict(taus.all(asked)) == {
+            OPUS: pytest.approx(0.41363, abs=5.1e-6),
+            SONNET: pytest.approx(0.28886496, abs=5.1e-9),
+        }
+    users = taus.all(
+        "SELECT count(*) FROM trial_runs AS t JOIN outcomes AS o ON o.run = t.run "
+        "WHERE o.metric = 'user_cost' AND abs(o.value - t.user_cost) > 1e-9"
+    )
+    assert users == [(0,)]  # what the source claims for the simulated user is its messages' sum
 
 
 def test_of_what_tau2_measures_nothing_is_chosen_silently(taus: Store):
