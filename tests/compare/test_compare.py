@@ -139,6 +139,8 @@ def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, A
         )
         told = _of(lines, "comparison", part="judged")
         names = rows[0].keys()
+        places = {row["arm"]: place for place, row in enumerate(_of(lines, "arm", part="judged"))}
+        rows.sort(key=lambda row: places[row["arm"]])  # the report's order of arms
         assert [{name: row[name] for name in names} for row in told] == rows
     finally:
         store.close()
@@ -210,6 +212,7 @@ def test_another_baseline_and_metric(place: Place):
         (["greeting", "--metric", "joy"], "no metric 'joy': known are completion, cost,"),
         (["greeting", "--baseline", "x"], "no arm 'x': known are steady, bold,"),
         (["greeting", "--by", "colour"], "no label of runs 'colour': known are domain, group,"),
+        (["greeting", "--show", "arms,x"], "no section 'x': there are summary, plan, arms, pairs,"),
         (["'; DROP TABLE runs; --"], "no experiment"),
     ],
 )
@@ -231,6 +234,28 @@ def test_the_text_says_the_verdicts(place: Place):
     assert "No size was planned" in text
     assert "\u202e" not in text
     assert "\\u202e" in text
+
+
+@pytest.mark.slow
+def test_ten_lines_say_what_it_comes_to_and_sections_are_chosen(place: Place):
+    """Warnings, verdicts with what decides, sizes, failures and what follows; the arms stand in the
+    order of the metric that decides; nobody has percentiles of a metric that is 0 or 1.
+    """
+    first, warned, *lines = place.call("compare", "greeting", "--show", "summary").out.splitlines()
+    assert len(lines) <= 8
+    assert first == "Experiment greeting"
+    assert warned.startswith("Failures are unevenly spread: of steady 1 of the runs ended")
+    assert lines[0].startswith("bold against steady: better, by Holm's p 0.0023 over 2 comparisons")
+    assert lines[2].startswith("1 verdict would be another if what is missing were counted other")
+    assert lines[3].startswith("204 runs of 3 arms, 24 tasks; exploratory: no plan is registered.")
+    assert lines[4].endswith(" 21 of 60.")
+    told = place.call("compare", "greeting", "--show", "summary,arms,tasks").out.splitlines()
+    assert "Below: arms, tasks. --show NAME,... chooses." in told
+    table = told[told.index("") + 2 :][:4]
+    assert [row.split()[0] for row in table[:3]] == ["arm", "bold", "steady"]
+    assert "p50" not in table[0]
+    assert not {"How it stands", "What became of the runs"}.intersection(told)
+    assert "Tasks that went worse" in told
 
 
 @pytest.mark.slow

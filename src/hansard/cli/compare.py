@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,7 +16,7 @@ from hansard.cli.common import Json, noun, work
 from hansard.cli.output import Bytes, Column, Hint, Lines, Part
 from hansard.inspect import comparison as reads
 from hansard.inspect.blocks import Heading, Paragraph, Table
-from hansard.inspect.comparison_parts import Plot, blocks
+from hansard.inspect.comparison_parts import SECTIONS, Plot, blocks, sections
 from hansard.inspect.texts import plain_text
 from hansard.projections.report import Question, Report
 from hansard.web.pages import Draw, comparison_page
@@ -37,6 +37,31 @@ VERDICT_STYLES = {
 }
 
 
+Lower = Annotated[
+    list[str] | None,
+    typer.Option("--lower-is-better", metavar="METRIC", help="Less of it is better. Repeatable."),
+]
+Higher = Annotated[
+    list[str] | None,
+    typer.Option("--higher-is-better", metavar="METRIC", help="More of it is better. Repeatable."),
+]
+Missing = Annotated[
+    Literal["failure", "excluded", "worst-case"] | None,
+    typer.Option(
+        help="What a trial without a value counts as [the plan's, else failure]. excluded "
+        "leaves out those that did not end as completed, too; worst-case counts all of them "
+        "as the worst under an arm and as the best under the baseline."
+    ),
+]
+Show = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SECTION,...",
+        help=f"Only these sections, of {', '.join(SECTIONS)} [all]. --json has all of them.",
+    ),
+]
+
+
 @app.command()
 @work
 async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
@@ -50,26 +75,10 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
     by: Annotated[
         str | None, typer.Option(metavar="LABEL", help="Also for each value of a label of runs.")
     ] = None,
-    lower: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--lower-is-better", metavar="METRIC", help="Less of it is better. Repeatable."
-        ),
-    ] = None,
-    higher: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--higher-is-better", metavar="METRIC", help="More of it is better. Repeatable."
-        ),
-    ] = None,
-    missing: Annotated[
-        Literal["failure", "excluded", "worst-case"] | None,
-        typer.Option(
-            help="What a trial without a value counts as [the plan's, else failure]. excluded "
-            "leaves out those that did not end as completed, too; worst-case counts all of them "
-            "as the worst under an arm and as the best under the baseline."
-        ),
-    ] = None,
+    lower: Lower = None,
+    higher: Higher = None,
+    missing: Missing = None,
+    show: Show = None,
     form: Annotated[
         Literal["table", "markdown", "html"],
         typer.Option("--format", "-f", help="How it is written."),
@@ -91,8 +100,10 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
     look and at any look, and Holm's correction over all that is judged; slices (--by) have a
     correction of their own. The verdict is better, worse or cannot tell. Trials without a value
     count as failures unless the plan says otherwise, and what leaving them out would change
-    stands beside. Equal log and question give equal bytes.
+    stands beside. What it comes to stands first, in ten lines. Equal log and question give equal
+    bytes.
     """
+    wanted = sections(show)
     question = Question(
         experiment=experiment,
         metric=metric,
@@ -104,14 +115,14 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
     )
     async with answering() as answers:
         found = await asyncio.to_thread(reads.compare, answers, question)
-    _show.show(found, lambda found: _people(found.report, form, output), json=json)
+    _show.show(found, lambda found: _people(found.report, wanted, form, output), json=json)
 
 
-def _people(made: Report, form: str, output: Path | None) -> Iterator[Part]:
+def _people(made: Report, show: Collection[str], form: str, output: Path | None) -> Iterator[Part]:
     if form == "table" and output is None:
-        yield from _table(made)
+        yield from _table(made, show)
         return
-    data = _FORMS[form](made)
+    data = _FORMS[form](made, show)
     if output is None:
         yield Bytes(data)
     else:
@@ -121,14 +132,14 @@ def _people(made: Report, form: str, output: Path | None) -> Iterator[Part]:
         yield Hint(NO_PICTURES)
 
 
-def _table(made: Report) -> Iterator[Part]:
-    for place, block in enumerate(blocks(made)):
+def _table(made: Report, show: Collection[str]) -> Iterator[Part]:
+    for place, block in enumerate(blocks(made, show)):
         match block:
             case Heading():
                 yield from [""] if place else []
                 yield _show.styled(block.text, "bold")
             case Paragraph():
-                yield from [""] if block.verdict else []
+                yield from [""] if block.verdict and not block.brief else []
                 yield _show.styled(block.text, VERDICT_STYLES.get(block.verdict, ""))
             case Table():
                 yield _grid(block)
@@ -144,9 +155,9 @@ def _grid(block: Table) -> Lines:
     return _show.table(columns, block.rows)
 
 
-def _text(made: Report) -> bytes:
+def _text(made: Report, show: Collection[str]) -> bytes:
     lines: list[str] = []
-    for block in blocks(made):
+    for block in blocks(made, show):
         match block:
             case Heading() | Paragraph():
                 lines.append(plain_text(block.text))
@@ -157,18 +168,19 @@ def _text(made: Report) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def markdown(made: Report) -> bytes:
+def markdown(made: Report, show: Collection[str]) -> bytes:
     """The comparison as Markdown, tables as GitHub writes them."""
     lines: list[str] = []
     level = 1
-    for block in blocks(made):
+    for block in blocks(made, show):
         match block:
             case Heading():
-                lines += ["#" * level + " " + _marked(block.text), ""]
+                lines += [*_gap(lines), "#" * level + " " + _marked(block.text), ""]
                 level = 2
             case Paragraph():
                 text = _marked(block.text)
-                lines += [f"**{text}**" if block.verdict else text, ""]
+                said = f"**{text}**" if block.verdict else text
+                lines += [f"* {said}"] if block.brief else [*_gap(lines), said, ""]
             case Table():
                 names = [_marked(name.removeprefix(">")) for name in block.columns]
                 rules = ["---:" if name.startswith(">") else "---" for name in block.columns]
@@ -179,6 +191,11 @@ def markdown(made: Report) -> bytes:
     return "\n".join(lines).rstrip().encode() + b"\n"
 
 
+def _gap(lines: list[str]) -> list[str]:
+    """An empty line where there is none before."""
+    return [""] if lines and lines[-1] else []
+
+
 _MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#~&"})
 
 
@@ -187,11 +204,11 @@ def _marked(text: str) -> str:
     return plain_text(text).translate(_MARKS)
 
 
-def page(made: Report) -> bytes:
+def page(made: Report, show: Collection[str]) -> bytes:
     """The comparison as one HTML file that asks nobody for anything; without matplotlib it has no
     pictures.
     """
-    return comparison_page(made, _draw())
+    return comparison_page(made, _draw(), show)
 
 
 def _draw() -> Draw | None:
@@ -205,4 +222,8 @@ def _draw() -> Draw | None:
     return draw
 
 
-_FORMS: dict[str, Callable[[Report], bytes]] = {"table": _text, "markdown": markdown, "html": page}
+_FORMS: dict[str, Callable[[Report, Collection[str]], bytes]] = {
+    "table": _text,
+    "markdown": markdown,
+    "html": page,
+}

@@ -29,7 +29,7 @@ from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.ids import uuid8
 from hansard.domain.run import RunState, RunStatus, Swap
 from hansard.inspect import probes
-from hansard.inspect.comparison_parts import chance, interval, number
+from hansard.inspect.comparison_words import chance, interval, number
 from hansard.inspect.fairness import Asked, Fairness, LeftOut, Probed, Row, Unrun, fairness
 from hansard.inspect.find import find_run
 from hansard.inspect.probes import Searched, Site, Swapping

@@ -16,10 +16,11 @@ class Heading(msgspec.Struct, frozen=True):
 
 
 class Paragraph(msgspec.Struct, frozen=True):
-    """A paragraph; `verdict` where it is one."""
+    """A paragraph; `verdict` where it is one; `brief` where it is a line among others."""
 
     text: str
     verdict: str = ""
+    brief: bool = False
 
 
 class Table(msgspec.Struct, frozen=True):

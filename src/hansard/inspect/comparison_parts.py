@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
 
 from hansard.domain.counted import counted, listed
+from hansard.domain.errors import CallerError
 from hansard.inspect.blocks import Heading, Paragraph, Table
+from hansard.inspect.comparison_summary import summary, uneven, uneven_in_words
+from hansard.inspect.comparison_words import (
+    LOST_UNITS_P,
+    NO_VERDICT,
+    chance,
+    decides,
+    interval,
+    looks,
+    number,
+)
 from hansard.projections.report import Part, Report
-
-P_LEAST = 0.0001
-"""Below it, a p-value is told as below it."""
-
-LARGE = 1_000
-"""From it on, numbers are told without a fraction."""
 
 PATH_MAX = 8
 """Tools that are named of a sequence."""
-
-NO_VERDICT = "no metric named"
-"""The verdict of what was scored beside others, and nothing names."""
-
-LOST_UNITS_P = 0.001
-"""Below this p-value of the sample-ratio check, something loses units of an arm."""
 
 
 class Plot(msgspec.Struct, frozen=True):
@@ -37,56 +36,94 @@ class Plot(msgspec.Struct, frozen=True):
 Block = Heading | Paragraph | Table | Plot
 
 
-def number(value: float | None, *, signed: bool = False) -> str:
-    """A number for people: four digits that count."""
-    if value is None:
-        return ""
-    sign = "+" if signed else ""
-    return f"{value:{sign},.0f}" if abs(value) >= LARGE else f"{value:{sign}.4g}"
+SECTIONS = {
+    "summary": "what it comes to, in ten lines",
+    "plan": "how it was asked, and how what is missing counts",
+    "arms": "each arm by each metric",
+    "pairs": "each arm beside the baseline: verdict, difference, interval",
+    "curves": "pass@k and pass^k",
+    "beside": "cost, tokens, latency and other metrics without a verdict",
+    "runs": "what became of the runs",
+    "tasks": "tasks that went worse",
+    "tools": "which tools they chose",
+}
+"""What a report is made of, in its order."""
 
 
-def chance(p: float | None) -> str:
-    """A p-value for people."""
-    if p is None:
-        return "not known"
-    return f"below {P_LEAST}" if p < P_LEAST else f"{p:.4f}"
+_METRIC = ("arms", "pairs", "curves")
+"""Sections that stand under each metric."""
 
 
-def interval(low: float | None, high: float | None, *, signed: bool = False) -> str:
-    """An interval for people."""
-    if low is None or high is None:
-        return ""
-    return f"{number(low, signed=signed)} .. {number(high, signed=signed)}"
+class UnknownSection(CallerError):
+    """A report has no such section."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a report has no section {name!r}: there are {listed(SECTIONS)}")
+        self.name = name
 
 
-def blocks(report: Report) -> Iterator[Block]:
-    """The comparison from top to end."""
-    plan, asked = report.plan, report.question
-    yield Heading(f"Experiment {asked.experiment}")
-    if plan["question"]:
-        yield Paragraph(plan["question"])
+def sections(text: str | None) -> tuple[str, ...]:
+    """The sections that are asked for, one after the other with commas; all where nothing is.
+    Raises UnknownSection.
+    """
+    names = [name.strip() for name in text.split(",")] if text is not None else list(SECTIONS)
+    for name in names:
+        if name not in SECTIONS:
+            raise UnknownSection(name)
+    return tuple(name for name in SECTIONS if name in names)
+
+
+def blocks(report: Report, show: Collection[str] = tuple(SECTIONS)) -> Iterator[Block]:
+    """The comparison from top to end, or those of its sections that are to be shown."""
+    made = {name: list(_made(report, name)) for name in show if name not in {"summary", *_METRIC}}
+    metrics = {name for name in _METRIC if name in show and _has(report, name)}
+    yield Heading(f"Experiment {report.question.experiment}")
+    if report.plan["question"]:
+        yield Paragraph(report.plan["question"], brief=True)
+    if "summary" in show:
+        follow = [name for name in SECTIONS if made.get(name) or name in metrics]
+        yield from summary(report, follow)
+    yield from made.get("plan", [])
+    for part in report.judged if metrics else []:
+        yield from _judged(part, by=report.question.by, show=metrics)
+    for name in SECTIONS:
+        yield from made.get(name, []) if name != "plan" else []
+
+
+def _has(report: Report, name: str) -> bool:
+    return name != "curves" or any(row["k"] > 1 for part in report.judged for row in part.curves)
+
+
+def _made(report: Report, name: str) -> Iterator[Block]:
+    match name:
+        case "plan":
+            yield from _plan(report)
+        case "beside":
+            yield from _beside(report.beside)
+        case "runs":
+            yield from _accounts(report)
+        case "tasks":
+            yield from _regressions(report)
+        case _:
+            yield from _paths(report)
+
+
+def _plan(report: Report) -> Iterator[Block]:
+    plan = report.plan
     confidence = f"{100 * (1 - plan['alpha']):g} %"
+    yield Heading("How it stands")
     yield Paragraph(
         f"{plan['standing'][:1].upper()}{plan['standing'][1:]}. "
         f"{counted(plan['runs'], 'run')}, as of position {report.position} "
-        f"({report.digest[:16]}). Baseline {report.baseline}. {_looks(report)} "
+        f"({report.digest[:16]}). Baseline {report.baseline}. {looks(report)} "
         f"Alpha {plan['alpha']:g}, intervals of {confidence}. {_missing(report)}"
     )
-    yield from _failures(report)
-    unnamed = [part.metric for part in report.judged if not part.named]
-    if unnamed:
+    for row in uneven(report):
         yield Paragraph(
-            f"No verdict is given: {counted(len(unnamed), 'metric')} were scored "
-            f"({listed(unnamed)}), and nothing says which of them decides. --metric NAME names it, "
-            "or a plan.",
-            NO_VERDICT,
+            f"{uneven_in_words(row)}. What leaving them out would change stands below each "
+            "verdict.",
+            "cannot tell",
         )
-    for part in report.judged:
-        yield from _judged(part, by=asked.by)
-    yield from _beside(report.beside)
-    yield from _accounts(report)
-    yield from _regressions(report)
-    yield from _paths(report)
 
 
 def _missing(report: Report) -> str:
@@ -111,53 +148,6 @@ def _missing(report: Report) -> str:
     )
 
 
-def _failures(report: Report) -> Iterator[Block]:
-    """Arms that end their runs as completed less often than the baseline, or more often."""
-    found = [
-        row
-        for part in (*report.judged, *report.beside)
-        if part.metric == "completion"
-        for row in part.comparisons
-        if row["default"] and not row["slice"]
-    ]
-    for row in found:
-        if row["p"] is None or row["p"] > row["alpha"] or not row["difference"]:
-            continue
-        yield Paragraph(
-            f"Failures are unevenly spread: of {row['baseline']} {number(row['base_mean'])} of the "
-            f"runs ended as completed, of {row['arm']} {number(row['arm_mean'])} (p "
-            f"{chance(row['p'])}). What leaving them out would change stands below each verdict.",
-            "cannot tell",
-        )
-
-
-def _looks(report: Report) -> str:
-    """When it may be looked at, and whether that is now."""
-    plan = report.plan
-    if plan["stop"] == "sequential":
-        return "It may be looked at at any time."
-    once = "the intervals hold for one look, and how often it was looked at is not on record."
-    if plan["planned"] is None:
-        return f"No size was planned: {once}"
-    lacking = any(not row["units"] for row in report.ratio)  # an arm of the plan without a run
-    have = 0 if lacking else min((row["tasks"] for row in report.accounts), default=0)
-    tasks = counted(plan["planned"], "task")
-    if have < plan["planned"]:
-        return (
-            f"An early look: {have:,} of {tasks} planned for each arm are there, and the intervals "
-            "hold for one look at the planned size."
-        )
-    runs, wanted = min(row["runs"] for row in report.accounts), have * (plan["trials"] or 0)
-    if runs < wanted:
-        return (
-            f"An early look: {runs:,} of {counted(wanted, 'trial')} planned for each arm are "
-            "there, and the intervals hold for one look at the planned size."
-        )
-    if have > plan["planned"]:
-        return f"Past its planned size of {tasks} ({have:,} are there): {once}"
-    return f"At its planned size, {tasks}: {once}"
-
-
 def _direction(part: Part) -> str:
     """Which direction is the good one, and who says so."""
     if part.better is None:
@@ -168,27 +158,44 @@ def _direction(part: Part) -> str:
     return f"{part.better} is better, says {part.stated_by}"
 
 
-def _judged(part: Part, by: str | None) -> Iterator[Block]:
+def _judged(part: Part, by: str | None, show: Collection[str]) -> Iterator[Block]:
     yield Heading(f"{part.metric} ({_direction(part)})")
-    yield _arms(part, by)
-    yield Plot("intervals", part)
-    for row in part.comparisons:
-        if row["default"]:
-            others = [
-                each
-                for each in part.comparisons
-                if (each["slice"], each["arm"]) == (row["slice"], row["arm"])
-                and not each["default"]
-            ]
-            yield from _verdict(row, others, by)
-    yield Plot("pairs", part)
-    if any(row["k"] > 1 for row in part.curves):
+    if "arms" in show:
+        yield _arms(part, by)
+    if "pairs" in show:
+        if not part.named:
+            yield Paragraph("No verdict: nothing says that this metric decides.", NO_VERDICT)
+        yield Plot("intervals", part)
+        for row in part.comparisons:
+            if row["default"]:
+                yield from _verdict(row, _counted_otherwise(part, row), by)
+        yield Plot("pairs", part)
+    if "curves" in show and any(row["k"] > 1 for row in part.curves):
         yield from _curves(part, by)
         yield Plot("curves", part)
 
 
+def _counted_otherwise(part: Part, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The same two arms by the other ways of counting what is missing."""
+    names = ("slice", "arm", "baseline")
+    return [
+        each
+        for each in part.comparisons
+        if not each["default"] and all(each[name] == row[name] for name in names)
+    ]
+
+
+_PERCENTILES = ("p50", "p95", "p99")
+
+
+def _percentiles(arms: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Those that any has: a metric that is 0 or 1, or everywhere the same, has none."""
+    return tuple(name for name in _PERCENTILES if any(arm[name] is not None for arm in arms))
+
+
 def _arms(part: Part, by: str | None) -> Table:
     rows = []
+    percentiles = _percentiles(part.arms)
     for arm in part.arms:
         low, high, kind = arm["low"], arm["high"], "t"
         if arm["wilson_low"] is not None:
@@ -202,13 +209,11 @@ def _arms(part: Part, by: str | None) -> Table:
                 f"{arm['missing']:,}",
                 number(arm["mean"]),
                 f"{interval(low, high)} {kind}" if low is not None else "",
-                number(arm["p50"]),
-                number(arm["p95"]),
-                number(arm["p99"]),
+                *(number(arm[name]) for name in percentiles),
             )
         )
-    names = ("arm", ">tasks", ">trials", ">missing", ">mean", "interval", ">p50", ">p95", ">p99")
-    return Table((*_slice_column(by), *names), rows)
+    names = ("arm", ">tasks", ">trials", ">missing", ">mean", "interval")
+    return Table((*_slice_column(by), *names, *(f">{name}" for name in percentiles)), rows)
 
 
 def _slice_column(by: str | None) -> tuple[str, ...]:
@@ -227,7 +232,7 @@ def _verdict(
     if row["verdict"] == NO_VERDICT:
         yield Paragraph(f"{sides}: {_difference(row)}{_exact(row)}{_reach(row)}")
     else:
-        yield Paragraph(f"{sides}: {row['verdict']}{_decides(row)}", row["verdict"])
+        yield Paragraph(f"{sides}: {row['verdict']}{decides(row)}", row["verdict"])
         yield Paragraph(_difference(row) + _exact(row) + _reach(row))
     for other in others:
         same = all(row[name] == other[name] for name in ("difference", "se", "tasks"))
@@ -241,21 +246,6 @@ def _verdict(
                 f"{'interval ' + shown if shown else 'no interval'}, "
                 f"{counted(other['tasks'], 'task')}."
             )
-
-
-def _decides(row: dict[str, Any]) -> str:
-    """The number that decides, where it does; and why it does where the interval says otherwise."""
-    if row["verdict"] not in {"better", "worse", "cannot tell"}:
-        return ""
-    if row["holm_p"] is None:
-        return ": no p can be had of so few"
-    over = f" over {counted(row['family'], 'comparison')}" if row["family"] > 1 else ""
-    p = f"{'Holm' + chr(39) + 's ' if over else ''}p {chance(row['holm_p'])}{over}"
-    if row["verdict"] != "cannot tell":
-        return f", by {p}"
-    if row["low"] is not None and (row["low"] > 0 or row["high"] < 0):
-        return f": its interval excludes 0, but {p} is above {row['alpha']:g}"
-    return f": {p} is above {row['alpha']:g}"
 
 
 def _lacking(row: dict[str, Any]) -> str:
@@ -342,6 +332,7 @@ def _beside(parts: list[Part]) -> Iterator[Block]:
         return
     yield Heading("Beside it (no verdict)")
     rows = []
+    percentiles = _percentiles([arm for part in parts for arm in part.arms])
     for part in parts:
         beside = {row["arm"]: row for row in part.comparisons if row["default"]}
         for arm in part.arms:
@@ -352,15 +343,14 @@ def _beside(parts: list[Part]) -> Iterator[Block]:
                     arm["arm"],
                     f"{arm['missing']:,}",
                     number(arm["mean"]),
-                    number(arm["p50"]),
-                    number(arm["p95"]),
-                    number(arm["p99"]),
+                    *(number(arm[name]) for name in percentiles),
                     number(found["difference"], signed=True) if found else "",
                     interval(found["low"], found["high"], signed=True) if found else "",
                 )
             )
-    names = ("metric", "arm", ">missing", ">mean", ">p50", ">p95", ">p99", ">difference")
-    yield Table((*names, "interval"), rows)
+    shown = tuple(f">{name}" for name in percentiles)
+    names = ("metric", "arm", ">missing", ">mean", *shown, ">difference", "interval")
+    yield Table(names, rows)
 
 
 def _accounts(report: Report) -> Iterator[Block]:

@@ -152,16 +152,18 @@ def report(reader: Reader, question: Question) -> Report:
         if any(arm["mean"] is not None for arm in part.arms)
     ]
     beside.sort(key=lambda part: GUARDRAILS.index(part.metric))
+    order = _order(judged)
+    accounts = reader.rows("FROM accounting($1) ORDER BY arm", [question.experiment])
     return Report(
         position=reader.position,
         digest=reader.digest,
         question=question,
         plan=plan,
         baseline=baseline,
-        judged=judged,
-        beside=beside,
+        judged=[_sorted(part, order) for part in judged],
+        beside=[_sorted(part, order) for part in beside],
         ratio=reader.rows("FROM sample_ratio($1) ORDER BY number", [question.experiment]),
-        accounts=reader.rows("FROM accounting($1) ORDER BY arm", [question.experiment]),
+        accounts=_by_arm(accounts, order),
         regressions=reader.rows(
             _REGRESSIONS,
             [
@@ -171,6 +173,28 @@ def report(reader: Reader, question: Question) -> Report:
         ),
         tools=reader.rows(_TOOLS, [question.experiment]),
         sequences=reader.rows(_SEQUENCES, [question.experiment, SEQUENCES_MAX]),
+    )
+
+
+def _order(judged: list[Part]) -> dict[str, int]:
+    """The arms' places by the metric that decides, the best first; none where none decides."""
+    if not judged or not judged[0].named or judged[0].better is None:
+        return {}
+    arms = [arm["arm"] for arm in judged[0].arms if not arm["slice"]]
+    return {arm: place for place, arm in enumerate(arms)}
+
+
+def _by_arm(rows: list[dict[str, Any]], order: dict[str, int]) -> list[dict[str, Any]]:
+    """Rows of each slice in the order of their arms."""
+    return sorted(rows, key=lambda row: (row.get("slice", ""), order.get(row["arm"], len(order))))
+
+
+def _sorted(part: Part, order: dict[str, int]) -> Part:
+    return msgspec.structs.replace(
+        part,
+        arms=_by_arm(part.arms, order),
+        comparisons=_by_arm(part.comparisons, order),
+        curves=_by_arm(part.curves, order),
     )
 
 
@@ -187,7 +211,9 @@ _LABELS = """
 _SUMMARY = """
     FROM arm_summary($1, only_metric := $2, by_label := $3, at_alpha := $4,
         directions := $6, counted_as := $7, each := $8, against := $5)
-    ORDER BY slice, number, metric, arm = $5 DESC, arm
+    ORDER BY slice, number, metric,
+        CASE better WHEN 'higher' THEN -mean WHEN 'lower' THEN mean END NULLS LAST,
+        arm = $5 DESC, arm
 """
 _COMPARISONS = """
     FROM comparisons($1, only_metric := $2, against := $3, by_label := $4,

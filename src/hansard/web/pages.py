@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hansard.inspect.blocks import Heading, Paragraph, Table
-from hansard.inspect.comparison_parts import Plot, blocks
+from hansard.inspect.comparison_parts import SECTIONS, Plot, blocks
 from hansard.inspect.decision_parts import Told
 from hansard.inspect.page import Page
 from hansard.inspect.texts import plain_text
@@ -93,11 +93,13 @@ def decision_page(told: Told, position: int) -> bytes:
     return _page("decision.html", asset("why.css"), told=told, position=position)
 
 
-def comparison_page(report: Report, draw: Draw | None) -> bytes:
+def comparison_page(
+    report: Report, draw: Draw | None, show: Collection[str] = tuple(SECTIONS)
+) -> bytes:
     """A comparison, without pictures where nothing draws."""
     found: list[tuple[str, Any]] = [
         (_KINDS[type(block)], _picture(block, draw) if isinstance(block, Plot) else block)
-        for block in blocks(report)
+        for block in blocks(report, show)
     ]
     return _page(
         "comparison.html",

@@ -1,0 +1,178 @@
+"""What a comparison comes to, in ten lines at most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hansard.domain.counted import counted, listed
+from hansard.inspect.blocks import Paragraph
+from hansard.inspect.comparison_words import (
+    LOST_UNITS_P,
+    NO_VERDICT,
+    chance,
+    decides,
+    interval,
+    looks,
+    number,
+)
+from hansard.projections.report import Part, Report
+
+VERDICTS_MAX = 3
+"""Verdicts that are told each by itself; more are counted."""
+
+NAMED_MAX = 3
+"""Arms and metrics that a line names; of more it says how many."""
+
+_ENDED_OTHERWISE = ("errored", "timed_out", "cancelled", "open")
+
+
+def summary(report: Report, following: Sequence[str]) -> Iterator[Paragraph]:
+    """At most nine paragraphs: warnings, the verdict with the number that decides, sizes, failures,
+    and which sections follow.
+    """
+    yield from _warnings(report)
+    named = [part for part in report.judged if part.named]
+    if named:
+        yield from _verdicts(named[0])
+        yield from _others(named[1:])
+    else:
+        metrics = [part.metric for part in report.judged]
+        yield Paragraph(
+            f"No verdict is given: {counted(len(metrics), 'metric')} were scored "
+            f"({_few(metrics)}), and nothing says which of them decides. --metric NAME names it, "
+            "or a plan.",
+            NO_VERDICT,
+            brief=True,
+        )
+    tasks = max((row["tasks"] for row in report.accounts), default=0)
+    yield Paragraph(
+        f"{counted(report.plan['runs'], 'run')} of {counted(len(report.accounts), 'arm')}, "
+        f"{counted(tasks, 'task')}; {report.plan['standing']}. {looks(report)}",
+        brief=True,
+    )
+    yield Paragraph(_failed(report), brief=True)
+    if following:
+        yield Paragraph(f"Below: {', '.join(following)}. --show NAME,... chooses.", brief=True)
+
+
+def uneven(report: Report) -> list[dict[str, Any]]:
+    """The arms that end their runs as completed less often than the baseline, or more often."""
+    return [
+        row
+        for part in (*report.judged, *report.beside)
+        if part.metric == "completion"
+        for row in part.comparisons
+        if row["default"] and not row["slice"]
+        if row["p"] is not None and row["p"] <= row["alpha"] and row["difference"]
+    ]
+
+
+def uneven_in_words(row: dict[str, Any]) -> str:
+    """How often the runs of two arms ended as completed."""
+    return (
+        f"Failures are unevenly spread: of {row['baseline']} {number(row['base_mean'])} of the "
+        f"runs ended as completed, of {row['arm']} {number(row['arm_mean'])} (p "
+        f"{chance(row['p'])})"
+    )
+
+
+def _warnings(report: Report) -> Iterator[Paragraph]:
+    """What is to be known before any verdict: at most two."""
+    found = uneven(report)
+    if found:
+        more = f", and {len(found) - 1:,} more such" if len(found) > 1 else ""
+        yield Paragraph(f"{uneven_in_words(found[0])}{more}.", "cannot tell", brief=True)
+    p = report.ratio[0]["p"] if report.ratio else None
+    if p is not None and p < LOST_UNITS_P:
+        yield Paragraph(
+            f"Units are lost: the arms do not have as many as they were to have (p {chance(p)}).",
+            "cannot tell",
+            brief=True,
+        )
+
+
+def _verdicts(part: Part) -> Iterator[Paragraph]:
+    """Each by itself where they are few; counted where they are many; and how many hang on what is
+    missing.
+    """
+    rows = [row for row in part.comparisons if not row["slice"]]
+    shown = [row for row in rows if row["default"]]
+    if not shown:
+        yield Paragraph(f"There is no verdict by {part.metric}: only one arm has runs.", brief=True)
+    if len(shown) <= VERDICTS_MAX:
+        for row in shown:
+            yield Paragraph(
+                f"{row['arm']} against {row['baseline']}: {row['verdict']}{decides(row)}; "
+                f"{part.metric} {_size(row)}.",
+                row["verdict"],
+                brief=True,
+            )
+    else:
+        by = dict.fromkeys(row["verdict"] for row in shown)
+        each = [f"{_count(shown, verdict)} {verdict}" for verdict in by]
+        yield Paragraph(
+            f"{counted(len(shown), 'comparison')} by {part.metric}: {', '.join(each)}, by Holm's p "
+            f"over {shown[0]['family']:,} at {shown[0]['alpha']:g}.",
+            "cannot tell" if len(by) > 1 else shown[0]["verdict"],
+            brief=True,
+        )
+    yield from _otherwise(shown, rows)
+
+
+def _otherwise(shown: list[dict[str, Any]], rows: list[dict[str, Any]]) -> Iterator[Paragraph]:
+    verdicts = {(row["arm"], row["baseline"]): row["verdict"] for row in shown}
+    turned = {
+        (row["arm"], row["baseline"])
+        for row in rows
+        if not row["default"] and row["verdict"] != verdicts.get((row["arm"], row["baseline"]))
+    }
+    if turned:
+        yield Paragraph(
+            f"{counted(len(turned), 'verdict')} would be another if what is missing were counted "
+            f"otherwise: {_few([f'{arm} against {base}' for arm, base in sorted(turned)])}.",
+            "cannot tell",
+            brief=True,
+        )
+
+
+def _size(row: dict[str, Any]) -> str:
+    if row["difference"] is None:
+        return "has no task with a value in both arms"
+    shown = interval(row["low"], row["high"], signed=True)
+    return f"{number(row['difference'], signed=True)}, {shown or 'no interval'}"
+
+
+def _others(parts: list[Part]) -> Iterator[Paragraph]:
+    """The plan's other metrics, counted."""
+    if not parts:
+        return
+    said = []
+    for part in parts[:NAMED_MAX]:
+        rows = [row for row in part.comparisons if row["default"] and not row["slice"]]
+        by = dict.fromkeys(row["verdict"] for row in rows)
+        each = ", ".join(f"{_count(rows, verdict)} {verdict}" for verdict in by)
+        said.append(f"{part.metric} ({each})")
+    more = len(parts) - len(said)
+    said += [f"{more:,} more"] if more else []
+    yield Paragraph(f"Also judged: {listed(said)}.", brief=True)
+
+
+def _count(rows: list[dict[str, Any]], verdict: str) -> int:
+    return sum(row["verdict"] == verdict for row in rows)
+
+
+def _failed(report: Report) -> str:
+    """Which arms have runs that did not end as completed, most first."""
+    found = [(sum(row[name] for name in _ENDED_OTHERWISE), row) for row in report.accounts]
+    failed = sorted((each for each in found if each[0]), key=lambda each: -each[0])
+    said = [f"{row['arm']} {number:,} of {row['runs']:,}" for number, row in failed]
+    ended = f"Did not end as completed: {_few(said)}" if said else "All runs ended as completed"
+    unjudged = sum(row["never_judged"] for row in report.accounts)
+    never = f"; {counted(unjudged, 'completed run')} never judged" if unjudged else ""
+    return f"{ended}{never}."
+
+
+def _few(names: list[str]) -> str:
+    more = len(names) - NAMED_MAX
+    return listed([*names[:NAMED_MAX], f"{more:,} more"] if more > 0 else names)
