@@ -212,6 +212,7 @@ def test_another_baseline_and_metric(place: Place):
         (["greeting", "--metric", "joy"], "no metric 'joy': known are completion, cost,"),
         (["greeting", "--baseline", "x"], "no arm 'x': known are steady, bold,"),
         (["greeting", "--by", "colour"], "no label of runs 'colour': known are domain, group,"),
+        (["greeting", "--all-pairs", "--baseline", "bold"], "all pairs have no baseline, which"),
         (["greeting", "--show", "arms,x"], "no section 'x': there are summary, plan, arms, pairs,"),
         (["'; DROP TABLE runs; --"], "no experiment"),
     ],
@@ -256,6 +257,21 @@ def test_ten_lines_say_what_it_comes_to_and_sections_are_chosen(place: Place):
     assert "p50" not in table[0]
     assert not {"How it stands", "What became of the runs"}.intersection(told)
     assert "Tasks that went worse" in told
+
+
+@pytest.mark.slow
+def test_all_pairs_are_a_family_and_the_arms_are_ranked(place: Place):
+    """Three pairs; `bold` is apart from both others, which the test cannot tell apart."""
+    told = place.call("compare", "greeting", "--all-pairs", "--json").lines
+    rows = _of(told, "comparison", part="judged", default=True)
+    assert len(rows) == 3
+    assert {row["family"] for row in rows} == {3}
+    ranked = {row["arm"]: row for row in _of(told, "ranking")}
+    assert [ranked["bold"][name] for name in ("rank_low", "rank_high", "alike")] == [1, 1, []]
+    assert (ranked["steady"]["alike"], ranked[EVIL]["alike"]) == ([EVIL], ["steady"])
+    text = place.call("compare", "greeting", "--all-pairs", "--show", "summary,ranking").out
+    assert "Ranks by reward, 1 is the best: bold 1, steady 2 to 3," in text
+    assert "Groups within which no two can be told apart: steady and <b>" in text
 
 
 @pytest.mark.slow

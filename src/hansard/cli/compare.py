@@ -37,6 +37,12 @@ VERDICT_STYLES = {
 }
 
 
+AllPairs = Annotated[
+    bool,
+    typer.Option(
+        "--all-pairs", help="Each arm with each other one, and a ranking; Holm's is over all pairs."
+    ),
+]
 Lower = Annotated[
     list[str] | None,
     typer.Option("--lower-is-better", metavar="METRIC", help="Less of it is better. Repeatable."),
@@ -72,6 +78,7 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
     baseline: Annotated[
         str | None, typer.Option(metavar="ARM", help="Compare with this arm [the first one].")
     ] = None,
+    all_pairs: AllPairs = False,
     by: Annotated[
         str | None, typer.Option(metavar="LABEL", help="Also for each value of a label of runs.")
     ] = None,
@@ -112,6 +119,7 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
         lower=tuple(lower or ()),
         higher=tuple(higher or ()),
         missing=missing,
+        all_pairs=all_pairs,
     )
     async with answering() as answers:
         found = await asyncio.to_thread(reads.compare, answers, question)

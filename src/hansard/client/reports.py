@@ -93,6 +93,7 @@ class CompareOptions(TypedDict, total=False):
         higher_is_better: Metrics, or one, of which more is better.
         missing: What a trial without a value counts as, in place of what the plan says: `failure`,
             `excluded` or `worst-case`.
+        all_pairs: Each arm beside each other one, and a ranking, in `report.ranking`.
     """
 
     metric: str | None
@@ -101,6 +102,7 @@ class CompareOptions(TypedDict, total=False):
     lower_is_better: str | Sequence[str]
     higher_is_better: str | Sequence[str]
     missing: str | None
+    all_pairs: bool
 
 
 _FIELDS = {"lower_is_better": "lower", "higher_is_better": "higher"}

@@ -37,6 +37,7 @@ class Comparison(Answer):
                 yield from _rows("arm", part.arms, part=place)
                 yield from _rows("comparison", part.comparisons, part=place)
                 yield from _rows("curve", part.curves, part=place)
+        yield from _rows("ranking", made.ranking)
         yield from _rows("sample_ratio", made.ratio)
         yield from _rows("accounting", made.accounts)
         yield from _rows("regression", made.regressions)

@@ -19,11 +19,16 @@ from hansard.inspect.comparison_words import (
     interval,
     looks,
     number,
+    ranks,
 )
 from hansard.projections.report import Part, Report
 
 PATH_MAX = 8
 """Tools that are named of a sequence."""
+
+
+PAIRS_MAX = 6
+"""Pairs that are told in sentences; of more a table has a line each."""
 
 
 class Plot(msgspec.Struct, frozen=True):
@@ -40,7 +45,8 @@ SECTIONS = {
     "summary": "what it comes to, in ten lines",
     "plan": "how it was asked, and how what is missing counts",
     "arms": "each arm by each metric",
-    "pairs": "each arm beside the baseline: verdict, difference, interval",
+    "pairs": "each arm beside the baseline, or each other one: verdict, difference, interval",
+    "ranking": "the ranks that each arm can have, of all pairs",
     "curves": "pass@k and pass^k",
     "beside": "cost, tokens, latency and other metrics without a verdict",
     "runs": "what became of the runs",
@@ -50,7 +56,7 @@ SECTIONS = {
 """What a report is made of, in its order."""
 
 
-_METRIC = ("arms", "pairs", "curves")
+_METRIC = ("arms", "pairs", "ranking", "curves")
 """Sections that stand under each metric."""
 
 
@@ -85,13 +91,20 @@ def blocks(report: Report, show: Collection[str] = tuple(SECTIONS)) -> Iterator[
         yield from summary(report, follow)
     yield from made.get("plan", [])
     for part in report.judged if metrics else []:
-        yield from _judged(part, by=report.question.by, show=metrics)
+        ranked = [row for row in report.ranking if row["metric"] == part.metric]
+        yield from _judged(part, ranked, by=report.question.by, show=metrics)
     for name in SECTIONS:
         yield from made.get(name, []) if name != "plan" else []
 
 
 def _has(report: Report, name: str) -> bool:
-    return name != "curves" or any(row["k"] > 1 for part in report.judged for row in part.curves)
+    match name:
+        case "curves":
+            return any(row["k"] > 1 for part in report.judged for row in part.curves)
+        case "ranking":
+            return bool(report.ranking)
+        case _:
+            return True
 
 
 def _made(report: Report, name: str) -> Iterator[Block]:
@@ -158,7 +171,9 @@ def _direction(part: Part) -> str:
     return f"{part.better} is better, says {part.stated_by}"
 
 
-def _judged(part: Part, by: str | None, show: Collection[str]) -> Iterator[Block]:
+def _judged(
+    part: Part, ranked: list[dict[str, Any]], by: str | None, show: Collection[str]
+) -> Iterator[Block]:
     yield Heading(f"{part.metric} ({_direction(part)})")
     if "arms" in show:
         yield _arms(part, by)
@@ -166,10 +181,14 @@ def _judged(part: Part, by: str | None, show: Collection[str]) -> Iterator[Block
         if not part.named:
             yield Paragraph("No verdict: nothing says that this metric decides.", NO_VERDICT)
         yield Plot("intervals", part)
-        for row in part.comparisons:
-            if row["default"]:
-                yield from _verdict(row, _counted_otherwise(part, row), by)
+        shown = [row for row in part.comparisons if row["default"]]
+        if len(shown) > PAIRS_MAX:
+            yield _many_pairs(part, shown, by)
+        for row in shown if len(shown) <= PAIRS_MAX else []:
+            yield from _verdict(row, _counted_otherwise(part, row), by)
         yield Plot("pairs", part)
+    if "ranking" in show and ranked:
+        yield from _ranking(part, ranked)
     if "curves" in show and any(row["k"] > 1 for row in part.curves):
         yield from _curves(part, by)
         yield Plot("curves", part)
@@ -183,6 +202,75 @@ def _counted_otherwise(part: Part, row: dict[str, Any]) -> list[dict[str, Any]]:
         for each in part.comparisons
         if not each["default"] and all(each[name] == row[name] for name in names)
     ]
+
+
+def _many_pairs(part: Part, shown: list[dict[str, Any]], by: str | None) -> Table:
+    """A line a pair; what another way of counting would make of it beside."""
+    rows = []
+    for row in shown:
+        others = [
+            f"{each['counting']}: {each['verdict']}, {number(each['difference'], signed=True)}"
+            for each in _counted_otherwise(part, row)
+            if any(row[name] != each[name] for name in ("difference", "se", "tasks"))
+        ]
+        rows.append(
+            (
+                *_slice(row, by),
+                row["arm"],
+                row["baseline"],
+                row["verdict"],
+                number(row["difference"], signed=True),
+                interval(row["low"], row["high"], signed=True) or f"none ({_no_interval(row)})",
+                chance(row["p"]),
+                chance(row["holm_p"]),
+                f"{row['tasks']:,}",
+                "; ".join(others),
+            )
+        )
+    family = f">Holm's p over {shown[0]['family']:,}"
+    names = ("arm", "against", "verdict", ">difference", "interval", ">p", family, ">tasks")
+    return Table((*_slice_column(by), *names, "counted otherwise"), rows)
+
+
+def _ranking(part: Part, ranked: list[dict[str, Any]]) -> Iterator[Block]:
+    """The arms with the ranks that each can have, and groups within which no two can be told apart:
+    for each arm, best first, those that follow and are alike with all that the group has.
+    """
+    means = {arm["arm"]: arm["mean"] for arm in part.arms if not arm["slice"]}
+    family, alpha = ranked[0]["family"], ranked[0]["alpha"]
+    yield Paragraph(
+        f"Ranks, 1 is the best, by Holm's p over {counted(family, 'comparison')} at {alpha:g}: "
+        f"with {100 * (1 - alpha):g} % all of them hold at once."
+    )
+    rows = [
+        (
+            ranks(row),
+            row["arm"],
+            number(means.get(row["arm"])),
+            ", ".join(row["alike"]) or "(none)",
+        )
+        for row in ranked
+    ]
+    yield Table((">rank", "arm", ">mean", "cannot be told apart from"), rows)
+    found = _groups(ranked)
+    if found:
+        said = "; ".join(listed(group) for group in found)
+        yield Paragraph(f"Groups within which no two can be told apart: {said}.")
+    else:
+        yield Paragraph("Each arm can be told apart from each other one.")
+
+
+def _groups(ranked: list[dict[str, Any]]) -> list[list[str]]:
+    alike = {row["arm"]: frozenset(row["alike"]) for row in ranked}
+    groups: list[list[str]] = []
+    for first in alike:
+        group = [first]
+        for arm, others in alike.items():
+            if others.issuperset(group):
+                group.append(arm)
+        if len(group) > 1 and not any(set(group) <= set(other) for other in groups):
+            groups.append(group)
+    return groups
 
 
 _PERCENTILES = ("p50", "p95", "p99")

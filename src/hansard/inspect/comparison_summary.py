@@ -15,6 +15,7 @@ from hansard.inspect.comparison_words import (
     interval,
     looks,
     number,
+    ranks,
 )
 from hansard.projections.report import Part, Report
 
@@ -23,6 +24,12 @@ VERDICTS_MAX = 3
 
 NAMED_MAX = 3
 """Arms and metrics that a line names; of more it says how many."""
+
+PAIR = 2
+"""Arms that one comparison is all about."""
+
+RANKED_MAX = 6
+"""Arms that the line of ranks names."""
 
 _ENDED_OTHERWISE = ("errored", "timed_out", "cancelled", "open")
 
@@ -35,6 +42,7 @@ def summary(report: Report, following: Sequence[str]) -> Iterator[Paragraph]:
     named = [part for part in report.judged if part.named]
     if named:
         yield from _verdicts(named[0])
+        yield from _ranked(report, named[0].metric)
         yield from _others(named[1:])
     else:
         metrics = [part.metric for part in report.judged]
@@ -141,6 +149,20 @@ def _size(row: dict[str, Any]) -> str:
         return "has no task with a value in both arms"
     shown = interval(row["low"], row["high"], signed=True)
     return f"{number(row['difference'], signed=True)}, {shown or 'no interval'}"
+
+
+def _ranked(report: Report, metric: str) -> Iterator[Paragraph]:
+    """The arms by their ranks, or how to have them."""
+    rows = [row for row in report.ranking if row["metric"] == metric]
+    if rows:
+        said = [f"{row['arm']} {ranks(row)}" for row in rows[:RANKED_MAX]]
+        said += [f"{len(rows) - RANKED_MAX:,} more"] if len(rows) > RANKED_MAX else []
+        yield Paragraph(f"Ranks by {metric}, 1 is the best: {', '.join(said)}.", brief=True)
+    elif len(report.accounts) > PAIR and not report.question.all_pairs:
+        yield Paragraph(
+            f"Only {report.baseline} was compared with each: --all-pairs ranks the arms.",
+            brief=True,
+        )
 
 
 def _others(parts: list[Part]) -> Iterator[Paragraph]:

@@ -82,3 +82,9 @@ def decides(row: dict[str, Any]) -> str:
     if row["low"] is not None and (row["low"] > 0 or row["high"] < 0):
         return f": its interval excludes 0, but {p} is above {row['alpha']:g}"
     return f": {p} is above {row['alpha']:g}"
+
+
+def ranks(row: dict[str, Any]) -> str:
+    """The ranks that an arm can have."""
+    low, high = row["rank_low"], row["rank_high"]
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -38,6 +38,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         missing: What a trial without a value counts as: `failure`, `excluded` (with those that
             did not end as completed) or `worst-case` (all of these as the worst under an arm and
             as the best under the baseline); None leaves it to the plan.
+        all_pairs: Each arm beside each other one, and a ranking; the family is all of these.
     """
 
     experiment: str
@@ -47,6 +48,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lower: tuple[str, ...] = ()
     higher: tuple[str, ...] = ()
     missing: Literal["failure", "excluded", "worst-case"] | None = None
+    all_pairs: bool = False
 
     @property
     def directions(self) -> str | None:
@@ -66,7 +68,8 @@ class Part(msgspec.Struct, frozen=True):
         named: Whether a verdict is given, since a plan or the question names it, or nothing else
             was scored.
         arms: What each arm came to.
-        comparisons: Each arm beside the baseline, by both ways of counting what is missing.
+        comparisons: Each arm beside the baseline, or each other one, by all ways of counting what
+            is missing.
         curves: pass@k and pass^k of each arm.
         pairs: Each task's score under the baseline and under an arm.
     """
@@ -98,6 +101,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         regressions: Tasks that went worse than under the baseline.
         tools: What each arm called, how often, and how often it failed.
         sequences: The commonest sequences of tools of each arm.
+        ranking: The ranks that each arm can have, by each metric that has a verdict; only where all
+            pairs are asked for.
     """
 
     position: int
@@ -112,6 +117,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     regressions: list[dict[str, Any]]
     tools: list[dict[str, Any]]
     sequences: list[dict[str, Any]]
+    ranking: list[dict[str, Any]] = []
 
 
 class Unknown(CallerError):
@@ -129,13 +135,19 @@ def report(reader: Reader, question: Question) -> Report:
     """The report. Equal tables and question give an equal one. Raises Unknown."""
     plan = _plan(reader, question)
     arms = _names(reader, _ARMS, question.experiment)
+    if question.all_pairs and question.baseline is not None:
+        raise CallerError(
+            f"all pairs have no baseline, which {question.baseline!r} was to be: say one of both"
+        )
     baseline = question.baseline if question.baseline is not None else arms[0]
     if baseline not in arms:
         raise Unknown("arm", baseline, arms)
     _check(reader, question)
     _check_directions(reader, question)
     said = question.directions
-    asked = _Asked(question.metric, baseline, question.by, said, question.missing)
+    asked = _Asked(
+        question.metric, baseline, question.by, said, question.missing, question.all_pairs
+    )
     judged = _parts(reader, question.experiment, asked)
     taken = {part.metric for part in judged}
     others = [metric for metric in GUARDRAILS if metric not in taken]
@@ -146,7 +158,9 @@ def report(reader: Reader, question: Question) -> Report:
         for part in _parts(
             reader,
             question.experiment,
-            msgspec.structs.replace(asked, metric=None, by=None, each=others, missing=recorded),
+            msgspec.structs.replace(
+                asked, metric=None, by=None, each=others, missing=recorded, all_pairs=False
+            ),
             whole=False,
         )
         if any(arm["mean"] is not None for arm in part.arms)
@@ -173,6 +187,7 @@ def report(reader: Reader, question: Question) -> Report:
         ),
         tools=reader.rows(_TOOLS, [question.experiment]),
         sequences=reader.rows(_SEQUENCES, [question.experiment, SEQUENCES_MAX]),
+        ranking=_by_arm(_ranking(reader, question), order),
     )
 
 
@@ -217,8 +232,12 @@ _SUMMARY = """
 """
 _COMPARISONS = """
     FROM comparisons($1, only_metric := $2, against := $3, by_label := $4,
-        directions := $5, counted_as := $6, each := $7)
-    ORDER BY slice, number, metric, arm, "default" DESC
+        directions := $5, counted_as := $6, each := $7, all_pairs := $8)
+    ORDER BY slice, number, metric, arm, baseline, "default" DESC
+"""
+_RANKING = """
+    FROM ranking($1, only_metric := $2, directions := $3, counted_as := $4)
+    ORDER BY metric, rank_low, rank_high, arm
 """
 _CURVES = """
     FROM pass_curves($1, only_metric := $2, by_label := $3, at_alpha := $4,
@@ -296,13 +315,22 @@ class _Asked(msgspec.Struct, frozen=True):
     by: str | None
     said: str | None
     missing: str | None
+    all_pairs: bool = False
     each: list[str] | None = None
+
+
+def _ranking(reader: Reader, question: Question) -> list[dict[str, Any]]:
+    if not question.all_pairs:
+        return []
+    asked = [question.experiment, question.metric, question.directions, question.missing]
+    return reader.rows(_RANKING, asked)
 
 
 def _parts(reader: Reader, experiment: str, asked: _Asked, *, whole: bool = True) -> list[Part]:
     """A part a metric, in the plan's order; curves and pairs only where it is to be whole."""
-    metric, baseline, by, *how, each = msgspec.structs.astuple(asked)
-    comparisons = reader.rows(_COMPARISONS, [experiment, metric, baseline, by, *how, each])
+    metric, baseline, by, *how, pairwise, each = msgspec.structs.astuple(asked)
+    against = [metric, baseline, by, *how, each, pairwise]
+    comparisons = reader.rows(_COMPARISONS, [experiment, *against])
     alpha = comparisons[0]["alpha"] if comparisons else 0.05
     arms = reader.rows(_SUMMARY, [experiment, metric, by, alpha, baseline, *how, each])
     curves = reader.rows(_CURVES, [experiment, metric, by, alpha, *how, baseline]) if whole else []

@@ -44,14 +44,25 @@ def _intervals(part: Part) -> Figure | None:
         axes.plot([row["low"], row["high"]], [place] * 2, color=COLOUR, lw=2.5)
         axes.plot([row["difference"]], [place], "o", color=COLOUR, ms=6)
     axes.axvline(0, color=NEUTRAL, lw=1, ls="--")
-    axes.set_yticks(range(len(rows)), [_name(row) for row in reversed(rows)])
+    axes.set_yticks(range(len(rows)), _names(rows[::-1]))
     axes.set_ylim(-0.6, len(rows) - 0.4)
-    axes.set_xlabel(f"difference of {_plain(part.metric)} to {_plain(rows[0]['baseline'])}")
+    bases = {row["baseline"] for row in rows}
+    other = _plain(rows[0]["baseline"]) if len(bases) == 1 else "the arm it stands against"
+    axes.set_xlabel(f"difference of {_plain(part.metric)} to {other}")
     return figure
 
 
-def _name(row: dict[str, Any]) -> str:
-    return _plain(f"{row['arm']} ({row['slice']})" if row["slice"] else row["arm"])
+def _names(rows: list[dict[str, Any]]) -> list[str]:
+    """What stands beside each interval: the arm, what it stands against where that is not always
+    the same, and the slice.
+    """
+    several = len({row["baseline"] for row in rows}) > 1
+    against = [f" against {row['baseline']}" if several else "" for row in rows]
+    slices = [f" ({row['slice']})" if row["slice"] else "" for row in rows]
+    return [
+        _plain(row["arm"] + beside + where)
+        for row, beside, where in zip(rows, against, slices, strict=True)
+    ]
 
 
 def _plain(text: str) -> str:
