@@ -1,6 +1,7 @@
 """A comparison's page in a real browser without a network."""
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from playwright.async_api import Browser
@@ -34,9 +35,39 @@ async def test_the_pictures_are_drawn_and_nobody_is_asked(chromium: Browser, rep
     page.on("console", lambda message: said.append(message.text))
     await page.goto(report.as_uri())
     widths = await page.evaluate("[...document.images].map(image => image.naturalWidth)")
-    assert len(widths) == 2
+    assert len(widths) == 3  # differences, cost against quality, task by task
     assert min(widths) > 100
     assert "bold against steady: better" in await page.inner_text("p.verdict")
     assert [url for url in asked if not url.startswith("data:")] == [report.as_uri()]
     assert said == []
+    await context.close()
+
+
+async def test_it_is_read_in_the_dark_on_a_phone_and_without_pictures(
+    chromium: Browser, report: Path
+):
+    """Its ground is dark where that is asked for, nothing is wider than a narrow window, each
+    picture says in words what it shows, and each task names the runs of both arms.
+    """
+    context = await chromium.new_context(
+        offline=True, color_scheme="dark", viewport={"width": 500, "height": 800}
+    )
+    page = await context.new_page()
+    await page.goto(report.as_uri())
+    ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == "rgb(15, 17, 21)"
+    wide = await page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert wide == [500, 500]
+    alts = await page.evaluate("[...document.images].map(image => image.alt)")
+    assert "bold: +0.375, +0.1662 .. +0.5838" in alts[0]
+    assert all(len(alt) > 30 for alt in alts)
+    first = await page.inner_text("h1 + p")
+    assert "bold against steady: better" in first
+    await page.click("summary")
+    rows = await page.locator("details tr").count()
+    assert rows == 1 + 24
+    cells = await page.locator("details tr:nth-child(2) td").all_inner_texts()
+    assert cells[0] == "t00"
+    assert all(UUID(cell).version == 8 for cell in cells[-2:])
+    assert cells[-2] != cells[-1]
     await context.close()

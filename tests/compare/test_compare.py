@@ -306,7 +306,7 @@ def test_the_page_asks_nobody_and_runs_nothing(place: Place):
     names = {tag for tag, _ in parser.tags}
     assert not names & {"script", "link", "a", "iframe", "b", "object"}
     sources = [attrs["src"] or "" for tag, attrs in parser.tags if tag == "img"]
-    assert len(sources) == 3
+    assert len(sources) == 4
     assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
     assert "&lt;b&gt;|$x_1$ \\u202e" in file.read_text()
 

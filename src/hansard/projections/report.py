@@ -245,7 +245,7 @@ _CURVES = """
     ORDER BY slice, metric, arm, k
 """
 _PAIRS = """
-    SELECT p.metric, p.arm, p.task, p.base_score, p.arm_score
+    SELECT p.metric, p.arm, p.task, p.base_score, p.arm_score, p.difference, p.base_runs, p.arm_runs
     FROM task_pairs($1, only_metric := $2, against := $3, directions := $4, counted_as := $5) AS p
     WHERE p.counting = p.missing AND p.difference IS NOT NULL
     ORDER BY p.metric, p.arm, p.task

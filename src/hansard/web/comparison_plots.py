@@ -21,9 +21,12 @@ COLOUR, LIGHT, NEUTRAL = "#1f4e79", "#9dbcd8", "#666666"
 LINES = ("#1f4e79", "#b35900", "#2e7d32", "#7b1fa2", "#5d4037", "#00838f")
 
 
-def draw(kind: str, part: Part) -> bytes | None:
-    """A picture as SVG; None where there is nothing to draw."""
-    figure = {"intervals": _intervals, "pairs": _pairs, "curves": _curves}[kind](part)
+def draw(kind: str, part: Part, beside: Part | None = None) -> bytes | None:
+    """A picture as SVG; None where there is nothing to draw. `cost` takes the costs' part, too."""
+    if kind == "cost":
+        figure = _cost(part, beside) if beside is not None else None
+    else:
+        figure = {"intervals": _intervals, "pairs": _pairs, "curves": _curves}[kind](part)
     if figure is None:
         return None
     file = io.BytesIO()
@@ -99,6 +102,40 @@ def _pairs(part: Part) -> Figure | None:
     axes.set_ylabel(f"{_plain(part.metric)} of a task, arm")
     axes.legend(loc="best", markerscale=0.5)
     return figure
+
+
+def _cost(part: Part, cost: Part) -> Figure | None:
+    """What each arm costs against how good it is, both with their intervals."""
+    good = {arm["arm"]: arm for arm in part.arms if not arm["slice"] and arm["mean"] is not None}
+    dear = {arm["arm"]: arm for arm in cost.arms if not arm["slice"] and arm["mean"] is not None}
+    both = [name for name in good if name in dear]
+    if not both:
+        return None
+    figure = Figure(figsize=(WIDTH_IN, SQUARE_IN))
+    axes = figure.subplots()
+    for name, colour in zip(both, LINES * (len(both) // len(LINES) + 1), strict=False):
+        x, y = dear[name], good[name]
+        axes.errorbar(
+            [x["mean"]],
+            [y["mean"]],
+            xerr=_reach(x),
+            yerr=_reach(y),
+            fmt="o",
+            color=colour,
+            capsize=3,
+            label=_plain(name),
+        )
+    axes.set_xlabel(f"{_plain(cost.metric)}, mean over tasks")
+    axes.set_ylabel(f"{_plain(part.metric)}, mean over tasks")
+    axes.legend(loc="best")
+    return figure
+
+
+def _reach(arm: dict[str, Any]) -> list[list[float]] | None:
+    """From a mean to the ends of its interval, as an error bar takes it."""
+    if arm["low"] is None or arm["high"] is None:
+        return None
+    return [[arm["mean"] - arm["low"]], [arm["high"] - arm["mean"]]]
 
 
 def _curves(part: Part) -> Figure | None:

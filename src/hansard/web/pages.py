@@ -19,6 +19,7 @@ import msgspec
 
 from hansard.inspect.blocks import Heading, Paragraph, Table
 from hansard.inspect.comparison_parts import SECTIONS, Plot, blocks
+from hansard.inspect.comparison_words import interval, number
 from hansard.inspect.decision_parts import Told
 from hansard.inspect.page import Page
 from hansard.inspect.texts import plain_text
@@ -27,8 +28,14 @@ from hansard.projections.report import Part, Report
 if TYPE_CHECKING:
     import jinja2
 
-Draw = Callable[[str, Part], bytes | None]
-"""Gives a picture of a part as SVG; None where there is nothing to draw."""
+Draw = Callable[[str, Part, Part | None], bytes | None]
+"""Gives a picture of a part as SVG, or of it and the costs' part; None where there is nothing."""
+
+COST = "cost"
+"""The metric that stands on the other axis of the picture of costs, and that picture's kind."""
+
+TASKS_MAX = 2_000
+"""Tasks that a page lists of each metric; `task_pairs` has them all."""
 
 SCRIPTS = (
     "text.js",
@@ -49,6 +56,7 @@ ALTS = {
     "intervals": "differences to the baseline with their intervals; the table has the numbers",
     "pairs": "each task's score under the baseline and under the arms",
     "curves": "pass^k by k, one line an arm; the table has the numbers",
+    COST: "what each arm costs against how good it is, with intervals",
 }
 
 _KINDS = {Heading: "heading", Paragraph: "paragraph", Table: "table", Plot: "picture"}
@@ -93,14 +101,38 @@ def decision_page(told: Told, position: int) -> bytes:
     return _page("decision.html", asset("why.css"), told=told, position=position)
 
 
+class Tasks(msgspec.Struct, frozen=True):
+    """Each task of a metric under the baseline and an arm, with the runs of both; `more` are left
+    out.
+    """
+
+    metric: str
+    baseline: str
+    rows: list[dict[str, Any]]
+    more: int
+    better: str | None
+
+    def how(self, row: dict[str, Any]) -> str:
+        """Whether a task went better or worse; nothing where that is not known."""
+        if self.better is None or not row["difference"]:
+            return ""
+        return "better" if (row["difference"] > 0) == (self.better == "higher") else "worse"
+
+
 def comparison_page(
     report: Report, draw: Draw | None, show: Collection[str] = tuple(SECTIONS)
 ) -> bytes:
     """A comparison, without pictures where nothing draws."""
-    found: list[tuple[str, Any]] = [
-        (_KINDS[type(block)], _picture(block, draw) if isinstance(block, Plot) else block)
-        for block in blocks(report, show)
-    ]
+    found: list[tuple[str, Any]] = []
+    for block in blocks(report, show):
+        if isinstance(block, Plot):
+            found.append(("picture", _picture(block, draw)))
+            if block.kind == "intervals" and draw is not None:
+                found.append(("picture", _costs(report, block.part, draw)))
+        else:
+            found.append((_KINDS[type(block)], block))
+    if "tasks" in show:
+        found += [("tasks", each) for each in _tasks(report)]
     return _page(
         "comparison.html",
         asset("comparison.css"),
@@ -110,9 +142,49 @@ def comparison_page(
     )
 
 
+def _tasks(report: Report) -> list[Tasks]:
+    return [
+        Tasks(
+            part.metric,
+            report.baseline,
+            part.pairs[:TASKS_MAX],
+            len(part.pairs[TASKS_MAX:]),
+            part.better,
+        )
+        for part in report.judged
+        if part.pairs
+    ]
+
+
 def _picture(plot: Plot, draw: Draw | None) -> Picture | None:
-    drawn = draw(plot.kind, plot.part) if draw is not None else None
-    return Picture(ALTS[plot.kind], base64.b64encode(drawn).decode()) if drawn is not None else None
+    drawn = draw(plot.kind, plot.part, None) if draw is not None else None
+    return _as_picture(f"{ALTS[plot.kind]}{_told(plot)}", drawn)
+
+
+def _told(plot: Plot) -> str:
+    """What a picture of differences shows, for those who do not see it."""
+    if plot.kind != "intervals":
+        return ""
+    rows = [row for row in plot.part.comparisons if row["default"] and row["low"] is not None]
+    said = [
+        f"{row['arm']}: {number(row['difference'], signed=True)}, "
+        f"{interval(row['low'], row['high'], signed=True)}"
+        for row in rows
+        if not row["slice"]
+    ]
+    return ": " + "; ".join(said) if said else ""
+
+
+def _costs(report: Report, part: Part, draw: Draw) -> Picture | None:
+    """What the arms cost against how good they are by this metric, unless it is the cost."""
+    cost = next((each for each in report.beside if each.metric == COST), None)
+    if cost is None or part.metric == COST:
+        return None
+    return _as_picture(ALTS[COST], draw(COST, part, cost))
+
+
+def _as_picture(alt: str, drawn: bytes | None) -> Picture | None:
+    return Picture(alt, base64.b64encode(drawn).decode()) if drawn is not None else None
 
 
 def data_of(page: Page) -> bytes:
@@ -165,6 +237,7 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     made.filters["inline"] = plain_text
+    made.filters["figure"] = number
     return made
 
 
