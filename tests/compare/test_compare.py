@@ -248,8 +248,9 @@ def test_ten_lines_say_what_it_comes_to_and_sections_are_chosen(place: Place):
     assert warned.startswith("Failures are unevenly spread: of steady 1 of the runs ended")
     assert lines[0].startswith("bold against steady: better, by Holm's p 0.0023 over 2 comparisons")
     assert lines[2].startswith("1 verdict would be another if what is missing were counted other")
-    assert lines[3].startswith("204 runs of 3 arms, 24 tasks; exploratory: no plan is registered.")
-    assert lines[4].endswith(" 21 of 60.")
+    assert lines[3] == "Only steady was compared with each: --all-pairs ranks the arms."
+    assert lines[4].startswith("204 runs of 3 arms, 24 tasks; exploratory: no plan is registered.")
+    assert lines[5].endswith(" 21 of 60.")
     told = place.call("compare", "greeting", "--show", "summary,arms,tasks").out.splitlines()
     assert "Below: arms, tasks. --show NAME,... chooses." in told
     table = told[told.index("") + 2 :][:4]
@@ -261,17 +262,21 @@ def test_ten_lines_say_what_it_comes_to_and_sections_are_chosen(place: Place):
 
 @pytest.mark.slow
 def test_all_pairs_are_a_family_and_the_arms_are_ranked(place: Place):
-    """Three pairs; `bold` is apart from both others, which the test cannot tell apart."""
+    """Three pairs; each arm is apart from each by what they solve, and none by their tokens."""
     told = place.call("compare", "greeting", "--all-pairs", "--json").lines
     rows = _of(told, "comparison", part="judged", default=True)
     assert len(rows) == 3
     assert {row["family"] for row in rows} == {3}
-    ranked = {row["arm"]: row for row in _of(told, "ranking")}
-    assert [ranked["bold"][name] for name in ("rank_low", "rank_high", "alike")] == [1, 1, []]
-    assert (ranked["steady"]["alike"], ranked[EVIL]["alike"]) == ([EVIL], ["steady"])
-    text = place.call("compare", "greeting", "--all-pairs", "--show", "summary,ranking").out
-    assert "Ranks by reward, 1 is the best: bold 1, steady 2 to 3," in text
-    assert "Groups within which no two can be told apart: steady and <b>" in text
+    assert [(row["arm"], row["rank_low"], row["rank_high"]) for row in _of(told, "ranking")] == [
+        *(("bold", 1, 1), ("steady", 2, 2), (EVIL, 3, 3))
+    ]
+    asked = ("compare", "greeting", "--all-pairs", "--show", "summary,ranking")
+    text = place.call(*asked).out
+    assert "Ranks by reward, 1 is the best: bold 1, steady 2, <b>" in text
+    assert "Each arm can be told apart from each other one." in text
+    text = place.call(*asked, "--metric", "tokens", "--lower-is-better", "tokens").out
+    assert "Ranks by tokens, 1 is the best: <b>" in text
+    assert "Groups within which no two can be told apart: <b>" in text
 
 
 @pytest.mark.slow
