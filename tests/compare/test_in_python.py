@@ -1,5 +1,6 @@
 """What `compare`, `audit` and `why` print, to programs and notebooks: `record.compare` ..."""
 
+import asyncio
 import io
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 import rich.console
 
 import hansard
+from hansard.inspect.tables import read
+from hansard.projections.reader import Reader
 from tests.agents.twins import Lab, TwinRecord, at_once, twins
 
 HOSTILE = "<b>bold</b> \x1b[31m"
@@ -110,3 +113,24 @@ async def test_what_a_notebook_shows_is_never_markup(lab: Lab):
             assert "Experiment e" in form
             assert "cannot tell" in form
         assert "<td style='text-align:right'>" in made._repr_html_()
+
+
+ENDLESS = "SELECT count(*) FROM range(1_000_000_000_000) AS t(i) WHERE i % 7 = 3"
+
+
+async def test_a_read_that_takes_too_long_or_that_nobody_waits_for_is_ended(
+    data_dir: Path, workspace: str
+):
+    """Its tables are not closed under it, and the next one is answered."""
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        tables = record._asked()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await tables.read(lambda reader: reader.all(ENDLESS))
+
+        def slowly(reader: Reader) -> Any:
+            return asyncio.run(read(reader, lambda again: again.all(ENDLESS), 0.2))
+
+        with pytest.raises(hansard.TooCostly, match=r"0\.2 s"):
+            await tables.read(slowly)
+        assert (await record.audit()).found == []

@@ -29,6 +29,7 @@ from hansard.domain.label import HIGHEST, parse
 from hansard.domain.roles.authorize import Trust
 from hansard.domain.roles.model import RoleDefined
 from hansard.inspect.answer import Answer as Read
+from hansard.inspect.tables import read
 from hansard.projections.errors import ProjectionError
 from hansard.projections.publish import snapshots as published
 from hansard.projections.reader import Reader
@@ -42,6 +43,9 @@ from hansard.projections.table_files import TableFiles
 from hansard.settings import Settings
 
 R = TypeVar("R", bound=Read)
+
+READ_S = 60.0
+"""Longest time of one of our own reads for whoever asks as a role: others wait for its place."""
 
 
 def _unknown(role: str) -> NotFound:
@@ -127,7 +131,7 @@ async def read_as(
     carried: Carried | None = None,
 ) -> R:
     """What one of our own reads finds in a role's tables; that it was answered is on record before
-    it is given. Raises as `role_published`, and what `reads` raises.
+    it is given. Raises as `role_published`, TooCostly, and what `reads` raises.
 
     asked: what was asked, for its digest. carried: as of `ask_as`.
     """
@@ -139,7 +143,7 @@ async def read_as(
                 raise ProjectionError(f"role {role!r} has no tables: ask again")
             store = await asyncio.to_thread(Store, generation.path, read_only=True)
             try:
-                found = await asyncio.to_thread(reads, Reader(store))
+                found = await read(Reader(store), reads, READ_S)
             except HansardError:  # its text may say what there is
                 if carried is not None:
                     await carried.shown(parse(kept.seen.label) if kept is not None else HIGHEST)

@@ -18,7 +18,7 @@ from hansard.bus.loggers import logger
 from hansard.client.own_tables import as_arrow
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.choices import NOTHING
-from hansard.inspect.tables import answering, published
+from hansard.inspect.tables import answering, published, read
 from hansard.projections.reader import Reader
 from hansard.projections.sql_sandbox.answer import Answer, jsonable
 from hansard.projections.sql_sandbox.limits import ONE_QUESTION
@@ -60,7 +60,7 @@ class Tables:
         a thread. Raises ProjectionError, BusError, and what it raises.
         """
         async with answering(self._place, self._raw, _log.warning) as reader:
-            return await asyncio.to_thread(reads, reader)
+            return await read(reader, reads)
 
     @contextlib.asynccontextmanager
     async def _raw(self) -> AsyncGenerator[RawWorkspace]:

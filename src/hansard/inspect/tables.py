@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
+from typing import TypeVar
 
 from hansard.bus.errors import BrokerError, Unreachable
 from hansard.bus.jetstream.raw import RawWorkspace
@@ -21,6 +22,7 @@ from hansard.projections.publish.snapshots import PublishedSnapshot
 from hansard.projections.reader import Reader
 from hansard.projections.rows import digest
 from hansard.projections.runner import Projector
+from hansard.projections.sql_sandbox.errors import TooCostly
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles
 
@@ -29,6 +31,8 @@ WAIT_S = 10.0
 
 POLL_S = 0.01
 
+
+T = TypeVar("T")
 
 OpenRaw = Callable[[], AbstractAsyncContextManager[RawWorkspace]]
 """Opens the log that tables are made of."""
@@ -71,6 +75,26 @@ async def published(
         if held is None:
             raise Behind(wait_for or 0, 0, WAIT_S)
         yield held
+
+
+async def read(reader: Reader, reads: Callable[[Reader], T], limit_s: float | None = None) -> T:
+    """What one of our own reads finds, in a thread. The tables may not be closed before it has
+    ended, so one that takes longer than `limit_s`, or that nobody waits for any more, is ended.
+
+    Raises TooCostly, and what `reads` raises.
+    """
+    work = asyncio.create_task(asyncio.to_thread(reads, reader))
+    try:
+        async with asyncio.timeout(limit_s):
+            return await asyncio.shield(work)
+    except TimeoutError as error:
+        raise TooCostly("time", f"{limit_s:g} s") from error
+    finally:
+        while not work.done():
+            reader.interrupt()
+            await asyncio.wait({work}, timeout=POLL_S)
+        if not work.cancelled():
+            work.exception()  # it was looked at
 
 
 async def reach(

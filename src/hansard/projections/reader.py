@@ -35,6 +35,10 @@ class Asked(Protocol):
         """The same by the names of its columns."""
         ...
 
+    def interrupt(self) -> None:
+        """Have what is asked at this moment end."""
+        ...
+
 
 class Reader:
     """Tables that do not change while they are asked. For our own SQL: nothing bounds its cost."""
@@ -56,6 +60,10 @@ class Reader:
     def path(self) -> Path:
         """The file that is asked."""
         return self._store.path
+
+    def interrupt(self) -> None:
+        """Have what is asked at this moment end, in whichever thread."""
+        self._store.interrupt()
 
     def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Every row of an answer."""

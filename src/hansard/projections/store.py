@@ -144,6 +144,10 @@ class Store:
         """Work DuckDB's log into the file and close it."""
         self._con.close()
 
+    def interrupt(self) -> None:
+        """Have what is asked at this moment end, in whichever thread."""
+        self._con.interrupt()
+
     # ------------------------------------------------------------ writing
 
     def write(self, batch: Batch, head: int) -> None:
