@@ -29,6 +29,11 @@ EVENTS_QUICK = 20_000
 BEGAN_NS = 1_795_000_000_000_000_000
 MILLISECOND_NS = 1_000_000
 SIZE = "--events"
+VIEWS = (
+    *("orphan_intents", "policy_overrides", "retries", "gaps", "threshold_flips(0.01)"),
+    *("odd_models", "odd_scores", "odd_selection", "odd_copies", "odd_times", "odd_failures"),
+    *("odd_costs", "looked_at", "findings(0.01)"),
+)
 
 PLAIN = """
     CREATE TABLE plain AS
@@ -129,7 +134,7 @@ def measure(found: Findings, folder: Path) -> None:
         middle["trail, plain JSON column"] / trail
     )
     found.ratios["why: plain JSON column / tables, time"] = middle["why, plain JSON column"] / why
-    for view in ("orphan_intents", "policy_overrides", "retries", "gaps", "threshold_flips(0.01)"):
+    for view in VIEWS:
         times = taken([asked(store, f"SELECT count(*) FROM {view}")] * sized(3, 1))
         found.results[f"{view}, over all"] = summary(times)
     found.goals["a run's trail < 20 ms in the engine"] = trail < 20

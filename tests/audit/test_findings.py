@@ -25,7 +25,7 @@ EXPECTED = {
     "flip": ("threshold_flips", "selected would fail"),
     "late": ("late_outcomes", "completed"),
     "cost": ("gaps", "cost"),
-    "spread": ("gaps", "spread"),
+    "spread": ("odd_selection", "late starts"),
 }
 
 
@@ -66,7 +66,7 @@ def test_a_finding_says_its_values(planted: Planted):
         "6 attempts and is completed; the last error before: ConnectionRefusedError: 503"
         in (told["storm"]["fact"])
     )
-    assert "5 runs began from 2026-03-02" in told["spread"]["fact"]
+    assert "1 of the 5 runs of arm short began up to 7" in told["late starts"]["fact"]
     for row in told.values():
         position, index = row["address"].split(".")
         found = place.rows(

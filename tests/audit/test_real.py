@@ -75,7 +75,7 @@ def test_a_forged_publication_is_found(home: Path, real_data: Path, tmp_path: Pa
     assert found == {
         runs[3]["id"]: {("gaps", "cost")},
         runs[5]["id"]: {("gaps", "unanswered call"), ("orphan_intents", "ended")},
-        runs[7]["id"]: {("gaps", "spread")},
+        runs[7]["id"]: {("odd_selection", "late starts")},
     }
 
 

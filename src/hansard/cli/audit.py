@@ -55,9 +55,10 @@ async def audit(
     """Look for what is missing or odd.
 
     Intents without an outcome, refused calls that ran all the same, retry storms, decisions that
-    nearly went the other way, costs that do not add up, trials that do not fit their plan. Worst
-    first, by kind and experiment; then what was looked at and is silent, and what could not be
-    looked at. Exits with 1 where anything is found.
+    nearly went the other way, costs that do not add up, models, scores, trials, conversations and
+    times of experiments that cannot be as they are told. Worst first, by kind and experiment; then
+    what was looked at and is silent, and what could not be looked at. Exits with 1 where anything
+    is found.
     """
     only = Only(kinds=tuple(kind or ()), experiment=experiment, severity=severity)
     async with answering() as reader:

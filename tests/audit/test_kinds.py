@@ -1,0 +1,285 @@
+"""Each kind of what makes an experiment's figures false is found where it is planted, and alone."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from tests.audit.support import Audited
+from tests.real.support import write
+
+BEGAN = datetime(2026, 3, 2, 10, tzinfo=UTC)
+PRICES = {"input_tokens": 2.0, "output_tokens": 10.0}
+
+Run = dict[str, Any]
+
+
+def honest(experiment: str, trials: int = 2, days: int = 0) -> list[Run]:
+    """Two arms, ten tasks, each tried a few times, one after the other, over so many days more."""
+    seeded = random.Random(experiment)
+    runs: list[Run] = []
+    for arm in ("a", "b"):
+        began = BEGAN
+        for number in range(10 * trials):
+            trial, task = divmod(number, 10)
+            began += timedelta(seconds=seeded.uniform(1, 90), days=days / (10 * trials))
+            at, messages = began, []
+            for turn in range(6):
+                at += timedelta(seconds=seeded.uniform(0.5, 20))
+                read, wrote = seeded.randrange(500, 9_000), seeded.randrange(20, 400)
+                said = {
+                    "role": "assistant",
+                    "content": f"Answer {turn}: {seeded.randbytes(40).hex()}",
+                    "model": "m-1",
+                    "usage": {"prompt_tokens": read, "completion_tokens": wrote},
+                    "cost": (2 * read + 10 * wrote) / 1e6,
+                }
+                asked = {"role": "user", "content": "And then?"}
+                messages.append({**(said if turn % 2 else asked), "timestamp": at.isoformat()})
+            runs.append(
+                {
+                    "run": f"{arm}{number}",
+                    "experiment": experiment,
+                    "arm": arm,
+                    "task": task,
+                    "trial": trial,
+                    "labels": {"agent_llm": "lab/m-1-20260101"},
+                    "messages": messages,
+                    "outcome": {"reward": float(seeded.random() < 0.5)},
+                }
+            )
+    return runs
+
+
+def _of(runs: list[Run], arm: str) -> list[Run]:
+    return [run for run in runs if run["arm"] == arm]
+
+
+def _said(run: Run) -> list[dict[str, Any]]:
+    return [message for message in run["messages"] if message["role"] == "assistant"]
+
+
+def _answered_by(model: str, runs: list[Run], declared: str = "m-1") -> None:
+    for run in runs:
+        run["labels"] = {"agent_llm": declared}
+        for message in _said(run):
+            message["model"] = model
+            message["cost"] = None  # no price is stated of it
+
+
+def _several(runs: list[Run]) -> None:
+    for run in runs:
+        run["labels"] = {}
+    _answered_by("m-2", _of(runs, "b")[3:8], declared="m-2")
+
+
+def _undeclared(runs: list[Run]) -> None:
+    _answered_by("m-2", _of(runs, "b"))
+
+
+def _simulator(runs: list[Run]) -> None:
+    for run in runs:
+        run["labels"]["user_llm"] = "gpt-4.1" if run["arm"] == "a" else "gpt-4o"
+
+
+def _without(runs: list[Run], dropped: Callable[[Run], bool]) -> None:
+    runs[:] = [run for run in runs if not dropped(run)]
+
+
+def _later(by: timedelta, runs: list[Run]) -> None:
+    for run in runs:
+        for message in run["messages"]:
+            when = datetime.fromisoformat(message["timestamp"]) + by
+            message["timestamp"] = when.isoformat()
+
+
+def _timed(runs: list[Run], when: Callable[[int, int], datetime]) -> None:
+    """Each message's time by the numbers of its run and of itself."""
+    for number, run in enumerate(runs):
+        for turn, message in enumerate(run["messages"]):
+            message["timestamp"] = when(number, turn).isoformat()
+
+
+def _stepped(runs: list[Run]) -> None:
+    """One and a half seconds a message, of six or five."""
+    for run in runs[::2]:
+        del run["messages"][-1]
+    _timed(runs, lambda n, turn: BEGAN + timedelta(minutes=n, seconds=turn * 1.5))
+
+
+def _copied(one: Run, others: list[Run]) -> None:
+    """All but one of five answers are another run's."""
+    extra = [{**message, "content": message["content"][::-1]} for message in _said(one)[:2]]
+    one["messages"] += extra
+    for other in others:
+        texts = [message["content"] for message in _said(one)]
+        other["messages"] += [{**message} for message in _said(other)[:2]]
+        for message, text in zip(_said(other), [*texts[:4], "another end " * 5], strict=True):
+            message["content"] = text
+
+
+def _failed(runs: list[Run]) -> None:
+    for run in _of(runs, "b")[:12]:
+        run["outcome"] = {"reward": 0.0, "error": "no answer"}
+
+
+def _constant(runs: list[Run]) -> None:
+    for run in _of(runs, "b"):
+        for message in _said(run):
+            message["cost"], message["model"] = 0.01, "free"
+        run["labels"] = {}
+
+
+def _negative(runs: list[Run]) -> None:
+    _said(runs[4])[0].update(cost=-1.0, usage=None)
+
+
+def _overcharged(runs: list[Run]) -> None:
+    _said(runs[4])[0]["cost"] *= 1.05
+
+
+SECONDS = [7.25, 11.5, 3.75, 20.125, 9.5]
+
+PLANTED: dict[str, tuple[Callable[[list[Run]], None], set[str], dict[str, int]]] = {
+    "honest": (lambda _: None, set(), {}),
+    "days": (lambda _: None, set(), {"days": 4}),
+    "several": (_several, {"several models"}, {}),
+    "undeclared": (_undeclared, {"undeclared model"}, {}),
+    "simulator": (_simulator, {"user simulator"}, {}),
+    "lacking": (
+        lambda runs: _without(runs, lambda run: run["arm"] == "b" and run["task"] in (2, 5, 6)),
+        {"tasks lacking"},
+        {},
+    ),
+    "numbers": (
+        lambda runs: _without(runs, lambda run: run["task"] in (2, 5)),
+        set(),  # eight tasks are too few to tell
+        {},
+    ),
+    "skip": (
+        lambda runs: _without(
+            runs, lambda run: run["trial"] == 1 and run["arm"] == "b" and run["task"] in (2, 5)
+        ),
+        {"trial numbers skip"},
+        {"trials": 3},
+    ),
+    "fewer": (
+        lambda runs: _without(
+            runs, lambda run: run["trial"] == 1 and run["arm"] == "b" and run["task"] < 7
+        ),
+        {"fewer trials"},
+        {},
+    ),
+    "differ": (
+        lambda runs: _without(runs, lambda run: run["trial"] > 0 and run["arm"] == "b"),
+        {"trials differ"},
+        {},
+    ),
+    "late": (
+        lambda runs: _later(timedelta(hours=3), [runs[3], runs[7]]),
+        {"late starts"},
+        {},
+    ),
+    "over-tasks": (lambda runs: _copied(runs[1], runs[2:5]), {"over tasks"}, {}),
+    "over-arms": (lambda runs: _copied(runs[1], [runs[21]]), {"over arms"}, {}),
+    "equal": (lambda runs: _timed(runs, lambda _, __: BEGAN), {"all equal"}, {}),
+    "round": (
+        lambda runs: _timed(
+            runs, lambda n, t: BEGAN + timedelta(minutes=n, seconds=10 * (t * (1 + n % 3)))
+        ),
+        {"all round"},
+        {},
+    ),
+    "future": (
+        lambda runs: _later(timedelta(days=40_000), _of(runs, "b")[-1:]),
+        {"in the future"},
+        {},
+    ),
+    "durations": (
+        lambda runs: _timed(
+            runs,
+            lambda n, t: (
+                BEGAN + timedelta(minutes=n, seconds=52.125 if t == 5 else t * SECONDS[n % 5] / 3)
+            ),
+        ),
+        {"constant durations"},
+        {},
+    ),
+    "steps": (_stepped, {"constant steps"}, {}),
+    "failures": (_failed, {"uneven"}, {}),
+    "constant": (_constant, {"constant"}, {}),
+    "negative": (_negative, {"negative"}, {}),
+    "overcharged": (_overcharged, {"price"}, {}),
+}
+
+
+@pytest.mark.slow
+def test_each_planted_kind_is_found_alone(home: Path, tmp_path: Path):
+    """One experiment a kind: what was done to it is found in it, and nothing else; in honest ones,
+    of one day and of several, is nothing.
+    """
+    place = Audited(home, "kinds")
+    file = tmp_path / "kinds.jsonl"
+    made: list[Run] = []
+    for name, (plant, _, shape) in PLANTED.items():
+        runs = honest(name, **shape)
+        plant(runs)
+        made += runs
+    with hansard.connect("kinds", data_dir=home) as record:
+        record.price("m-1", PRICES, since=datetime(2020, 1, 1, tzinfo=UTC))
+        write(file, made)
+        done = place.call("import", "chat-jsonl", str(file))
+        assert done.code == 0, done.err
+    rows = place.call("audit", "--json").lines[:-1]
+    found = {name: {row["what"] for row in rows if row["experiment"] == name} for name in PLANTED}
+    assert found == {name: kinds for name, (_, kinds, _) in PLANTED.items()}
+    facts = {row["what"]: row["fact"] for row in rows}
+    assert "m-1 answered in 15 runs, m-2 answered in 5 runs" in facts["several models"]
+    assert "lab/m-1" not in facts["undeclared model"]
+    assert "lacks 3 of the 10 tasks: 2, 5, 6" in facts["tasks lacking"]
+    assert "stands in 4 runs: also as task 2 under arm a" in facts["over tasks"]
+    assert "80 % of the answers are the same" in facts["over arms"]
+    assert "12 of the 20 runs of arm b failed" in facts["uneven"]
+    told = place.call("audit", "--experiment", "fewer")
+    assert "medium  selection in fewer: 1 of this kind" in told.out
+    assert "models of" not in told.out
+
+
+@pytest.mark.slow
+def test_a_score_is_held_against_the_checks_beside_it(home: Path, tmp_path: Path):
+    """A reward that its own actions or outputs deny, and tasks without a number in between; 0
+    for wrong actions and right outputs is in order.
+    """
+
+    def of(task: int, reward: float, stored: float, **checks: float) -> Run:
+        said = {"reward_info": {"reward": stored, "info": checks}}
+        return {"task_id": task, "trial": 0, "reward": reward, "info": said, "traj": []}
+
+    runs = [of(n, 1.0, 1.0, r_actions=1.0) for n in range(12)]
+    runs += [of(13, 1.0, 0.0), of(14, 1.0, 1.0, r_actions=0.0), of(15, 1.0, 1.0, r_outputs=0.0)]
+    runs += [of(16, 0.0, 0.0, r_outputs=1.0), of(17, 0.0, 0.0, r_actions=0.0)]
+    file = tmp_path / "tau.json"
+    file.write_text(json.dumps(runs))
+    place = Audited(home, "checks")
+    with hansard.connect("checks", data_dir=home):
+        done = place.call("import", "tau-bench", str(file), "--experiment", "e", "--arm", "a")
+        assert done.code == 0, done.err
+    rows = place.call("audit", "--json").lines[:-1]
+    told = sorted(
+        row["fact"].partition("reward is ")[2] for row in rows if row["topic"] == "scores"
+    )
+    assert told == [
+        "1.0 in task 13, and its judge says 0.0",
+        "1.0 in task 14, and its check r_actions is 0",
+        "1.0 in task 15, and its check r_outputs is 0",
+    ]
+    [gap] = [row for row in rows if row["topic"] != "scores"]
+    assert gap["what"] == "task numbers skip"
+    assert "17 of the 18 tasks numbered 0 to 17, and no arm has 12" in gap["fact"]
