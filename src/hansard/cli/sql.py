@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import math
 import sys
@@ -153,20 +152,23 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
 class _Cut(Exception):
     """An answer that is not to be written has more than was asked for."""
 
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
 
 async def _streamed(
     ask: Callable[[Take], Awaitable[Answer]], out: Path, *, answer_form: Form, formulas: bool
 ) -> Answer:
     """An answer written to a file as it comes; to none where it is cut. Raises Unwritable."""
-    with (
-        contextlib.suppress(_Cut),
-        whole(out) as file,
-        answer_file(file, answer_form, formulas=formulas) as writer,
-    ):
-        answer = await ask(writer.take)
-        if answer.cut is not None:
-            raise _Cut
-    return answer
+    try:
+        with whole(out) as file, answer_file(file, answer_form, formulas=formulas) as writer:
+            answer = await ask(writer.take)
+            if answer.cut is not None:
+                raise _Cut(answer)  # noqa: TRY301 -- by it the file that was begun is let go
+            return answer
+    except _Cut as cut:
+        return cut.answer
 
 
 def _own_tables(texts: list[str]) -> dict[str, bytes]:
