@@ -60,6 +60,7 @@ async def test_it_is_read_in_the_dark_on_a_phone_and_without_pictures(
     assert wide == [500, 500]
     alts = await page.evaluate("[...document.images].map(image => image.alt)")
     assert "bold: +0.375, +0.1662 .. +0.5838" in alts[0]
+    assert "bold: reward 0.875, cost 0.0315; steady: reward 0.5, cost 0.0215" in alts[1]
     assert all(len(alt) > 30 for alt in alts)
     first = await page.inner_text("h1 + p")
     assert "bold against steady: better" in first

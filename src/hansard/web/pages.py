@@ -166,8 +166,10 @@ def _told(plot: Plot) -> str:
     if plot.kind != "intervals":
         return ""
     rows = [row for row in plot.part.comparisons if row["default"] and row["low"] is not None]
+    several = len({row["baseline"] for row in rows}) > 1
     said = [
-        f"{row['arm']}: {number(row['difference'], signed=True)}, "
+        f"{row['arm']}{' against ' + row['baseline'] if several else ''}: "
+        f"{number(row['difference'], signed=True)}, "
         f"{interval(row['low'], row['high'], signed=True)}"
         for row in rows
         if not row["slice"]
@@ -180,7 +182,13 @@ def _costs(report: Report, part: Part, draw: Draw) -> Picture | None:
     cost = next((each for each in report.beside if each.metric == COST), None)
     if cost is None or part.metric == COST:
         return None
-    return _as_picture(ALTS[COST], draw(COST, part, cost))
+    costs = {arm["arm"]: arm["mean"] for arm in cost.arms if not arm["slice"]}
+    said = [
+        f"{arm['arm']}: {part.metric} {number(arm['mean'])}, cost {number(costs[arm['arm']])}"
+        for arm in part.arms
+        if not arm["slice"] and arm["mean"] is not None and costs.get(arm["arm"]) is not None
+    ]
+    return _as_picture(f"{ALTS[COST]}: {'; '.join(said)}", draw(COST, part, cost))
 
 
 def _as_picture(alt: str, drawn: bytes | None) -> Picture | None:
