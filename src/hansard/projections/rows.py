@@ -19,6 +19,7 @@ from hansard.bus.in_full import Fault, InFull
 from hansard.bus.log import Origin
 from hansard.bus.marks import link
 from hansard.bus.validation.check import RawMessage
+from hansard.domain.claimed_time import claimed_time
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import AgentStream, StreamId, WorkspaceStream, run_of
@@ -378,9 +379,9 @@ def _micros(moment: datetime) -> int:
 
 
 def _time(text: str) -> int | None:
-    """ISO 8601 as us since 1970, UTC where it names no zone; None where it is none."""
+    """A time that a source claims as us since 1970; None where it is none."""
+    moment = claimed_time(text)
     try:
-        moment = datetime.fromisoformat(text)
-        return _micros(moment if moment.tzinfo is None else moment.astimezone(UTC))
-    except (ValueError, OverflowError):
+        return None if moment is None else _micros(moment.astimezone(UTC))
+    except OverflowError:
         return None

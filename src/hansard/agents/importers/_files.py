@@ -36,6 +36,9 @@ _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2
 _SURROGATE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
 """Half a pair: text that UTF-8 cannot say."""
 
+_NO_NUMBER = re.compile(rb"[:,\[]\s*-?(?:NaN|Infinity)\b")
+"""What some programs write for a number that is none."""
+
 Document = memoryview
 """The bytes of a whole file, less its byte order mark."""
 
@@ -116,4 +119,6 @@ def why_not_json(data: bytes | Document | msgspec.Raw, error: Exception) -> str:
         return f"it is not UTF-8 ({error.reason}): save it as UTF-8"
     if _SURROGATE.search(whole):
         return f"it is not JSON ({error}; half a surrogate pair stands in it)"
+    if _NO_NUMBER.search(whole):
+        return f"it is not JSON ({error}; NaN and Infinity are no JSON: give null, or leave it out)"
     return f"it is not JSON ({error})"

@@ -12,12 +12,17 @@ from typing import Annotated, Any
 import msgspec
 
 from hansard.domain import ids, values
+from hansard.domain.choices import nearest
+from hansard.domain.claimed_time import claimed_time
 from hansard.domain.errors import BadValue
 
 CHAT_JSONL = "chat-jsonl"
 
 AGENT = "assistant"
 """The agent, and its role, of a record that names none."""
+
+MODEL = "model"
+"""The label of the model that a record names."""
 
 WORKFLOW = "chat"
 """The workflow of a record that names none."""
@@ -122,6 +127,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     role: str | None = None
     roles: dict[str, str] | None = None
     labels: dict[str, str] | None = None
+    model: str | None = None
     outcome: dict[str, Any] | None = None
 
 
@@ -164,6 +170,7 @@ class ChatRun(msgspec.Struct, frozen=True, kw_only=True):
 def from_chat(raw: Any, given: Given) -> ChatRun:
     """A line of chat-jsonl, decoded, as a run. Raises ValidationError, CallerError."""
     record = msgspec.convert(raw, Record)
+    _check_times(record.messages)
     filled = {
         "experiment": filled_in("experiment", record.experiment, given.experiment),
         "arm": filled_in("arm", record.arm, given.arm),
@@ -189,7 +196,28 @@ def from_chat(raw: Any, given: Given) -> ChatRun:
 def _labels(record: Record) -> dict[str, str]:
     """A record's labels, and its own name as one of them. Raises BadName."""
     labels = {ids.name("label", name): text for name, text in (record.labels or {}).items()}
+    if record.model is not None:
+        said = labels.setdefault(MODEL, record.model)
+        if said != record.model:
+            fact = f"it is {record.model!r:.80}, and the label {MODEL!r} says {said!r:.80}"
+            raise BadValue(MODEL, fact, "say it once")
     return labels if record.run is None else {**labels, "source_run": str(record.run)}
+
+
+def _check_times(messages: list[Message]) -> None:
+    """Raise BadValue for what is no time: it would stand as the time of the import."""
+    for number, message in enumerate(messages):
+        said = message.occurred_at
+        if said is not None and claimed_time(said) is None:
+            where = f"messages[{number}].timestamp"
+            remedy = "give ISO 8601, or seconds or milliseconds since 1970, or leave it out"
+            raise BadValue(where, f"{said!r:.80} is no time", remedy)
+
+
+def unknown_field(error: msgspec.ValidationError) -> str:
+    """The nearest field that there is, where a record has one that there is not; else nothing."""
+    given = str(error).partition("unknown field `")[2].partition("`")[0]
+    return nearest(given, Record.__struct_fields__) if given else ""
 
 
 def filled_in(what: str, said: str | None, given: str | None) -> str:

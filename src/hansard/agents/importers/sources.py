@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.importers import _files, tau
-from hansard.agents.importers.chat import CHAT_JSONL, ChatRun, Given, from_chat
+from hansard.agents.importers.chat import CHAT_JSONL, ChatRun, Given, from_chat, unknown_field
 from hansard.agents.importers.report import Watcher
 from hansard.domain.errors import CallerError
 
@@ -42,9 +42,11 @@ def _chat_jsonl(path: Path | None, given: Given, watcher: Watcher) -> Generator[
                 is_first = False
             elif line.data:
                 found = _run(line.data, lambda raw: from_chat(raw, given), SEE)
-                if is_first and isinstance(found, str) and (hint := _hint(head, CHAT_JSONL)):
-                    yield line.number, found + hint
-                    return
+                if is_first and isinstance(found, str):
+                    hint = _hint(head, CHAT_JSONL) or _not_lines(head, line.data)
+                    if hint:
+                        yield line.number, found + hint
+                        return
                 yield line.number, found
                 is_first = False
         if is_first:
@@ -110,7 +112,7 @@ def _run(
     try:
         return convert(raw)
     except msgspec.ValidationError as error:
-        return f"{error}; {remedy}"
+        return f"{error}; {unknown_field(error)}{remedy}"
     except CallerError as error:
         return str(error)
     except RecursionError as error:
@@ -133,6 +135,27 @@ def _hint(head: bytes, format_: str) -> str:
     if other in (None, format_):
         return ""
     return f"; it looks like {other}: use 'hansard import {other}'"
+
+
+def _not_lines(head: bytes, first: bytes) -> str:
+    """What to do with JSON that is not one record a line."""
+    begun = head.removeprefix(_files.BOM).lstrip(_files.BLANKS)
+    if begun.startswith(b"["):
+        return "; it is a list, and is to be one record a line: jq -c '.[]' FILE"
+    if begun.startswith(b"{") and not _is_json(first):
+        return "; if its records stand on several lines, write each on one: jq -c . FILE"
+    return ""
+
+
+def _is_json(line: bytes) -> bool:
+    """Whether a line says something whole, or is wrong in another way than by its end."""
+    try:
+        _decode(line)
+    except msgspec.DecodeError as error:
+        return "truncated" not in str(error)
+    except (RecursionError, UnicodeDecodeError):
+        return True
+    return True
 
 
 def looks_like(head: bytes) -> str | None:
