@@ -28,17 +28,22 @@ NOT_FROM_RUNS = {"per_run_cost", "actual_model_name", "is_open_source_model", "i
 
 
 @pytest.fixture(scope="module")
-def imported(real_data, tmp_path_factory):
+def place(tmp_path_factory):
+    """A workspace of its own for this data set."""
+    with support.opened(tmp_path_factory.mktemp("mcpmark-data")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def imported(place, real_data, tmp_path_factory):
     """All runs, imported in one file that names each run's arm itself; what was told, and the
     lives on record.
     """
-    folder = tmp_path_factory.mktemp("mcpmark")
-    file = folder / "chats.jsonl"
+    file = tmp_path_factory.mktemp("mcpmark") / "chats.jsonl"
     archive = real_data / "mcpmark" / "dev" / "model_results.tar.gz"
     assert support.write(file, mcpmark.convert(archive)) == RUNS
-    with support.opened(folder / "data") as place:
-        told = place.imported("chat-jsonl", file, "mcpmark")
-        yield told, place.lives()
+    told = place.imported("chat-jsonl", file, "mcpmark")
+    return told, place.lives()
 
 
 @pytest.fixture(scope="module")
@@ -105,3 +110,17 @@ def test_the_published_summary_comes_out_of_the_record(imported, published, part
             if life.state.assigned.arm == model and part in ("overall", life.state.workflow)
         ]
         assert _summary(mine) == {k: v for k, v in said.items() if k not in NOT_FROM_RUNS}, model
+
+
+def test_the_audit_finds_what_is_true_of_them(place, imported):
+    """One model was tried once a task, three fail more often than the others: no false alarm."""
+    del imported
+    found = place.call("audit", "--json").lines[:-1]
+    assert [row["what"] for row in found] == ["uneven", "uneven", "uneven", "trials differ"]
+    facts = sorted(row["fact"].partition(" failed")[0] for row in found[:-1])
+    assert facts == [
+        "18 of the 127 runs of arm claude-opus-4-1",
+        "72 of the 508 runs of arm claude-sonnet-4",
+        "90 of the 508 runs of arm qwen-3-max",
+    ]
+    assert "claude-opus-4-1 up to 1" in found[-1]["fact"]
