@@ -82,6 +82,7 @@ class Sessions:
             if self._own is None:
                 work = await self.begin(WORKFLOW)
                 self._own = work.session.run
+                return work
             return self._works[self._own]
 
     async def leave(self, run: str, error: BaseException | None = None) -> None:
