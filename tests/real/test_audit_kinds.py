@@ -22,9 +22,12 @@ PUZZLES = {
 
 
 def _flipped(told):
-    """Three rewards are turned over, and the checks beside them stay."""
+    """Three rewards are turned over, and the checks beside them stay; once the parts of the reward
+    are changed with it, and only `db_match` stays.
+    """
     for run in told["simulations"][:9:3]:
         run["reward_info"]["reward"] = 1.0 - run["reward_info"]["reward"]
+    run["reward_info"]["reward_breakdown"]["DB"] = run["reward_info"]["reward"]
 
 
 def _copied(told):
