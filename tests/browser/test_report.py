@@ -72,3 +72,28 @@ async def test_it_is_read_in_the_dark_on_a_phone_and_without_pictures(
     assert all(UUID(cell).version == 8 for cell in cells[-2:])
     assert cells[-2] != cells[-1]
     await context.close()
+
+
+async def test_tasks_are_filtered_by_label_and_lead_to_their_runs(chromium: Browser, report: Path):
+    """A label's value leaves its tasks, and says how many; each run is a link to its page beside
+    the file, and nothing complains.
+    """
+    context = await chromium.new_context(offline=True)
+    page = await context.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    await page.goto(report.as_uri())
+    await page.click("summary")
+    assert await page.inner_text("output") == "24 of 24 rows"
+    links = page.locator("details a")
+    found = await links.evaluate_all("all => all.map(a => [a.getAttribute('href'), a.textContent])")
+    assert len(found) == 2 * 24
+    assert all(link == f"{run}.html" for link, run in found)
+    await page.get_by_label("domain").select_option("odd")
+    assert await page.inner_text("output") == "12 of 24 rows"
+    shown = await page.locator("details tr:visible td:first-child").all_inner_texts()
+    assert shown == [f"t{number:02}" for number in range(1, 24, 2)]
+    await page.get_by_label("group").select_option("g0")  # no task is of both
+    assert await page.inner_text("output") == "0 of 24 rows"
+    assert said == []
+    await context.close()

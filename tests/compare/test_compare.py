@@ -302,14 +302,20 @@ class _Tags(HTMLParser):
 
 
 @pytest.mark.slow
-def test_the_page_asks_nobody_and_runs_nothing(place: Place):
-    """One file: no script, no link, pictures inside; hostile names are text."""
+def test_the_page_asks_nobody_and_links_to_files_beside_it(place: Place):
+    """One file: its own script alone, links to runs' pages beside it, pictures inside; hostile
+    names are text.
+    """
     file = place.home / "report.html"
     assert place.call("compare", "greeting", "--format", "html", "-o", str(file)).code == 0
     parser = _Tags()
     parser.feed(file.read_text())
     names = {tag for tag, _ in parser.tags}
-    assert not names & {"script", "link", "a", "iframe", "b", "object"}
+    assert not names & {"link", "iframe", "b", "object"}
+    assert [attrs for tag, attrs in parser.tags if tag == "script"] == [{}]
+    links = {attrs["href"] or "" for tag, attrs in parser.tags if tag == "a"}
+    assert len(links) > TASKS
+    assert all(re.fullmatch(r"[0-9a-f-]{36}\.html", link) for link in links)
     sources = [attrs["src"] or "" for tag, attrs in parser.tags if tag == "img"]
     assert len(sources) == 4
     assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)

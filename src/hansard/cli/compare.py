@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,7 +18,7 @@ from hansard.inspect import comparison as reads
 from hansard.inspect.blocks import Heading, Paragraph, Table
 from hansard.inspect.comparison_parts import SECTIONS, Plot, blocks, sections
 from hansard.inspect.texts import plain_text
-from hansard.projections.report import Question, Report
+from hansard.projections.report import Question, Report, task_labels
 from hansard.web.pages import Draw, comparison_page
 
 app = noun()
@@ -66,6 +66,10 @@ Show = Annotated[
         help=f"Only these sections, of {', '.join(SECTIONS)} [all]. --json has all of them.",
     ),
 ]
+
+
+Labels = Sequence[dict[str, Any]]
+"""What a page's tasks can be filtered by, as `task_labels` gives it."""
 
 
 @app.command()
@@ -123,14 +127,19 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
     )
     async with answering() as answers:
         found = await asyncio.to_thread(reads.compare, answers, question)
-    _show.show(found, lambda found: _people(found.report, wanted, form, output), json=json)
+        labels: Labels = ()
+        if form == "html":
+            labels = await asyncio.to_thread(task_labels, answers, experiment)
+    _show.show(found, lambda found: _people(found.report, wanted, form, output, labels), json=json)
 
 
-def _people(made: Report, show: Collection[str], form: str, output: Path | None) -> Iterator[Part]:
+def _people(
+    made: Report, show: Collection[str], form: str, output: Path | None, labels: Labels
+) -> Iterator[Part]:
     if form == "table" and output is None:
         yield from _table(made, show)
         return
-    data = _FORMS[form](made, show)
+    data = page(made, show, labels) if form == "html" else _FORMS[form](made, show)
     if output is None:
         yield Bytes(data)
     else:
@@ -212,11 +221,11 @@ def _marked(text: str) -> str:
     return plain_text(text).translate(_MARKS)
 
 
-def page(made: Report, show: Collection[str]) -> bytes:
+def page(made: Report, show: Collection[str], labels: Labels = ()) -> bytes:
     """The comparison as one HTML file that asks nobody for anything; without matplotlib it has no
     pictures.
     """
-    return comparison_page(made, _draw(), show)
+    return comparison_page(made, _draw(), show, labels)
 
 
 def _draw() -> Draw | None:
@@ -233,5 +242,4 @@ def _draw() -> Draw | None:
 _FORMS: dict[str, Callable[[Report, Collection[str]], bytes]] = {
     "table": _text,
     "markdown": markdown,
-    "html": page,
 }

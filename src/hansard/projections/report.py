@@ -250,6 +250,17 @@ _PAIRS = """
     WHERE p.counting = p.missing AND p.difference IS NOT NULL
     ORDER BY p.metric, p.arm, p.task
 """
+_TASK_LABELS = """
+    SELECT l.label, label_of(l.labels, l.label) AS value,
+        list(DISTINCT l.task ORDER BY l.task) AS tasks
+    FROM (
+        SELECT r.task, r.labels, unnest(json_keys(r.labels)) AS label
+        FROM assigned_runs AS r
+        WHERE r.experiment = $1
+    ) AS l
+    WHERE label_of(l.labels, l.label) IS NOT NULL
+    GROUP BY ALL ORDER BY 1, 2
+"""
 _TOOLS = "FROM tool_choices WHERE experiment = $1 ORDER BY tool, arm"
 _SEQUENCES = """
     FROM sequences WHERE experiment = $1
@@ -353,3 +364,8 @@ def _parts(reader: Reader, experiment: str, asked: _Asked, *, whole: bool = True
         )
         for name in dict.fromkeys(arm["metric"] for arm in arms)
     ]
+
+
+def task_labels(reader: Reader, experiment: str) -> list[dict[str, Any]]:
+    """Each label and value that runs of an experiment have, and the tasks of these runs."""
+    return reader.rows(_TASK_LABELS, [experiment])

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hansard.bus import subjects
 from hansard.inspect.blocks import Heading, Paragraph, Table
 from hansard.inspect.comparison_parts import SECTIONS, Plot, blocks
 from hansard.inspect.comparison_words import interval, number
@@ -36,6 +37,9 @@ COST = "cost"
 
 TASKS_MAX = 2_000
 """Tasks that a page lists of each metric; `task_pairs` has them all."""
+
+VALUES_MAX = 50
+"""Values of a label by which tasks can be filtered: one with more tells each run apart."""
 
 SCRIPTS = (
     "text.js",
@@ -120,9 +124,14 @@ class Tasks(msgspec.Struct, frozen=True):
 
 
 def comparison_page(
-    report: Report, draw: Draw | None, show: Collection[str] = tuple(SECTIONS)
+    report: Report,
+    draw: Draw | None,
+    show: Collection[str] = tuple(SECTIONS),
+    labels: Sequence[dict[str, Any]] = (),
 ) -> bytes:
-    """A comparison, without pictures where nothing draws."""
+    """A comparison, without pictures where nothing draws. By `labels`, as `task_labels` gives them,
+    its tasks can be filtered.
+    """
     found: list[tuple[str, Any]] = []
     for block in blocks(report, show):
         if isinstance(block, Plot):
@@ -136,10 +145,35 @@ def comparison_page(
     return _page(
         "comparison.html",
         asset("comparison.css"),
+        f'(() => {{\n"use strict";\n{asset("comparison.js")}}})();\n',
         pictures=True,
         experiment=report.question.experiment,
         blocks=found,
+        filters=_filters(labels) if "tasks" in show else {},
+        numbers=_numbers(labels),
     )
+
+
+def _filters(labels: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int, str]]]:
+    """By label, its values, each with its number; those labels that tell tasks apart."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for place, row in enumerate(labels):
+        found.setdefault(row["label"], []).append((place, row["value"]))
+    return {name: values for name, values in found.items() if 1 < len(values) <= VALUES_MAX}
+
+
+def _numbers(labels: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """By task, the numbers of the values that its runs have."""
+    found: dict[str, list[str]] = {}
+    for place, row in enumerate(labels):
+        for task in row["tasks"]:
+            found.setdefault(task, []).append(str(place))
+    return {task: " ".join(places) for task, places in found.items()}
+
+
+def page_name(run: str) -> str:
+    """The file that `hansard run html RUN` writes, if it is not told otherwise."""
+    return f"{subjects.token(run)}.html"
 
 
 def _tasks(report: Report) -> list[Tasks]:
@@ -245,6 +279,7 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     made.filters["inline"] = plain_text
+    made.filters["page_name"] = page_name
     made.filters["figure"] = number
     return made
 

@@ -8,13 +8,12 @@ from typing import Annotated
 import msgspec
 import typer
 
-from hansard.bus import subjects
 from hansard.cli import output as _show
 from hansard.cli.common import Json, Run, noun, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Hint
 from hansard.inspect import page as reads
-from hansard.web.pages import run_page
+from hansard.web.pages import page_name, run_page
 
 app = noun()
 
@@ -57,4 +56,4 @@ async def html(
 
 def default_path(run: str) -> Path:
     """`RUN.html` in the working directory; what a file's name cannot hold is escaped."""
-    return Path(f"{subjects.token(run)}.html")
+    return Path(page_name(run))

@@ -300,6 +300,10 @@ class Compare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metric: str | None = None
     baseline: str | None = None
     by: str | None = None
+    lower_is_better: list[str] | None = None
+    higher_is_better: list[str] | None = None
+    missing: typing.Literal["failure", "excluded", "worst-case"] | None = None
+    all_pairs: bool | None = None
 
 
 RUNS_MAX = 100
