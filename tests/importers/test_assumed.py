@@ -5,6 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from hansard.agents.importers import calls
+from hansard.agents.importers.chat import Message
 from tests.cli.support import Call
 
 ASKED = {"role": "user", "content": "hello"}
@@ -70,3 +72,79 @@ def test_a_record_names_its_model(call: Call, tmp_path: Path):
     assert run["labels"]["model"] == "gpt-4o-2024-08-06"
     twice = record | {"labels": {"model": "another"}}
     assert "say it once" in imported(call, tmp_path, msgspec.json.encode(twice).decode())
+
+
+NAMELESS = {
+    "messages": [
+        ASKED,
+        {
+            "role": "assistant",
+            "tool_calls": [{"name": "look", "arguments": {"n": n}} for n in (1, 2)],
+        },
+        {"role": "tool", "content": "one"},
+        {"role": "tool", "content": "two"},
+        {"role": "tool", "content": "three"},
+    ],
+    "outcome": {"reward": 1},
+}
+
+
+def test_a_result_without_an_id_answers_the_call_before_it(call: Call, tmp_path: Path):
+    """Which has none either, in their order; said once, and what is left over is unasked."""
+    file = tmp_path / "chats.jsonl"
+    file.write_text(msgspec.json.encode(NAMELESS).decode())
+    said = call("import", "chat-jsonl", file).out
+    assert "2 results without an id taken for the call before" in said
+    assert "1 result that no call asked for" in said
+    steps = call("run", "trace", "last", "--json").lines
+    assert [(step["arguments"], step["result"]) for step in steps] == [
+        ({"n": 1}, "one"),
+        ({"n": 2}, "two"),
+    ]
+
+
+def test_what_an_earlier_version_read_otherwise_is_left_and_said(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It is neither there twice nor another one silently; --again reads it as a run of its own."""
+    file = tmp_path / "chats.jsonl"
+    file.write_text(msgspec.json.encode(NAMELESS).decode())
+    with monkeypatch.context() as before:
+        before.setattr(calls, "answers", _answers_of_before)
+        assert call("import", "chat-jsonl", file).code == 0
+    (old,) = call("runs", "--json").lines
+    said = call("import", "chat-jsonl", file).out
+    assert "1 run left as an earlier version read (--again)" in said
+    assert call("runs", "--json").lines == [old]
+    assert call("import", "chat-jsonl", file, "--again").code == 0
+    found = call("runs", "--json").lines
+    assert len(found) == 2
+    assert call("import", "chat-jsonl", file, "--again").out.count(" 0 of them new") == 1
+
+
+def test_an_error_by_its_sources_convention_is_a_failed_step(call: Call, tmp_path: Path):
+    """A tool of tau-bench says so by its first word."""
+    trajectory = [
+        ASKED,
+        {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "look"}}]},
+        {"role": "tool", "tool_call_id": "a", "content": "Error: user not found"},
+    ]
+    file = tmp_path / "runs.json"
+    file.write_text(
+        msgspec.json.encode([{"task_id": 1, "traj": trajectory, "reward": 0.0}]).decode()
+    )
+    assert call("import", "tau-bench", file).code == 0
+    (step,) = call("run", "trace", "last", "--json").lines
+    assert step["status"] == "failed"
+    assert "user not found" in step["error"]["message"]
+
+
+def _answers_of_before(messages: list[Message]) -> calls.Answers:
+    """Every result without an id was one that nobody asked for."""
+    found = NOW(messages)
+    for number in found.matched:
+        found.answered.discard(found.of.pop(number))
+    return calls.Answers(found.of, found.answered, found.unasked | found.matched)
+
+
+NOW = calls.answers

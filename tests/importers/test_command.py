@@ -166,6 +166,8 @@ def test_json_is_one_object_a_line(bring_in, tmp_path):
         "blobs": 0,
         "duplicates": 0,
         "unasked": 1,
+        "matched": 0,
+        "earlier": 0,
         "unanswered": 1,
         "stopped": False,
     }

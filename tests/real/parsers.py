@@ -92,6 +92,7 @@ def tau_message(message: dict[str, Any]) -> Said:
         name=message.get("name"),
         tool_call_id=message.get("tool_call_id"),
         calls=tuple((id_, made["name"], arguments(made["arguments"])) for id_, made in functions),
+        failed=message["role"] == "tool" and str(message["content"]).startswith("Error:"),
     )
 
 

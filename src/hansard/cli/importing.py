@@ -100,6 +100,10 @@ async def import_(
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at the first bad record instead of skipping it.")
     ] = False,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Also those anew that an earlier version read otherwise."),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Import recorded runs.
@@ -121,7 +125,9 @@ async def import_(
                 if format_ == EVENTS:
                     tally, stopped = await _events(workspace, paths, watcher)
                 else:
-                    tally, stopped = await _chats(workspace, format_, given, paths, watcher)
+                    tally, stopped = await _chats(
+                        workspace, format_, given, paths, watcher, again=again
+                    )
         except OSError as error:
             remedy = "what was read before it stays; try again"
             raise BadValue("import", str(error), remedy) from error
@@ -135,8 +141,10 @@ async def _chats(
     given: Given,
     paths: list[Path | None],
     watcher: _Watcher,
+    *,
+    again: bool,
 ) -> tuple[Tally, bool]:
-    importer = Importer(workspace, format_, given, watcher)
+    importer = Importer(workspace, format_, given, watcher, again=again)
     try:
         async with importer:
             for path in paths:
@@ -207,6 +215,10 @@ def _summary(made: Imported, format_: str) -> str:
     said += f": {counted(tally.commits, 'commit')}, {tally.new:,} of them new"
     if tally.duplicates:
         said += f"; {counted(tally.duplicates, 'record')} there twice"
+    if tally.matched:
+        said += f"; {counted(tally.matched, 'result')} without an id taken for the call before"
+    if tally.earlier:
+        said += f"; {counted(tally.earlier, 'run')} left as an earlier version read (--again)"
     if tally.unasked:
         said += f"; {counted(tally.unasked, 'result')} that no call asked for"
     if tally.unanswered:

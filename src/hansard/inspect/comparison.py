@@ -43,6 +43,7 @@ class Comparison(Answer):
         yield from _rows("regression", made.regressions)
         yield from _rows("tool", made.tools)
         yield from _rows("sequence", made.sequences)
+        yield from _rows("odd_time", made.times)
 
 
 def _rows(kind: str, rows: list[Row], **where: str) -> Iterator[Row]:

@@ -9,6 +9,7 @@ import msgspec
 
 from hansard.domain.counted import counted, listed
 from hansard.domain.errors import CallerError
+from hansard.inspect.arm_groups import groups
 from hansard.inspect.blocks import Heading, Paragraph, Table
 from hansard.inspect.comparison_summary import summary, uneven, uneven_in_words
 from hansard.inspect.comparison_words import (
@@ -112,7 +113,7 @@ def _made(report: Report, name: str) -> Iterator[Block]:
         case "plan":
             yield from _plan(report)
         case "beside":
-            yield from _beside(report.beside)
+            yield from _beside(report)
         case "runs":
             yield from _accounts(report)
         case "tasks":
@@ -234,7 +235,7 @@ def _many_pairs(part: Part, shown: list[dict[str, Any]], by: str | None) -> Tabl
 
 def _ranking(part: Part, ranked: list[dict[str, Any]]) -> Iterator[Block]:
     """The arms with the ranks that each can have, and groups within which no two can be told apart:
-    for each arm, best first, those that follow and are alike with all that the group has.
+    each two that cannot be told apart stand in one.
     """
     means = {arm["arm"]: arm["mean"] for arm in part.arms if not arm["slice"]}
     family, alpha = ranked[0]["family"], ranked[0]["alpha"]
@@ -252,25 +253,13 @@ def _ranking(part: Part, ranked: list[dict[str, Any]]) -> Iterator[Block]:
         for row in ranked
     ]
     yield Table((">rank", "arm", ">mean", "cannot be told apart from"), rows)
-    found = _groups(ranked)
+    alike = {row["arm"]: frozenset(row["alike"]) for row in ranked}
+    found = [group for group in groups(list(alike), alike) if len(group) > 1]
     if found:
         said = "; ".join(listed(group) for group in found)
         yield Paragraph(f"Groups within which no two can be told apart: {said}.")
-    else:
+    elif not any(alike.values()):
         yield Paragraph("Each arm can be told apart from each other one.")
-
-
-def _groups(ranked: list[dict[str, Any]]) -> list[list[str]]:
-    alike = {row["arm"]: frozenset(row["alike"]) for row in ranked}
-    groups: list[list[str]] = []
-    for first in alike:
-        group = [first]
-        for arm, others in alike.items():
-            if others.issuperset(group):
-                group.append(arm)
-        if len(group) > 1 and not any(set(group) <= set(other) for other in groups):
-            groups.append(group)
-    return groups
 
 
 _PERCENTILES = ("p50", "p95", "p99")
@@ -415,10 +404,15 @@ def _curves(part: Part, by: str | None) -> Iterator[Block]:
     yield Table((*_slice_column(by), *names), rows)
 
 
-def _beside(parts: list[Part]) -> Iterator[Block]:
-    if not parts:
+def _beside(report: Report) -> Iterator[Block]:
+    parts = report.beside
+    if not parts and not report.times:
         return
     yield Heading("Beside it (no verdict)")
+    for row in report.times:
+        yield Paragraph(f"Latency is not compared: {row['fact']}.", "cannot tell")
+    if not parts:
+        return
     rows = []
     percentiles = _percentiles([arm for part in parts for arm in part.arms])
     for part in parts:

@@ -12,6 +12,9 @@ from hansard.projections.reader import Reader
 GUARDRAILS = ("completion", "cost", "tokens", "latency_ms", "tool_error_rate")
 """Metrics of every experiment, shown beside those it is judged by."""
 
+LATENCY = "latency_ms"
+"""What is not compared beside others where the times of a run cannot be."""
+
 DERIVED = {*GUARDRAILS, "success", "input_tokens", "output_tokens"}
 """What can be judged by without that anybody scored it."""
 
@@ -103,6 +106,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         sequences: The commonest sequences of tools of each arm.
         ranking: The ranks that each arm can have, by each metric that has a verdict; only where all
             pairs are asked for.
+        times: Why latency is not compared: the claimed times that cannot be (view `odd_times`).
     """
 
     position: int
@@ -118,6 +122,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     tools: list[dict[str, Any]]
     sequences: list[dict[str, Any]]
     ranking: list[dict[str, Any]] = []
+    times: list[dict[str, Any]] = []
 
 
 class Unknown(CallerError):
@@ -150,7 +155,9 @@ def report(reader: Reader, question: Question) -> Report:
     )
     judged = _parts(reader, question.experiment, asked)
     taken = {part.metric for part in judged}
-    others = [metric for metric in GUARDRAILS if metric not in taken]
+    times = reader.rows(_TIMES, [question.experiment])
+    left_out = {*taken, LATENCY} if times else taken
+    others = [metric for metric in GUARDRAILS if metric not in left_out]
     how = question.missing or plan["missing"]
     recorded = "failure" if how == "worst-case" else question.missing  # beside: nothing assumed
     beside = [
@@ -187,6 +194,7 @@ def report(reader: Reader, question: Question) -> Report:
         ),
         tools=reader.rows(_TOOLS, [question.experiment]),
         sequences=reader.rows(_SEQUENCES, [question.experiment, SEQUENCES_MAX]),
+        times=times,
         ranking=_by_arm(_ranking(reader, question), order),
     )
 
@@ -261,6 +269,7 @@ _TASK_LABELS = """
     WHERE label_of(l.labels, l.label) IS NOT NULL
     GROUP BY ALL ORDER BY 1, 2
 """
+_TIMES = "SELECT kind AS odd, fact, run, address FROM odd_times WHERE experiment = $1 ORDER BY ALL"
 _TOOLS = "FROM tool_choices WHERE experiment = $1 ORDER BY tool, arm"
 _SEQUENCES = """
     FROM sequences WHERE experiment = $1

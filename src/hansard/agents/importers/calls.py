@@ -25,23 +25,35 @@ _decode = msgspec.json.Decoder().decode
 
 class Answers(msgspec.Struct):
     """`of` is the call that a message answers, `answered` are all such calls; `unasked` are the
-    messages of a tool that nobody asked.
+    messages of a tool that nobody asked, `matched` those of `of` that say no id and follow their
+    call, which has none either.
     """
 
     of: dict[int, CallIndex] = {}
     answered: set[CallIndex] = set()
     unasked: set[int] = set()
+    matched: set[int] = set()
 
 
 def answers(messages: list[Message]) -> Answers:
     """Each tool's message with its call: of equal ids the newest that has no answer yet.
 
-    Equal ids in one message are answered in their order. The calls of a user, who has tools of his
-    own in tau2-bench, are no steps; what answers them answers none.
+    Equal ids in one message are answered in their order, and so are calls without an id by the
+    results without one that follow them directly. The calls of a user, who has tools of his own in
+    tau2-bench, are no steps; what answers them answers none.
     """
     found = Answers()
     waiting: dict[str, list[deque[CallIndex | None]]] = {}
+    nameless = deque[CallIndex]()
     for number, message in enumerate(messages):
+        if message.role != TOOL:
+            asked = message.tool_calls if message.role != USER else None
+            nameless = deque((number, n) for n, call in enumerate(asked or ()) if call.id is None)
+        elif message.answers is None and nameless:
+            found.of[number] = nameless.popleft()
+            found.answered.add(found.of[number])
+            found.matched.add(number)
+            continue
         if message.tool_calls:
             fresh: dict[str, deque[CallIndex | None]] = {}
             for index, call in enumerate(message.tool_calls):

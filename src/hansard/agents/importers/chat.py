@@ -146,8 +146,8 @@ class ChatRun(msgspec.Struct, frozen=True, kw_only=True):
     """A recorded run of any chat format, ready to be mapped.
 
     `content` is what its ids derive from. `messages` and `said` are the same messages, understood
-    and as they are. `agent` is None where the record names none; `ending` where it does not say
-    how the run ended.
+    and as they are; `read_anew` says that they are understood otherwise than by earlier versions.
+    `agent` is None where the record names none; `ending` where it does not say how the run ended.
     """
 
     format: str
@@ -165,6 +165,7 @@ class ChatRun(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[Message]
     said: list[dict[str, Any]]
     ending: Ending | None = None
+    read_anew: bool = False
 
 
 def from_chat(raw: Any, given: Given) -> ChatRun:
@@ -180,7 +181,8 @@ def from_chat(raw: Any, given: Given) -> ChatRun:
         format=CHAT_JSONL,
         content={**raw, **told},
         workflow=record.workflow or WORKFLOW,
-        **filled,
+        experiment=filled["experiment"],
+        arm=filled["arm"],
         task=str(record.task) if record.task is not None else "",
         trial=record.trial,
         agent=record.agent,

@@ -38,8 +38,11 @@ from hansard.domain.run import (
 from hansard.domain.steps import NULL, Failure
 from hansard.domain.values import recordable
 
-MAPPING = "1"
-"""Part of every id: another mapping of the same content makes other runs."""
+MAPPING, MAPPED_ANEW = "1", "2"
+"""Part of every id: another mapping of the same content makes other runs. The second is of what is
+read otherwise than before: results that follow a call and, as it, have no id, and errors by the
+convention of a source. All else keeps the ids that it had.
+"""
 
 EPOCH = 1
 """Of every imported agent; who resumes the run takes the next."""
@@ -68,11 +71,25 @@ class Mapped(msgspec.Struct):
     calls: int = 0
     unanswered: list[str] = []
     unasked: int = 0
+    matched: int = 0
 
 
 def run_id(chat: ChatRun) -> str:
-    """The run's id: a digest of its content."""
-    return ids.uuid8("import", f"{chat.format}/{MAPPING}", canonical(chat.content).decode())
+    """The run's id: a digest of its content, and of how it is read."""
+    return _id(chat, MAPPED_ANEW if _is_anew(chat) else MAPPING)
+
+
+def earlier_id(chat: ChatRun) -> str | None:
+    """The id that the run has where an earlier version imported it; None where it is the same."""
+    return _id(chat, MAPPING) if _is_anew(chat) else None
+
+
+def _is_anew(chat: ChatRun) -> bool:
+    return chat.read_anew or bool(calls.answers(chat.messages).matched)
+
+
+def _id(chat: ChatRun, mapping: str) -> str:
+    return ids.uuid8("import", f"{chat.format}/{mapping}", canonical(chat.content).decode())
 
 
 def mapped(chat: ChatRun, run: str, source: str, at: datetime) -> Mapped:
@@ -110,6 +127,7 @@ class _Mapping:
         if chat.ending is not None:
             self._end(life, chat.ending)
         out.unasked = len(self._answers.unasked)
+        out.matched = len(self._answers.matched)
         out.size = sum(map(len, out.blobs)) + sum(stream.bytes for stream in self._streams)
         out.events = sum(stream.version for stream in self._streams)
         return out

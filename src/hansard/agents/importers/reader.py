@@ -17,13 +17,14 @@ from cachetools import LRUCache
 from hansard.agents.importers import sources
 from hansard.agents.importers._files import NotADocument
 from hansard.agents.importers.chat import ChatRun, Given
-from hansard.agents.importers.mapping import Mapped, mapped, run_id
+from hansard.agents.importers.mapping import Mapped, earlier_id, mapped, run_id
 from hansard.agents.importers.report import Bad, BadRecord, Tally, Watcher
 from hansard.agents.workspace import Workspace
-from hansard.bus.errors import Conflict
+from hansard.bus.errors import Conflict, NotFound
 from hansard.bus.log import Append
 from hansard.domain.errors import CallerError
 from hansard.domain.ids import run_of
+from hansard.domain.run import RunStatus
 
 BATCH_COMMITS_MAX = 2_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
@@ -63,11 +64,20 @@ class Importer:
     """Imports files of one chat format; use it in an `async with`.
 
     Leaving it sends what was read, also where a bad record ended the import. `tally` is right
-    after that.
+    after that. `again` reads also those anew that an earlier version read otherwise.
     """
 
-    def __init__(self, workspace: Workspace, format_: str, given: Given, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        format_: str,
+        given: Given,
+        watcher: Watcher,
+        *,
+        again: bool = False,
+    ) -> None:
         self.tally = Tally()
+        self._again = again
         self._workspace = workspace
         self._format = format_
         self._given = given
@@ -97,7 +107,7 @@ class Importer:
             for line, found in sources.records(self._format, path, self._given, self._watcher):
                 if isinstance(found, str):
                     self._bad(file, line, found)
-                else:
+                elif self._again or not await self._is_there(found, file, line):
                     self._run(found, file, line)
                 if self._batch.is_full:
                     await self._send()
@@ -109,6 +119,22 @@ class Importer:
     def _bad(self, file: str, line: int, reason: str) -> None:
         self.tally.bad += 1
         self._watcher.bad(Bad(file, line, reason))
+
+    async def _is_there(self, chat: ChatRun, file: str, line: int) -> bool:
+        """Whether a run stands as an earlier version read it, which is left so."""
+        earlier = earlier_id(chat)
+        if earlier is None:
+            return False
+        try:
+            life = await self._workspace.states.life(earlier)
+        except NotFound:
+            return False
+        if chat.ending is not None and life.status is RunStatus.OPEN:
+            reason = f"an earlier version's import of run {earlier} was cut: --again reads it anew"
+            self._bad(file, line, reason)
+        else:
+            self.tally.earlier += 1
+        return True
 
     def _run(self, chat: ChatRun, file: str, line: int) -> None:
         try:
@@ -136,6 +162,7 @@ class Importer:
         tally.events += made.events
         tally.blobs += len(made.blobs)
         tally.unasked += made.unasked
+        tally.matched += made.matched
         tally.unanswered += [(made.run, call) for call in made.unanswered]
 
     # ------------------------------------------------------------ sending

@@ -39,7 +39,9 @@ class Tally(msgspec.Struct):
     `runs`, `messages`, `calls`, `commits` and `events` are what was read and is on record now,
     `new` the commits of it that were not there before. `duplicates` are records that were read
     before in the same import; `unanswered` the ids of tool calls whose result the source does not
-    have, as run and call id; `unasked` counts results that no call of the source asked for.
+    have, as run and call id; `unasked` counts results that no call of the source asked for,
+    `matched` those without an id that were taken for the answer of the call before them. `earlier`
+    are runs that stand as an earlier version read them.
     `absent` are the large payloads, by hash, that the source could not read either.
     """
 
@@ -53,6 +55,8 @@ class Tally(msgspec.Struct):
     blobs: int = 0
     duplicates: int = 0
     unasked: int = 0
+    matched: int = 0
+    earlier: int = 0
     unanswered: list[tuple[str, str]] = []
     absent: list[str] = []
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from hansard.agents.importers.calls import TOOL
 from hansard.agents.importers.chat import (
     ChatRun,
     Ending,
@@ -18,6 +19,9 @@ from hansard.agents.importers.chat import (
 
 TAU_BENCH = "tau-bench"
 TAU2_BENCH = "tau2-bench"
+
+TAU_ERROR = "Error:"
+"""How the result of a tool of tau-bench begins that failed."""
 
 LABEL_LENGTH_MAX = 1_000
 """Longest label made of what a record has besides; longer is no label, and is left out."""
@@ -80,6 +84,7 @@ class Tau2File(msgspec.Struct, frozen=True):
 def from_tau(raw: Any, given: Given) -> ChatRun:
     """A run of tau-bench. One that broke has an error in its `info`. Raises ValidationError."""
     run = msgspec.convert(raw, _Tau)
+    messages = [_by_convention(message) for message in run.traj]
     error = run.info.get("error") if isinstance(run.info, dict) else None
     known = run.reward is not None or run.info is not None
     return ChatRun(
@@ -91,7 +96,8 @@ def from_tau(raw: Any, given: Given) -> ChatRun:
         task=str(run.task_id),
         trial=run.trial,
         labels=_labels(raw, _Tau.__struct_fields__),
-        messages=run.traj,
+        messages=messages,
+        read_anew=messages != run.traj,
         said=raw["traj"],
         ending=Ending(
             metrics=metrics({"reward": run.reward}),
@@ -101,6 +107,14 @@ def from_tau(raw: Any, given: Given) -> ChatRun:
         if known
         else None,
     )
+
+
+def _by_convention(message: Message) -> Message:
+    """A message with its error: a tool of tau-bench that fails says so by its first word."""
+    said = message.content
+    if message.role != TOOL or not isinstance(said, str) or not said.startswith(TAU_ERROR):
+        return message
+    return msgspec.structs.replace(message, error=True)
 
 
 def labels_of_file(info: _Tau2Info | None) -> dict[str, str]:

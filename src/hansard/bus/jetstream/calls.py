@@ -20,6 +20,10 @@ BATCH_MESSAGES_MAX = 1_000
 JETSTREAM_OFF = 503
 """No responders: JetStream is off for this account, or not on yet."""
 
+LEADERLESS = frozenset({10008, 10118})
+"""Errors of a cluster that has no leader for the moment, or of a stream all of whose servers are
+away: it may be back while an answer is waited for."""
+
 RELOAD_S = 1.0
 """For so long nobody may answer while a server takes in another configuration (it does so whenever
 a restricted login is added or revoked, within milliseconds on an idle machine), and a connection be
@@ -69,14 +73,14 @@ async def publish_all(
 
 async def api(broker: Broker, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """A JetStream API call, one that may be made twice: it reads, or makes what may be there. Where
-    the connection is lost meanwhile it is made again. Raises BrokerError (the API's error),
-    NoAnswer, Unreachable.
+    the connection is lost meanwhile it is made again; a cluster without a leader is asked again for
+    as long as an answer is waited for. Raises BrokerError (the API's error), NoAnswer, Unreachable.
     """
     payload = msgspec.json.encode(body) if body is not None else b""
     wait_s = broker.options.request_timeout_s
     until_s = time.monotonic() + RELOAD_S
-    data: bytes | None = None
-    while data is None:
+    leader_until_s = time.monotonic() + wait_s
+    while True:
         await broker.ready(wait_s)
         try:
             _, data = await broker.request(f"$JS.API.{subject}", payload, None, wait_s)
@@ -87,9 +91,12 @@ async def api(broker: Broker, subject: str, body: dict[str, Any] | None = None) 
                 raise BrokerError(f"$JS.API.{subject}", JETSTREAM_OFF, str(error)) from error
             else:
                 raise
-    answer: dict[str, Any] = msgspec.json.decode(data)
-    refused = answer.get("error")
-    if refused is not None:
+            continue
+        answer: dict[str, Any] = msgspec.json.decode(data)
+        refused = answer.get("error")
+        if refused is None:
+            return answer
         code = refused.get("err_code") or refused.get("code", 0)
-        raise BrokerError(f"$JS.API.{subject}", code, refused.get("description", ""))
-    return answer
+        if code not in LEADERLESS or time.monotonic() >= leader_until_s:
+            raise BrokerError(f"$JS.API.{subject}", code, refused.get("description", ""))
+        await asyncio.sleep(RELOAD_POLL_S)

@@ -13,7 +13,7 @@ import msgspec
 
 from hansard.bus.errors import BrokerError, BusError, ReplicaBehind, Unreachable
 from hansard.bus.jetstream._known import Streams, described, is_authoritative
-from hansard.bus.jetstream.calls import api
+from hansard.bus.jetstream.calls import LEADERLESS, api
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.wire import (
     Message,
@@ -48,10 +48,6 @@ BEHIND_PAUSE_S = 0.01
 
 SUBJECT_PAGES_MAX = 1_000
 """Bound of the loop over STREAM.INFO's pages of 100,000 subjects."""
-
-LEADERLESS = frozenset({10008, 10118})
-"""Errors of a cluster that has no leader for the moment, or of a stream all of whose servers are
-away: it may be back while a read waits."""
 
 LOST = (
     "it ends at {last}, but {known} was read before: the broker lost acknowledged messages, or "

@@ -1,0 +1,26 @@
+"""Where the times of runs cannot be, latency is not compared, and why is said."""
+
+from pathlib import Path
+
+from tests.compare.conftest import trial
+from tests.real.support import opened, write
+
+TRIALS = 6
+
+
+def test_latency_is_not_compared_where_all_times_are_equal(tmp_path: Path):
+    """One arm claims one time for all: there is no figure of latency, but a sentence and a line."""
+    runs = [trial(arm, task, 0) for arm in ("steady", "bold") for task in range(TRIALS)]
+    for run in runs:
+        for message in run["messages"] if run["arm"] == "bold" else []:
+            message["timestamp"] = "2026-01-01T00:00:01Z"
+    write(tmp_path / "runs.jsonl", runs)
+    with opened(tmp_path / "data") as place:
+        assert place.call("import", "chat-jsonl", str(tmp_path / "runs.jsonl")).code == 0
+        told = place.call("compare", "greeting").out
+        lines = place.call("compare", "greeting", "--json").lines
+    assert "Latency is not compared: all " in told, told
+    assert " times of the 6 runs of arm bold are 2026-01-01 00:00:01." in told
+    assert "latency_ms" not in told
+    assert [line["odd"] for line in lines if line["kind"] == "odd_time"] == ["all equal"]
+    assert not [line for line in lines if line.get("metric") == "latency_ms"]
