@@ -71,7 +71,10 @@ PLAN = hansard.plan(
         {"name": "count", "prompt": "query@1", "parameters": {"weighting": "count"}},
         {"name": "rarity", "prompt": "query@2", "parameters": {"weighting": "rarity"}},
     ],
-    metrics=[{"name": "reward", "smallest": 0.1}, {"name": "rank", "better": "lower"}],
+    metrics=[
+        {"name": "reward", "better": "higher", "smallest": 0.1},
+        {"name": "rank", "better": "lower"},
+    ],
     unit="trial",
     cluster="package",
     planned=TASKS,

@@ -195,6 +195,29 @@ def test_a_look_says_whether_the_planned_size_is_reached(tmp_path: Path):
 
 
 @pytest.mark.slow
+def test_a_plan_may_leave_a_direction_to_who_asks(tmp_path: Path):
+    """Of a metric without one there is a difference and no verdict, until it is said; a metric that
+    the catalogue knows has its direction from there.
+    """
+    plan = hansard.plan(arms=["a", "b"], metrics=["wow", "cost"])
+    with opened(tmp_path) as place, hansard.connect(WORKSPACE, data_dir=place.home) as record:
+        record.register("open", plan)
+        for n in range(12):
+            for arm in ("a", "b"):
+                with record.run("w", experiment="open", arm=arm, task=f"t-{n}") as session:
+                    pass
+                worth = n % 3 + (5.0 + n % 2) * (arm == "b")
+                record.score(session.run, {"wow": worth, "cost": worth}, by="g")
+        unsaid = place.call("compare", "open").out
+        assert "direction not stated" in unsaid
+        assert "wow +5.5" in unsaid
+        better = place.call("compare", "open", "--higher-is-better", "wow").out
+        assert "b against a: better" in better
+        assert "higher is better, says who asks" in better
+        assert "lower is better, says the catalogue" in unsaid
+
+
+@pytest.mark.slow
 def test_another_baseline_and_metric(place: Place):
     """Both turned round: `steady` against `bold` is worse, and cheaper is better."""
     told = place.call("compare", "greeting", "--baseline", "bold", "--json")

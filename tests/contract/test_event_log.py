@@ -22,6 +22,7 @@ from hansard.bus.log import (
     Copied,
     EventLog,
     Kind,
+    LivesAt,
     NothingUnder,
     NotYet,
     Origin,
@@ -232,6 +233,20 @@ class TestConditions:
         assert conflict.value.winner is not None
         assert conflict.value.winner.position == newer.position
         assert versions(await log.read(ALICE)) == [1, 2]
+
+    async def test_lives_at(self, log: EventLog):
+        """A commit can demand that no run began or went on since all lives were read."""
+        await log.append(append(KEY, expected=LivesAt(0)))
+        life = await log.append(append(RunStream("r1")))
+        await log.append(append(ALICE))  # no life
+        await log.append(append(KEY, 2, expected=LivesAt(life.position)))
+        newer = await log.append(append(RunStream("r2")))
+        for position in (0, life.position, newer.position + 1):
+            with pytest.raises(Conflict) as conflict:
+                await log.append(append(KEY, 3, expected=LivesAt(position)))
+            assert conflict.value.winner is not None
+            assert conflict.value.winner.position == newer.position
+        await log.append(append(KEY, 3, expected=LivesAt(newer.position)))
 
     async def test_condition_and_version(self, log: EventLog):
         """A condition that holds does not set the uniqueness of versions aside."""

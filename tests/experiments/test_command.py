@@ -12,7 +12,10 @@ from tests.test_docs import ROOT, blocks
 PLAN = """
 name = "greeting"
 question = "Does a bold greeting solve more?"
-metrics = ["reward", {name = "cost", better = "lower", smallest = 0.05}]
+metrics = [
+    {name = "reward", better = "higher"},
+    {name = "cost", better = "lower", smallest = 0.05},
+]
 cluster = "site"
 planned = 60
 trials = 2
@@ -48,7 +51,7 @@ def chats(path, *records):
 def test_register_stop_and_assign(call, file, record):
     """In a workspace that nobody has made; again is no news; an arm is told without a record."""
     made = call("experiment", "register", file, "--json")
-    assert made.lines == [{"experiment": "greeting", "registered": True}]
+    assert made.lines == [{"experiment": "greeting", "registered": True, "replaced": False}]
     again = call("experiment", "register", file)
     assert (again.code, again.err) == (0, "")
     assert "is registered already, with this plan" in again.out
@@ -100,6 +103,39 @@ def test_a_file_that_is_not_there_or_another_plan_is_refused(call, file, tmp_pat
     refused = call("experiment", "register", file)
     assert refused.code == 2
     assert "planned 60, not 80" in refused.err
+
+
+@pytest.mark.slow
+def test_a_typing_error_does_not_cost_the_name(call, file, record):
+    """The plan is replaced before the first run, in the tables too, which stood already; then not
+    any more. That a direction is not stated is said as the plan is registered.
+    """
+    file.write_text(PLAN.replace(', better = "higher"', ""))
+    made = call("experiment", "register", file)
+    assert "which direction of reward is better is not stated" in made.err
+    before, _, _, reward, cost = call("experiment", "show", "greeting", "--json").lines
+    assert (before["replaced"], reward["better"], cost["better"]) == (0, None, "lower")
+    shown = call("experiment", "show", "greeting").out
+    assert "not stated" in shown
+    assert "replaced" not in shown
+    file.write_text(PLAN.replace("[[arms]]", '[[arms]]\nname = "new"\n\n[[arms]]', 1))
+    assert "replace it" in call("experiment", "register", file).err
+    assert call("experiment", "register", file, "--because", "x").code == 2
+    replaced = call("experiment", "register", file, "--replace", "--because", "an arm lacked")
+    assert (replaced.code, replaced.err) == (0, "")
+    assert "in the place of the plan before it" in replaced.out
+    after, *arms, reward, _ = call("experiment", "show", "greeting", "--json").lines
+    assert (after["replaced"], after["because"]) == (1, "an arm lacked")
+    assert (after["registered_position"], reward["better"]) == (2, "higher")
+    assert [arm["arm"] for arm in arms] == ["new", "plain", "bold"]
+    assert "1 plan before it (an arm lacked)" in call("experiment", "show", "greeting").out
+    with record.run("w", experiment="greeting", task="t"):
+        pass
+    file.write_text(PLAN)
+    refused = call("experiment", "register", file, "--replace")
+    assert refused.code == 2
+    assert "1 run of it began already" in refused.err
+    assert "registered before the data" in call("experiment", "show", "greeting").out
 
 
 @pytest.mark.slow

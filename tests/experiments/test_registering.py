@@ -59,6 +59,45 @@ async def test_the_same_plan_again_changes_nothing(lab: Lab):
 
 
 @twins
+async def test_a_plan_is_replaced_until_its_first_run(lab: Lab):
+    """The one that replaced it stands, both stay on record; what there is none of, what is stopped,
+    and what has a run is not replaced, and says why.
+    """
+    async with lab.connect() as record:
+        with pytest.raises(hansard.Refused, match="'greeting': it is not registered"):
+            await record.register("greeting", plan(), replace=True)
+        await record.register("greeting", plan(planned=6), by="ada")
+        with pytest.raises(hansard.Refused, match=r"planned 6, not 60.*replace it"):
+            await record.register("greeting", plan(planned=60))
+        with pytest.raises(hansard.BadValue, match="nothing is replaced"):
+            await record.register("greeting", plan(), because="why not")
+        async with record.run("w", experiment="other", arm="bold"):
+            pass
+        again: dict[str, Any] = {"replace": True, "because": "a zero was missing", "by": "bob"}
+        assert await record.register("greeting", plan(planned=60), **again) is True
+        assert await record.register("greeting", plan(planned=60), **again) is False
+        assert await record.register("greeting", plan(planned=60)) is False
+        found = await record.experiment("greeting")
+        assert (found.plan.planned, found.plan.because, found.replaced) == (
+            60,
+            "a zero was missing",
+            1,
+        )
+        assert await on_record(record, "greeting") == [
+            ("experiment.registered.v1", "ada"),
+            ("experiment.registered.v1", "bob"),
+        ]
+        async with record.run("w", run="first", experiment="greeting", task="t"):
+            pass
+        with pytest.raises(hansard.Refused, match=r"1 run of it began already \(first\)"):
+            await record.register("greeting", plan(planned=7), replace=True)
+        await record.register("late", plan())
+        await record.stop("late")
+        with pytest.raises(hansard.Refused, match="it is stopped"):
+            await record.register("late", plan(planned=1), replace=True)
+
+
+@twins
 async def test_a_secret_in_a_plan_is_not_recorded(lab: Lab):
     """In its question, its prompts and its parameters; the plan with it is still the same plan."""
     arms = [{"name": "a", "prompt": "use s3cret", "parameters": {"key": "s3cret", "t": 1}}]
@@ -86,7 +125,7 @@ def test_a_plan_says_what_it_is_given():
     assert parameters_of(made.arms[1]) == {"x": (1, 2), "at": b"\0"}
     assert parameters_of(made.arms[0]) == {}
     assert [(metric.better, metric.smallest) for metric in made.metrics] == [
-        ("higher", None),
+        ("not stated", None),
         ("lower", 1.0),
     ]
     assert (made.planned, made.alpha, made.unit) == (60, 0.05, "task")
@@ -156,6 +195,38 @@ def test_who_registers_second_sees_who_was_first(data_dir, workspace, same):
                 with pytest.raises(hansard.Refused, match=r"alpha 0\.05, not 0\.01"):
                     await task
             assert (await early.experiment("greeting")).version == 1
+
+    asyncio.run(race())
+
+
+def test_a_run_that_begins_while_a_plan_is_replaced_keeps_it(data_dir, workspace):
+    """It began after all runs were read and before the commit: that is not made, and the reason is
+    told; a run that only went on costs another try.
+    """
+
+    async def race():
+        async with (
+            hansard.connect_async(workspace, data_dir=data_dir) as late,
+            hansard.connect_async(workspace, data_dir=data_dir) as early,
+        ):
+            await early.register("greeting", plan())
+            for experiment in ("other", "greeting"):
+                held = HeldLog(late.workspace.log, "experiment.registered.v1")
+                late.workspace.log = held
+                planned = plan(planned=len(experiment))
+                task = asyncio.create_task(late.register("greeting", planned, replace=True))
+                await asyncio.wait_for(held.reached.wait(), 10)
+                async with early.run("w", run=experiment, experiment=experiment, arm="bold"):
+                    pass
+                held.release.set()
+                if experiment == "other":
+                    assert await task is True
+                else:
+                    with pytest.raises(hansard.Refused, match=r"began already \(greeting\)"):
+                        await task
+            found = await early.experiment("greeting")
+            assert found.plan is not None
+            assert (found.version, found.plan.planned) == (2, 5)
 
     asyncio.run(race())
 

@@ -9,7 +9,7 @@ from typing import Any, Self, TypedDict
 import msgspec
 
 from hansard.bus.codec import revive
-from hansard.bus.log import EventLog, Stored
+from hansard.bus.log import AtPosition, EventLog, Stored
 from hansard.bus.states.replay import fold_life
 from hansard.domain.choices import check_options, chosen, nearest
 from hansard.domain.errors import BadValue, Corrupt, HansardError, RecordError
@@ -172,6 +172,23 @@ async def read(log: EventLog) -> list[RunLife]:
     found = [_life(run, own) for run in own]
     found.sort(key=lambda life: -life.position)
     return found + damaged
+
+
+async def assigned(log: EventLog, experiment: str) -> tuple[list[str], int]:
+    """The runs that are assigned to an experiment, and the position of the newest commit of all
+    runs' lives (0 where there is no run), both as of one position. Reads every life. Raises
+    RecordError where one cannot be read: it might be such a run.
+    """
+    end = AtPosition(await log.end(None))
+    found, newest = [], 0
+    runs = await log.runs()
+    for start in range(0, len(runs), LIVES_AT_ONCE_MAX):
+        streams = [RunStream(run) for run in runs[start : start + LIVES_AT_ONCE_MAX]]
+        for stored in await log.read_streams(streams, end):
+            newest = max(newest, stored.position)
+            if isinstance(stored.stream, RunStream) and _assigned([stored]) == experiment:
+                found.append(stored.stream.run)
+    return found, newest
 
 
 def _life(run: str, own: dict[str, list[Stored]]) -> RunLife:

@@ -108,7 +108,15 @@ class NotYet(msgspec.Struct, frozen=True):
     version: int
 
 
-Expected = VersionFree | NothingUnder | StreamAt | NotYet
+class LivesAt(msgspec.Struct, frozen=True):
+    """Expect besides that the newest commit of all runs' lives has this position (0: there is no
+    run): that no run was begun, and none went on, since they were read.
+    """
+
+    position: int
+
+
+Expected = VersionFree | NothingUnder | StreamAt | NotYet | LivesAt
 
 
 class Kind(msgspec.Struct, frozen=True):

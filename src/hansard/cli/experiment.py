@@ -17,7 +17,7 @@ from hansard.cli.opening import beginning, reading
 from hansard.cli.output import Column, Part
 from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
-from hansard.domain.experiment import ExperimentRegistered
+from hansard.domain.experiment import Better, ExperimentRegistered
 from hansard.inspect.acknowledgements import Registered, Stopped
 from hansard.inspect.experiments import (
     Experiment,
@@ -59,19 +59,36 @@ def from_file(path: Path) -> tuple[str, ExperimentRegistered]:
 @work
 async def register(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Name and plan.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace a plan of that name that has no run yet.")
+    ] = False,
+    because: Because = "",
     by: By = "person",
     json: Json = False,
 ) -> None:
     """Register an experiment: its arms, its metrics and how it is judged.
 
-    A plan is never changed. Registering the same one again changes nothing.
+    Registering the same one again changes nothing. A plan may be replaced before its first run,
+    and not after: both plans stay on record.
     """
     name, plan = from_file(file)
+    if because and not replace:
+        raise BadValue("--because", f"{because!r:.80}, but nothing is replaced", "give --replace")
     async with beginning() as workspace:
-        is_new = await experiments.register(workspace, name, plan, by=by)
-    said = "is registered" if is_new else "is registered already, with this plan"
-    told = Registered(experiment=name, registered=is_new)
+        if replace:
+            is_new = await experiments.replace(workspace, name, plan, because=because, by=by)
+        else:
+            is_new = await experiments.register(workspace, name, plan, by=by)
+    done = "is registered, in the place of the plan before it" if replace else "is registered"
+    said = done if is_new else "is registered already, with this plan"
+    told = Registered(experiment=name, registered=is_new, replaced=is_new and replace)
     output.show(told, f"experiment {name} {said}", json=json)
+    for metric in plan.metrics:
+        if metric.better is Better.NOT_STATED:
+            output.hint(
+                f"which direction of {metric.name} is better is not stated: unless the catalogue "
+                "knows it, a comparison gives no verdict by it until who asks says so"
+            )
 
 
 @app.command()
@@ -120,7 +137,7 @@ ARMS = (
 )
 METRICS = (
     Column("metric", whole=True),
-    Column("better"),
+    Column("better", lambda each: each.better or ("not stated" if each.number else "")),
     Column("smallest", lambda m: "" if m.smallest is None else f"{m.smallest:g}", right=True),
     Column("runs judged", lambda each: each.judged_runs, right=True),
 )
@@ -158,6 +175,7 @@ def _people(found: Experiment) -> Iterator[Part]:
     if plan.registered and plan.registered_at is not None:
         rows += [
             ("registered", f"{output.moment(plan.registered_at)} by {plan.registered_by}"),
+            ("replaced", _replaced(plan)),
             ("stopped", _stopped(plan)),
             ("unit", plan.unit),
             ("cluster", plan.cluster),
@@ -178,6 +196,13 @@ def _stopped(plan: Plan) -> str:
         return ""
     why = f" ({plan.stopped_because})" if plan.stopped_because else ""
     return output.moment(plan.stopped_at) + why
+
+
+def _replaced(plan: Plan) -> str:
+    if not plan.replaced:
+        return ""
+    why = f" ({plan.because})" if plan.because else ""
+    return f"{counted(plan.replaced, 'plan')} before it{why}"
 
 
 def _planned(plan: Plan) -> str:

@@ -535,14 +535,33 @@ class AsyncRecord(OnLoop):
         """What agents asked, in all runs, the oldest first."""
         return await listed(self.workspace)
 
-    async def register(self, name: str, plan: ExperimentRegistered, *, by: str = PERSON) -> bool:
+    async def register(
+        self,
+        name: str,
+        plan: ExperimentRegistered,
+        *,
+        replace: bool = False,
+        because: str = "",
+        by: str = PERSON,
+    ) -> bool:
         """Register an experiment; False where it is registered with the same plan already.
 
+        replace: put this plan in the place of the registered one, which may be done while no run of
+            it began: `because` says why. Reads the life of every run.
+
         Raises:
-            Refused: It has another plan; the message has the difference.
+            Refused: It has another plan; the message has the difference. With `replace`: a run of
+                it began, it is stopped, or it is not registered.
             BadName, BadValue: A name is not one, or the plan contradicts itself.
         """
         scrub = clean(self._defaults, "register", name=name, by=by, **_names_of(plan))
+        if replace:
+            return await experiments.replace(
+                self.workspace, name, plan, because=because, by=by, scrub=scrub
+            )
+        if because:
+            fact = f"{because!r:.80}, but nothing is replaced"
+            raise BadValue("because", fact, "give replace=True, or leave it out")
         return await experiments.register(self.workspace, name, plan, by=by, scrub=scrub)
 
     async def stop(self, name: str, *, because: str = "", by: str = PERSON) -> bool:

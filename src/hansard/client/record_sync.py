@@ -39,6 +39,7 @@ from hansard.client.reports import (
 from hansard.client.session_sync import Session
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.choices import NOTHING, by_name, chosen
+from hansard.domain.errors import BadValue
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
 from hansard.domain.roles.model import RoleDefined
@@ -316,14 +317,33 @@ class Record(OnPortal):
         """What agents asked, in all runs, the oldest first."""
         return self._portal.run(listed(self.workspace))
 
-    def register(self, name: str, plan: ExperimentRegistered, *, by: str = PERSON) -> bool:
+    def register(
+        self,
+        name: str,
+        plan: ExperimentRegistered,
+        *,
+        replace: bool = False,
+        because: str = "",
+        by: str = PERSON,
+    ) -> bool:
         """Register an experiment; False where it is registered with the same plan already.
 
+        replace: put this plan in the place of the registered one, which may be done while no run of
+            it began: `because` says why. Reads the life of every run.
+
         Raises:
-            Refused: It has another plan; the message has the difference.
+            Refused: It has another plan; the message has the difference. With `replace`: a run of
+                it began, it is stopped, or it is not registered.
             BadName, BadValue: A name is not one, or the plan contradicts itself.
         """
         scrub = clean(self._defaults, "register", name=name, by=by, **_names_of(plan))
+        if replace:
+            return self._portal.run(
+                experiments.replace(self.workspace, name, plan, because=because, by=by, scrub=scrub)
+            )
+        if because:
+            fact = f"{because!r:.80}, but nothing is replaced"
+            raise BadValue("because", fact, "give replace=True, or leave it out")
         return self._portal.run(
             experiments.register(self.workspace, name, plan, by=by, scrub=scrub)
         )

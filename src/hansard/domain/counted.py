@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _IRREGULAR = {"branch": "branches", "entry": "entries"}
 
@@ -16,3 +16,9 @@ def listed(things: Iterable[str]) -> str:
     """Things one after the other, as a sentence has them."""
     *most, last = things
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def shortened(things: Sequence[str], most: int = 3) -> str:
+    """The first of some things as a sentence has them, and how many more there are."""
+    more = len(things) - most
+    return listed([*things[:most], f"{more:,} more"] if more > 0 else things)

@@ -1,7 +1,8 @@
 """An experiment: arms that are compared by what comes of their runs, stated before the data.
 
-Its stream outlives runs. The plan is stated once and never changed: who wants another one registers
-another experiment, so that a report always names the plan that its data were gathered under.
+Its stream outlives runs. A plan may be replaced while there are no data: another one is registered
+under the name, whole. From the first run on it stands: who wants another one then registers another
+experiment, so that a report always names the plan that its data were gathered under.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 
 from hansard.domain import ids, values
 from hansard.domain.brief import Brief
+from hansard.domain.counted import counted, shortened
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical
@@ -36,10 +38,11 @@ TASK, RUN, CONVERSATION = "task", "run", "conversation"
 
 
 class Better(StrEnum):
-    """Which direction of a metric is the good one."""
+    """Which direction of a metric is the good one, as far as its plan says it."""
 
     HIGHER = "higher"
     LOWER = "lower"
+    NOT_STATED = "not stated"
 
 
 class StopRule(StrEnum):
@@ -83,7 +86,8 @@ class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         name: What runs are scored by.
-        better: Which direction is the good one.
+        better: Which direction is the good one; `not stated` leaves it to the catalogue and to who
+            asks.
     """
 
     name: str
@@ -102,7 +106,8 @@ class ExperimentRegistered(Event, frozen=True, kw_only=True):
     `unit` is what one arm is given to: task, run, conversation, or a name of the caller's.
     `cluster` names the label of runs by which tasks hang together; empty where they do not.
     `planned` is how many tasks are to be had, `trials` how often each is tried under each arm.
-    `exploratory` says that the data were seen before the plan.
+    `exploratory` says that the data were seen before the plan. `because` says why it replaces the
+    plan before it; empty in a first one.
     """
 
     arms: tuple[PlannedArm, ...]
@@ -117,6 +122,7 @@ class ExperimentRegistered(Event, frozen=True, kw_only=True):
     missing: Missing = Missing.FAILURE
     exploratory: bool = False
     salt: str = ""
+    because: str = ""
 
 
 @event("experiment.stopped.v1")
@@ -134,12 +140,13 @@ ExperimentEvent = ExperimentRegistered | ExperimentStopped
 
 
 class ExperimentState(Brief, msgspec.Struct):
-    """An experiment at a `version`; `plan` is None before it is registered, `stopped` while it is
-    open.
+    """An experiment at a `version`; `plan` is the newest one, None before it is registered;
+    `replaced` counts those before it; `stopped` is None while it is open.
     """
 
     version: int = 0
     plan: ExperimentRegistered | None = None
+    replaced: int = 0
     stopped: ExperimentStopped | None = None
 
 
@@ -155,6 +162,7 @@ def fold(state: ExperimentState, events: Iterable[Event]) -> ExperimentState:
         state.version += 1
         match each:
             case ExperimentRegistered():
+                state.replaced += state.plan is not None
                 state.plan = each
             case ExperimentStopped():
                 state.stopped = each
@@ -177,8 +185,9 @@ def decide(state: ExperimentState, event: ExperimentEvent) -> Sequence[Experimen
         differing = differences(state.plan, event)
         if differing:
             message = (
-                f"it is registered with another plan ({'; '.join(differing)}), and a plan is never "
-                "changed: register this one under another name"
+                f"it is registered with another plan ({'; '.join(differing)}): replace it (replace="
+                "True, or --replace), which can be done before its first run, or register this one "
+                "under another name"
             )
             raise Refused(message)
         return ()
@@ -186,6 +195,30 @@ def decide(state: ExperimentState, event: ExperimentEvent) -> Sequence[Experimen
         message = "it is not registered: register it first"
         raise Refused(message)
     return () if state.stopped is not None else (event,)
+
+
+def replace(
+    state: ExperimentState, plan: ExperimentRegistered, runs: Sequence[str]
+) -> Sequence[ExperimentEvent]:
+    """The events that replacing a plan leads to; none where it is the same. `runs` are those that
+    have an arm of it. Raises Refused, BadValue, BadName.
+    """
+    check(plan)
+    if state.plan is None:
+        message = "it is not registered, so there is no plan to replace: register it"
+        raise Refused(message)
+    if not differences(state.plan, plan):
+        return ()
+    if state.stopped is not None:
+        message = "it is stopped, and no run will be had under another plan: use another name"
+        raise Refused(message)
+    if runs:
+        message = (
+            f"{counted(len(runs), 'run')} of it began already ({shortened(runs)}), and a plan is "
+            "not replaced once there are data: register this one under another name"
+        )
+        raise Refused(message)
+    return (plan,)
 
 
 def differences(stated: ExperimentRegistered, asked: ExperimentRegistered) -> list[str]:
@@ -209,7 +242,7 @@ def _told(plan: ExperimentRegistered) -> dict[str, str]:
             for field in part.__struct_fields__[1:]:
                 told[f"{field} of {kind} {part.name!r}"] = getattr(part, field)
     for field in plan.__struct_fields__:
-        if field not in ("arms", "metrics"):
+        if field not in ("arms", "metrics", "because"):
             told[field] = getattr(plan, field)
     return {name: _word(value) for name, value in told.items()}
 
@@ -276,7 +309,7 @@ def check(plan: ExperimentRegistered) -> None:
     ids.name("unit", plan.unit)
     if plan.cluster:
         ids.name("cluster", plan.cluster)
-    for kind in ("question", "salt"):
+    for kind in ("question", "salt", "because"):
         values.plain(getattr(plan, kind), kind)
     if not 0 < plan.alpha < 1:
         raise BadValue("alpha", f"{plan.alpha}", "give a number between 0 and 1, such as 0.05")

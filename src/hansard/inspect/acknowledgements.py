@@ -64,10 +64,11 @@ class Stated(msgspec.Struct, kw_only=True):
 
 
 class Registered(msgspec.Struct, kw_only=True):
-    """An experiment, and whether its plan is new."""
+    """An experiment, whether its plan is new, and whether it replaced another."""
 
     experiment: str
     registered: bool
+    replaced: bool = False
 
 
 class Stopped(msgspec.Struct, kw_only=True):

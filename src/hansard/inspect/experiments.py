@@ -30,7 +30,8 @@ ORDER BY coalesce(p.registered_position, p.first_position), p.experiment
 _PLAN = """
 SELECT p.experiment, p.question, p.standing, p.registered, p.unit, p.cluster, p.alpha, p.stop,
     p.planned, p.trials, p.missing, e.exploratory, e.salt, p.runs, e.registered_at,
-    e.registered_by, e.registered_position, p.first_position, e.stopped_at, e.stopped_because
+    e.registered_by, e.registered_position, p.first_position, e.stopped_at, e.stopped_because,
+    e.replaced, e.because
 FROM experiment_plans AS p
 LEFT JOIN experiments AS e ON e.experiment = p.experiment
 WHERE p.experiment = $1
@@ -118,6 +119,8 @@ class Plan(msgspec.Struct, tag_field="kind", tag="experiment", kw_only=True):
     first_position: int | None
     stopped_at: datetime | None
     stopped_because: str | None
+    replaced: int | None
+    because: str | None
     position: int
 
 

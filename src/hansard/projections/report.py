@@ -226,7 +226,7 @@ _METRICS = """
     SELECT DISTINCT o.metric FROM outcomes AS o JOIN runs AS r ON r.run = o.run
     WHERE r.experiment = $1 ORDER BY 1
 """
-_PLANNED = "SELECT metric, better FROM metrics WHERE experiment = $1"
+_PLANNED = "SELECT metric, better FROM metrics WHERE experiment = $1 AND better IS NOT NULL"
 _LABELS = """
     SELECT DISTINCT unnest(json_keys(labels)) AS label FROM assigned_runs
     WHERE experiment = $1 ORDER BY 1

@@ -12,9 +12,11 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
+from hansard.agents import run_index
+from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive_all
-from hansard.bus.log import AtPosition, Stored, StreamAt, UpTo
+from hansard.bus.log import Append, AtPosition, LivesAt, Stored, StreamAt, UpTo
 from hansard.domain import experiment as experiments
 from hansard.domain import ids, values
 from hansard.domain.errors import BadValue, Refused
@@ -88,13 +90,15 @@ def plan(**fields: Unpack[PlanOptions]) -> ExperimentRegistered:
     """A plan: `plan(arms=["plain", "bold"], metrics=["reward"], planned=60)`.
 
     An arm is a name or `{"name", "weight", "prompt", "model", "parameters"}`, a metric a name or
-    `{"name", "better", "smallest"}`. The other fields are those of `ExperimentRegistered`.
+    `{"name", "better", "smallest"}`: without `better` its direction is not stated, and comes from
+    the catalogue or from who compares. The other fields are those of `ExperimentRegistered`.
     Raises BadValue, which names the field, and BadName.
     """
     told = _known(fields, ExperimentRegistered, "the plan")
     told["arms"] = [_arm(arm) for arm in _parts(told, "arms")]
     told["metrics"] = [
-        _known(_named(metric), Metric, "a metric") for metric in _parts(told, "metrics")
+        {"better": Better.NOT_STATED, **_known(_named(metric), Metric, "a metric")}
+        for metric in _parts(told, "metrics")
     ]
     try:
         made = msgspec.convert(told, ExperimentRegistered)
@@ -194,6 +198,44 @@ async def register(
     """
     experiments.check(made)
     return await _tell(workspace, name, _scrubbed(made, scrub), by)
+
+
+async def replace(
+    workspace: Workspace,
+    name: str,
+    made: ExperimentRegistered,
+    *,
+    because: str = "",
+    by: str = "person",
+    scrub: Scrub | None = None,
+) -> bool:
+    """Put another plan in the place of one that has no run yet; False where it is the same.
+
+    Reads the life of every run, and appends on the condition that no run began or went on since:
+    read anew where one did, 50 times at most. Raises Refused where a run of the experiment began,
+    where it is stopped or not registered; Conflict, BadName, BadValue.
+    """
+    ids.name("by", by)
+    stream = WorkspaceStream(KIND, ids.name(KIND, name))
+    plan = msgspec.structs.replace(_scrubbed(made, scrub), because=recordable(because, scrub))
+
+    async def read_all() -> tuple[list[Stored], list[str], int]:
+        runs, lives = await run_index.assigned(workspace.log, name)
+        return await workspace.log.read(stream), runs, lives
+
+    def next_append(found: tuple[list[Stored], list[str], int]) -> Append | None:
+        stored, runs, lives = found
+        told = experiments.replace(_folded(stored), plan, runs)
+        if not told:
+            return None
+        commit = workspace.commit(stored[-1].commit.last_version + 1, by, told)
+        return Append(stream, commit, LivesAt(lives))
+
+    try:
+        return await transact(read_all, next_append, workspace.log.append) is not None
+    except Refused as error:
+        message = f"experiment {name!r}: {error}"
+        raise Refused(message) from error
 
 
 async def stop(

@@ -50,6 +50,7 @@ from hansard.bus.jetstream.wire import (
 from hansard.bus.log import (
     Append,
     Expected,
+    LivesAt,
     NothingUnder,
     NotYet,
     Stored,
@@ -213,13 +214,13 @@ class Appender:
                 return FIRST
             case NothingUnder() | NotYet():
                 return block({EXPECTED_SEQUENCE: "0", EXPECTED_SUBJECT: self._watched(expected)})
-            case StreamAt(_, position):
+            case StreamAt(_, position) | LivesAt(position):
                 watched = self._watched(expected)
                 return block({EXPECTED_SEQUENCE: str(position), EXPECTED_SUBJECT: watched})
             case _:
                 assert_never(expected)
 
-    def _watched(self, expected: NothingUnder | StreamAt | NotYet) -> str:
+    def _watched(self, expected: NothingUnder | StreamAt | NotYet | LivesAt) -> str:
         """The subjects that a condition is about."""
         match expected:
             case NothingUnder(run, agent):
@@ -228,6 +229,8 @@ class Appender:
                 return f"{subjects.prefix(self._workspace, stream)}.*"
             case NotYet(stream, version):
                 return f"{subjects.prefix(self._workspace, stream)}.{version}"
+            case LivesAt():
+                return subjects.all_lives(self._workspace)
             case _:
                 assert_never(expected)
 
@@ -252,7 +255,7 @@ class Appender:
         expected = entry.append.expected
         if isinstance(expected, VersionFree):
             return
-        wanted = expected.position if isinstance(expected, StreamAt) else 0
+        wanted = expected.position if isinstance(expected, StreamAt | LivesAt) else 0
         newest = await self._points.last(self._stream, self._watched(expected))
         if (newest.position if newest else 0) != wanted:
             winner = self._decode(newest) if newest else None

@@ -35,6 +35,7 @@ from hansard.bus.log import (
     AtPosition,
     AtTime,
     Kind,
+    LivesAt,
     NothingUnder,
     NotYet,
     Origin,
@@ -299,6 +300,12 @@ class RecorderLog:
             case StreamAt(stream, position):
                 commits = self._streams.get(stream)
                 newest = commits[-1] if commits else None
+                return (newest.position if newest else 0) == position, newest
+            case LivesAt(position):
+                lives = (
+                    each for each in reversed(self._commits) if isinstance(each.stream, RunStream)
+                )
+                newest = next(lives, None)
                 return (newest.position if newest else 0) == position, newest
             case NotYet(stream, version):
                 for stored in self._streams.get(stream, ()):

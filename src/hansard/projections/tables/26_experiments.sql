@@ -1,17 +1,24 @@
 -- On: experiment.*
 CREATE OR REPLACE TEMP TABLE plans AS
 SELECT b.lasting AS experiment, b.id AS event, b.position, b.happened_at, i.actor,
+    coalesce(e.replaced + 1, 0) + row_number() OVER (PARTITION BY b.lasting ORDER BY b.ordinal) - 1
+        AS replaced,
     from_json(b.data, '{"question": "VARCHAR", "unit": "VARCHAR", "cluster": "VARCHAR",
         "alpha": "DOUBLE", "stop": "VARCHAR", "planned": "BIGINT", "trials": "BIGINT",
-        "missing": "VARCHAR", "exploratory": "BOOLEAN", "salt": "VARCHAR",
+        "missing": "VARCHAR", "exploratory": "BOOLEAN", "salt": "VARCHAR", "because": "VARCHAR",
         "arms": [{"name": "VARCHAR", "weight": "DOUBLE", "prompt": "VARCHAR", "model": "VARCHAR",
             "parameters": "JSON"}],
         "metrics": [{"name": "VARCHAR", "better": "VARCHAR", "smallest": "DOUBLE"}]}') AS told
 FROM batch AS b
 JOIN incoming AS i ON i.ordinal = b.ordinal
-ANTI JOIN experiments AS e ON e.experiment = b.lasting
+LEFT JOIN experiments AS e ON e.experiment = b.lasting
 WHERE b.type = 'experiment.registered.v1'
-QUALIFY row_number() OVER (PARTITION BY b.lasting ORDER BY b.ordinal) = 1;
+QUALIFY row_number() OVER (PARTITION BY b.lasting ORDER BY b.ordinal DESC) = 1;
+
+-- The newest plan stands; those before it are in the events.
+DELETE FROM experiments WHERE experiment IN (SELECT p.experiment FROM plans AS p);
+DELETE FROM arms WHERE experiment IN (SELECT p.experiment FROM plans AS p);
+DELETE FROM metrics WHERE experiment IN (SELECT p.experiment FROM plans AS p);
 
 INSERT INTO experiments BY NAME
 SELECT
@@ -19,7 +26,8 @@ SELECT
     coalesce(told.alpha, 0.05) AS alpha, coalesce(told.stop, 'fixed') AS stop, told.planned,
     told.trials, coalesce(told.missing, 'failure') AS missing,
     coalesce(told.exploratory, false) AS exploratory, coalesce(told.salt, '') AS salt,
-    happened_at AS registered_at, actor AS registered_by, position AS registered_position, event
+    happened_at AS registered_at, actor AS registered_by, position AS registered_position, event,
+    replaced, told.because
 FROM plans;
 
 INSERT INTO arms BY NAME
@@ -31,7 +39,7 @@ FROM (
 );
 
 INSERT INTO metrics BY NAME
-SELECT experiment, number, metric.name AS metric, coalesce(metric.better, 'higher') AS better,
+SELECT experiment, number, metric.name AS metric, nullif(coalesce(metric.better, 'higher'), 'not stated') AS better,
     metric.smallest
 FROM (
     SELECT experiment, unnest(told.metrics) AS metric,
