@@ -13,12 +13,13 @@ from hansard.inspect.schemas import Schema, schema
 
 @cache
 def validator(which: Schema, name: str = "") -> Any:
-    """Of a schema, or of one of its parts."""
+    """Of a schema, or of one of its parts, which are checked with the whole: that takes 0.3 s."""
     made = schema(which)
-    if name:
-        made = {"$ref": f"#/$defs/{name}", "$defs": made["$defs"]}
-    jsonschema.Draft202012Validator.check_schema(made)
-    return jsonschema.Draft202012Validator(made)
+    if not name:
+        jsonschema.Draft202012Validator.check_schema(made)
+        return jsonschema.Draft202012Validator(made)
+    validator(which)
+    return jsonschema.Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": made["$defs"]})
 
 
 def check_commit(body: bytes | str, *, unknown: bool = False) -> int:

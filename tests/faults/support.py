@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,8 +21,8 @@ from hansard.bus.states.replay import RunView
 from hansard.domain.steps import StepSettled
 from tests.faults._broker import Reachable
 from tests.faults._inside import Acked, Job, Point, World, acked
+from tests.faults._warm import Process, paths, start
 
-ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).with_name("programs")
 
 REACH_S = 30.0
@@ -47,7 +46,7 @@ class Report(msgspec.Struct, frozen=True):
 class Child:
     """A program that runs as a process of its own."""
 
-    def __init__(self, process: subprocess.Popen[bytes], job: Job) -> None:
+    def __init__(self, process: Process, job: Job) -> None:
         self.process = process
         self.job = job
 
@@ -149,18 +148,13 @@ class Stage:
             settings=settings,
         )
         path = program if isinstance(program, Path) else PROGRAMS / f"{program}.py"
-        child = Child(
-            subprocess.Popen(
-                [sys.executable, str(path), msgspec.json.encode(job).decode()],
-                cwd=home,
-                env={"PATH": os.environ.get("PATH", ""), **paths(), **self.server.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            ),
-            job,
+        process = start(
+            [str(path), msgspec.json.encode(job).decode()],
+            home,
+            {"PATH": os.environ.get("PATH", ""), **paths(), **self.server.environment},
+            afresh=freeze,  # only a parent can wait until it stands still
         )
+        child = Child(process, job)
         self._children.append(child)
         return child
 
@@ -233,11 +227,6 @@ def all_go_on(children: list[Child]) -> None:
         for child in children:
             assert child.process.poll() is None, child.end()
         time.sleep(0.02)
-
-
-def paths() -> dict[str, str]:
-    """Where a program finds the package and these helpers."""
-    return {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONWARNINGS": "error"}
 
 
 def read_acks(file: str | Path) -> list[Acked]:

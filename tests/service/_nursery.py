@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tests.faults.support import paths
+from tests.faults._warm import paths
 from tests.service.programs.nursery import Job
 from tests.service.support import House
 

@@ -9,15 +9,16 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from mcp import Client, StdioServerParameters
-from mcp.client.context import ClientRequestContext
-from mcp.client.stdio import stdio_client
-from mcp.types import ElicitRequestParams, ElicitResult
 
 from tests.cli.support import Ran
+
+if TYPE_CHECKING:  # it takes 2 s to import, and every worker of the tests imports this module
+    from mcp import Client
+    from mcp.client.context import ClientRequestContext
+    from mcp.types import ElicitRequestParams, ElicitResult
 
 SERVER = Path(__file__).with_name("programs") / "papers.py"
 WAIT_S = 30.0
@@ -68,6 +69,8 @@ Commands = Callable[..., Awaitable[Ran]]
 
 async def yes(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
     """A person who is sure."""
+    from mcp.types import ElicitResult  # noqa: PLC0415 -- see above
+
     del context, params
     return ElicitResult(action="accept", content={"sure": True})
 
@@ -76,10 +79,14 @@ async def ask(
     setup: Setup, command: list[str], mode: str, do: Callable[[Client], Awaitable[Any]]
 ) -> Any:
     """Do something as the SDK's client of a command."""
+    from mcp import Client, StdioServerParameters  # noqa: PLC0415 -- see above
+    from mcp.client.stdio import stdio_client  # noqa: PLC0415 -- see above
+
+    errors = sys.__stderr__ or sys.stderr  # a file, which what a test captures is not
     told = StdioServerParameters(command=command[0], args=command[1:], env=setup.env)
     async with (
         asyncio.timeout(WAIT_S),
-        Client(stdio_client(told), mode=mode, elicitation_callback=yes) as client,
+        Client(stdio_client(told, errlog=errors), mode=mode, elicitation_callback=yes) as client,
     ):
         return await do(client)
 

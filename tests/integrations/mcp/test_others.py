@@ -5,18 +5,22 @@ without the server.
 fetched by their lock file, are in `make test-full`.
 """
 
+from __future__ import annotations
+
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import Client
 
 from tests.integrations.mcp.support import Commands, Setup, ask
+
+if TYPE_CHECKING:  # see the support's
+    from mcp import Client
 
 LOCK = Path(__file__).with_name("npm")
 NPM_S_MAX = 300

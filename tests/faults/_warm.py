@@ -1,0 +1,191 @@
+"""Programs as forks of a process that has imported what they import.
+
+A process of Python costs half a second of CPU before it does anything, and tests that kill start
+them by the hundred. What is forked is a process like another one: of its own, with a session,
+folder, environment and output of its own, killed by SIGKILL, with nothing of another program in it.
+Two processes fork in turn, so that a program and the one that goes on with it differ in how they
+hash, as processes do. `make test-full` starts each afresh.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+ROOT = Path(__file__).parents[2]
+NURSE = Path(__file__).with_name("programs") / "nurse.py"
+ROUNDS_AFRESH = 100
+"""From so many rounds on, each program is a process that nobody forked."""
+
+CHUNK = 65_536
+
+
+class Process(Protocol):
+    """What tests ask of a program that runs: `subprocess.Popen` has it, and `Forked`."""
+
+    pid: int
+    returncode: Any
+
+    def poll(self) -> int | None:
+        """How it ended, None while it runs."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end."""
+        ...
+
+    def communicate(self, *, timeout: float | None = None) -> tuple[bytes, bytes]:
+        """Wait until nobody writes for it any more, and for its end; what it wrote."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        ...
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal."""
+        ...
+
+
+class Forked:
+    """A program that was forked; as `subprocess.Popen` with pipes."""
+
+    def __init__(self, told: socket.socket, out: int, err: int) -> None:
+        self.returncode: int | None = None
+        self._told = told
+        self._written = {out: bytearray(), err: bytearray()}
+        self._open = [out, err]
+        self.pid = int(told.recv(32))
+
+    def poll(self) -> int | None:
+        """How it ended, None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end."""
+        if self.returncode is None:
+            self._told.settimeout(timeout)
+            try:
+                said = self._told.recv(32)
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0) from None
+            assert said, "who forked it has ended"
+            self.returncode = int(said)
+            self._told.close()
+        return self.returncode
+
+    def communicate(self, *, timeout: float | None = None) -> tuple[bytes, bytes]:
+        """Wait until nobody writes for it any more, and for its end; what it wrote."""
+        until = None if timeout is None else time.monotonic() + timeout
+        with selectors.DefaultSelector() as selector:
+            for pipe in self._open:
+                selector.register(pipe, selectors.EVENT_READ)
+            while self._open:
+                left = None if until is None else until - time.monotonic()
+                ready = [] if left is not None and left <= 0 else selector.select(left)
+                if not ready:
+                    raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+                for key, _ in ready:
+                    self._read(selector, key.fd)
+        self.wait(None if until is None else max(0.0, until - time.monotonic()))
+        out, err = self._written.values()
+        return bytes(out), bytes(err)
+
+    def _read(self, selector: selectors.BaseSelector, pipe: int) -> None:
+        if chunk := os.read(pipe, CHUNK):
+            self._written[pipe] += chunk
+            return
+        selector.unregister(pipe)
+        self._open.remove(pipe)
+        os.close(pipe)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, sig)
+
+
+class Nurse:
+    """The outside of a process that forks."""
+
+    def __init__(self) -> None:
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, str(NURSE), str(theirs.fileno())],
+                env={"PATH": os.environ.get("PATH", ""), **paths()},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def fork(self, command: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Forked:
+        """A program of Python and its arguments."""
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        (out, its_out), (err, its_err) = os.pipe(), os.pipe()
+        job = json.dumps({"command": list(command), "cwd": str(cwd), "env": dict(env)})
+        try:
+            socket.send_fds(self._line, [job.encode()], [theirs.fileno(), its_out, its_err])
+        finally:
+            theirs.close()
+            os.close(its_out)
+            os.close(its_err)
+        return Forked(mine, out, err)
+
+    def close(self) -> None:
+        """End it: it leaves when nobody can ask it any more."""
+        self._line.close()
+        self._process.wait()
+
+
+def paths() -> dict[str, str]:
+    """Where a program finds the package and these helpers."""
+    return {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONWARNINGS": "error"}
+
+
+_turns: Iterator[Nurse] | None = None
+
+
+def start(
+    command: Sequence[str], cwd: Path, env: Mapping[str, str], *, afresh: bool = False
+) -> Process:
+    """A program of Python and its arguments, in a session of its own, without input, with pipes for
+    what it writes. `afresh`: as a child of this process, and not forked.
+    """
+    global _turns  # noqa: PLW0603 -- one pair of them a process, begun where they are first needed
+    thorough = int(os.environ.get("ROUNDS", "1")) >= ROUNDS_AFRESH
+    if afresh or thorough or sys.platform != "linux":  # whose sockets keep messages apart
+        return subprocess.Popen(
+            [sys.executable, *command],
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    if _turns is None:
+        both = [Nurse(), Nurse()]
+        for nurse in both:
+            atexit.register(nurse.close)
+        _turns = itertools.cycle(both)
+    return next(_turns).fork(command, cwd, env)

@@ -1,0 +1,123 @@
+"""Has all imported that programs import, and forks them; see tests/faults/_warm.py."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+IMPORTED = (
+    "eventsourcing.application",
+    "hansard.agents.aggregates.declare",
+    "hansard.bus.jetstream",
+    "hansard.bus.portal",
+    "hansard.bus.recorder",
+    "hansard.client.connect",
+    "hansard.client.record_sync",
+    "structlog",
+    "tests.faults._inside",
+)
+"""What programs import, or begin to import when they connect; none of it starts a thread."""
+
+JOB_BYTES_MAX = 1 << 20
+FDS = 3  # where to tell its end, its stdout, its stderr
+
+
+class Nurse:
+    """Forks what it is asked for, and tells how each ended."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._told: dict[int, int] = {}
+        self._woken, wake = socket.socketpair()
+        self._woken.setblocking(False)
+        wake.setblocking(False)
+        self._wake = wake
+        signal.set_wakeup_fd(wake.fileno())
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def work(self) -> dict[str, Any] | None:
+        """In a child: what it is to do. In the nurse: None, when nobody can ask any more."""
+        with selectors.DefaultSelector() as selector:
+            for one in (self._line, self._woken):
+                selector.register(one, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    if key.fileobj is self._woken:
+                        self._reap()
+                        continue
+                    said, fds, _, _ = socket.recv_fds(self._line, JOB_BYTES_MAX, FDS)
+                    if not said:
+                        return None
+                    if self._fork(fds):
+                        job: dict[str, Any] = json.loads(said)
+                        return job
+
+    def _fork(self, fds: list[int]) -> bool:
+        """Whether this is the child, which has its own output by now, and nothing of the nurse."""
+        told, out, err = fds
+        if pid := os.fork():
+            os.write(told, b"%d" % pid)
+            self._told[pid] = told
+            os.close(out)
+            os.close(err)
+            return False
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        for one in (*fds, *self._told.values()):
+            os.close(one)
+        for each in (self._line, self._woken, self._wake):
+            each.close()
+        return True
+
+    def _reap(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._woken.recv(4096):
+                pass
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return
+                told = self._told.pop(pid)
+                with contextlib.suppress(OSError):  # nobody waits for it any more
+                    os.write(told, b"%d" % os.waitstatus_to_exitcode(status))
+                os.close(told)
+
+
+def become(job: dict[str, Any]) -> None:
+    """Be the program that is asked for, as `python PROGRAM ARGUMENTS` is."""
+    program = Path(job["command"][0])
+    sys.argv = job["command"]
+    sys.path[0] = str(program.resolve().parent)
+    os.chdir(job["cwd"])
+    os.environ.clear()
+    os.environ.update(job["env"])
+    code = compile(program.read_bytes(), str(program), "exec", dont_inherit=True)
+    names = sys.modules["__main__"].__dict__
+    for name in [name for name in names if not name.startswith("__")]:
+        del names[name]
+    names |= {"__file__": str(program), "__doc__": None}
+    exec(code, names)  # noqa: S102 -- a program of these tests
+
+
+for each in IMPORTED:
+    importlib.import_module(each)
+assert threading.active_count() == 1
+gc.collect()
+gc.freeze()
+asked = Nurse(socket.socket(fileno=int(sys.argv[1]))).work()
+if asked is not None:
+    become(asked)
