@@ -2,9 +2,9 @@
 
 import asyncio
 import json
+import os
 import shlex
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from hansard.bus.server.lease import Lease, join
 from hansard.client.credentials import Wanted, make
 from hansard.domain.errors import HansardError
 from tests.access.support import ROLES, called, let_in
+from tests.faults._warm import run
 
 PROGRAM = Path(__file__).parent / "programs" / "killed.py"
-HANSARD = [sys.executable, "-m", "hansard"]
+HANSARD = ["-m", "hansard"]
 
 
 class Desk:
@@ -37,16 +38,10 @@ class Desk:
         self.work("roles", "apply", folder / "roles.toml")
 
     def run(self, command: list[str], line: str) -> subprocess.CompletedProcess[str]:
-        """Run a program with arguments, in the folder."""
+        """Run a program of Python with arguments, in the folder."""
         given = ["--workspace", "lab", "--data-dir", str(self.data_dir)]
-        return subprocess.run(
-            [*command, *shlex.split(line), *given],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=170,
-        )
+        words = [*command, *shlex.split(line), *given]
+        return run(words, cwd=self.folder, env=os.environ, timeout=170)
 
     def call(self, line: str) -> list[dict[str, Any]]:
         """A command that succeeds: the objects it prints."""

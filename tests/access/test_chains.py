@@ -1,7 +1,6 @@
 """Who acts for whom: on record, in the file's terms, and over as soon as one of them is out."""
 
 import signal
-import sys
 from pathlib import Path
 
 import msgspec
@@ -209,7 +208,7 @@ def test_what_a_kill_left_for_others_is_revoked(desk: Desk):
     """A begun file in other terms is not gone on with, and its token is worth nothing."""
     desk.register("alice")
     line = "credentials writer --name ada --output ada.json"
-    killed = desk.run([sys.executable, str(PROGRAM), "before finish"], line)
+    killed = desk.run([str(PROGRAM), "before finish"], line)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     (left,) = desk.valid()
     made = desk.make(on_behalf_of=("alice",))
@@ -266,7 +265,7 @@ async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, 
     """
     made = _team(desk)
     line = "principals revoke alice --because lost"
-    done = desk.run([sys.executable, str(PROGRAM), kill], line)
+    done = desk.run([str(PROGRAM), kill], line)
     assert done.returncode == -signal.SIGKILL, done.stderr
     on_record = {"before revoke": 0, "after revoke": 1}.get(kill, 3)
     assert len(desk.valid()) == len(made) - on_record

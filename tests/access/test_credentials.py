@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import stat
-import sys
 from pathlib import Path
 
 import msgspec
@@ -154,7 +153,7 @@ async def test_a_kill_leaves_nothing_usable_or_all_of_it_and_again_mends(desk: D
     """Killed at any point, no file is half a login; the same command then finishes it, and no
     token is left that nobody holds.
     """
-    done = desk.run([sys.executable, str(PROGRAM), kill], MAKE)
+    done = desk.run([str(PROGRAM), kill], MAKE)
     assert done.returncode == -signal.SIGKILL, done.stderr
     if desk.file.exists():
         found = access.load(desk.file)
@@ -177,7 +176,7 @@ async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, 
     """The service refuses the token from the moment it is on record; the broker follows."""
     desk.make()
     found = access.load(desk.file)
-    done = desk.run([sys.executable, str(PROGRAM), kill], "principals revoke ada")
+    done = desk.run([str(PROGRAM), kill], "principals revoke ada")
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not await desk.admits(found)
     desk.revoke("ada")
@@ -187,7 +186,7 @@ async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, 
 @pytest.mark.slow
 async def test_what_a_kill_left_for_another_is_revoked(desk: Desk):
     """A begun file of another role is not gone on with, and its token is worth nothing."""
-    killed = desk.run([sys.executable, str(PROGRAM), "before finish"], MAKE)
+    killed = desk.run([str(PROGRAM), "before finish"], MAKE)
     assert killed.returncode == -signal.SIGKILL
     (left,) = desk.valid()
     made = desk.make("writers")

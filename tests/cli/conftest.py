@@ -10,6 +10,7 @@ import structlog
 
 import hansard
 from tests.cli.support import WORKSPACE, Call, Ran, Runs, environment, make_runs, ran
+from tests.faults import _warm as warm
 
 
 @pytest.fixture(scope="session")
@@ -51,15 +52,19 @@ def shell(home: Path) -> Call:
     """Run the command line in a process of its own."""
 
     def run(*arguments: str, stdin: str | None = None, **env: str) -> Ran:
-        done = subprocess.run(
-            [sys.executable, "-m", "hansard", *arguments],
-            env=environment(home, **env),
-            capture_output=True,
-            text=True,
-            timeout=170,
-            check=False,
-            input=stdin,
-        )
+        command, told = ["-m", "hansard", *arguments], environment(home, **env)
+        if stdin is None:
+            done = warm.run(command, cwd=Path.cwd(), env=told, timeout=170)
+        else:
+            done = subprocess.run(
+                [sys.executable, *command],
+                env=told,
+                capture_output=True,
+                text=True,
+                timeout=170,
+                check=False,
+                input=stdin,
+            )
         return Ran(done.returncode, done.stdout, done.stderr)
 
     return run

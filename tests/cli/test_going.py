@@ -10,6 +10,7 @@ import pytest
 
 import hansard
 from tests.cli.support import Call, Runs, environment, in_doubt
+from tests.faults._warm import run
 
 PROGRAM = """
 import os, pathlib, sys
@@ -58,14 +59,8 @@ def program(tmp_path: Path) -> Path:
 def killed(program: Path, home: Path, how: str = "stop") -> str:
     """Run the program until it kills itself; its run."""
     effects = program.with_name("effects")
-    done = subprocess.run(
-        [sys.executable, str(program), str(effects), how],
-        env=environment(home),
-        check=False,
-        timeout=170,
-        capture_output=True,
-        text=True,
-    )
+    command = [str(program), str(effects), how]
+    done = run(command, cwd=program.parent, env=environment(home), timeout=170)
     assert done.returncode == -signal.SIGKILL, done.stderr
     return effects.with_suffix(".run" if how == "stop" else ".never").read_text()
 

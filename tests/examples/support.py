@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 import hansard
+from tests.faults._warm import run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -124,28 +125,21 @@ class Desk(msgspec.Struct):
         """Run the program to its end or, if a place is given, until SIGKILL there; see _watched."""
         places = self.folder / f"places-{len(self.started)}"
         watched = [str(WATCHED), str(self.folder / self.case.program), str(places), kill_at]
-        done = self._process(sys.executable, *watched, *self.case.arguments, *more)
+        done = self._process(*watched, *self.case.arguments, *more)
         self.started.append(places.read_text("utf-8").splitlines())
         if kill_at != "0":
             assert done.returncode == -signal.SIGKILL, f"never came to {kill_at}: {done.stderr}"
         return done
 
     def command(self, *words: str) -> str:
-        """What a command says that has to succeed."""
-        done = self._process(*words)
+        """What a command says that has to succeed: `hansard ...` or `python PROGRAM ...`."""
+        program, *arguments = words
+        done = self._process(*(("-m", *words) if program == "hansard" else arguments))
         assert done.returncode == 0, f"{words}: {done.stderr[-2000:]}"
         return done.stdout
 
     def _process(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            words,
-            cwd=self.folder,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PROGRAM_S_MAX,
-        )
+        return run(words, cwd=self.folder, env=self.environment(), timeout=PROGRAM_S_MAX)
 
     def popen(self) -> subprocess.Popen[bytes]:
         """The program as it is, unwatched, running by itself."""

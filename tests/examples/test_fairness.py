@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.support import SRC, Call
 from tests.examples.support import EXAMPLES
+from tests.faults._warm import run
 
 SWAP = "applicant.gender=female,male"
 NEAR_THE_THRESHOLD = (3, 6, 7, 12, 14, 19, 20, 21)
@@ -31,8 +32,9 @@ def loans(
     monkeypatch.setenv("HANSARD_WORKSPACE", workspace)
 
     def review(rule: str, *numbers: int) -> None:
-        given = [sys.executable, program, *map(str, numbers), "--rule", rule]
-        subprocess.run(given, check=True, stdout=subprocess.DEVNULL)
+        given = [program, *map(str, numbers), "--rule", rule]
+        made = run(given, cwd=folder, env=os.environ, timeout=60)
+        assert made.returncode == 0, made.stderr
 
     def probe(rule: str, *options: object):
         command = ("--", sys.executable, program, "{label.applicant}", "--rule", rule)

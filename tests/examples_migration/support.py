@@ -13,6 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from tests.faults._warm import run
+
 ROOT = Path(__file__).parents[2]
 STEPS = sorted((ROOT / "examples" / "migration").glob("step*.py"))
 PROGRAM_S_MAX = 170
@@ -49,13 +51,10 @@ class Desk(msgspec.Struct):
         """Run a step of the migration, or have it killed at a place; see `_watched`."""
         places = self.folder / f"places-{len(self.started)}"
         program = str(Path(__file__).with_name("_watched.py"))
-        done = subprocess.run(
-            [sys.executable, program, str(example), str(places), str(kill_at), self.ticket],
+        done = run(
+            [program, str(example), str(places), str(kill_at), self.ticket],
             cwd=self.folder,
             env=self.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
             timeout=PROGRAM_S_MAX,
         )
         listed = places.read_text(encoding="utf-8").splitlines() if places.exists() else []
@@ -90,14 +89,13 @@ class Desk(msgspec.Struct):
 
     def command(self, *words: str) -> str:
         """What a `hansard` command says."""
-        done = subprocess.run(
-            [sys.executable, "-m", "hansard", "--workspace", "migration", *words],
+        done = run(
+            ["-m", "hansard", "--workspace", "migration", *words],
+            cwd=self.folder,
             env=self.environment(),
-            capture_output=True,
-            text=True,
-            check=True,
             timeout=PROGRAM_S_MAX,
         )
+        assert done.returncode == 0, done.stderr
         return done.stdout
 
     def environment(self) -> dict[str, str]:

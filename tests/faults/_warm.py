@@ -189,3 +189,19 @@ def start(
             atexit.register(nurse.close)
         _turns = itertools.cycle(both)
     return next(_turns).fork(command, cwd, env)
+
+
+def run(
+    command: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """A program of Python, or `-m` and a module, and its arguments, to its end."""
+    process = start(command, cwd, env)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    return subprocess.CompletedProcess(
+        list(command), process.returncode, out.decode(), err.decode()
+    )

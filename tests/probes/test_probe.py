@@ -13,6 +13,7 @@ import pytest
 
 from hansard.client.record_sync import Record
 from tests.cli.support import SRC, Call, environment
+from tests.faults._warm import run
 
 PROGRAM = '''
 """Grants by what it looks up; the second word says what it makes of a gender."""
@@ -77,8 +78,9 @@ class Desk:
 
     def record(self, count: int, rule: str = "fair") -> None:
         """Make runs."""
-        command = [sys.executable, str(self.path), str(count), rule, "all"]
-        subprocess.run(command, env=self._told, check=True)
+        command = [str(self.path), str(count), rule, "all"]
+        made = run(command, cwd=self.path.parent, env=self._told, timeout=60)
+        assert made.returncode == 0, made.stderr
 
     def command(self, rule: str = "fair") -> tuple[object, ...]:
         """What a fork runs."""

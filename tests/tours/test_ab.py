@@ -2,14 +2,13 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from hansard.projections.store import Store
+from tests.faults._warm import run
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "examples" / "prompts" / "search.py"
@@ -19,15 +18,8 @@ QUESTIONS = [part.strip() for part in TOUR.split("\n\n") if "SELECT" in part]
 
 
 def _run(home: Path, *command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *command],
-        env={**os.environ, "HANSARD_DATA_DIR": str(home / "data")},
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    told = {**os.environ, "HANSARD_DATA_DIR": str(home / "data")}
+    done = run(command, cwd=home, env=told, timeout=120)
     assert done.returncode == 0, done.stderr[-2_000:]
     return done.stdout
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import json
 import os
+import runpy
 import selectors
 import signal
 import socket
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 IMPORTED = (
+    "duckdb",
     "eventsourcing.application",
     "hansard.agents.aggregates.declare",
+    "hansard.cli",
     "hansard.bus.jetstream",
     "hansard.bus.portal",
     "hansard.bus.recorder",
@@ -98,24 +101,34 @@ class Nurse:
 
 
 def become(job: dict[str, Any]) -> None:
-    """Be the program that is asked for, as `python PROGRAM ARGUMENTS` is."""
-    program = Path(job["command"][0])
-    sys.argv = job["command"]
-    sys.path[0] = str(program.resolve().parent)
+    """Be what is asked for, as `python PROGRAM ARGUMENTS` or `python -m MODULE ARGUMENTS` is."""
+    program, *arguments = job["command"]
     os.chdir(job["cwd"])
+    mine = os.environ["PYTHONPATH"].split(os.pathsep)
     os.environ.clear()
     os.environ.update(job["env"])
-    code = compile(program.read_bytes(), str(program), "exec", dont_inherit=True)
-    names = sys.modules["__main__"].__dict__
-    for name in [name for name in names if not name.startswith("__")]:
-        del names[name]
-    names |= {"__file__": str(program), "__doc__": None}
-    exec(code, names)  # noqa: S102 -- a program of these tests
+    theirs = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    sys.path[: 1 + len(mine)] = [str(Path(program).resolve().parent), *theirs]
+    gc.unfreeze()  # which DuckDB's binding tells of as of a leak
+    main = sys.modules["__main__"].__dict__
+    if module := program == "-m":
+        sys.path[0] = str(Path.cwd())
+        sys.argv = arguments
+        run = functools.partial(runpy.run_module, arguments[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = job["command"]
+        program = str(Path.cwd() / program)
+        code = compile(Path(program).read_bytes(), program, "exec", dont_inherit=True)
+        run = functools.partial(exec, code, main)
+    for name in [name for name in main if not name.startswith("__")]:
+        del main[name]
+    main |= {} if module else {"__file__": program, "__doc__": None}
+    run()
 
 
 for each in IMPORTED:
     importlib.import_module(each)
-assert threading.active_count() == 1
+assert len(list(Path("/proc/self/task").iterdir())) == 1
 gc.collect()
 gc.freeze()
 asked = Nurse(socket.socket(fileno=int(sys.argv[1]))).work()
