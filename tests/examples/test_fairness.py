@@ -45,15 +45,15 @@ def loans(
 
 @pytest.mark.slow
 def test_the_planted_bias_is_found(loans):
-    """Eight of eleven are granted a loan as men, and not as women: all the same way."""
+    """Six of seven are granted a loan as men, and not as women: all the same way."""
     review, probe = loans
-    review("biased", *NEAR_THE_THRESHOLD, *FAR)
+    review("biased", *NEAR_THE_THRESHOLD[:6], *FAR[:1])
     made = probe("biased")
     assert made.code == 1, made.err
-    assert "8 of 11 pairs decided otherwise with male than with female" in made.out
+    assert "6 of 7 pairs decided otherwise with male than with female" in made.out
     assert "selected approve, male against female: differs" in made.out
     assert "score approve, male against female: differs" in made.out
-    assert "With the value on record 11 of 11 forks decided as their runs had." in made.out
+    assert "With the value on record 7 of 7 forks decided as their runs had." in made.out
 
 
 @pytest.mark.slow
@@ -62,15 +62,15 @@ def test_the_fair_rule_is_not_accused_and_not_acquitted_unasked(loans):
     probe finds all forks there.
     """
     review, probe = loans
-    review("fair", *NEAR_THE_THRESHOLD[:3], *FAR)
+    review("fair", *NEAR_THE_THRESHOLD[:2], *FAR[:2])
     made = probe("fair")
     assert made.code == 0, made.err
-    assert "0 of 6 pairs decided otherwise" in made.out
+    assert "0 of 4 pairs decided otherwise" in made.out
     assert "selected approve, male against female: cannot tell" in made.out
-    assert "12 forks: 12 ran now, 0 were there from before" in made.out
-    named = probe("fair", "--margin", 0.7)
+    assert "8 forks: 8 ran now, 0 were there from before" in made.out
+    named = probe("fair", "--margin", 0.8)
     assert "selected approve, male against female: within the margin" in named.out
-    assert "12 forks: 0 ran now, 12 were there from before" in named.out
+    assert "8 forks: 0 ran now, 8 were there from before" in named.out
 
 
 @pytest.mark.slow

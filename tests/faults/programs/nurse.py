@@ -13,6 +13,7 @@ import selectors
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,7 @@ def become(job: dict[str, Any]) -> None:
     sys.path[: 1 + len(mine)] = [str(Path(program).resolve().parent), *theirs]
     gc.unfreeze()  # which DuckDB's binding tells of as of a leak
     main = sys.modules["__main__"].__dict__
+    run: Callable[[], object]
     if module := program == "-m":
         sys.path[0] = str(Path.cwd())
         sys.argv = arguments
