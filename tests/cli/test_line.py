@@ -105,6 +105,27 @@ def test_a_command_loads_no_log_and_no_keys(tmp_path: Path):
     assert not {"structlog", "pygments", "nkeys", "nacl", "duckdb"} & set(loaded)
 
 
+def test_who_connects_and_works_loads_no_log(data_dir: Path, workspace: str):
+    """Nothing is logged where all goes well: what draws log lines would be half of the time that a
+    first `connect` takes.
+    """
+    code = (
+        "import sys, hansard\n"
+        "with hansard.connect() as record, record.run('w') as session:\n"
+        "    session.message('user', 'x')\n"
+        "print(*sys.modules)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(data_dir, HANSARD_WORKSPACE=workspace),
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    assert "nats" in loaded
+    assert not {"structlog", "rich", "pygments", "duckdb"} & set(loaded)
+
+
 def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
     """What answers in SQL imports neither Parquet nor what CSV needs."""
     code = "import sys, hansard.cli.sql; print(*sys.modules)"

@@ -27,7 +27,6 @@ IMPORTED = (
     "hansard.bus.recorder",
     "hansard.client.connect",
     "hansard.client.record_sync",
-    "structlog",
     "tests.faults._inside",
 )
 """What programs import, or begin to import when they connect; none of it starts a thread."""
