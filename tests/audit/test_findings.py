@@ -279,7 +279,7 @@ def _trials(place: Audited, folder: Path, trials: list[tuple[str, int, int, bool
             file,
             (
                 {
-                    "run": number,
+                    "run": f"{len(trials)} trials, {number}",
                     "task": task,
                     "trial": trial,
                     "messages": [],

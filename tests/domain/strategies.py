@@ -16,6 +16,7 @@ from hansard.domain import (
     budget,
     compaction,
     experiment,
+    imported,
     label_events,
     price,
     principal,
@@ -210,6 +211,13 @@ _EXPERIMENT_COMMANDS: list[experiment.ExperimentEvent] = [
     *(experiment.ExperimentStopped(because=text) for text in ("", "enough")),
 ]
 experiment_commands = st.sampled_from(_EXPERIMENT_COMMANDS)
+import_commands = st.builds(
+    imported.ImportEnded,
+    format=st.just("chat-jsonl"),
+    files=st.just(("a.jsonl",)),
+    runs=st.sampled_from([0, 5]),
+    assumed=st.sampled_from([{}, {"results without an id": 2}]),
+)
 price_commands = st.builds(
     price.PriceStated,
     usage=st.sampled_from(["input_tokens", "output_tokens"]),
@@ -431,6 +439,9 @@ task_histories = task_commands.map(
 )
 principal_histories = st.lists(principal_commands, max_size=12).map(
     lambda commands: happened(commands, principal.initial(), principal.fold, principal.decide)
+)
+import_histories = st.lists(import_commands, max_size=6).map(
+    lambda commands: happened(commands, imported.initial(), imported.fold, imported.decide)
 )
 price_histories = st.lists(price_commands, max_size=10).map(
     lambda commands: happened(commands, price.initial(), price.fold, price.decide)

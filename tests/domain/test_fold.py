@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain import access, agent, approval, board, budget, experiment, price, principal, run
+from hansard.domain import (
+    access,
+    agent,
+    approval,
+    board,
+    budget,
+    experiment,
+    imported,
+    price,
+    principal,
+    run,
+)
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Refused
 from hansard.domain.events import REGISTRY
@@ -24,6 +35,7 @@ AGGREGATES: dict[str, tuple[Any, Any, Any]] = {
     "board": (board.initial, board.fold, strategies.lowered(strategies.board_histories)),
     "budget": (budget.BudgetState, budget.fold, strategies.budget_histories),
     "experiment": (experiment.initial, experiment.fold, strategies.experiment_histories),
+    "import": (imported.initial, imported.fold, strategies.import_histories),
     "price": (price.initial, price.fold, strategies.price_histories),
     "principal": (principal.initial, principal.fold, strategies.principal_histories),
     "role": (role.initial, role.fold, strategies.role_histories),

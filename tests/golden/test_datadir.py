@@ -23,6 +23,7 @@ SINCE = {
     "aggregate.changed.v1",
     "aggregate.followed.v1",
     "context.compacted.v1",
+    "import.ended.v1",
     "step.withheld.v1",
 }
 """Tags that are newer than the archive."""

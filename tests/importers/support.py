@@ -124,11 +124,12 @@ def in_workspace(home: Path, workspace: str, work: Callable[[Workspace], Any]) -
 
 
 def log_of(home: Path, workspace: str) -> list[Stored]:
-    """The whole log of a workspace."""
+    """What the log of a workspace has of runs: all but what an import came to."""
 
     async def read(opened: Workspace) -> list[Stored]:
         head = await opened.log.head()
-        return [stored async for stored in opened.log.follow(0, until=head)]
+        found = [stored async for stored in opened.log.follow(0, until=head)]
+        return [stored for stored in found if run_of(stored.stream) is not None]
 
     found: list[Stored] = in_workspace(home, workspace, read)
     return found

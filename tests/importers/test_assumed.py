@@ -1,6 +1,7 @@
 """What an import reads of what sources write in several ways, and what it says where it cannot."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -148,3 +149,107 @@ def _answers_of_before(messages: list[Message]) -> calls.Answers:
 
 
 NOW = calls.answers
+
+
+def written(folder: Path, *records: dict[str, Any], name: str = "chats.jsonl") -> Path:
+    """A file of records."""
+    file = folder / name
+    file.write_bytes(b"\n".join(map(msgspec.json.encode, records)))
+    return file
+
+
+CALLED = {"role": "assistant", "tool_calls": [{"id": "c", "name": "look", "arguments": {}}]}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"content": "gone", "isError": True},
+        {"content": "gone", "is_error": True},
+        {"content": {"content": [{"type": "text", "text": "gone"}], "isError": True}},
+    ],
+)
+def test_a_result_that_says_it_is_an_error_is_a_failed_step(
+    call: Call, tmp_path: Path, said: dict[str, Any]
+):
+    """By MCP's word for it, there or in its content, and by Anthropic's; nothing is assumed."""
+    answered = {"role": "tool", "tool_call_id": "c", **said}
+    file = written(tmp_path, {"messages": [ASKED, CALLED, answered]})
+    told = call("import", "chat-jsonl", file, "--no-guesses")
+    assert (told.code, told.err) == (0, "")
+    (step,) = call("run", "trace", "last", "--json").lines
+    assert step["status"] == "failed"
+
+
+def test_a_run_lasts_from_its_first_message_to_its_last(call: Call, tmp_path: Path):
+    """Not from the import to the import; without times its begin is not known."""
+    times = ["2025-01-01T00:00:00Z", "2025-01-01T00:00:02.5Z"]
+    messages = [ASKED | {"timestamp": time} for time in times]
+    for name, record in {"timed": messages, "untimed": [ASKED]}.items():
+        file = written(tmp_path, {"run": name, "messages": record, "outcome": {}})
+        assert call("import", "chat-jsonl", file, "--experiment", "e", "--arm", "a").code == 0
+    asked = "SELECT labels->>'source_run' AS name, latency_ms FROM trial_runs ORDER BY 1"
+    timed, untimed = call("sql", "--json", asked).lines
+    assert (timed["name"], timed["latency_ms"]) == ("timed", 2_500)
+    assert untimed["latency_ms"] is None
+
+
+def test_a_name_that_is_there_with_other_content_is_a_conflict(call: Call, tmp_path: Path):
+    """Told with the run that has it, in one file and in a later one; nothing is half there. The
+    same again is no conflict, nor is the name under another arm.
+    """
+    one = {"run": "chat-1", "messages": [ASKED]}
+    other = one | {"messages": [ASKED, ASKED]}
+    file = written(tmp_path, one, other)
+    told = call("import", "chat-jsonl", file)
+    (run,) = call("runs", "--json").lines
+    assert told.code == 1
+    assert f"{file}:2: run 'chat-1' is there with other content, as {run['run']}:" in told.err
+    later = written(tmp_path, other, name="later.jsonl")
+    assert "is there with other content" in call("import", "chat-jsonl", later).err
+    assert call("runs", "--json").lines == [run]
+    assert call("import", "chat-jsonl", written(tmp_path, one)).code == 0
+    apart = call("import", "chat-jsonl", later, "--experiment", "e", "--arm", "a")
+    assert (apart.code, apart.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (NAMELESS, "messages[2]: a result without an id taken for the call before (2 in this run)"),
+        (
+            {"messages": [ASKED | {"timestamp": "2025-01-01T00:00:00"}]},
+            "messages[0]: a time without a zone read as UTC: give it one",
+        ),
+        ({"messages": [ASKED | {"timestamp": 1735689600}]}, "a number read as a time"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"name": "t", "arguments": "x"}]}]},
+            "a call with arguments that are no JSON object",
+        ),
+    ],
+)
+def test_no_guesses_stops_where_something_would_be_assumed(
+    call: Call, tmp_path: Path, record: dict[str, Any], said: str
+):
+    """With the message, what would be assumed and the remedy; what stands before it stays, and the
+    rest is not read. Without it the same is said at the end and is on record.
+    """
+    good = {"messages": [ASKED | {"timestamp": "2025-01-01T00:00:00Z"}]}
+    file = written(tmp_path, good, record, good | {"task": "after"})
+    stopped = call("import", "chat-jsonl", file, "--no-guesses")
+    assert stopped.code == 1
+    assert f"{file}:2: " in stopped.err
+    assert said in stopped.err
+    assert "or leave out --no-guesses" in stopped.err
+    assert len(call("runs", "--json").lines) == 1
+    taken = call("import", "chat-jsonl", file)
+    assert taken.code == 0
+    assert "assumed: " in taken.out
+    asked = "SELECT runs, skipped, stopped, assumed, reasons FROM imports ORDER BY version"
+    first, second = call("sql", "--json", asked).lines
+    assert (first["runs"], first["skipped"], first["stopped"]) == (1, 1, True)
+    assert said in first["reasons"][0]
+    assert (second["runs"], second["skipped"], second["stopped"]) == (3, 0, False)
+    assert sum(msgspec.json.decode(second["assumed"]).values()) >= 1
+    assert call("import", "chat-jsonl", file).code == 0
+    assert len(call("sql", "--json", asked).lines) == 2

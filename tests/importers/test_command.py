@@ -166,8 +166,8 @@ def test_json_is_one_object_a_line(bring_in, tmp_path):
         "blobs": 0,
         "duplicates": 0,
         "unasked": 1,
-        "matched": 0,
         "earlier": 0,
+        "assumed": {},
         "unanswered": 1,
         "stopped": False,
     }
@@ -342,7 +342,7 @@ def test_a_run_that_others_wrote_to_is_told_and_the_rest_is_imported(
     """Where another commit has a version that the import needs, that run is bad; all others are
     there.
     """
-    first = chat(says("user", "x"), run=1)
+    first = chat(says("user", "x"), run="met")
     run = made(first)
 
     async def meddle(opened):

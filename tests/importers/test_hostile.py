@@ -116,7 +116,7 @@ def test_a_bad_run_of_a_document_is_told_by_its_number(bring_in, tmp_path, line,
 def test_a_line_may_begin_and_end_as_windows_has_it(bring_in, home, workspace, tmp_path):
     """A byte order mark, CRLF, blank lines, and no line break at the end."""
     path = tmp_path / "chats.jsonl"
-    other = json.dumps(chat(says("user", "é\u2028"))).encode()
+    other = json.dumps(chat(says("user", "é\u2028"), run="other")).encode()
     path.write_bytes(b"\xef\xbb\xbf" + GOOD + b"\r\n\r\n  \r\n\t" + other)
     told = bring_in("chat-jsonl", path)
     assert (told.code, told.err) == (0, "")

@@ -171,13 +171,14 @@ def test_usage_is_numbers_by_name(said, usage, kept):
     ],
 )
 def test_what_a_source_claims_about_time_is_occurred_at(timestamp, occurred_at):
-    """A message's timestamp stands beside each of its events as it was written, and nowhere else;
-    where a source has none, there is none.
+    """A message's timestamp stands beside each of its events as it was written; the first one's is
+    the run's begin, too, the last one's its end. Where a source has none, there is none.
     """
     record = chat(asks(call("c", "t"), timestamp=timestamp), answer("c", "r"), outcome={})
     out = made(record)
     claimed = [[e.occurred_at for e in append.commit.events] for append in out.appends]
-    assert claimed == [[None] * 2, [None], [occurred_at] * 3, [None] * 2, [None], [None]]
+    begin = [[occurred_at] * 2, [occurred_at]]
+    assert claimed == [*begin, [occurred_at] * 3, [None] * 2, [None], [None]]
     assert {append.commit.at for append in out.appends} == {datetime(2026, 11, 21, 10, tzinfo=UTC)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,6 +21,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from hansard.agents.importers.assumed import WORDS
 from hansard.agents.importers.chat import Given
 from hansard.agents.importers.reader import STDIN, Importer
 from hansard.agents.importers.report import Bad, BadRecord, Tally
@@ -104,13 +105,18 @@ async def import_(
         bool,
         typer.Option("--again", help="Also those anew that an earlier version read otherwise."),
     ] = False,
+    no_guesses: Annotated[
+        bool,
+        typer.Option("--no-guesses", help="Stop at what a source does not say, do not assume it."),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Import recorded runs.
 
     Their ids derive from their content: importing again changes nothing, and a killed import goes
     on where it stood. Bad records are told with file, line and reason, and skipped; exits with 1
-    where there were any. `events` are the files of 'hansard export'.
+    where there were any. What was assumed is summed up at the end, and kept on record with what was
+    skipped (the table imports). `events` are the files of 'hansard export'.
     """
     paths = [_path(file) for file in files]
     if format_ == EVENTS and (experiment or arm):
@@ -126,7 +132,13 @@ async def import_(
                     tally, stopped = await _events(workspace, paths, watcher)
                 else:
                     tally, stopped = await _chats(
-                        workspace, format_, given, paths, watcher, again=again
+                        workspace,
+                        format_,
+                        given,
+                        paths,
+                        watcher,
+                        again=again,
+                        guesses=not no_guesses,
                     )
         except OSError as error:
             remedy = "what was read before it stays; try again"
@@ -143,8 +155,9 @@ async def _chats(
     watcher: _Watcher,
     *,
     again: bool,
+    guesses: bool,
 ) -> tuple[Tally, bool]:
-    importer = Importer(workspace, format_, given, watcher, again=again)
+    importer = Importer(workspace, format_, given, watcher, again=again, no_guesses=not guesses)
     try:
         async with importer:
             for path in paths:
@@ -215,8 +228,6 @@ def _summary(made: Imported, format_: str) -> str:
     said += f": {counted(tally.commits, 'commit')}, {tally.new:,} of them new"
     if tally.duplicates:
         said += f"; {counted(tally.duplicates, 'record')} there twice"
-    if tally.matched:
-        said += f"; {counted(tally.matched, 'result')} without an id taken for the call before"
     if tally.earlier:
         said += f"; {counted(tally.earlier, 'run')} left as an earlier version read (--again)"
     if tally.unasked:
@@ -233,4 +244,13 @@ def _summary(made: Imported, format_: str) -> str:
         said += "; stopped at the first bad record: what stands before it stays"
     elif tally.bad:
         said += f"; {counted(tally.bad, 'bad record')} skipped"
+    if tally.assumed:
+        said += f"\nassumed: {'; '.join(_assumed(tally))} (--no-guesses stops there)"
     return said
+
+
+def _assumed(tally: Tally) -> Iterator[str]:
+    for kind, count in tally.assumed.items():
+        one = WORDS[kind][0]
+        head, _, rest = one.partition(" ")
+        yield counted(count, head) + f" {rest}"

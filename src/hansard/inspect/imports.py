@@ -36,8 +36,8 @@ class Summary(msgspec.Struct, tag_field="kind", tag="summary", kw_only=True):
     blobs: int
     duplicates: int
     unasked: int
-    matched: int
     earlier: int
+    assumed: dict[str, int]
     unanswered: int
     stopped: bool
 

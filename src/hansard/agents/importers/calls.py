@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.importers.chat import Message, ToolCall
+from hansard.agents.importers.chat import TOOL, Message, ToolCall
 from hansard.domain import values
 from hansard.domain.errors import BadValue
 
@@ -15,7 +15,6 @@ CallIndex = tuple[int, int]
 """Where a call stands: the number of its message, and its own in there; both from 0."""
 
 USER = "user"
-TOOL = "tool"
 
 ARGUMENTS = "arguments"
 """The one argument of a call whose arguments are no JSON object."""
@@ -74,6 +73,16 @@ def answers(messages: list[Message]) -> Answers:
                 found.of[number] = answered
                 found.answered.add(answered)
     return found
+
+
+def is_object(given: Any) -> bool:
+    """Whether a call's arguments are a JSON object, or a text that holds one."""
+    if isinstance(given, str):
+        try:
+            given = _decode(given)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+    return isinstance(given, dict)
 
 
 def arguments(call: ToolCall) -> dict[str, Any]:

@@ -24,6 +24,12 @@ AGENT = "assistant"
 MODEL = "model"
 """The label of the model that a record names."""
 
+SOURCE, SOURCE_RUN = "source", "source_run"
+"""The labels of an imported run's format, and of the name that its source has for it."""
+
+TOOL = "tool"
+"""The role of a message that answers a call."""
+
 WORKFLOW = "chat"
 """The workflow of a record that names none."""
 
@@ -172,6 +178,12 @@ def from_chat(raw: Any, given: Given) -> ChatRun:
     """A line of chat-jsonl, decoded, as a run. Raises ValidationError, CallerError."""
     record = msgspec.convert(raw, Record)
     _check_times(record.messages)
+    messages = [
+        msgspec.structs.replace(message, error=True)
+        if message.role == TOOL and message.error is not True and says_error(said)
+        else message
+        for message, said in zip(record.messages, raw["messages"], strict=True)
+    ]
     filled = {
         "experiment": filled_in("experiment", record.experiment, given.experiment),
         "arm": filled_in("arm", record.arm, given.arm),
@@ -189,9 +201,23 @@ def from_chat(raw: Any, given: Given) -> ChatRun:
         role=record.role,
         roles=record.roles or {},
         labels=_labels(record),
-        messages=record.messages,
+        began_at=messages[0].occurred_at if messages else None,
+        messages=messages,
         said=raw["messages"],
-        ending=_ending(record.outcome) if record.outcome is not None else None,
+        ending=_ending(record.outcome, messages) if record.outcome is not None else None,
+        read_anew=messages != record.messages,
+    )
+
+
+def says_error(said: dict[str, Any]) -> bool:
+    """Whether a tool's message says itself that it failed: by `error`, by `isError` as results of
+    MCP do, there or in its content, or by `is_error` as Anthropic's do.
+    """
+    content = said.get("content")
+    inside = content.get("isError") if isinstance(content, dict) else None
+    return any(
+        each is True
+        for each in (said.get("error"), said.get("isError"), said.get("is_error"), inside)
     )
 
 
@@ -203,7 +229,7 @@ def _labels(record: Record) -> dict[str, str]:
         if said != record.model:
             fact = f"it is {record.model!r:.80}, and the label {MODEL!r} says {said!r:.80}"
             raise BadValue(MODEL, fact, "say it once")
-    return labels if record.run is None else {**labels, "source_run": str(record.run)}
+    return labels if record.run is None else {**labels, SOURCE_RUN: str(record.run)}
 
 
 def _check_times(messages: list[Message]) -> None:
@@ -230,10 +256,14 @@ def filled_in(what: str, said: str | None, given: str | None) -> str:
     return said or given or ""
 
 
-def _ending(outcome: dict[str, Any]) -> Ending:
+def _ending(outcome: dict[str, Any], messages: list[Message]) -> Ending:
     said = {name: value for name, value in outcome.items() if name != "error"}
     error = outcome.get("error")
-    return Ending(metrics=metrics(said), error=text_of(error) if error is not None else None)
+    return Ending(
+        metrics=metrics(said),
+        error=text_of(error) if error is not None else None,
+        at=messages[-1].occurred_at if messages else None,
+    )
 
 
 def metrics(said: dict[str, Any]) -> dict[str, float]:

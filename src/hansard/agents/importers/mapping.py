@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
-from hansard.agents.importers import calls
+from hansard.agents.importers import assumed, calls
 from hansard.agents.importers._agent import Agent, Asked
 from hansard.agents.importers._streams import Stream
-from hansard.agents.importers.chat import AGENT, ChatRun, Ending, Message
+from hansard.agents.importers.assumed import Assumed
+from hansard.agents.importers.chat import AGENT, SOURCE, TOOL, ChatRun, Ending, Message
 from hansard.agents.steps import payloads
 from hansard.bus.log import Append
 from hansard.domain import ids, values
@@ -59,7 +60,8 @@ class InMessage(CallerError):
 class Mapped(msgspec.Struct):
     """A run's commits in order, and the blobs that must be stored before them.
 
-    `size` is about what all of it takes, in bytes; `unanswered` are the ids of calls.
+    `size` is about what all of it takes, in bytes; `unanswered` are the ids of calls; `assumed` is
+    what the source does not say.
     """
 
     run: str
@@ -71,7 +73,7 @@ class Mapped(msgspec.Struct):
     calls: int = 0
     unanswered: list[str] = []
     unasked: int = 0
-    matched: int = 0
+    assumed: dict[str, Assumed] = {}
 
 
 def run_id(chat: ChatRun) -> str:
@@ -127,7 +129,7 @@ class _Mapping:
         if chat.ending is not None:
             self._end(life, chat.ending)
         out.unasked = len(self._answers.unasked)
-        out.matched = len(self._answers.matched)
+        out.assumed = assumed.of(chat, self._answers)
         out.size = sum(map(len, out.blobs)) + sum(stream.bytes for stream in self._streams)
         out.events = sum(stream.version for stream in self._streams)
         return out
@@ -136,7 +138,7 @@ class _Mapping:
 
     def _route(self, number: int, message: Message, routes: list[str]) -> str:
         """Whose stream a message goes to: who is named, who asked, else the run's agent."""
-        if message.role == calls.TOOL:
+        if message.role == TOOL:
             place = self._answers.of.get(number)
             return routes[place[0]] if place is not None else self._main
         is_agent = message.name is not None and message.name in self._chat.roles
@@ -167,7 +169,7 @@ class _Mapping:
 
     def _begin(self, life: Stream, roster: dict[str, str], source: str) -> None:
         chat = self._chat
-        labels = {**chat.labels, "source": chat.format, "source_file": source}
+        labels = {**chat.labels, SOURCE: chat.format, "source_file": source}
         started = RunStarted(workflow=ids.name("workflow", chat.workflow), labels=labels)
         life.add(started, chat.began_at)
         assigned = RunAssigned(
@@ -219,7 +221,7 @@ class _Mapping:
         if place is not None:
             agent.answered(self._steps[place], message, said)
         else:
-            routed = message.role != calls.TOOL and message.name in self._chat.roles
+            routed = message.role != TOOL and message.name in self._chat.roles
             asks = message.tool_calls if message.role != calls.USER else None
             places = [(number, index) for index in range(len(asks or ()))]
             answered = [place in self._answers.answered for place in places]

@@ -14,17 +14,32 @@ from typing import Self
 import msgspec
 from cachetools import LRUCache
 
+from hansard.agents import run_index
 from hansard.agents.importers import sources
 from hansard.agents.importers._files import NotADocument
-from hansard.agents.importers.chat import ChatRun, Given
+from hansard.agents.importers.assumed import WORDS
+from hansard.agents.importers.chat import SOURCE, SOURCE_RUN, ChatRun, Given
 from hansard.agents.importers.mapping import Mapped, earlier_id, mapped, run_id
 from hansard.agents.importers.report import Bad, BadRecord, Tally, Watcher
 from hansard.agents.workspace import Workspace
+from hansard.bus.codec import revive_all
 from hansard.bus.errors import Conflict, NotFound
-from hansard.bus.log import Append
+from hansard.bus.log import Append, Stored
 from hansard.domain.errors import CallerError
-from hansard.domain.ids import run_of
-from hansard.domain.run import RunStatus
+from hansard.domain.ids import WorkspaceStream, run_of, uuid8
+from hansard.domain.imported import (
+    FILES_MAX,
+    KIND,
+    REASON_LENGTH_MAX,
+    REASONS_MAX,
+    ImportEnded,
+    ImportState,
+    decide,
+    fold,
+    initial,
+)
+from hansard.domain.integrity.authorship import IMPORTER
+from hansard.domain.run import RunAssigned, RunStatus
 
 BATCH_COMMITS_MAX = 2_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
@@ -63,8 +78,10 @@ class _Batch(msgspec.Struct):
 class Importer:
     """Imports files of one chat format; use it in an `async with`.
 
-    Leaving it sends what was read, also where a bad record ended the import. `tally` is right
-    after that. `again` reads also those anew that an earlier version read otherwise.
+    Leaving it sends what was read, also where a bad record ended the import, and puts on record
+    what it came to (`import.ended.v1`). `tally` is right after that. `again` reads also those anew
+    that an earlier version read otherwise; `no_guesses` stops at what a source does not say and
+    would be assumed.
     """
 
     def __init__(
@@ -75,9 +92,14 @@ class Importer:
         watcher: Watcher,
         *,
         again: bool = False,
+        no_guesses: bool = False,
     ) -> None:
         self.tally = Tally()
         self._again = again
+        self._no_guesses = no_guesses
+        self._files: list[str] = []
+        self._reasons: list[str] = []
+        self._named: dict[_Name, set[str]] | None = None
         self._workspace = workspace
         self._format = format_
         self._given = given
@@ -93,6 +115,7 @@ class Importer:
         if error is None or isinstance(error, BadRecord):
             await self._send()
             await self._sent()
+            await self._ended(stopped=error is not None)
         elif self._sending is not None:
             self._sending.cancel()
             await asyncio.wait([self._sending])
@@ -103,12 +126,13 @@ class Importer:
         Raises BadRecord where the watcher does, OSError, and what the log raises.
         """
         file = str(path) if path is not None else STDIN
+        self._files.append(_name(file))
         try:
             for line, found in sources.records(self._format, path, self._given, self._watcher):
                 if isinstance(found, str):
                     self._bad(file, line, found)
                 elif self._again or not await self._is_there(found, file, line):
-                    self._run(found, file, line)
+                    await self._run(found, file, line)
                 if self._batch.is_full:
                     await self._send()
                 else:
@@ -118,7 +142,10 @@ class Importer:
 
     def _bad(self, file: str, line: int, reason: str) -> None:
         self.tally.bad += 1
-        self._watcher.bad(Bad(file, line, reason))
+        bad = Bad(file, line, reason)
+        if len(self._reasons) < REASONS_MAX:
+            self._reasons.append(f"{_name(file)}:{line}: {reason}"[:REASON_LENGTH_MAX])
+        self._watcher.bad(bad)
 
     async def _is_there(self, chat: ChatRun, file: str, line: int) -> bool:
         """Whether a run stands as an earlier version read it, which is left so."""
@@ -136,11 +163,15 @@ class Importer:
             self.tally.earlier += 1
         return True
 
-    def _run(self, chat: ChatRun, file: str, line: int) -> None:
+    async def _run(self, chat: ChatRun, file: str, line: int) -> None:
         try:
             run = run_id(chat)
             if self._known.get(run):
                 self.tally.duplicates += 1
+                return
+            conflict = await self._conflict(chat, run)
+            if conflict is not None:
+                self._bad(file, line, conflict)
                 return
             made = mapped(chat, run, _name(file), self._workspace.clock.now())
         except CallerError as error:
@@ -149,9 +180,62 @@ class Importer:
         except RecursionError:
             self._bad(file, line, "it is nested too deep to be recorded: flatten it")
             return
+        if self._no_guesses and made.assumed:
+            self._guessed(made, file, line)
         self._known[run] = True
         self._batch.add(made, file, line)
         self._count(made)
+
+    def _guessed(self, made: Mapped, file: str, line: int) -> None:
+        """Stop at what would be assumed. Raises BadRecord."""
+        kind, told = next(iter(made.assumed.items()))
+        what, remedy = WORDS[kind]
+        where = f"messages[{told.first}]: " if told.first is not None else ""
+        more = f" ({told.count:,} in this run)" if told.count > 1 else ""
+        reason = f"{where}a {what}{more}: {remedy}, or leave out --no-guesses"
+        self._bad(file, line, reason)
+        raise BadRecord(Bad(file, line, reason))
+
+    async def _conflict(self, chat: ChatRun, run: str) -> str | None:
+        """Why a run that its source names cannot be brought in: it is there with other content."""
+        name = chat.labels.get(SOURCE_RUN)
+        if name is None:
+            return None
+        if self._named is None:
+            self._named = await _names(self._workspace)
+        key = (chat.format, chat.experiment, chat.arm, name)
+        there = self._named.setdefault(key, {run})
+        if run in there or earlier_id(chat) in there:
+            return None
+        of = f" of arm {chat.arm!r}" if chat.arm else ""
+        return (
+            f"run {name!r:.80}{of} is there with other content, as {min(there)}: give it another "
+            "name, or leave its name out to bring it in besides"
+        )
+
+    async def _ended(self, *, stopped: bool) -> None:
+        """Put on record what was read, skipped and assumed."""
+        tally = self.tally
+        if not tally.runs and not tally.earlier:
+            return
+        ended = ImportEnded(
+            format=self._format,
+            files=tuple(self._files[:FILES_MAX]),
+            more_files=max(0, len(self._files) - FILES_MAX),
+            runs=tally.runs,
+            experiment=self._given.experiment or "",
+            arm=self._given.arm or "",
+            duplicates=tally.duplicates,
+            earlier=tally.earlier,
+            skipped=tally.bad,
+            reasons=tuple(self._reasons),
+            assumed=dict(sorted(tally.assumed.items())),
+            stopped=stopped,
+        )
+        stream = WorkspaceStream(KIND, uuid8(self._format, *self._files))
+        await self._workspace.tell_lasting(
+            stream, IMPORTER, lambda stored: decide(_folded(stored), ended)
+        )
 
     def _count(self, made: Mapped) -> None:
         tally = self.tally
@@ -162,7 +246,8 @@ class Importer:
         tally.events += made.events
         tally.blobs += len(made.blobs)
         tally.unasked += made.unasked
-        tally.matched += made.matched
+        for kind, told in made.assumed.items():
+            tally.assumed[kind] = tally.assumed.get(kind, 0) + told.count
         tally.unanswered += [(made.run, call) for call in made.unanswered]
 
     # ------------------------------------------------------------ sending
@@ -212,6 +297,25 @@ class Importer:
                         tasks.create_task(self._workspace.blobs.put(blob))
             except ExceptionGroup as failed:
                 raise failed.exceptions[0] from failed
+
+
+_Name = tuple[str, str, str, str]
+"""Format, experiment, arm, and the name that the source has for a run."""
+
+
+async def _names(workspace: Workspace) -> dict[_Name, set[str]]:
+    """The runs that imports brought in, by the names that their sources have for them."""
+    found: dict[_Name, set[str]] = {}
+    for life in await run_index.read(workspace.log):
+        labels, placed = life.state.labels, life.state.assigned or RunAssigned()
+        if SOURCE_RUN in labels and life.state.forked is None:
+            key = (labels.get(SOURCE, ""), placed.experiment, placed.arm, labels[SOURCE_RUN])
+            found.setdefault(key, set()).add(life.run)
+    return found
+
+
+def _folded(stored: list[Stored]) -> ImportState:
+    return fold(initial(), revive_all(item.commit for item in stored))
 
 
 def _name(file: str) -> str:

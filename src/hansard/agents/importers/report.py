@@ -39,9 +39,9 @@ class Tally(msgspec.Struct):
     `runs`, `messages`, `calls`, `commits` and `events` are what was read and is on record now,
     `new` the commits of it that were not there before. `duplicates` are records that were read
     before in the same import; `unanswered` the ids of tool calls whose result the source does not
-    have, as run and call id; `unasked` counts results that no call of the source asked for,
-    `matched` those without an id that were taken for the answer of the call before them. `earlier`
-    are runs that stand as an earlier version read them.
+    have, as run and call id; `unasked` counts results that no call of the source asked for.
+    `earlier` are runs that stand as an earlier version read them. `assumed` counts what the source
+    does not say and was taken for granted, by kind (`hansard.agents.importers.assumed`).
     `absent` are the large payloads, by hash, that the source could not read either.
     """
 
@@ -55,15 +55,19 @@ class Tally(msgspec.Struct):
     blobs: int = 0
     duplicates: int = 0
     unasked: int = 0
-    matched: int = 0
     earlier: int = 0
+    assumed: dict[str, int] = {}
     unanswered: list[tuple[str, str]] = []
     absent: list[str] = []
 
     def add(self, other: Tally) -> None:
         """Count another part of the same import in."""
         for name in self.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if name != "assumed":
+                setattr(self, name, mine + theirs)
+        for kind, count in other.assumed.items():
+            self.assumed[kind] = self.assumed.get(kind, 0) + count
 
 
 class Watcher(Protocol):

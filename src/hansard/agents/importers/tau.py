@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.importers.calls import TOOL
 from hansard.agents.importers.chat import (
+    SOURCE_RUN,
+    TOOL,
     ChatRun,
     Ending,
     Given,
@@ -149,7 +150,7 @@ def from_tau2(raw: Any, given: Given, of_file: dict[str, str]) -> ChatRun:
         task=str(run.task_id),
         trial=run.trial,
         labels={
-            "source_run": run.id,
+            SOURCE_RUN: run.id,
             **of_file,
             **({"termination_reason": reason} if reason is not None else {}),
             **_labels(raw, _Tau2.__struct_fields__),

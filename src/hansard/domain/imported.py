@@ -1,0 +1,76 @@
+"""What an import of recorded runs came to: what was read, skipped and assumed. One stream a set of
+files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from hansard.domain.errors import Refused
+from hansard.domain.events import Event, event
+from hansard.domain.quarantined import Quarantined
+
+KIND = "import"
+"""The kind of its stream; its id is a digest of the format and of the files' names."""
+
+FILES_MAX, REASONS_MAX, REASON_LENGTH_MAX = 100, 20, 500
+"""Most files that are named, most reasons of skipped records, and their length in characters; all
+files and records are counted."""
+
+
+@event("import.ended.v1")
+class ImportEnded(Event, frozen=True, kw_only=True):
+    """Files of recorded runs were brought in.
+
+    `format` is theirs, `files` the first 100 of their names, without folders, `more_files` how many
+    more there were; `experiment` and `arm` are what runs were given that name none. `runs` were
+    read; `duplicates` were there twice, `earlier` are left as an earlier version read them,
+    `skipped` were bad records, of which `reasons` has the first 20. `assumed` counts what the
+    source does not say and the import took for granted, by kind. `stopped` says that it ended at a
+    bad record.
+    """
+
+    format: str
+    files: tuple[str, ...]
+    runs: int
+    more_files: int = 0
+    experiment: str = ""
+    arm: str = ""
+    duplicates: int = 0
+    earlier: int = 0
+    skipped: int = 0
+    reasons: tuple[str, ...] = ()
+    assumed: dict[str, int] = {}
+    stopped: bool = False
+
+
+class ImportState(msgspec.Struct):
+    """An import at a version: what it came to last."""
+
+    version: int = 0
+    ended: ImportEnded | None = None
+
+
+def initial() -> ImportState:
+    """The state before the first event."""
+    return ImportState()
+
+
+def fold(state: ImportState, events: Iterable[Event]) -> ImportState:
+    """The state after more events; the given one is left as it is."""
+    state = ImportState(state.version, state.ended)
+    for each in events:
+        if not isinstance(each, ImportEnded | Quarantined):
+            message = f"{each.tag} is not an event of an import"
+            raise Refused(message)
+        state.version += 1
+        if isinstance(each, ImportEnded):
+            state.ended = each
+    return state
+
+
+def decide(state: ImportState, event: ImportEnded) -> Sequence[ImportEnded]:
+    """The events that the end of an import leads to; none where it came to the same before."""
+    return () if state.ended == event else (event,)
