@@ -253,3 +253,32 @@ def test_no_guesses_stops_where_something_would_be_assumed(
     assert sum(msgspec.json.decode(second["assumed"]).values()) >= 1
     assert call("import", "chat-jsonl", file).code == 0
     assert len(call("sql", "--json", asked).lines) == 2
+
+
+def test_agents_of_one_conversation_come_back_in_their_order(call: Call, tmp_path: Path):
+    """`run context --team`: each message as it was, with its agent; as it stood at a point, too."""
+    roles = {"planner": "plans", "coder": "codes"}
+    said = [
+        {"role": "user", "content": "go", "name": "planner"},
+        {"role": "assistant", "content": "plan", "name": "planner"},
+        {"role": "assistant", "content": "code", "name": "coder"},
+        {"role": "assistant", "content": "again", "name": "planner"},
+        {"role": "assistant", "content": "done", "name": "coder"},
+    ]
+    file = written(
+        tmp_path, {"agent": "planner", "role": "plans", "roles": roles, "messages": said}
+    )
+    assert call("import", "chat-jsonl", file).code == 0
+    lines = call("run", "context", "last", "--team", "--json").lines
+    assert [line["agent"] for line in lines if line["kind"] == "context"] == ["planner", "coder"]
+    told = [line for line in lines if line["kind"] == "message"]
+    assert [(line["agent"], line["message"]["content"]) for line in told] == [
+        (message["name"], message["content"]) for message in said
+    ]
+    before = call("run", "context", "last", "--team", "--at", str(told[2]["position"]), "--json")
+    assert [line for line in before.lines if line["kind"] == "message"] == told[:3]
+    text = call("run", "context", "last", "--team").out
+    assert text.index("plan") < text.index("code") < text.index("again") < text.index("done")
+    refused = call("run", "context", "last", "--team", "--agent", "coder")
+    assert refused.code == 2
+    assert "leave one of them out" in refused.err

@@ -9,7 +9,7 @@ import msgspec
 from hansard.agents.annotations.conversations import earlier_commits
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import UpTo
-from hansard.domain.agent import MessageAdded
+from hansard.domain.agent import MessageAdded, StatedFact
 from hansard.domain.compaction import ContextCompacted
 from hansard.inspect.agent_histories import AgentHistory, agents_at
 from hansard.inspect.answer import Answer
@@ -76,19 +76,39 @@ class Contexts(Answer, kw_only=True):
         a summary all that it stands for.
         """
         for index, noted in enumerate(agent.state.window, 1):
-            stored = agent.events[noted.version]
-            if isinstance(noted.fact, MessageAdded):
-                yield await message(
-                    self.run, agent.name, index, noted.version, stored, noted.fact, fetch
-                )
-                continue
-            if isinstance(noted.fact, ContextCompacted):
-                told = self.known[stored.event.id]
-                told = msgspec.structs.replace(told, run=self.run)
-                yield await summary(told, noted.fact, index, self.known, fetch)
-                if every:
-                    async for each in self._compacted(noted.version, noted.fact, fetch):
-                        yield each
+            async for each in self._told(agent, index, noted, fetch, every=every):
+                yield each
+
+    async def team(
+        self, fetch: Payloads, *, every: bool = False
+    ) -> AsyncIterator[Message | Summary | Compacted]:
+        """The windows of all agents as one conversation, in the order of the record: by position.
+        Each is told as in its agent's own window, `index` included.
+        """
+        found = [
+            (agent.events[noted.version].stored.position, noted.version, index, agent, noted)
+            for agent in self.agents
+            for index, noted in enumerate(agent.state.window, 1)
+        ]
+        for *_, index, agent, noted in sorted(found, key=lambda each: each[:2]):
+            async for each in self._told(agent, index, noted, fetch, every=every):
+                yield each
+
+    async def _told(
+        self, agent: AgentHistory, index: int, noted: StatedFact, fetch: Payloads, *, every: bool
+    ) -> AsyncIterator[Message | Summary | Compacted]:
+        """A message, or a summary and, with `every`, all that it stands for."""
+        stored = agent.events[noted.version]
+        if isinstance(noted.fact, MessageAdded):
+            yield await message(
+                self.run, agent.name, index, noted.version, stored, noted.fact, fetch
+            )
+        elif isinstance(noted.fact, ContextCompacted):
+            told = msgspec.structs.replace(self.known[stored.event.id], run=self.run)
+            yield await summary(told, noted.fact, index, self.known, fetch)
+            if every:
+                async for each in self._compacted(noted.version, noted.fact, fetch):
+                    yield each
 
     async def _compacted(
         self, version: int, told: ContextCompacted, fetch: Payloads

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Annotated
 
@@ -12,7 +12,9 @@ from hansard.cli import messages, output, times
 from hansard.cli.common import Agent, At, Json, Run, noun, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Part
+from hansard.domain.errors import BadValue
 from hansard.inspect.context import AgentContext, Contexts, contexts
+from hansard.inspect.messages import Compacted, Message, Summary
 from hansard.inspect.payloads import Payloads
 
 app = noun()
@@ -27,20 +29,37 @@ async def context(
     every: Annotated[
         bool, typer.Option("--all", help="After a summary all that it stands for, whole.")
     ] = False,
+    team: Annotated[
+        bool, typer.Option("--team", help="All agents' messages as one, in the record's order.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Show the context window of a run's agents as it stood at a point."""
+    """Show the context window of a run's agents as it stood at a point.
+
+    Agent by agent; with --team as one conversation, each message with its agent.
+    """
+    if team and agent is not None:
+        raise BadValue("--team", f"agent {agent!r:.80} is asked for", "leave one of them out")
     async with reading_run(which) as (workspace, run):
         found = await contexts(workspace, run, await workspace.points.up_to(run, at), agent)
         fetch = Payloads(workspace)
         output.show(found, _heading, json=json)
         for each in found.agents:
             output.show(found.context(each), _context, json=json)
-            async for part in found.messages(each, fetch, every=every):
-                output.hint_erased(fetch)
-                output.show(part, partial(messages.part, every=every), json=json)
+            if not team:
+                await _show(found.messages(each, fetch, every=every), fetch, every, json)
+        if team:
+            await _show(found.team(fetch, every=every), fetch, every, json)
     if not found.agents:
         output.hint(f"run {run} had no agents at this point")
+
+
+async def _show(
+    told: AsyncIterator[Message | Summary | Compacted], fetch: Payloads, every: bool, json: bool
+) -> None:
+    async for part in told:
+        output.hint_erased(fetch)
+        output.show(part, partial(messages.part, every=every), json=json)
 
 
 def _heading(found: Contexts) -> list[Part]:
