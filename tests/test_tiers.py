@@ -113,3 +113,10 @@ def test_each_tier_has_its_command():
     assert set(tiers.RUN_BY) == {"fast", "slow", "full"}
     for command in tiers.RUN_BY.values():
         assert f"\n{command.removeprefix('make ')}: " in makefile
+
+
+def test_the_files_that_are_begun_first_are_there():
+    """Each is named once, and exists: a file that was moved would be begun last."""
+    assert len(set(tiers.LONG)) == len(tiers.LONG)
+    assert set(tiers.APART) < set(tiers.LONG)
+    assert [name for name in tiers.LONG if not (ROOT / name).exists()] == []

@@ -36,8 +36,32 @@ APART = (
 )
 """Files of few tests that take long and share nothing: begun first, and a worker takes one test."""
 
-LONG = (*APART, "tests/test_demo.py", "tests/tours/test_ab.py")
-"""Begun first. What the last two share takes long to make, and would be made once a worker."""
+LONG = (
+    "tests/bus/test_server.py",
+    "tests/test_demo.py",
+    *APART,
+    "tests/integrations/mcp/test_proxy.py",
+    "tests/bus/test_replicas.py",
+    "tests/faults/test_full_disk.py",
+    "tests/browser/test_page.py",
+    "tests/damage/test_damage.py",
+    "tests/service/mcp/test_serve.py",
+    "tests/probes/test_probe.py",
+    "tests/browser/test_report.py",
+    "tests/examples/test_fairness.py",
+    "tests/damage/test_kills.py",
+    "tests/browser/test_hostile.py",
+    "tests/exchange/test_replay.py",
+    "tests/tours/test_ab.py",
+    "tests/faults/test_embedded_broker.py",
+    "tests/browser/test_moves.py",
+    "tests/browser/test_axis.py",
+    "tests/notebooks/test_notebooks.py",
+    "tests/importers/test_kill.py",
+    "tests/aggregates/test_example.py",
+    "tests/real/test_research_team.py",
+)
+"""Files that take long with few tests, or wait a lot: begun first, in this order."""
 
 
 class LongFirst(LoadFileScheduling):  # type: ignore[misc]  # it has no types
@@ -132,7 +156,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item, tier in found if tier in wanted]
     files = {item: _file(item.nodeid) for item in items}
     many = Counter(files.values())
-    items.sort(key=lambda item: (files[item] not in LONG, -many[files[item]]))
+    begun = {file: number for number, file in enumerate(LONG)}
+    items.sort(key=lambda item: (begun.get(files[item], len(LONG)), -many[files[item]]))
 
 
 @pytest.hookimpl(optionalhook=True)

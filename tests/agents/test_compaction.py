@@ -1,8 +1,6 @@
 """A context window that is compacted: a summary stands for its earlier messages, which stay."""
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import hansard
 from hansard.domain.compaction import ContextCompacted
 from tests.agents.twins import Lab, TwinRecord, TwinSession, twins
 from tests.cli.support import environment
+from tests.faults._warm import run
 
 Forms = list[dict[str, Any]]
 
@@ -279,15 +278,14 @@ def test_killed_at_any_point_the_window_is_one_or_the_other(
     program.write_text(dying)
     workspace = f"kill-{where.replace(' ', '-')}"
     env = environment(data_dir, HANSARD_WORKSPACE=workspace)
-    killed = subprocess.run([sys.executable, str(program), where], env=env, check=False)
+    killed = run([str(program), where], cwd=tmp_path, env=env, timeout=60)
     assert killed.returncode == -signal.SIGKILL
     with hansard.connect(workspace, data_dir=data_dir) as record:
         window = _said(record.conversation("c").window)
     assert window == (["3 earlier", *_full("d")] if where == "after" else _full(*"abcd"))
     program.write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, str(program), "never"], env=env, check=True, capture_output=True, text=True
-    )
+    done = run([str(program), "never"], cwd=tmp_path, env=env, timeout=60)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(["3 earlier", *_full("d")])
     with hansard.connect(workspace, data_dir=data_dir) as record:
         assert _said(record.conversation("c").window) == ["3 earlier", *_full("d")]

@@ -89,6 +89,7 @@ def agree(call: Call, record: hansard.Record, parent: str, fork: str) -> dict[st
     return line
 
 
+@pytest.mark.fast(cases=4)
 @pytest.mark.parametrize(
     ("parts", "again", "verdict", "differs"),
     [
@@ -169,7 +170,9 @@ def test_runs_that_are_no_forks_are_compared_too(call: Call, record: hansard.Rec
     assert told(call, a, Program().play(record))["verdict"] == "comparable"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 2, 3))]
+)
 def test_both_answers_are_one(call: Call, record: hansard.Record, seed: int):
     """Of forks of forks, cut anywhere, changed in any part."""
     chance = random.Random(seed)

@@ -93,30 +93,31 @@ def test_up_tells_follows_and_stops_clean(tmp_path: Path, number: signal.Signals
 
 
 @pytest.mark.slow
-def test_up_joins_a_broker_that_runs_and_speaks_to_people_on_stderr(home: Path, record):
+def test_up_joins_a_broker_that_runs_and_speaks_to_people_on_stderr(tmp_path: Path):
     """It does not stop what others use; stdout stays empty; a body that is none is shown."""
-    workspace = f"u{uuid4().hex[:12]}"
-    a_run(home, workspace)
-    info = peek(home)
-    assert info is not None
-    with up(home, "--workspace", workspace, "--after", "0") as process:
-        assert process.stderr is not None
-        told = ""
-        while "run.completed.v1" not in told:
-            told += process.stderr.readline()
-        publish_raw(home, (f"hansard.{workspace}.run.r.life.7", b"\x1b[31m no commit"))
-        while "corrupt" not in told:
-            told += process.stderr.readline()
-        process.terminate()
-        out, rest = process.communicate(timeout=STOP_S)
-        assert process.returncode == 0
-    assert out == ""
-    assert "stopped" in rest
-    assert info.url in told
-    assert "strict: an acknowledged commit is on disk\n" in told
-    assert "agent/r/a@1  agent.session_began.v1" in told
-    assert "\x1b" not in told
-    assert not ended(info.server_pid)
+    home, workspace = tmp_path / "data", "lab"
+    with hansard.connect("others", data_dir=home):
+        a_run(home, workspace)
+        info = peek(home)
+        assert info is not None
+        with up(home, "--workspace", workspace, "--after", "0") as process:
+            assert process.stderr is not None
+            told = ""
+            while "run.completed.v1" not in told:
+                told += process.stderr.readline()
+            publish_raw(home, (f"hansard.{workspace}.run.r.life.7", b"\x1b[31m no commit"))
+            while "corrupt" not in told:
+                told += process.stderr.readline()
+            process.terminate()
+            out, rest = process.communicate(timeout=STOP_S)
+            assert process.returncode == 0
+        assert out == ""
+        assert "stopped" in rest
+        assert info.url in told
+        assert "strict: an acknowledged commit is on disk\n" in told
+        assert "agent/r/a@1  agent.session_began.v1" in told
+        assert "\x1b" not in told
+        assert not ended(info.server_pid)
 
 
 @pytest.mark.thorough

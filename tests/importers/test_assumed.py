@@ -20,6 +20,7 @@ def imported(call: Call, folder: Path, text: str) -> str:
     return call("import", "chat-jsonl", file).err
 
 
+@pytest.mark.fast(cases=2)
 @pytest.mark.parametrize(
     "said",
     [

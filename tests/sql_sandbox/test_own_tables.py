@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pandas as pd  # type: ignore[import-untyped] # it has no types
-import polars as pl
 import pyarrow as pa
 import pytest
 from pyarrow import csv, feather, ipc, parquet
@@ -51,6 +49,10 @@ def files(folder: Path) -> list[Path]:
 @twins
 async def test_whatever_an_analyst_has_is_joined(lab: Lab, tmp_path: Path):
     """Frames, tables, rows, files and earlier answers, for one question."""
+    # Imported where they are used: every worker of the tests imports this module.
+    import pandas as pd  # type: ignore[import-untyped] # noqa: PLC0415 -- it has no types
+    import polars as pl  # noqa: PLC0415 -- see above
+
     frames: list[Any] = [pa.table(COSTS), pd.DataFrame(COSTS), pl.DataFrame(COSTS), ROWS, COSTS]
     frames += [pd.DataFrame(COSTS).set_index("run"), *files(tmp_path)]
     async with lab.connect() as record:
@@ -139,6 +141,8 @@ def test_a_role_sees_no_more_by_a_table_of_its_own(data_dir: Path, tmp_path: Pat
             house.login(name, role)
         with house.connect("ada", "writer") as record, record.run("w", run="r"):
             pass
+        import polars as pl  # noqa: PLC0415 -- see above
+
         frame = pl.DataFrame({"run": ["r"], "cost": [1.5], "note": ["x"]})
         with house.connect("ada", "writer") as record:
             assert record.sql(JOINED, tables={"mine": frame}).rows == [(1.5, "x")]

@@ -97,6 +97,7 @@ def test_the_interval_of_the_net_share_holds_the_truth(macros, n):
 # ------------------------------------------------------------ comparisons
 
 
+@pytest.mark.fast(cases=2)
 @pytest.mark.parametrize(("up", "down", "even"), [(8, 0, 16), (9, 2, 5), (0, 0, 12), (1, 1, 0)])
 def test_decisions_are_judged_by_exact_mcnemar(store, up, down, even):
     """As scipy's binomial test of the pairs that differ."""

@@ -13,7 +13,7 @@ from tests.integrations.mcp.support import SERVER, Commands, Setup, ask, everyth
 ERAS = ("2026-07-28", "legacy")
 
 
-@pytest.mark.fast(cases=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_client_gets_what_it_gets_without_and_again_without_the_server(
     setup: Setup, command: Commands, era: str

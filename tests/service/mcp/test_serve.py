@@ -97,6 +97,7 @@ def test_each_operation_of_a_session_is_a_tool_with_schemas():
     assert not reads & {"decide", "board_put", "team_claim", "leave_run"}
 
 
+@pytest.mark.slow
 async def test_clients_of_three_kinds_share_a_run(setup: Setup):
     """Tasks, state, messages, decisions; one is killed, and another goes on with what it had."""
     async with AsyncExitStack() as stack:
