@@ -322,6 +322,50 @@ def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
 
 
 @pytest.mark.slow
+def test_what_a_source_claims_is_held_against_the_record(home: Path, tmp_path: Path):
+    """Of a run its newest score, of an arm the mean to the claimed digits; labels that only look
+    like a claim are passed over.
+    """
+    place = Audited(home, "claims")
+
+    def bring_in(claims: dict[str, Any]) -> list[str]:
+        """Three runs of one arm, 2 of 3 solved; each says what is claimed."""
+        file = tmp_path / "claims.jsonl"
+        scores = [1, 1, 0]
+        told: list[dict[str, Any]] = [
+            {"task": n, "messages": [], "outcome": {"reward": reward}, "claims": {"reward": reward}}
+            for n, reward in enumerate(scores)
+        ]
+        told[0]["claims"] |= claims
+        told[1]["labels"] = {"claim: reward": "as much as one likes"} if claims else {}
+        told[1].pop("claims")
+        write(file, told)
+        done = place.call("import", "chat-jsonl", str(file), "--experiment", "e", "--arm", "a")
+        assert done.code == 0, done.err
+        rows = place.rows("SELECT fact FROM findings(0) WHERE view = 'odd_scores' ORDER BY kind")
+        return [row["fact"] for row in rows]
+
+    assert bring_in({}) == []
+    place = Audited(home, "claims-mean")
+    assert bring_in({"means": {"reward": 0.67}}) == []
+    with hansard.connect(place.workspace, data_dir=home) as record:
+        (run,) = [run for run, life in record.runs() if life.assigned and life.assigned.task == "0"]
+        record.score(run, {"reward": 0}, by="again")
+    rows = place.rows("SELECT kind, fact FROM findings(0) WHERE view = 'odd_scores' ORDER BY kind")
+    assert [(row["kind"], row["fact"]) for row in rows] == [
+        (
+            "claimed mean",
+            (
+                "claimed is a mean reward of 0.67 under arm a, "
+                "and that of its 3 scored runs is 0.333333"
+            ),
+        ),
+        ("claimed score", "claimed is reward 1 in task 0, and again says 0.0"),
+    ]
+    assert place.call("audit").code == 1
+
+
+@pytest.mark.slow
 def test_data_before_the_plan(home: Path, tmp_path: Path):
     """Runs of an experiment that is registered later are found, unless it says exploratory."""
     for exploratory in (False, True):

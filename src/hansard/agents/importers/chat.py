@@ -27,6 +27,11 @@ MODEL = "model"
 SOURCE, SOURCE_RUN = "source", "source_run"
 """The labels of an imported run's format, and of the name that its source has for it."""
 
+CLAIM, CLAIM_OF_MEAN, MEANS = "claim: ", "claim of the mean: ", "means"
+"""Before a metric's name in the label of what a source claims of it: of the run, of its arm. The
+field of the latter.
+"""
+
 TOOL = "tool"
 """The role of a message that answers a call."""
 
@@ -134,6 +139,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     roles: dict[str, str] | None = None
     labels: dict[str, str] | None = None
     model: str | None = None
+    claims: dict[str, Any] | None = None
     outcome: dict[str, Any] | None = None
 
 
@@ -229,7 +235,22 @@ def _labels(record: Record) -> dict[str, str]:
         if said != record.model:
             fact = f"it is {record.model!r:.80}, and the label {MODEL!r} says {said!r:.80}"
             raise BadValue(MODEL, fact, "say it once")
+    labels |= _claims(record.claims or {})
     return labels if record.run is None else {**labels, SOURCE_RUN: str(record.run)}
+
+
+def _claims(said: dict[str, Any]) -> dict[str, str]:
+    """What a source claims of a run's metrics, and of their means over its arm, as labels: numbers
+    as they are written. Raises BadValue.
+    """
+    means = said.get(MEANS)
+    if means is not None and not isinstance(means, dict):
+        raise BadValue(f"claims.{MEANS}", f"{means!r:.80}", "give numbers by metric")
+    found = metrics({name: value for name, value in said.items() if name != MEANS}, "claims")
+    of_arm = metrics(means or {}, f"claims.{MEANS}")
+    claimed = {CLAIM + name: value for name, value in found.items()}
+    claimed |= {CLAIM_OF_MEAN + name: value for name, value in of_arm.items()}
+    return {name: msgspec.json.encode(value).decode() for name, value in claimed.items()}
 
 
 def _check_times(messages: list[Message]) -> None:
@@ -266,17 +287,17 @@ def _ending(outcome: dict[str, Any], messages: list[Message]) -> Ending:
     )
 
 
-def metrics(said: dict[str, Any]) -> dict[str, float]:
+def metrics(said: dict[str, Any], where: str = "outcome") -> dict[str, float]:
     """Finite numbers by metric; true is 1, false 0, and null is missing. Raises BadValue."""
     if len(said) > METRICS_MAX:
-        raise BadValue("outcome", f"{len(said):,} metrics", f"give at most {METRICS_MAX:,}")
+        raise BadValue(where, f"{len(said):,} metrics", f"give at most {METRICS_MAX:,}")
     found: dict[str, float] = {}
     for name, value in said.items():
         if value is None:
             continue
         if type(value) not in (int, float, bool) or not _is_finite(value):
             remedy = "give a finite number, true, false or null"
-            raise BadValue(f"outcome.{name:.80}", f"{value!r:.80}", remedy)
+            raise BadValue(f"{where}.{name:.80}", f"{value!r:.80}", remedy)
         found[ids.name("metric", name)] = int(value) if type(value) is bool else value
     return found
 
