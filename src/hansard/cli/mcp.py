@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import os
+import secrets
 import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from hansard.bus import access
 from hansard.cli import output
 from hansard.cli.common import Command, Given, Json, noun, service, work
 from hansard.cli.opening import settings
@@ -18,7 +24,7 @@ from hansard.cli.output import Bytes, Hint, Part
 from hansard.cli.processes import until, until_told
 from hansard.client.connect import connect_async
 from hansard.client.opening import data_dir_of
-from hansard.domain.errors import CallerError
+from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.steps import Effects
 from hansard.integrations.mcp import install as files
 from hansard.integrations.mcp import rules as rule_files
@@ -27,7 +33,13 @@ from hansard.integrations.mcp.rules import Rules
 from hansard.integrations.mcp.serving import LAST, NEW, READS_ONLY, Serving, serve
 from hansard.settings import Settings
 
+if TYPE_CHECKING:
+    from hansard.service.mcp.sessions import Sessions
+
 app = noun()
+
+TOKEN_BYTES = 32
+"""Of a token that is made here: as many random bytes as credentials have."""
 
 TIMEOUT_S = 600.0
 
@@ -99,29 +111,103 @@ async def serve_record(
     role: Annotated[
         str | None, typer.Option(metavar="NAME", help="In which role [HANSARD_ROLE].")
     ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(metavar="[HOST:]PORT", help="Over streamable HTTP instead; 0: a free port."),
+    ] = None,
+    as_: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--as",
+            metavar="FILE",
+            help="With --http: who sends the token of these credentials is that agent. Repeatable.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --http: the token of who is trusted; made where it is not there.",
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="With --http: a name that it is asked by. Repeatable."),
+    ] = None,
 ) -> None:
-    """Serve the record to an MCP client over stdio: its runs, shared state, tasks and questions.
+    """Serve the record to MCP clients: its runs, shared state, tasks and questions.
 
-    The client is one agent in one role, whose calls are recorded in the run that they name, or in
-    a run of its own (workflow 'mcp'). Runs that it began go on after it: only leave_run ends its
-    work in one.
+    Over stdio to one client, which is one agent in one role; with --http to all that send a token,
+    each of which is of one agent in one role. Calls are recorded in the run that they name, or in
+    a run of the agent's own (workflow 'mcp'). Runs that it began go on after it: only leave_run
+    ends its work in one.
     """
-    sessions_of, serve_stdio = _server()
+    opened = _opening(http, as_, token_file, allow_host)
+    with until_told() as stop:
+        async with contextlib.AsyncExitStack() as stack:
+            if http is None:
+                from hansard.service.mcp.server import serve_stdio
+
+                record = await stack.enter_async_context(connect_async(**_given()))
+                await until(stop, serve_stdio(opened(record, agent, role)))
+                return
+            from hansard.service.mcp.http import Address, Client, serve_http
+            from hansard.service.mcp.server import LOCAL
+
+            address = Address.of(http, allow_host or ())
+            clients: list[Client] = []
+            for file in as_ or ():
+                found = access.load(file)
+                restricted = connect_async(**_given(workspace=None, credentials=file))
+                record = await stack.enter_async_context(restricted)
+                clients.append(Client(found.token, opened(record, agent, None)))
+            if not as_ or token_file is not None:
+                token = _token(token_file)
+                record = await stack.enter_async_context(connect_async(**_given()))
+                clients.append(Client(token, opened(record, agent, role)))
+            if address.host not in LOCAL:
+                output.hint("tokens are not encrypted on their way: put TLS before it")
+            await until(stop, serve_http(clients, address, output.hint))
+
+
+def _given(**more: Any) -> dict[str, Any]:
+    """What was given before the command, as `connect` takes it, and more."""
     given = {name: value for name, value in Given.values.items() if value is not None}
     given["nats"] = given.pop("nats_url", None)
-    with until_told() as stop:
-        async with connect_async(**given) as record:
-            await until(stop, serve_stdio(sessions_of(record, agent, role)))
+    return given | more
 
 
-def _server() -> tuple[Any, Any]:
-    """What serves, which takes long to import. Raises NotInstalled."""
+def _token(file: Path | None) -> str:
+    """The token of a file, which is made where it is not there; without one a new token, which is
+    told. Raises BadValue.
+    """
+    if file is None:
+        made = secrets.token_urlsafe(TOKEN_BYTES)
+        output.hint(f"clients are to send: Authorization: Bearer {made}")
+        return made
     try:
-        from hansard.service.mcp.server import serve_stdio
+        with contextlib.suppress(FileExistsError):
+            fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(fd, "w") as new:
+                new.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
+        if stat.S_IMODE(file.stat().st_mode) & access.OTHERS:
+            fact = f"others may read or write {file}"
+            raise BadValue("--token-file", fact, "delete it, or make it yours alone: chmod 600")
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadValue("--token-file", f"{error}", "name another file") from error
+
+
+def _opening(http: str | None, *of_http: object) -> type[Sessions]:
+    """What a client's sessions are made by; it takes long to import. Raises NotInstalled."""
+    if http is None and any(of_http):
+        raise BadValue("--as, --token-file, --allow-host", "there is no --http", "give it, too")
+    try:
+        importlib.import_module("hansard.service.mcp.http")
         from hansard.service.mcp.sessions import Sessions
     except ModuleNotFoundError as error:
         raise NotInstalled(error.name or "mcp") from None
-    return Sessions, serve_stdio
+    return Sessions
 
 
 class NotInstalled(CallerError):
@@ -202,10 +288,8 @@ def _place(given: Settings) -> list[str]:
 
 
 async def _served(asked: Serving, told: Told) -> None:
-    given = {name: value for name, value in Given.values.items() if value is not None}
-    given["nats"] = given.pop("nats_url", None)
     rules = asked.rules
-    async with connect_async(**given, gate=rules.rules(), redact=rules.secrets()) as record:
+    async with connect_async(**_given(), gate=rules.rules(), redact=rules.secrets()) as record:
         await serve(record, asked, told, partial(_began, asked), _learned)
 
 

@@ -2,5 +2,6 @@
 
 It may touch `hansard.client` and what answers a hosted session's operations, and alone imports the
 `mcp` package (the extra `hansard[mcp]`). `sessions` are the runs that a client is at work in,
-`offers` the tools, made of the registry of operations and of few of its own, `server` the server.
+`offers` the tools, made of the registry of operations and of few of its own, `server` the server
+over stdio, `http` over HTTP.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import jsonschema
@@ -10,7 +12,9 @@ import msgspec
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
+from starlette.applications import Starlette
 
 from hansard._version import __version__
 from hansard.bus.loggers import logger, unexpected
@@ -24,6 +28,11 @@ from hansard.service.mcp.sessions import Sessions
 _log = logger(__name__)
 
 JSON = "application/json"
+
+PATH = "/mcp"
+"""Where it is asked over HTTP."""
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
 
 INSTRUCTIONS = (
     "Hansard records what agents do. Begin with start_run, or resume_run after a crash, and give "
@@ -117,6 +126,31 @@ async def serve_stdio(sessions: Sessions) -> None:
             await server.run(reading, writing, server.create_initialization_options())
     finally:
         await sessions.close()
+
+
+@contextlib.asynccontextmanager
+async def app_of(sessions: Sessions, hosts: Sequence[str]) -> AsyncGenerator[Starlette]:
+    """What answers one client over streamable HTTP, both eras of it, while it is open. A request is
+    answered that asks for this machine's own names or for one of `hosts`: else a page that a
+    browser shows could ask under another name (DNS rebinding).
+    """
+    server = serving(sessions)
+    named = [_in_url(host) for host in dict.fromkeys([*LOCAL, *hosts])]
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=[*named, *(f"{host}:*" for host in named)],
+        allowed_origins=[f"{kind}://{host}:*" for host in named for kind in ("http", "https")],
+    )
+    app = server.streamable_http_app(streamable_http_path=PATH, transport_security=security)
+    try:
+        async with server.session_manager.run():
+            yield app
+    finally:
+        await sessions.close()
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _tool(offer: Offer) -> types.Tool:

@@ -1,0 +1,190 @@
+"""The record's server over streamable HTTP: a token says who asks; the rest is as over stdio."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hansard.bus import access
+from hansard.domain.errors import BadValue
+from hansard.service.mcp.http import Address
+from tests.integrations.mcp.support import WAIT_S, Setup
+from tests.service.mcp.test_serve import ROLES, SECRET, Team
+from tests.service.support import House
+
+if TYPE_CHECKING:  # see the support's
+    import httpx2
+
+TOKEN = "a token of thirty-two characters"
+
+
+@asynccontextmanager
+async def serving(
+    setup: Setup, *options: object
+) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
+    """The server, and its address once it listens; it is told to end, and ends."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hansard", "mcp", "serve", "--http", "0", *map(str, options)),
+        env=setup.env,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                line = (await process.stderr.readline()).decode()
+                assert line, "it ended before it listened"
+                if line.startswith("http://"):
+                    break
+        yield line.strip(), process
+        process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(process.wait(), WAIT_S)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def given(folder: Path) -> Path:
+    """A file with the token."""
+    file = folder / "token"
+    file.write_text(TOKEN + "\n")
+    file.chmod(0o600)
+    return file
+
+
+@asynccontextmanager
+async def asking(url: str, token: str, mode: str) -> AsyncGenerator[Team]:
+    """The SDK's client."""
+    import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
+    from mcp import Client  # noqa: PLC0415 -- it is an extra that may be missing
+    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 -- it is an extra that may be missing
+
+    async with (
+        asyncio.timeout(WAIT_S),
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=WAIT_S) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+    ):
+        yield Team(client)
+
+
+async def posted(url: str, **headers: str) -> httpx2.Response:
+    """The answer to a request that asks who is there."""
+    import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
+
+    said = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    accepted = {"Accept": "application/json, text/event-stream"}
+    async with httpx2.AsyncClient(timeout=WAIT_S) as http:
+        return await http.post(url, json=said, headers=accepted | headers)
+
+
+@pytest.mark.slow
+async def test_clients_of_both_eras_share_the_record(setup: Setup, tmp_path: Path):
+    """A run that one begins goes on under the other, over one token and in another server; who ends
+    the server leaves it open.
+    """
+    file = given(tmp_path)
+    async with (
+        serving(setup, "--token-file", file, "--agent", "ada") as (url, _),
+        asking(url, TOKEN, "legacy") as old,
+        asking(url, TOKEN, "auto") as new,
+    ):
+        run = (await old.get("start_run", workflow="papers"))["run_id"]
+        await new.get("board_put", run_id=run, key="findings/1", value={"n": 1})
+        assert (await old.get("board_entry", run_id=run, key="findings/1"))["author"] == "ada"
+        assert "there is no tool 'nope'" in await new.refused("nope")
+    async with (
+        serving(setup, "--token-file", file, "--agent", "ada") as (url, _),
+        asking(url, TOKEN, "auto") as ada,
+    ):
+        resumed = await ada.get("resume_run", run_id=run)
+        assert resumed["run_id"] == run
+        assert (await ada.get("board_entry", run_id=run, key="findings/1"))["value"] == {"n": 1}
+        await ada.get("leave_run", run_id=run)
+
+
+@pytest.mark.slow
+async def test_without_a_known_token_or_under_another_name_nothing_is_answered(
+    setup: Setup, tmp_path: Path
+):
+    """401 with what to do, alike for none and a wrong one; a page of elsewhere is refused, too, and
+    what is no request, or too large, is told.
+    """
+    async with serving(setup, "--token-file", given(tmp_path)) as (url, process):
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
+            refused = await posted(url, **headers)
+            assert refused.status_code == 401
+            assert refused.headers["www-authenticate"] == "Bearer"
+            assert "hansard credentials" in refused.json()["message"]
+            assert TOKEN not in refused.text
+        assert (await posted(url, **bearer, Host="evil.example")).status_code == 421
+        assert (await posted(url, **bearer, Origin="http://evil.example")).status_code == 403
+        assert (await posted(url.replace("/mcp", "/"), **bearer)).status_code == 404
+        import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
+
+        async with httpx2.AsyncClient(timeout=WAIT_S, headers=bearer) as http:
+            typed = {"Content-Type": "application/json", "Accept": "*/*"}
+            broken = await http.post(url, content=b"{nonsense", headers=typed)
+            huge = await http.post(url, content=b" " * (5 * 2**20), headers=typed)
+        assert broken.status_code == 400
+        assert huge.status_code == 413
+        async with asking(url, TOKEN, "auto") as ada:  # it goes on
+            assert (await ada.get("start_run", workflow="w"))["run_id"]
+        assert process.returncode is None
+
+
+@pytest.mark.slow
+async def test_each_token_has_its_role_and_no_other(setup: Setup, house: House):
+    """Two agents' credentials at one door: the writer's secret is in no answer to the reader."""
+    await asyncio.to_thread(house.apply, ROLES)
+    files = [
+        await asyncio.to_thread(house.login, name, role)
+        for name, role in (("rob", "reader"), ("wanda", "writer"))
+    ]
+    restricted = Setup(house.data_dir, house.workspace, setup.sent)
+    tokens = [access.load(file).token for file in files]
+    async with AsyncExitStack() as stack:
+        options = [each for file in files for each in ("--as", file)]
+        url, _ = await stack.enter_async_context(serving(restricted, *options))
+        rob, wanda = [
+            await stack.enter_async_context(asking(url, token, "auto")) for token in tokens
+        ]
+        run = (await wanda.get("start_run", workflow="papers"))["run_id"]
+        await wanda.get("board_put", run_id=run, key="plans/secret", value=SECRET)
+        await wanda.get("board_put", run_id=run, key="findings/1", value="whales")
+        heard = [
+            await rob.ask("board_entry", run_id=run, key="findings/1"),
+            await rob.ask("board_keys", run_id=run),
+            await rob.ask("board_entry", run_id=run, key="plans/secret"),
+            await rob.ask("view_run", run_id=run),
+        ]
+        assert (await wanda.get("board_entry", run_id=run, key="plans/secret"))["value"] == SECRET
+    told = json.dumps(heard)
+    assert "whales" in told
+    assert "swordfish" not in told
+    assert heard[1]["structuredContent"]["result"] == ["findings/1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("8931", "127.0.0.1", 8931), ("192.0.2.1:0", "192.0.2.1", 0), ("[::1]:80", "::1", 80)],
+)
+def test_an_address_is_a_port_and_perhaps_a_host(text: str, host: str, port: int):
+    """This machine's own, where none is named."""
+    assert Address.of(text) == Address(host, port)
+
+
+@pytest.mark.parametrize("text", ["", "http", "1.2.3.4:", "70000", "-1", "1:2:x"])
+def test_what_is_no_address_is_refused(text: str):
+    """With what to give."""
+    with pytest.raises(BadValue, match="PORT"):
+        Address.of(text)
