@@ -381,7 +381,9 @@ class Store:
         """
         known = self.progress
         stands = Digest(1, f"{known.position:x}-{known.digest}-{known.chain or ''}")
-        return {**{name: self._digest(name) for name in self.tables()}, "progress": stands}
+        columns = dict(self.all(_COLUMNS))
+        found = {name: self._digest(name, columns[name]) for name in self.tables()}
+        return {**found, "progress": stands}
 
     def read_all(self) -> None:
         """Read every row of every table, to see that it can be done. Raises Unusable."""
@@ -391,8 +393,7 @@ class Store:
         except duckdb.Error as error:
             raise Unusable(self.path, str(error)) from error
 
-    def _digest(self, table: str) -> Digest:
-        columns = [name for (name,) in self.all(_COLUMNS_OF, [table])]
+    def _digest(self, table: str, columns: Sequence[str]) -> Digest:
         row = ", ".join(f'"{name}"' for name in columns)
         halves = ("md5_number_lower", "md5_number_upper")
         sums = ", ".join(f"coalesce(sum({half}(row({row})::VARCHAR)), 0)" for half in halves)
@@ -508,10 +509,11 @@ _NAMED = (
     "SELECT table_name, column_name FROM duckdb_columns() "
     "WHERE NOT internal AND database_name = current_database()"
 )
-_COLUMNS_OF = (
-    "SELECT column_name FROM duckdb_columns() WHERE table_name = $1 AND NOT internal "
-    "ORDER BY column_index"
+_COLUMNS = (
+    "SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns() "
+    "WHERE NOT internal GROUP BY 1"
 )
+"""Asked for once and not of each table: the catalog is gone through whole, views included."""
 
 
 def _now() -> int:
