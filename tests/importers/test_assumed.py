@@ -283,3 +283,22 @@ def test_agents_of_one_conversation_come_back_in_their_order(call: Call, tmp_pat
     refused = call("run", "context", "last", "--team", "--agent", "coder")
     assert refused.code == 2
     assert "leave one of them out" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ([{"info": {"num_trials": 1}, "simulations": []}], "write each to one of its own"),
+        ([{"id": "a", "task_id": 1, "messages": []}], "jq '{simulations: .}' FILE"),
+    ],
+)
+def test_a_list_of_tau2_results_is_told_what_to_do(
+    call: Call, tmp_path: Path, said: list[Any], remedy: str
+):
+    """One sentence, with the remedy."""
+    file = tmp_path / "list.json"
+    file.write_bytes(msgspec.json.encode(said))
+    told = call("import", "tau2-bench", file)
+    assert told.code == 1
+    assert told.err.count("\n") == 1
+    assert remedy in told.err

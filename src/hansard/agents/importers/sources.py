@@ -127,7 +127,17 @@ def _no_document(data: _files.Document, error: Exception, format_: str) -> str:
         reason = f"it is not a {format_} file ({error})"
     else:
         reason = _files.why_not_json(data, error)
-    return reason + _hint(bytes(data[: _files.PIECE_BYTES]), format_)
+    head = bytes(data[: _files.PIECE_BYTES])
+    return reason + (_hint(head, format_) or _no_list(head, format_))
+
+
+def _no_list(head: bytes, format_: str) -> str:
+    """What to do with a list where one document of tau2-bench is wanted."""
+    if format_ != tau.TAU2_BENCH or not head.removeprefix(_files.BOM).lstrip().startswith(b"["):
+        return ""
+    if b'"simulations"' in head or b'"num_trials"' in head:
+        return "; it is a list of such files: write each to one of its own, such as jq '.[0]' FILE"
+    return "; it is a list of simulations: jq '{simulations: .}' FILE makes a file of them"
 
 
 def _hint(head: bytes, format_: str) -> str:
