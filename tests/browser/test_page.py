@@ -406,6 +406,7 @@ async def test_what_a_fork_withheld_is_told(view: Open, pages: Pages, record: ha
     seen = await view(await pages.of(fork))
     await seen.end()
     await seen.page.locator(".row", has_text="send").click()
+    await seen.page.locator("#event", has_text="Withheld").wait_for()
     told = await seen.text("#event")
     assert "Withheld in this fork: refused, nothing answered for it" in told
     assert "It would have done: Send a mail." in told
