@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
 from tests.cli.support import Ran
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:  # it takes 2 s to import, and every worker of the tests impor
     from mcp.types import ElicitRequestParams, ElicitResult
 
 SERVER = Path(__file__).with_name("programs") / "papers.py"
+LOCK = Path(__file__).with_name("npm")
+NPM_S_MAX = 300
 WAIT_S = 30.0
 """How long an answer, or an end, may take: a proxy with its server starts in about 2 s."""
 
@@ -197,3 +202,20 @@ def text(result: dict[str, Any]) -> str:
     """What a model reads of a result."""
     told: str = result["content"][0]["text"]
     return told
+
+
+def programs(folder: Path) -> Path:
+    """The folder of the programs that npm's lock file names, installed in a folder; or a skip."""
+    found = shutil.which("npm")
+    if found is None:
+        pytest.skip("npm is not installed: other people's servers and clients were not run")
+    for each in LOCK.iterdir():
+        shutil.copy(each, folder)
+    subprocess.run(
+        [found, "ci", "--omit=dev", "--no-audit", "--no-fund", "--ignore-scripts"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        timeout=NPM_S_MAX,
+    )
+    return folder / "node_modules" / ".bin"

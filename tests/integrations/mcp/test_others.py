@@ -8,7 +8,6 @@ fetched by their lock file, are in `make test-full`.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,13 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integrations.mcp.support import Commands, Setup, ask
+from tests.integrations.mcp.support import NPM_S_MAX, Commands, Setup, ask, programs
 
 if TYPE_CHECKING:  # see the support's
     from mcp import Client
 
-LOCK = Path(__file__).with_name("npm")
-NPM_S_MAX = 300
 
 pytestmark = pytest.mark.slow
 
@@ -72,20 +69,7 @@ async def test_what_time_it_was(setup: Setup, era: str):
 @pytest.fixture(scope="module")
 def npm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the programs that the lock file names."""
-    found = shutil.which("npm")
-    if found is None:
-        pytest.skip("npm is not installed: other people's servers and clients were not run")
-    folder = tmp_path_factory.mktemp("npm")
-    for each in LOCK.iterdir():
-        shutil.copy(each, folder)
-    subprocess.run(
-        [found, "ci", "--omit=dev", "--no-audit", "--no-fund", "--ignore-scripts"],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-        timeout=NPM_S_MAX,
-    )
-    return folder / "node_modules" / ".bin"
+    return programs(tmp_path_factory.mktemp("npm"))
 
 
 @pytest.mark.thorough

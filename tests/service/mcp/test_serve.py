@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,6 +15,7 @@ import pytest
 
 from hansard.client.operations import OPERATIONS
 from hansard.service.mcp.offers import BLOCKS, IN_RUN, offers
+from hansard.service.mcp.prompts import PROMPTS
 from tests.cli.support import Call
 from tests.integrations.mcp.support import WAIT_S, Setup, Wire, text, wire
 from tests.service.support import House
@@ -274,6 +276,33 @@ async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setu
     assert "whales" in everything
     assert "swordfish" not in everything
     assert heard[1]["structuredContent"]["result"] == ["findings/1"]
+
+
+async def test_prompts_name_the_tools_that_answer(setup: Setup):
+    """Each with what it needs; what is not given, or is none, is told. They hold nothing of the
+    record, and every tool that they name is there.
+    """
+    async with lines(setup, "ada") as ada:
+        assert isinstance(ada.client, Wire)
+        listed = (await ada.client.ask("prompts/list"))["result"]["prompts"]
+        assert [each["name"] for each in listed] == list(PROMPTS)
+        asked = {"name": "hand_over", "arguments": {"run_id": "r-1", "to": "ben"}}
+        found = (await ada.client.ask("prompts/get", **asked))["result"]
+        (message,) = found["messages"]
+        assert message["role"] == "user"
+        assert "Hand run r-1 over to ben" in message["content"]["text"]
+        for wrong, said in (
+            ({"name": "hand_ovr"}, "did you mean 'hand_over'?"),
+            ({"name": "take_up"}, "'run_id' is not given"),
+            (asked | {"arguments": {"run_id": "r", "to": "b", "x": "y"}}, "none of its arguments"),
+        ):
+            assert said in (await ada.client.ask("prompts/get", **wrong))["error"]["message"]
+    tools = set(offers())
+    for prompt in PROMPTS.values():
+        named = set(re.findall(r"[a-z]+_[a-z_]+", prompt.text)) - {
+            each.name for each in prompt.arguments
+        }
+        assert named <= tools, prompt.name
 
 
 def test_without_the_package_it_says_what_to_install(call: Call, monkeypatch: pytest.MonkeyPatch):

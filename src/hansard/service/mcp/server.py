@@ -21,7 +21,7 @@ from hansard.bus.loggers import logger, unexpected
 from hansard.client.protocol.errors import NotOffered
 from hansard.domain.choices import check_options
 from hansard.domain.errors import HansardError
-from hansard.service.mcp import resources
+from hansard.service.mcp import prompts, resources
 from hansard.service.mcp.offers import Answer, Offer, offers
 from hansard.service.mcp.sessions import Sessions
 
@@ -104,6 +104,41 @@ def serving(sessions: Sessions) -> Server[Any]:
         on_list_resources=on_list_resources,
         on_list_resource_templates=on_list_resource_templates,
         on_read_resource=on_read_resource,
+        on_list_prompts=_list_prompts,
+        on_get_prompt=_get_prompt,
+    )
+
+
+async def _list_prompts(
+    context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+) -> types.ListPromptsResult:
+    del context, params
+    return types.ListPromptsResult(
+        prompts=[
+            types.Prompt(
+                name=each.name,
+                description=each.does,
+                arguments=[
+                    types.PromptArgument(name=told.name, description=told.does, required=True)
+                    for told in each.arguments
+                ],
+            )
+            for each in prompts.PROMPTS.values()
+        ]
+    )
+
+
+async def _get_prompt(
+    context: ServerRequestContext[Any], params: types.GetPromptRequestParams
+) -> types.GetPromptResult:
+    del context
+    try:
+        found, text = prompts.filled(params.name, params.arguments or {})
+    except HansardError as error:
+        raise MCPError(types.INVALID_PARAMS, str(error)) from None
+    said = types.TextContent(type="text", text=text)
+    return types.GetPromptResult(
+        description=found.does, messages=[types.PromptMessage(role="user", content=said)]
     )
 
 

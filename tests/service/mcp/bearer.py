@@ -1,0 +1,35 @@
+"""Passes HTTP on with a bearer token, for a suite that cannot send one: URL TOKEN PORT."""
+
+import sys
+
+import httpx2
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+
+OWN = ("127.0.0.1", "localhost")
+HOP = {"content-length", "transfer-encoding", "connection", "content-encoding"}
+
+
+def main(url: str, token: str, port: str) -> None:
+    """Serve until it is ended."""
+    http = httpx2.AsyncClient(timeout=60)
+
+    async def passed_on(request: Request) -> StreamingResponse:
+        said = {name: value for name, value in request.headers.items() if name not in HOP}
+        if said["host"].startswith(OWN):
+            del said["host"]  # else it is what is tested
+        said["authorization"] = f"Bearer {token}"
+        asked = http.build_request(request.method, url, headers=said, content=await request.body())
+        found = await http.send(asked, stream=True)
+        told = {name: value for name, value in found.headers.items() if name not in HOP}
+        return StreamingResponse(found.aiter_bytes(), found.status_code, told)
+
+    routes = [Route("/mcp", passed_on, methods=["GET", "POST", "DELETE"])]
+    uvicorn.run(Starlette(routes=routes), port=int(port), log_level="error")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
