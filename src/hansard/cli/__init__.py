@@ -99,8 +99,7 @@ COMMANDS = {
     "run html": "Write a run as one HTML file that needs no server.",
     "mcp": "Record other people's clients and servers, over the Model Context Protocol.",
     "mcp proxy": "Stand between an MCP client and a server, and record each call.",
-    "mcp serve": "Serve the record to an MCP client over stdio: its runs, shared state, tasks and "
-    "questions.",
+    "mcp serve": "Serve the record to MCP clients: its runs, shared state, tasks and questions.",
     "mcp install": "Have an MCP client of a project use the record.",
     "conversation": "Look at what continues over several runs.",
     "conversation show": "Show a conversation's runs and messages.",

@@ -24,13 +24,21 @@ from hansard.cli.output import Bytes, Hint, Part
 from hansard.cli.processes import until, until_told
 from hansard.client.connect import connect_async
 from hansard.client.opening import data_dir_of
-from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects
 from hansard.integrations.mcp import install as files
 from hansard.integrations.mcp import rules as rule_files
 from hansard.integrations.mcp.proxy import Told, summary
 from hansard.integrations.mcp.rules import Rules
-from hansard.integrations.mcp.serving import LAST, NEW, READS_ONLY, Serving, serve
+from hansard.integrations.mcp.serving import (
+    LAST,
+    NEW,
+    READS_ONLY,
+    TIMEOUT_S,
+    NotInstalled,
+    Serving,
+    serve,
+)
 from hansard.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,13 +49,18 @@ app = noun()
 TOKEN_BYTES = 32
 """Of a token that is made here: as many random bytes as credentials have."""
 
-TIMEOUT_S = 600.0
-
 
 @app.command()
 @service
-async def proxy(
+async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
     command: Command = None,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="A server over HTTP, in a command's place.")
+    ] = None,
+    token_env: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --url: the variable with its bearer token."),
+    ] = None,
     run: Annotated[
         str,
         typer.Option(metavar="ID|new|last", help="Which run it serves; last: of this workflow."),
@@ -78,15 +91,17 @@ async def proxy(
 ) -> None:
     """Stand between an MCP client and a server, and record each call.
 
-    Over stdio: in a client's configuration 'hansard mcp proxy --' goes before the server's
-    command. Frames are passed on as they come. A call of a tool that may do something is on record
-    before the server gets it, and its answer before the client does. What is on record is answered
-    from it: with --run last after a crash, and with --run last --mode offline where there is no
-    server.
+    The client is at stdin: in its configuration 'hansard mcp proxy --' goes before the server's
+    command, or 'hansard mcp proxy --url URL' into the place of its address. Frames are passed on
+    as they come. A call of a tool that may do something is on record before the server gets it,
+    and its answer before the client does. What is on record is answered from it: with --run last
+    after a crash, and with --run last --mode offline where there is no server.
     """
     found = rule_files.load(rules) if rules is not None else Rules()
     asked = Serving(
         command=command or [],
+        url=url,
+        token=_variable(token_env) if token_env is not None else None,
         run=run,
         mode=mode,
         workflow=workflow,
@@ -100,6 +115,14 @@ async def proxy(
     with until_told() as stop:
         await until(stop, _served(asked, told))
     output.hint(summary(told))
+
+
+def _variable(name: str) -> str:
+    """What a variable of the environment says. Raises BadValue where it is not set."""
+    found = os.environ.get(name)
+    if not found:
+        raise BadValue("--token-env", f"{name!r:.80} is not set", "set it, or name another")
+    return found
 
 
 @app.command("serve")
@@ -206,18 +229,8 @@ def _opening(http: str | None, *of_http: object) -> type[Sessions]:
         importlib.import_module("hansard.service.mcp.http")
         from hansard.service.mcp.sessions import Sessions
     except ModuleNotFoundError as error:
-        raise NotInstalled(error.name or "mcp") from None
+        raise NotInstalled("hansard mcp serve", error.name or "mcp") from None
     return Sessions
-
-
-class NotInstalled(CallerError):
-    """The package that speaks the protocol is not there."""
-
-    def __init__(self, package: str) -> None:
-        super().__init__(
-            f"'hansard mcp serve' takes {package}, which is not installed: pip install "
-            "'hansard[mcp]'"
-        )
 
 
 @app.command()

@@ -43,7 +43,7 @@ from hansard.integrations.mcp.frames import (
     Request,
 )
 from hansard.integrations.mcp.rules import ToolEffects
-from hansard.integrations.mcp.upstream import Lines, ServerGone, Upstream
+from hansard.integrations.mcp.upstream import Lines, Server, ServerGone
 
 _log = logger(__name__)
 
@@ -87,7 +87,7 @@ class Proxy:
     def __init__(
         self,
         session: Any,
-        upstream: Upstream | None,
+        upstream: Server | None,
         effects: ToolEffects,
         write: Write,
         *,
@@ -154,7 +154,7 @@ class Proxy:
             if not self._answered_back(frame):
                 await self._pass_on(frame)
 
-    async def _server(self, upstream: Upstream) -> None:
+    async def _server(self, upstream: Server) -> None:
         while (frame := await upstream.next()) is not None:
             step = asked_back(frame) if isinstance(frame, Request) else None
             if step is None or not isinstance(frame, Request):
@@ -169,7 +169,7 @@ class Proxy:
             with contextlib.suppress(ServerGone):  # its end is told to who waits for an answer
                 await self._upstream.send(frame.raw)
 
-    async def _step_back(self, upstream: Upstream, frame: Request, step: Asked) -> None:
+    async def _step_back(self, upstream: Server, frame: Request, step: Asked) -> None:
         """Answer what the server asks, from the record or by the client."""
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
@@ -276,12 +276,17 @@ class Proxy:
                 raise
             answer = self._refused(frame, "the call was cancelled")
         except Exception as error:  # noqa: BLE001 -- whatever stops a call, its caller is told
-            answer = self._refused(frame, str(error))
+            answer = self._refused(frame, str(error) or self._late(error))
         if came_raw:
             answer = came_raw[0]
         if frame.method == LIST_TOOLS:
             self._learned(frames.read(answer))
         await self._write(answer)
+
+    def _late(self, error: Exception) -> str:
+        """Of an error that has no words: the time that a call may take."""
+        name = type(error).__name__
+        return f"{name}: no answer within {self._timeout_s:g} s, and it may have been done"
 
     def _refused(self, frame: Request, why: str) -> bytes:
         self.told.refused += 1
@@ -289,7 +294,7 @@ class Proxy:
             return frames.result(frame.id, refusal(why))
         return frames.error(frame.id, {"code": INTERNAL_ERROR, "message": why})
 
-    async def _ask(self, upstream: Upstream, frame: Request) -> Answer:
+    async def _ask(self, upstream: Server, frame: Request) -> Answer:
         """The server's answer; where nobody waits for it any more the server is told."""
         try:
             return await upstream.ask(frame.id, frame.raw)
@@ -309,7 +314,7 @@ class Proxy:
             self._asked_tools = asyncio.ensure_future(self._ask_tools(self._upstream, frame))
         await asyncio.shield(self._asked_tools)
 
-    async def _ask_tools(self, upstream: Upstream, frame: Request) -> None:
+    async def _ask_tools(self, upstream: Server, frame: Request) -> None:
         meta = frame.params.get("_meta")
         about = {k: v for k, v in meta.items() if k != "progressToken"} if meta else {}
         cursor: Any = None

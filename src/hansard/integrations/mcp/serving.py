@@ -10,15 +10,16 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import PurePath
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
-from hansard.domain.errors import CallerError
+from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.steps import Effects
 from hansard.integrations.mcp.frames import FRAME_BYTES_MAX
 from hansard.integrations.mcp.proxy import Proxy, Told, Write
 from hansard.integrations.mcp.rules import Rules, ToolEffects
-from hansard.integrations.mcp.upstream import ServerNotStarted, Upstream
+from hansard.integrations.mcp.upstream import Server, ServerNotStarted, Upstream
 
 NEW, LAST = "new", "last"
 """For which run: one that begins, or the newest of the workflow."""
@@ -27,7 +28,10 @@ READS_ONLY = ("strict", "offline")
 """Modes in which no server is started."""
 
 SERVER_LABEL = "mcp_server"
-"""A run's label: the command that its server is started by, without its arguments."""
+"""A run's label: the command that its server is started by, without its arguments, or its host."""
+
+TIMEOUT_S = 600.0
+"""Seconds that a call may take where nothing else is said."""
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +39,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         command: The server's, with its arguments.
+        url: Where a server is asked over HTTP instead.
+        token: The bearer token that it wants.
         run: A run's id, `new` or `last`.
         mode: `live`, `resume`, `strict`, `offline`; None for what follows from the run.
         workflow: Of a new run, and of which the last is looked for.
@@ -44,18 +50,23 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         timeout_s: Seconds that a call may take.
     """
 
-    command: Sequence[str]
+    command: Sequence[str] = ()
+    url: str | None = None
+    token: str | None = None
     run: str = NEW
     mode: str | None = None
     workflow: str = "mcp"
     agent: str | None = None
     role: str | None = None
     rules: Rules = Rules()
-    timeout_s: float = 600.0
+    timeout_s: float = TIMEOUT_S
 
     def check(self) -> None:
         """Raise CallerError for what contradicts itself."""
-        if not self.command and self.mode not in READS_ONLY:
+        if self.command and self.url is not None:
+            fact = "a server's command is given, too"
+            raise BadValue("--url", fact, "give one of the two: a proxy stands before one server")
+        if not self.command and self.url is None and self.mode not in READS_ONLY:
             raise ServerNotStarted("", "none was given")
         if self.run == NEW and self.mode not in (None, "live"):
             message = f"--mode {self.mode} needs what is on record: name it, or give --run last"
@@ -106,11 +117,11 @@ async def serve(
     if asked.mode in READS_ONLY:
         options["mode"] = asked.mode
     if run is None:
-        name = PurePath(asked.command[0]).name
+        name = PurePath(asked.command[0]).name if asked.url is None else urlsplit(asked.url).netloc
         options |= {"program": "hansard mcp proxy", "labels": {SERVER_LABEL: name}}
-    upstream = None
+    upstream: Server | None = None
     if asked.mode not in READS_ONLY:
-        upstream = await Upstream.started(asked.command)
+        upstream = await _server(asked)
     try:
         async with (
             _pipes() as (reader, write),
@@ -130,6 +141,26 @@ async def serve(
     finally:
         if upstream is not None:
             await upstream.close()
+
+
+async def _server(asked: Serving) -> Server:
+    """Who is asked. Raises ServerNotStarted, BadValue, NotInstalled."""
+    if asked.url is None:
+        return await Upstream.started(asked.command)
+    try:
+        from hansard.integrations.mcp.http import HttpUpstream  # noqa: PLC0415 -- of an extra
+    except ModuleNotFoundError as error:
+        raise NotInstalled("hansard mcp proxy --url", error.name or "httpx2") from None
+    return HttpUpstream.reached(asked.url, asked.token)
+
+
+class NotInstalled(CallerError):
+    """A package that speaks the protocol is not there."""
+
+    def __init__(self, command: str, package: str) -> None:
+        super().__init__(
+            f"{command!r} takes {package}, which is not installed: pip install 'hansard[mcp]'"
+        )
 
 
 @asynccontextmanager

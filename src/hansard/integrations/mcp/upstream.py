@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Sequence
-from typing import Self
+from typing import Protocol, Self
 
 from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
@@ -66,6 +66,26 @@ class Lines:
             except asyncio.IncompleteReadError:
                 pass
             return start
+
+
+class Server(Protocol):
+    """Who is asked, over whatever transport."""
+
+    async def send(self, raw: bytes) -> None:
+        """Pass on what nobody answers. Raises ServerGone."""
+        ...
+
+    async def ask(self, id_: Id, raw: bytes) -> Answer:
+        """A request's answer. Raises ServerGone, and NotDone where it surely was not done."""
+        ...
+
+    async def next(self) -> Frame | None:
+        """What is said that answers nothing; None once it has ended."""
+        ...
+
+    async def close(self) -> None:
+        """Leave it."""
+        ...
 
 
 class Upstream:

@@ -90,4 +90,7 @@ def review(title: str) -> str:
     return f"Review {title}."
 
 
-papers.run()
+if sys.argv[2:]:  # over HTTP, at this port
+    papers.run(transport="streamable-http", port=int(sys.argv[2]))
+else:
+    papers.run()

@@ -1,0 +1,183 @@
+"""What a server over HTTP answers is recorded, replayed and bounded as over pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+import pytest
+
+from tests.cli.support import Call
+from tests.integrations.mcp.support import WAIT_S, Commands, Setup, ask, everything, text, wire
+
+ERAS = ("2026-07-28", "legacy")
+
+
+@contextlib.asynccontextmanager
+async def listening(setup: Setup) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
+    """The server of tools at a free port."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = await asyncio.create_subprocess_exec(*setup.server, str(port), env=setup.env)
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                except OSError:
+                    await asyncio.sleep(0.05)
+                else:
+                    writer.close()
+                    break
+        yield f"http://127.0.0.1:{port}/mcp", server
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            server.kill()
+        await server.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_gets_over_http_what_it_gets_over_pipes(
+    setup: Setup, command: Commands, era: str
+):
+    """Each kind of request of the client at the proxy's stdin: as of the server itself over pipes,
+    and again when the server is gone; its effects once.
+    """
+    direct = await ask(setup, setup.server, era, everything)
+    effects = setup.effects()
+    setup.sent.unlink()
+    async with listening(setup) as (url, _):
+        recorded = await ask(setup, setup.proxy("--url", url, server=False), era, everything)
+    assert recorded == direct
+    assert setup.effects() == effects
+    offline = setup.proxy("--run", "last", "--mode", "offline", server=False)
+    assert await ask(setup, offline, era, everything) == direct
+    assert setup.effects() == effects
+    (run,) = (await command("runs", "--json")).lines
+    assert run["labels"]["mcp_server"] == url.split("/")[2]
+
+
+@pytest.mark.slow
+async def test_a_server_that_dies_in_a_call_leaves_it_in_doubt(setup: Setup, command: Commands):
+    """What it may have done is in doubt; what it never got is not done, and says so."""
+    async with (
+        listening(setup) as (url, _),
+        wire(setup, setup.proxy("--url", url, server=False)) as client,
+    ):
+        await client.greet()
+        died = await client.call("die")
+        assert died["isError"] is True
+        assert "may have been done" in text(died)
+        gone = await client.call("send", to="ada", text="x")
+        assert gone["isError"] is True
+        assert "cannot be reached" in text(gone)
+        assert await client.leave() == 0
+    steps = {each["tool"]: each for each in (await command("run", "trace", "last", "--json")).lines}
+    assert steps["die"]["status"] == "in_doubt"
+    assert steps["send"]["status"] == "failed"
+
+
+Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def peer(said: bytes, *, forever: bool = False) -> Peer:
+    """A server that greets, and answers anything else with these bytes; or says it for ever."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(
+                (
+                    int(line.split(b":")[1])
+                    for line in head.split(b"\r\n")
+                    if line.lower().startswith(b"content-length")
+                ),
+                0,
+            )
+            asked = json.loads(await reader.readexactly(length) or b"{}")
+            greeting = {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "peer", "version": "1"},
+            }
+            if asked.get("method") == "initialize":
+                told = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": greeting})
+                writer.write(_response(told.encode()))
+            elif asked.get("method") == "tools/call":
+                writer.write(said.replace(b"ID", str(asked["id"]).encode()))
+                while forever:
+                    await writer.drain()
+                    await asyncio.sleep(0.01)
+                    writer.write(b": still here\n\n")
+            else:
+                writer.write(b"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n")
+            await writer.drain()
+        writer.close()
+
+    return serve
+
+
+def _response(body: bytes, kind: bytes = b"application/json", length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    return b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (
+        kind,
+        size,
+        body,
+    )
+
+
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+
+HOSTILE = {
+    "no JSON": (peer(_response(b"{nonsense")), "without one"),
+    "another id": (peer(_response(b'{"jsonrpc":"2.0","id":"other","result":{}}')), "without one"),
+    "cut off": (peer(_response(b'{"jsonrpc":"2.0"', length=1000)), "may have been done"),
+    "HTML": (peer(_response(b"<html>", b"text/html")), "no frame"),
+    "500": (peer(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"), "HTTP 500"),
+    "403": (peer(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"), "was not done"),
+    "no end": (peer(STREAM, forever=True), "no answer within 2 s"),
+    "a stream of rubbish": (peer(STREAM + b"data: [1]\n\ndata: {\n\n"), "without one"),
+    "no HTTP": (peer(b"\x00\x01\x02\r\n\r\n"), "may have been done"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_a_hostile_server_is_told_to_who_asks(setup: Setup, command: Commands, kind: str):
+    """A clear error for the call, an exact record, and the proxy goes on."""
+    serve, said = HOSTILE[kind]
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    async with (
+        server,
+        wire(setup, setup.proxy("--url", url, "--timeout", 2, server=False)) as client,
+    ):
+        await client.greet()
+        async with asyncio.timeout(WAIT_S):
+            refused = await client.call("send", to="ada", text="x")
+            assert refused["isError"] is True
+            assert said in text(refused)
+            assert (await client.call("send", to="ben", text="y"))["isError"] is True
+        assert await client.leave() == 0
+    (step,) = {
+        each["status"]
+        for each in (await command("run", "trace", "last", "--json")).lines
+        if each["tool"] == "send"
+    }
+    assert step == ("failed" if kind == "403" else "in_doubt")
+
+
+def test_where_it_is_asked_must_be_an_address(call: Call):
+    """Neither a command beside it, nor what is no URL, nor a variable that is not set."""
+    for options, said in (
+        (["--url", "ftp://x"], "give http://"),
+        (["--url", "http://127.0.0.1:1/mcp", "--token-env", "NOT_SET_HERE"], "is not set"),
+        (["--url", "http://127.0.0.1:1/mcp", "--", "true"], "one of the two"),
+    ):
+        told = call("mcp", "proxy", *options)
+        assert told.code == 2
+        assert said in told.err
