@@ -84,8 +84,8 @@ async def test_a_server_that_dies_in_a_call_leaves_it_in_doubt(setup: Setup, com
 Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def peer(said: bytes, *, forever: bool = False) -> Peer:
-    """A server that greets, and answers anything else with these bytes; or says it for ever."""
+def peer(said: bytes, repeated: bytes = b"") -> Peer:
+    """A server that greets, and answers a call with these bytes, then others again and again."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -109,10 +109,10 @@ def peer(said: bytes, *, forever: bool = False) -> Peer:
                 writer.write(_response(told.encode()))
             elif asked.get("method") == "tools/call":
                 writer.write(said.replace(b"ID", str(asked["id"]).encode()))
-                while forever:
+                while repeated:
                     await writer.drain()
-                    await asyncio.sleep(0.01)
-                    writer.write(b": still here\n\n")
+                    await asyncio.sleep(0.001)
+                    writer.write(repeated)
             else:
                 writer.write(b"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n")
             await writer.drain()
@@ -133,13 +133,18 @@ def _response(body: bytes, kind: bytes = b"application/json", length: int | None
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 
 HOSTILE = {
-    "no JSON": (peer(_response(b"{nonsense")), "without one"),
+    "no JSON": (peer(_response(b"{nonsense")), "no frame"),
+    "401 with JSON": (
+        peer(_response(b'{"error": "unauthorized"}').replace(b"200 OK", b"401 No")),
+        "HTTP 401, so that it was not done",
+    ),
+    "huge": (peer(_response(b'{"x": "', length=10**9), b"x" * 2**20), "more than 67,108,864 bytes"),
     "another id": (peer(_response(b'{"jsonrpc":"2.0","id":"other","result":{}}')), "without one"),
     "cut off": (peer(_response(b'{"jsonrpc":"2.0"', length=1000)), "may have been done"),
     "HTML": (peer(_response(b"<html>", b"text/html")), "no frame"),
     "500": (peer(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"), "HTTP 500"),
     "403": (peer(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"), "was not done"),
-    "no end": (peer(STREAM, forever=True), "no answer within 2 s"),
+    "no end": (peer(STREAM, b": still here\n\n"), "no answer within 2 s"),
     "a stream of rubbish": (peer(STREAM + b"data: [1]\n\ndata: {\n\n"), "without one"),
     "no HTTP": (peer(b"\x00\x01\x02\r\n\r\n"), "may have been done"),
 }
@@ -168,7 +173,7 @@ async def test_a_hostile_server_is_told_to_who_asks(setup: Setup, command: Comma
         for each in (await command("run", "trace", "last", "--json")).lines
         if each["tool"] == "send"
     }
-    assert step == ("failed" if kind == "403" else "in_doubt")
+    assert step == ("failed" if kind.startswith("40") else "in_doubt")
 
 
 def test_where_it_is_asked_must_be_an_address(call: Call):

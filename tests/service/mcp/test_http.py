@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hansard.agents.access import principals
 from hansard.bus import access
+from hansard.bus.portal import portal
 from hansard.domain.errors import BadValue
 from hansard.service.mcp.http import Address
 from tests.integrations.mcp.support import WAIT_S, Setup
@@ -142,9 +144,17 @@ async def test_without_a_known_token_or_under_another_name_nothing_is_answered(
         assert process.returncode is None
 
 
+def revoke(house: House, who: str) -> None:
+    """Take a principal's tokens back."""
+    with house.trusted() as record:
+        portal().run(principals.revoke_all(record.workspace, who, because="left"))
+
+
 @pytest.mark.slow
 async def test_each_token_has_its_role_and_no_other(setup: Setup, house: House):
-    """Two agents' credentials at one door: the writer's secret is in no answer to the reader."""
+    """Two agents' credentials at one door: the writer's secret is in no answer to the reader; whose
+    token is taken back is refused, and the other goes on.
+    """
     await asyncio.to_thread(house.apply, ROLES)
     files = [
         await asyncio.to_thread(house.login, name, role)
@@ -167,7 +177,18 @@ async def test_each_token_has_its_role_and_no_other(setup: Setup, house: House):
             await rob.ask("board_entry", run_id=run, key="plans/secret"),
             await rob.ask("view_run", run_id=run),
         ]
-        assert (await wanda.get("board_entry", run_id=run, key="plans/secret"))["value"] == SECRET
+        asked = {"run_id": run, "key": "plans/secret"}
+        assert (await wanda.get("board_entry", **asked))["value"] == SECRET
+        await asyncio.to_thread(revoke, house, "wanda")
+        refused = await wanda.ask("board_entry", **asked)
+        for _ in range(200):
+            if refused.get("isError"):
+                break
+            await asyncio.sleep(0.1)
+            refused = await wanda.ask("board_entry", **asked)
+        assert refused["isError"] is True
+        assert SECRET not in json.dumps(refused)
+        assert not (await rob.ask("board_keys", run_id=run)).get("isError")
     told = json.dumps(heard)
     assert "whales" in told
     assert "swordfish" not in told

@@ -113,8 +113,12 @@ class Importer:
 
     async def __aexit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if error is None or isinstance(error, BadRecord):
-            await self._send()
-            await self._sent()
+            try:
+                await self._send()
+                await self._sent()
+            except BadRecord:
+                await self._ended(stopped=True)
+                raise
             await self._ended(stopped=error is not None)
         elif self._sending is not None:
             self._sending.cancel()

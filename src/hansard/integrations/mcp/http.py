@@ -176,8 +176,12 @@ class HttpUpstream:
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if answer.status_code < REFUSED_MIN and kind == EVENTS:
             await self._streamed(answer, frame)
-        elif kind == JSON and isinstance(frame, Request):
-            self._routed(await _whole(answer), answer, frame)
+        elif (
+            kind == JSON
+            and isinstance(frame, Request)
+            and self._routed(await _whole(answer), answer, frame)
+        ):
+            return
         elif answer.status_code >= REFUSED_MIN:
             fact = f"{self._url} answered HTTP {answer.status_code}"
             if answer.status_code >= FAILED_MIN:
@@ -192,16 +196,16 @@ class HttpUpstream:
             if event.data and event.event == "message":
                 self._routed(event.data.encode(), answer, frame)
 
-    def _routed(self, raw: bytes, answer: httpx2.Response, asked: Frame | None) -> None:
-        """Give a frame to who waits for it. One that is none is logged and left out."""
+    def _routed(self, raw: bytes, answer: httpx2.Response, asked: Frame | None) -> bool:
+        """Give a frame to who waits for it. What is none is logged and left out: then False."""
         try:
             frame = frames.read(raw)
         except BadFrame as bad:
             _log.warning("the server sent what is no frame: it is left out", why=str(bad))
-            return
+            return False
         if not isinstance(frame, Answer):
             self._heard.put_nowait(frame)
-            return
+            return True
         if isinstance(asked, Request):
             if frame.id is None:  # an error of a request that could not be read
                 told = frame.error or {}
@@ -213,6 +217,7 @@ class HttpUpstream:
             self._heard.put_nowait(frame)
         elif not waiting.done():
             waiting.set_result(frame)
+        return True
 
     def _greeted(self, frame: Answer, answer: httpx2.Response) -> None:
         """The handshake of the older eras: from here on the session and its version are said."""

@@ -113,6 +113,7 @@ async def serve_http(
             config = uvicorn.Config(
                 _Door(servers),
                 lifespan="off",
+                ws="none",
                 log_config=None,
                 access_log=False,
                 timeout_graceful_shutdown=CLOSING_S,
