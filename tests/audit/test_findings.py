@@ -346,6 +346,9 @@ def test_what_a_source_claims_is_held_against_the_record(home: Path, tmp_path: P
         return [row["fact"] for row in rows]
 
     assert bring_in({}) == []
+    place = Audited(home, "claims-short")  # who says 0.70 says no more in JSON
+    (short,) = bring_in({"means": {"reward": 0.70}})
+    assert short.startswith("claimed is a mean reward of 0.7 under arm a, and that of its 3")
     place = Audited(home, "claims-mean")
     assert bring_in({"means": {"reward": 0.67}}) == []
     with hansard.connect(place.workspace, data_dir=home) as record:

@@ -186,3 +186,30 @@ def test_where_it_is_asked_must_be_an_address(call: Call):
         told = call("mcp", "proxy", *options)
         assert told.code == 2
         assert said in told.err
+
+
+@pytest.mark.slow
+async def test_a_server_that_leaves_things_unanswered_holds_nothing_up(setup: Setup):
+    """Neither what it need not answer nor a request that is no step: calls go on meanwhile."""
+    calls = peer(STREAM + b'data: {"jsonrpc": "2.0", "id": ID, "result": {"content": []}}\n\n')
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        rest = await reader.read(2**16)
+        if b'"notifications/initialized"' in rest or b'"ping"' in rest:
+            await reader.read()  # until the proxy leaves
+            writer.close()
+            return
+        again = asyncio.StreamReader()
+        again.feed_data(head + rest)
+        again.feed_eof()
+        await calls(again, writer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    async with server, wire(setup, setup.proxy("--url", url, server=False)) as client:
+        await client.greet()
+        await client.begin("ping")
+        async with asyncio.timeout(WAIT_S):
+            assert (await client.call("look"))["content"] == []
+        assert await client.leave() == 0

@@ -240,8 +240,8 @@ def _labels(record: Record) -> dict[str, str]:
 
 
 def _claims(said: dict[str, Any]) -> dict[str, str]:
-    """What a source claims of a run's metrics, and of their means over its arm, as labels: numbers
-    as they are written. Raises BadValue.
+    """What a source claims of a run's metrics, and of their means over its arm, as labels:
+    numbers as JSON has them. Raises BadValue.
     """
     means = said.get(MEANS)
     if means is not None and not isinstance(means, dict):

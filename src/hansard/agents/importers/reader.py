@@ -173,16 +173,16 @@ class Importer:
             if self._known.get(run):
                 self.tally.duplicates += 1
                 return
-            conflict = await self._conflict(chat, run)
-            if conflict is not None:
-                self._bad(file, line, conflict)
-                return
             made = mapped(chat, run, _name(file), self._workspace.clock.now())
         except CallerError as error:
             self._bad(file, line, str(error))
             return
         except RecursionError:
             self._bad(file, line, "it is nested too deep to be recorded: flatten it")
+            return
+        conflict = await self._conflict(chat, run)  # last: only what is brought in has its name
+        if conflict is not None:
+            self._bad(file, line, conflict)
             return
         if self._no_guesses and made.assumed:
             self._guessed(made, file, line)

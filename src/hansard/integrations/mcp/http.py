@@ -36,8 +36,10 @@ from hansard.integrations.mcp.upstream import ServerGone
 
 _log = logger(__name__)
 
-CONNECT_S, CLOSE_S = 10.0, 2.0
-"""Seconds to reach the server; and to tell it that its client leaves."""
+CONNECT_S, SEND_S, CLOSE_S = 10.0, 5.0, 2.0
+"""Seconds to reach the server; for it to take what it need not answer; and to tell it that its
+client leaves.
+"""
 
 SESSION, VERSION, METHOD, NAME = "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name"
 """Headers of the transport."""
@@ -67,6 +69,7 @@ class HttpUpstream:
         self._heard: asyncio.Queue[Frame | None] = asyncio.Queue()
         self._waiting: dict[Id, asyncio.Future[Answer]] = {}
         self._posts: dict[Id, asyncio.Task[None]] = {}
+        self._asking = set[asyncio.Task[None]]()
         self._session: str | None = None
         self._version: str | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -87,15 +90,24 @@ class HttpUpstream:
         return cls(url, httpx2.AsyncClient(headers=headers, timeout=timeout))
 
     async def send(self, raw: bytes) -> None:
-        """Pass on what nobody answers. Raises ServerGone."""
+        """Pass a frame on; what answers a request is told by `next`. Raises ServerGone."""
         frame = frames.read(raw)
+        if isinstance(frame, Request):
+            asking = asyncio.create_task(self._ask_beside(frame))
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+            return
         if isinstance(frame, Notification) and frame.method == CANCELLED and self._is_new():
             post = self._posts.get(frame.params.get("requestId", ""))
             if post is not None:  # its stream's end is how the server is told
                 post.cancel()
             return
         try:
-            await self._post(frame)
+            async with asyncio.timeout(SEND_S):
+                await self._post(frame)
+        except TimeoutError:
+            fact = f"{self._url} did not take what it was told within {SEND_S:g} s"
+            raise ServerGone(fact) from None
         except NotDone as error:
             raise ServerGone(str(error)) from error
         if isinstance(frame, Notification) and frame.method == INITIALIZED:
@@ -123,13 +135,22 @@ class HttpUpstream:
             post.cancel()
             del self._waiting[id_], self._posts[id_]
 
+    async def _ask_beside(self, frame: Request) -> None:
+        """Ask what is no step: it may be answered late, or as long as somebody listens."""
+        try:
+            answer = await self.ask(frame.id, frame.raw)
+        except (NotDone, ServerGone) as error:
+            told = {"code": frames.INTERNAL_ERROR, "message": str(error)}
+            answer = Answer(frames.error(frame.id, told), frame.id, None, told)
+        self._heard.put_nowait(answer)
+
     async def next(self) -> Frame | None:
         """What the server says that is no answer `ask` waits for; None once this is closed."""
         return await self._heard.get()
 
     async def close(self) -> None:
         """Leave: the session is ended, if there is one, and nothing is listened to any more."""
-        for task in (self._listening, *self._posts.values()):
+        for task in (self._listening, *self._asking, *self._posts.values()):
             if task is not None:
                 task.cancel()
         if self._session is not None:

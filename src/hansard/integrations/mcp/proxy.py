@@ -276,17 +276,18 @@ class Proxy:
                 raise
             answer = self._refused(frame, "the call was cancelled")
         except Exception as error:  # noqa: BLE001 -- whatever stops a call, its caller is told
-            answer = self._refused(frame, str(error) or self._late(error))
+            answer = self._refused(frame, str(error) or self._wordless(error))
         if came_raw:
             answer = came_raw[0]
         if frame.method == LIST_TOOLS:
             self._learned(frames.read(answer))
         await self._write(answer)
 
-    def _late(self, error: Exception) -> str:
-        """Of an error that has no words: the time that a call may take."""
-        name = type(error).__name__
-        return f"{name}: no answer within {self._timeout_s:g} s, and it may have been done"
+    def _wordless(self, error: Exception) -> str:
+        """What an error says that has no words of its own."""
+        if isinstance(error, TimeoutError):
+            return f"no answer within {self._timeout_s:g} s, and it may have been done"
+        return type(error).__name__
 
     def _refused(self, frame: Request, why: str) -> bytes:
         self.told.refused += 1
