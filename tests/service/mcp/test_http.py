@@ -16,8 +16,8 @@ import pytest
 from hansard.agents.access import principals
 from hansard.bus import access
 from hansard.bus.portal import portal
+from hansard.client.listening import Address
 from hansard.domain.errors import BadValue
-from hansard.service.mcp.http import Address
 from tests.integrations.mcp.support import WAIT_S, Setup
 from tests.service.mcp.test_serve import ROLES, SECRET, Team
 from tests.service.support import House
