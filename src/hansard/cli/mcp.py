@@ -28,7 +28,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects
 from hansard.integrations.mcp import install as files
 from hansard.integrations.mcp import rules as rule_files
-from hansard.integrations.mcp.proxy import Told, summary
+from hansard.integrations.mcp.recording import Told, summary
 from hansard.integrations.mcp.rules import Rules
 from hansard.integrations.mcp.serving import (
     LAST,
@@ -50,6 +50,31 @@ TOKEN_BYTES = 32
 """Of a token that is made here: as many random bytes as credentials have."""
 
 
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="With --http: the token of clients that are trusted; made where it is not there.",
+    ),
+]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="With --http: a name that it is asked by. Repeatable."),
+]
+AgentName = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who the client is [HANSARD_AGENT].")
+]
+RoleName = Annotated[str | None, typer.Option(metavar="NAME", help="In which role [HANSARD_ROLE].")]
+
+ProxyMode = Annotated[
+    Literal["live", "resume", "strict", "offline"] | None,
+    typer.Option(
+        help="How the record is used [live of a new run, else resume]. strict and offline "
+        "answer from the record alone: no server is started."
+    ),
+]
+
+
 @app.command()
 @service
 async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
@@ -61,26 +86,25 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
         str | None,
         typer.Option(metavar="NAME", help="With --url: the variable with its bearer token."),
     ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="With --url: clients come in over HTTP, too, at /mcp; 0: a free port.",
+        ),
+    ] = None,
+    token_file: TokenFile = None,
+    allow_host: AllowHost = None,
     run: Annotated[
         str,
         typer.Option(metavar="ID|new|last", help="Which run it serves; last: of this workflow."),
     ] = NEW,
-    mode: Annotated[
-        Literal["live", "resume", "strict", "offline"] | None,
-        typer.Option(
-            help="How the record is used [live of a new run, else resume]. strict and offline "
-            "answer from the record alone: no server is started."
-        ),
-    ] = None,
+    mode: ProxyMode = None,
     workflow: Annotated[
         str, typer.Option(metavar="NAME", help="Of which workflow a new run is.")
     ] = "mcp",
-    agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Who the client is [HANSARD_AGENT].")
-    ] = None,
-    role: Annotated[
-        str | None, typer.Option(metavar="NAME", help="In which role [HANSARD_ROLE].")
-    ] = None,
+    agent: AgentName = None,
+    role: RoleName = None,
     rules: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="What tools do, and what is refused: docs/mcp.md."),
@@ -92,29 +116,44 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
     """Stand between an MCP client and a server, and record each call.
 
     The client is at stdin: in its configuration 'hansard mcp proxy --' goes before the server's
-    command, or 'hansard mcp proxy --url URL' into the place of its address. Frames are passed on
-    as they come. A call of a tool that may do something is on record before the server gets it,
-    and its answer before the client does. What is on record is answered from it: with --run last
-    after a crash, and with --run last --mode offline where there is no server.
+    command, or 'hansard mcp proxy --url URL' into the place of its address. With --http any number
+    of clients come in at a port of this machine, whose address takes the server's place with them;
+    they share one run. Frames are passed on as they come. A call of a tool that may do something
+    is on record before the server gets it, and its answer before the client does. What is on record
+    is answered from it: with --run last after a crash, and with --run last --mode offline where
+    there is no server.
     """
-    found = rule_files.load(rules) if rules is not None else Rules()
+    _demand_http(http, token_file, allow_host)
     asked = Serving(
         command=command or [],
         url=url,
         token=_variable(token_env) if token_env is not None else None,
+        http=http,
+        hosts=allow_host or (),
+        client_token=None if token_file is None else _token(token_file),
         run=run,
         mode=mode,
         workflow=workflow,
         agent=agent,
         role=role,
-        rules=found,
+        rules=Rules() if rules is None else rule_files.load(rules),
         timeout_s=timeout,
     )
+    await _proxying(asked)
+
+
+async def _proxying(asked: Serving) -> None:
     asked.check()
     told = Told()
     with until_told() as stop:
         await until(stop, _served(asked, told))
     output.hint(summary(told))
+
+
+def _demand_http(http: str | None, *of_http: object) -> None:
+    if http is None and any(of_http):
+        options = "--as, --token-file, --allow-host"
+        raise BadValue(options, "there is no --http", "give it, or leave these out")
 
 
 def _variable(name: str) -> str:
@@ -128,12 +167,8 @@ def _variable(name: str) -> str:
 @app.command("serve")
 @service
 async def serve_record(
-    agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Who the client is [HANSARD_AGENT].")
-    ] = None,
-    role: Annotated[
-        str | None, typer.Option(metavar="NAME", help="In which role [HANSARD_ROLE].")
-    ] = None,
+    agent: AgentName = None,
+    role: RoleName = None,
     http: Annotated[
         str | None,
         typer.Option(metavar="[HOST:]PORT", help="Over streamable HTTP instead; 0: a free port."),
@@ -146,17 +181,8 @@ async def serve_record(
             help="With --http: who sends the token of these credentials is that agent. Repeatable.",
         ),
     ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="With --http: the token of who is trusted; made where it is not there.",
-        ),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="With --http: a name that it is asked by. Repeatable."),
-    ] = None,
+    token_file: TokenFile = None,
+    allow_host: AllowHost = None,
 ) -> None:
     """Serve the record to MCP clients: its runs, shared state, tasks and questions.
 
@@ -224,8 +250,7 @@ def _token(file: Path | None) -> str:
 
 def _opening(http: str | None, *of_http: object) -> type[Sessions]:
     """What a client's sessions are made by; it takes long to import. Raises NotInstalled."""
-    if http is None and any(of_http):
-        raise BadValue("--as, --token-file, --allow-host", "there is no --http", "give it, too")
+    _demand_http(http, *of_http)
     try:
         importlib.import_module("hansard.service.mcp.http")
         from hansard.service.mcp.sessions import Sessions
@@ -247,9 +272,7 @@ async def install(
     folder: Annotated[
         Path, typer.Option(metavar="DIR", help="The project's folder.", show_default="this one")
     ] = Path(),
-    agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Who the client is [HANSARD_AGENT].")
-    ] = None,
+    agent: AgentName = None,
     write: Annotated[
         bool, typer.Option("--write", help="Write the file; else it is only printed.")
     ] = False,
@@ -304,7 +327,8 @@ def _place(given: Settings) -> list[str]:
 async def _served(asked: Serving, told: Told) -> None:
     rules = asked.rules
     async with connect_async(**_given(), gate=rules.rules(), redact=rules.secrets()) as record:
-        await serve(record, asked, told, partial(_began, asked), _learned)
+        began = partial(_began, asked)
+        await serve(record, asked, told, began, _learned, _listens)
 
 
 def _began(asked: Serving, run: str) -> None:
@@ -316,6 +340,10 @@ def _began(asked: Serving, run: str) -> None:
         f"{verb} run {run}: after a crash go on with --run {run} (or --run {LAST}), and replay it "
         f"without the server with --run {run} --mode offline"
     )
+
+
+def _listens(url: str) -> None:
+    output.hint(f"clients come in at {url}")
 
 
 def _learned(tools: dict[str, Effects]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 
 import msgspec
 import uvicorn
@@ -52,9 +52,15 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def listen(app: ASGIApp, address: Address, path: str, told: Callable[[str], None]) -> None:
+async def listen(
+    app: ASGIApp,
+    address: Address,
+    path: str,
+    told: Callable[[str], None],
+    ending: Callable[[], Awaitable[None]] | None = None,
+) -> None:
     """Serve an application until this is cancelled; `told` is called with the URL of a path of it
-    once it listens. Raises BadValue.
+    once it listens, `ending` before what is open is waited for. Raises BadValue.
     """
     with contextlib.closing(address.bound()) as listening:
         config = uvicorn.Config(
@@ -71,6 +77,8 @@ async def listen(app: ASGIApp, address: Address, path: str, told: Callable[[str]
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:
+            if ending is not None:
+                await ending()
             server.should_exit = True
             await running
             raise

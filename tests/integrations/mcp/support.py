@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -196,6 +199,54 @@ async def wire(setup: Setup, command: list[str]) -> AsyncIterator[Wire]:
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def at_socket(
+    setup: Setup, command: list[str]
+) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
+    """A command that is given the number of a socket that listens, and the address there: who asks
+    waits until it answers, and nobody else can take the port before it.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as given:
+        fd, port = given.fileno(), given.getsockname()[1]
+        process = await asyncio.create_subprocess_exec(
+            *command, str(fd), env=setup.env, pass_fds=[fd]
+        )
+    try:
+        yield f"http://127.0.0.1:{port}/mcp", process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def served(
+    setup: Setup, command: list[str]
+) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
+    """A command that listens over HTTP, and the address that it tells; it is told to end, and
+    ends.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command, env=setup.env, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                line = (await process.stderr.readline()).decode()
+                assert line, "it ended before it listened"
+                if found := re.search(r"http://\S+/mcp$", line.strip()):
+                    break
+        yield found.group(), process
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(process.wait(), WAIT_S)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 def text(result: dict[str, Any]) -> str:

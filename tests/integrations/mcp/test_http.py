@@ -5,38 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from tests.cli.support import Call
-from tests.integrations.mcp.support import WAIT_S, Commands, Setup, ask, everything, text, wire
+from tests.integrations.mcp.support import (
+    WAIT_S,
+    Commands,
+    Setup,
+    ask,
+    at_socket,
+    everything,
+    text,
+    wire,
+)
 
 ERAS = ("2026-07-28", "legacy")
 
 
-@contextlib.asynccontextmanager
-async def listening(setup: Setup) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
+def listening(
+    setup: Setup,
+) -> contextlib.AbstractAsyncContextManager[tuple[str, asyncio.subprocess.Process]]:
     """The server of tools at a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    server = await asyncio.create_subprocess_exec(*setup.server, str(port), env=setup.env)
-    try:
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                except OSError:
-                    await asyncio.sleep(0.05)
-                else:
-                    writer.close()
-                    break
-        yield f"http://127.0.0.1:{port}/mcp", server
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            server.kill()
-        await server.wait()
+    return at_socket(setup, setup.server)
 
 
 @pytest.mark.slow
@@ -139,7 +131,7 @@ HOSTILE = {
         "HTTP 401, so that it was not done",
     ),
     "huge": (peer(_response(b'{"x": "', length=10**9), b"x" * 2**20), "more than 67,108,864 bytes"),
-    "another id": (peer(_response(b'{"jsonrpc":"2.0","id":"other","result":{}}')), "without one"),
+    "another id": (peer(_response(b'{"jsonrpc":"2.0","id":"other","result":{}}')), "no answer to"),
     "cut off": (peer(_response(b'{"jsonrpc":"2.0"', length=1000)), "may have been done"),
     "HTML": (peer(_response(b"<html>", b"text/html")), "no frame"),
     "500": (peer(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"), "HTTP 500"),

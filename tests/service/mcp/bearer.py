@@ -1,5 +1,8 @@
-"""Passes HTTP on with a bearer token, for a suite that cannot send one: URL TOKEN PORT."""
+"""Passes HTTP on with a bearer token, for a suite that cannot send one: URL TOKEN, and the number
+of a socket that listens.
+"""
 
+import socket
 import sys
 
 import httpx2
@@ -13,7 +16,7 @@ OWN = ("127.0.0.1", "localhost")
 HOP = {"content-length", "transfer-encoding", "connection", "content-encoding"}
 
 
-def main(url: str, token: str, port: str) -> None:
+def main(url: str, token: str, fd: str) -> None:
     """Serve until it is ended."""
     http = httpx2.AsyncClient(timeout=60)
 
@@ -28,7 +31,8 @@ def main(url: str, token: str, port: str) -> None:
         return StreamingResponse(found.aiter_bytes(), found.status_code, told)
 
     routes = [Route("/mcp", passed_on, methods=["GET", "POST", "DELETE"])]
-    uvicorn.run(Starlette(routes=routes), port=int(port), log_level="error")
+    config = uvicorn.Config(Starlette(routes=routes), log_level="error")
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=int(fd))])
 
 
 if __name__ == "__main__":

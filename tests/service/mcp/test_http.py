@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from hansard.bus import access
 from hansard.bus.portal import portal
 from hansard.client.listening import Address
 from hansard.domain.errors import BadValue
-from tests.integrations.mcp.support import WAIT_S, Setup
+from tests.integrations.mcp.support import WAIT_S, Setup, served
 from tests.service.mcp.test_serve import ROLES, SECRET, Team
 from tests.service.support import House
 
@@ -28,31 +27,12 @@ if TYPE_CHECKING:  # see the support's
 TOKEN = "a token of thirty-two characters"
 
 
-@asynccontextmanager
-async def serving(
+def serving(
     setup: Setup, *options: object
-) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
+) -> AbstractAsyncContextManager[tuple[str, asyncio.subprocess.Process]]:
     """The server, and its address once it listens; it is told to end, and ends."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hansard", "mcp", "serve", "--http", "0", *map(str, options)),
-        env=setup.env,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stderr is not None
-    try:
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                line = (await process.stderr.readline()).decode()
-                assert line, "it ended before it listened"
-                if line.startswith("http://"):
-                    break
-        yield line.strip(), process
-        process.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(process.wait(), WAIT_S)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    command = [sys.executable, "-m", "hansard", "mcp", "serve", "--http", "0"]
+    return served(setup, [*command, *map(str, options)])
 
 
 def given(folder: Path) -> Path:

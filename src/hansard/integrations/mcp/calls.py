@@ -158,7 +158,7 @@ def forwarded(
 def came(answer: Answer) -> Any:
     """What an answer comes to. Raises ToolErrorResult, ErrorAnswer."""
     if answer.error is not None:
-        nothing = answer.error.get("code") in NOT_CALLED
+        nothing = answer.is_refused or answer.error.get("code") in NOT_CALLED
         raise (NotCalled if nothing else ErrorAnswer)(answer.error)
     told = answer.result
     is_error = isinstance(told, dict) and told.get("isError") is True

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 as MCP's stdio transport carries it: one object a line, UTF-8.
+"""JSON-RPC 2.0 as MCP's transports carry it: one object a line of stdio, or a body of HTTP, UTF-8.
 
 A frame keeps its bytes: what is passed on is what came, and only a copy is read.
 """
@@ -21,7 +21,18 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 """Codes of JSON-RPC 2.0."""
 
-NOT_CALLED = {PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS}
+HEADER_MISMATCH, CAPABILITY_MISSING, VERSION_NOT_SUPPORTED = -32020, -32021, -32022
+"""Codes of MCP since 2026-07-28."""
+
+NOT_CALLED = {
+    PARSE_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    INVALID_PARAMS,
+    HEADER_MISMATCH,
+    CAPABILITY_MISSING,
+    VERSION_NOT_SUPPORTED,
+}
 """Errors by which a server says that it did nothing."""
 
 SHOWN_CHARACTERS_MAX = 120
@@ -42,7 +53,8 @@ class BadFrame(CallerError):
     def __init__(self, fact: str, line: bytes, request: Id | None = None) -> None:
         shown = line[:SHOWN_CHARACTERS_MAX].decode(errors="replace")
         super().__init__(
-            f"{fact}: {shown!r}; send one JSON-RPC 2.0 object a line, as MCP's stdio transport says"
+            f"{fact}: {shown!r}; send one JSON-RPC 2.0 object, as MCP says: a line of stdio, "
+            "or a body of HTTP"
         )
         self.fact = fact
         self.id = request
@@ -67,13 +79,14 @@ class Notification(msgspec.Struct, frozen=True):
 
 class Answer(msgspec.Struct, frozen=True):
     """What a request came to: a result, or an error. `id` is None where the request had none that
-    could be read.
+    could be read; `is_refused` where HTTP's status, too, says that nothing was done.
     """
 
     raw: bytes
     id: Id | None
     result: Any = None
     error: dict[str, Any] | None = None
+    is_refused: bool = False
 
 
 Frame = Request | Notification | Answer

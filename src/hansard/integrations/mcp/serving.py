@@ -1,13 +1,14 @@
-"""A proxy over this process's stdin and stdout, in a run of a record."""
+"""A proxy in a run of a record: over this process's stdin and stdout, or over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import os
 import stat
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,7 +18,8 @@ import msgspec
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.steps import Effects
 from hansard.integrations.mcp.frames import FRAME_BYTES_MAX
-from hansard.integrations.mcp.proxy import Proxy, Told, Write
+from hansard.integrations.mcp.proxy import Proxy, Write
+from hansard.integrations.mcp.recording import Recording, Told
 from hansard.integrations.mcp.rules import Rules, ToolEffects
 from hansard.integrations.mcp.upstream import Server, ServerNotStarted, Upstream
 
@@ -41,6 +43,9 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         command: The server's, with its arguments.
         url: Where a server is asked over HTTP instead.
         token: The bearer token that it wants.
+        http: `[HOST:]PORT` where clients come in over HTTP; None for stdin and stdout.
+        hosts: Names that these may ask for, besides this machine's own.
+        client_token: The bearer token that they must send, if any.
         run: A run's id, `new` or `last`.
         mode: `live`, `resume`, `strict`, `offline`; None for what follows from the run.
         workflow: Of a new run, and of which the last is looked for.
@@ -53,6 +58,9 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     command: Sequence[str] = ()
     url: str | None = None
     token: str | None = None
+    http: str | None = None
+    hosts: Sequence[str] = ()
+    client_token: str | None = None
     run: str = NEW
     mode: str | None = None
     workflow: str = "mcp"
@@ -68,6 +76,9 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             raise BadValue("--url", fact, "give one of the two: a proxy stands before one server")
         if not self.command and self.url is None and self.mode not in READS_ONLY:
             raise ServerNotStarted("", "none was given")
+        if self.command and self.http is not None:
+            fact = "a server's command is given, and that speaks with one client"
+            raise BadValue("--http", fact, "give the server's --url, or leave --http out")
         if self.run == NEW and self.mode not in (None, "live"):
             message = f"--mode {self.mode} needs what is on record: name it, or give --run last"
             raise CallerError(message)
@@ -105,10 +116,12 @@ async def serve(
     told: Told,
     began: Callable[[str], None],
     learned: Callable[[dict[str, Effects]], None],
+    listens: Callable[[str], None],
 ) -> None:
-    """Serve the client at stdin until it leaves or the server has ended. `began` is given the run,
-    `learned` what the server's tools do, as that becomes known. Raises as `record.run`, and
-    CallerError, ServerNotStarted, NoSuchRun.
+    """Serve the client at stdin until it leaves or the server has ended; over HTTP until this is
+    cancelled. `began` is given the run, `learned` what the server's tools do, as that becomes
+    known, `listens` the URL of clients. Raises as `record.run`, and CallerError, ServerNotStarted,
+    NoSuchRun.
     """
     asked.check()
     run = await which(record, asked)
@@ -119,25 +132,35 @@ async def serve(
     if run is None:
         name = PurePath(asked.command[0]).name if asked.url is None else urlsplit(asked.url).netloc
         options |= {"program": "hansard mcp proxy", "labels": {SERVER_LABEL: name}}
+
+    @asynccontextmanager
+    async def recording() -> AsyncGenerator[Recording]:
+        opened = record.run(workflow, agent=asked.agent, role=asked.role, **options)
+        async with opened as session:
+            began(session.run)
+            effects = ToolEffects(asked.rules)
+            yield Recording(session, effects, timeout_s=asked.timeout_s, tell=learned, told=told)
+
+    if asked.http is None:
+        await _over_pipes(asked, recording)
+        return
+    over = _http("--http")
+    where = over.address(asked.http, asked.hosts, asked.client_token)
+    server = None
+    if asked.url is not None and asked.mode not in READS_ONLY:
+        server = over.HttpServer(asked.url, asked.token)
+    await over.serve(where, asked.client_token, server, recording, listens)
+
+
+async def _over_pipes(
+    asked: Serving, recording: Callable[[], AbstractAsyncContextManager[Recording]]
+) -> None:
     upstream: Server | None = None
     if asked.mode not in READS_ONLY:
         upstream = await _server(asked)
     try:
-        async with (
-            _pipes() as (reader, write),
-            record.run(workflow, agent=asked.agent, role=asked.role, **options) as session,
-        ):
-            began(session.run)
-            proxy = Proxy(
-                session,
-                upstream,
-                ToolEffects(asked.rules),
-                write,
-                timeout_s=asked.timeout_s,
-                tell=learned,
-                told=told,
-            )
-            await proxy.serve(reader)
+        async with _pipes() as (reader, write), recording() as found:
+            await Proxy(found, upstream, write).serve(reader)
     finally:
         if upstream is not None:
             await upstream.close()
@@ -147,11 +170,16 @@ async def _server(asked: Serving) -> Server:
     """Who is asked. Raises ServerNotStarted, BadValue, NotInstalled."""
     if asked.url is None:
         return await Upstream.started(asked.command)
+    upstream: Server = _http("--url").asked_at(asked.url, asked.token)
+    return upstream
+
+
+def _http(option: str) -> Any:
+    """What speaks HTTP, which is of an extra. Raises NotInstalled."""
     try:
-        from hansard.integrations.mcp.http import HttpUpstream  # noqa: PLC0415 -- of an extra
+        return importlib.import_module("hansard.integrations.mcp.http.serving")
     except ModuleNotFoundError as error:
-        raise NotInstalled("hansard mcp proxy --url", error.name or "httpx2") from None
-    return HttpUpstream.reached(asked.url, asked.token)
+        raise NotInstalled(f"hansard mcp proxy {option}", error.name or "httpx2") from None
 
 
 class NotInstalled(CallerError):

@@ -4,10 +4,12 @@ asks, one takes its time, one takes its process down. Run with the file's path.
 
 import asyncio
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Annotated
 
+import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, Resolve
 from mcp.types import ToolAnnotations
@@ -90,7 +92,9 @@ def review(title: str) -> str:
     return f"Review {title}."
 
 
-if sys.argv[2:]:  # over HTTP, at this port
-    papers.run(transport="streamable-http", port=int(sys.argv[2]))
+if sys.argv[2:]:  # over HTTP, at this socket that listens
+    at = socket.socket(fileno=int(sys.argv[2]))
+    config = uvicorn.Config(papers.streamable_http_app(), log_level="error")
+    uvicorn.Server(config).run(sockets=[at])
 else:
     papers.run()

@@ -1,0 +1,373 @@
+"""The proxy over streamable HTTP: each request of a client passed on as one of its own, and what is
+a step of it put on record.
+
+Several clients have one proxy, and one run: a session of the protocol (`Mcp-Session-Id`) is the
+server's, and passes. An answer waits until it is on record, wherever it comes: as a body, on the
+stream of its own request, or, where that was cut off, on the one that its client goes on with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+import httpx2
+import msgspec
+from httpx2 import ServerSentEvent
+from starlette.requests import Request as HttpRequest
+
+from hansard.agents.errors import NotDone
+from hansard.domain.errors import HansardError
+from hansard.integrations.mcp import frames
+from hansard.integrations.mcp.calls import Asked, asked, asked_back
+from hansard.integrations.mcp.frames import Answer, BadFrame, Frame, Id, Notification, Request
+from hansard.integrations.mcp.http.reply import Reply
+from hansard.integrations.mcp.http.server import (
+    METHOD,
+    SESSION,
+    VERSION,
+    Headers,
+    HttpServer,
+    Refused,
+    events,
+    is_stream,
+    passed_on,
+)
+from hansard.integrations.mcp.proxy import CANCELLED_WAIT_S, LEAVE_WAIT_S
+from hansard.integrations.mcp.recording import Recording, unanswerable
+from hansard.integrations.mcp.upstream import ServerGone
+
+STATELESS_FROM = "2026-07-28"
+"""From this revision on a client that closes a request's stream calls the request off."""
+
+STATUSES = {
+    frames.METHOD_NOT_FOUND: 404,
+    frames.PARSE_ERROR: 400,
+    frames.INVALID_REQUEST: 400,
+    frames.INVALID_PARAMS: 400,
+    frames.HEADER_MISMATCH: 400,
+    frames.CAPABILITY_MISSING: 400,
+    frames.VERSION_NOT_SUPPORTED: 400,
+}
+"""Of an error that no response of a server carries, since that revision."""
+
+ACCEPTED, BAD_REQUEST, NOT_ALLOWED, LOST = 202, 400, 405, 502
+"""Other statuses."""
+
+OF_A_CALL = ("mcp-name", "mcp-param-")
+"""How headers begin that only a request of its own has."""
+
+Key = tuple[str, Id]
+"""A session, and a request's id in it."""
+
+
+class _From(msgspec.Struct, frozen=True):
+    """Where a frame of a client came from: its headers, its session ("" for none), what goes back
+    on its request, and whether it is of a revision that has no sessions.
+    """
+
+    headers: Headers
+    session: str
+    reply: Reply
+    is_stateless: bool = False
+
+
+def _from(request: HttpRequest, reply: Reply) -> _From:
+    headers = request.headers
+    is_stateless = headers.get(VERSION, "") >= STATELESS_FROM
+    return _From(list(headers.items()), headers.get(SESSION, ""), reply, is_stateless)
+
+
+class _Call(msgspec.Struct, eq=False):
+    """A request that is open: its answer may come on another stream than its own. `refused` is the
+    body by which the server's HTTP refused it.
+    """
+
+    answer: asyncio.Future[Answer]
+    recorded: asyncio.Future[bytes]
+    resumable: bool = False
+    refused: bytes | None = None
+
+
+class HttpProxy:
+    """Any number of clients, one server, one run. `server` is None where nothing is asked."""
+
+    def __init__(self, recording: Recording, server: HttpServer | None) -> None:
+        self._recording = recording
+        self._server = server
+        self._tasks = set[asyncio.Task[None]]()
+        self._steps = set[asyncio.Task[None]]()
+        self._calls: dict[Key, _Call] = {}
+        self._asked_back: dict[Key, asyncio.Future[tuple[Answer, _From]]] = {}
+
+    async def close(self) -> None:
+        """Calls that are open are waited for a little; then they are in doubt."""
+        if self._steps:
+            await asyncio.wait(self._steps, timeout=LEAVE_WAIT_S)
+        tasks = [*self._tasks]
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # What clients send
+
+    def post(self, request: HttpRequest, raw: bytes) -> Reply:
+        """A frame of a client."""
+        reply = Reply(calls_off=False)
+        came = _from(request, reply)
+        try:
+            frame = frames.read(raw)
+        except BadFrame as bad:
+            code = frames.PARSE_ERROR if bad.fact.startswith("no JSON") else frames.INVALID_REQUEST
+            self._begin(reply, self._refuse(bad.id, code, str(bad), came))
+            return reply
+        try:
+            step = asked(frame) if isinstance(frame, Request) else None
+        except HansardError as bad:
+            id_ = frame.id if isinstance(frame, Request) else None
+            self._begin(reply, self._refuse(id_, frames.INVALID_PARAMS, str(bad), came))
+            return reply
+        if isinstance(frame, Answer) and self._answered_back(frame, came):
+            return reply  # who waits for it passes it on
+        if not isinstance(frame, Request) or step is None:
+            reply.calls_off = isinstance(frame, Request)
+            self._begin(reply, self._no_step(frame, came))
+        elif came.session and (came.session, frame.id) in self._calls:
+            message = f"id {frame.id!r:.40} is that of an open request: give each its own"
+            self._begin(reply, self._refuse(frame.id, frames.INVALID_REQUEST, message, came))
+        else:
+            reply.calls_off = came.is_stateless
+            task = self._begin(reply, self._step(frame, step, came))
+            self._steps.add(task)
+            task.add_done_callback(self._steps.discard)
+        return reply
+
+    def other(self, request: HttpRequest) -> Reply:
+        """A client that opens the stream of its session, or ends the session."""
+        reply = Reply(calls_off=request.method == "GET")
+        came = _from(request, reply)
+        if self._server is None:
+            self._begin(reply, reply.finish(b"", NOT_ALLOWED))
+        else:
+            self._begin(reply, self._pass(self._server, request.method, None, came))
+        return reply
+
+    def _begin(self, reply: Reply, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        async def until_closed() -> None:
+            try:
+                await work
+            finally:
+                reply.close()
+
+        task = reply.work = self._recording.begin(until_closed())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _refuse(self, id_: Id | None, code: int, why: str, came: _From) -> None:
+        told = {"code": code, "message": why}
+        await came.reply.finish(frames.error(id_, told), BAD_REQUEST)
+
+    async def _no_step(self, frame: Frame, came: _From) -> None:
+        if self._server is not None:
+            await self._pass(self._server, "POST", frame.raw, came)
+            if isinstance(frame, Notification) and frame.method == "notifications/cancelled":
+                self._called_off((came.session, frame.params.get("requestId", "")))
+        elif isinstance(frame, Request):
+            raw = unanswerable(frame)
+            await came.reply.finish(raw, _status(raw, came))
+        else:
+            await came.reply.finish(b"", ACCEPTED)
+
+    def _called_off(self, key: Key) -> None:
+        call = self._calls.get(key)
+        if call is not None:
+            gone = ServerGone("its client called it off, and the server did not answer it any more")
+            asyncio.get_running_loop().call_later(CANCELLED_WAIT_S, _fail, call, gone)
+
+    # A step
+
+    async def _step(self, frame: Request, step: Asked, came: _From) -> None:
+        """Answer a request, from the record or by the server."""
+        loop = asyncio.get_running_loop()
+        call, key = _Call(loop.create_future(), loop.create_future()), (came.session, frame.id)
+        if came.session:
+            self._calls[key] = call
+        ask = None if self._server is None else partial(self._ask, self._server, frame, call, came)
+        try:
+            found = await self._recording.answer(frame, step, ask)
+            call.recorded.set_result(found.raw)
+            if call.refused is not None:
+                await came.reply.finish(call.refused)
+            else:
+                status = None if found.is_servers else _status(found.raw, came)
+                await came.reply.finish(found.raw, status)
+        finally:
+            if self._calls.get(key) is call:
+                del self._calls[key]
+            for each in (call.answer, call.recorded):
+                each.cancel()
+
+    async def _ask(
+        self, server: HttpServer, asked_: Request, call: _Call, came: _From, frame: Request
+    ) -> Answer:
+        """The server's answer to a client's request, or to one of the proxy's own beside it."""
+        if frame is not asked_:
+            return await self._ask_aside(server, frame, came)
+        async with server.asked("POST", came.headers, frame.raw) as response:
+            came.reply.head(response.status_code, passed_on(response.headers.items()))
+            if not is_stream(response):
+                try:
+                    return await server.answer(response, frame)
+                except Refused as refused:
+                    call.refused = refused.raw
+                    raise
+            came.reply.stream()
+            answer = await self._on_stream(response, frame, call, came)
+        if answer is None and came.session and call.resumable:
+            came.reply.close()  # its client goes on with another stream, by the last event's id
+            answer = await call.answer
+        if answer is None:
+            raise ServerGone(f"{server.shown} ended its stream before the answer")
+        return answer
+
+    async def _on_stream(
+        self, response: httpx2.Response, frame: Request, call: _Call, came: _From
+    ) -> Answer | None:
+        """The answer on a request's own stream, or on another that has it first; None where the
+        stream ends before, or its client has left it to go on with it elsewhere.
+        """
+        taking = asyncio.ensure_future(self._take(response, frame, call, came))
+        leaving = asyncio.ensure_future(came.reply.left.wait())
+        try:
+            waiting: set[asyncio.Future[Any]] = {taking, call.answer, leaving}
+            while True:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                if taking in done:
+                    return taking.result()
+                if call.answer in done:
+                    return await call.answer
+                if call.resumable and came.session:
+                    return None
+        finally:
+            for each in (taking, leaving):
+                each.cancel()
+            await asyncio.gather(taking, leaving, return_exceptions=True)
+
+    async def _take(
+        self, response: httpx2.Response, frame: Request, call: _Call, came: _From
+    ) -> Answer | None:
+        async for event, found in events(response):
+            call.resumable = call.resumable or bool(event.id)
+            if isinstance(found, Answer) and found.id == frame.id:
+                came.reply.last = event.id
+                return found
+            await self._say(event, found, came)
+        return None
+
+    async def _ask_aside(self, server: HttpServer, frame: Request, came: _From) -> Answer:
+        """The answer to a request of the proxy's own, in the client's name."""
+        headers = [
+            (name, frame.method if name == METHOD else value)
+            for name, value in came.headers
+            if not name.startswith(OF_A_CALL)
+        ]
+        async with server.asked("POST", headers, frame.raw) as response:
+            if not is_stream(response):
+                return await server.answer(response, frame)
+            async for _, found in events(response):
+                if isinstance(found, Answer) and found.id == frame.id:
+                    return found
+        raise ServerGone(f"{server.shown} ended its stream before the answer")
+
+    # What the server sends
+
+    async def _pass(self, server: HttpServer, method: str, raw: bytes | None, came: _From) -> None:
+        """Pass a request on that is no step, and what comes of it back."""
+        try:
+            async with server.asked(method, came.headers, raw) as response:
+                came.reply.head(response.status_code, passed_on(response.headers.items()))
+                if is_stream(response):
+                    came.reply.stream()
+                    async for event, found in events(response):
+                        await self._say(event, found, came)
+                else:
+                    await came.reply.finish(await server.body(response))
+            if method == "DELETE" and response.is_success:
+                self._ended(came.session)
+        except (NotDone, ServerGone) as lost:
+            told = {"code": frames.INTERNAL_ERROR, "message": str(lost)}
+            await came.reply.finish(frames.error(None, told), LOST)
+
+    def _ended(self, session: str) -> None:
+        for (of, _), call in self._calls.items():
+            if of == session:
+                _fail(call, ServerGone("its client ended the session"))
+
+    async def _say(self, event: ServerSentEvent, frame: Frame | None, came: _From) -> None:
+        """Pass on what the server says on a stream: an answer once it is on record, a question as
+        a step.
+        """
+        step = asked_back(frame) if isinstance(frame, Request) else None
+        if isinstance(frame, Request) and step is not None:
+            task = self._recording.begin(self._step_back(frame, step, event, came))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        call = None
+        if isinstance(frame, Answer) and frame.id is not None:
+            call = self._calls.get((came.session, frame.id))
+        if call is not None and isinstance(frame, Answer):
+            if not call.answer.done():
+                call.answer.set_result(frame)
+            event = dataclasses.replace(event, data=(await call.recorded).decode())
+        await came.reply.put(event)
+
+    async def _step_back(
+        self, frame: Request, step: Asked, event: ServerSentEvent, came: _From
+    ) -> None:
+        """Answer what the server asks, from the record or by the client."""
+        key = (came.session, frame.id)
+        answers: list[_From] = []
+
+        async def ask() -> Answer:
+            waiting: asyncio.Future[tuple[Answer, _From]]
+            waiting = asyncio.get_running_loop().create_future()
+            self._asked_back[key] = waiting
+            try:
+                await came.reply.put(event)
+                answer, answerer = await waiting
+                answers.append(answerer)
+                return answer
+            finally:
+                del self._asked_back[key]
+
+        raw = await self._recording.answer_back(frame, step, ask)
+        to = answers[0] if answers else _From(came.headers, came.session, Reply(calls_off=False))
+        if self._server is not None:
+            with contextlib.closing(to.reply):
+                await self._pass(self._server, "POST", raw, to)
+
+    def _answered_back(self, frame: Answer, came: _From) -> bool:
+        """Whether a frame answers what the server asked, of which a step waits."""
+        waiting = None if frame.id is None else self._asked_back.get((came.session, frame.id))
+        if waiting is None or waiting.done():
+            return False
+        waiting.set_result((frame, came))
+        return True
+
+
+def _fail(call: _Call, gone: ServerGone) -> None:
+    if not call.answer.done():
+        call.answer.set_exception(gone)
+
+
+def _status(raw: bytes, came: _From) -> int:
+    """Of an answer that no response of a server carries."""
+    found = frames.read(raw)
+    code = found.error.get("code") if isinstance(found, Answer) and found.error else None
+    return STATUSES.get(code or 0, 200) if came.is_stateless else 200

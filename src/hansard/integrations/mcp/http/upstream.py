@@ -1,0 +1,222 @@
+"""A server over HTTP for a client of pipes, behind the same door as one of pipes.
+
+Each frame is a POST; what else the server says comes in the streams that it answers with, and in
+one that is opened for it. A frame's bytes are passed on as they came; what goes beside them in
+headers (session, version, method, name) is read from a copy. Which era a request is of, it says
+itself: from 2026-07-28 on by its `_meta`, before by the handshake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import re
+from typing import Any
+
+import httpx2
+
+from hansard.agents.errors import NotDone
+from hansard.bus.loggers import logger
+from hansard.integrations.mcp import frames
+from hansard.integrations.mcp.calls import INITIALIZE
+from hansard.integrations.mcp.frames import Answer, Frame, Id, Notification, Request
+from hansard.integrations.mcp.http.server import (
+    EVENTS,
+    JSON,
+    METHOD,
+    NAME,
+    REFUSED_MIN,
+    SESSION,
+    VERSION,
+    Headers,
+    HttpServer,
+    events,
+    is_stream,
+)
+from hansard.integrations.mcp.upstream import ServerGone
+
+_log = logger(__name__)
+
+SEND_S, CLOSE_S = 5.0, 2.0
+"""Seconds for the server to take what it need not answer, and to be told that its client leaves."""
+
+NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""Which parameter a request's NAME header repeats, by its method."""
+
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+"""Of `_meta`, since 2026-07-28."""
+
+INITIALIZED, CANCELLED = "notifications/initialized", "notifications/cancelled"
+
+NO_METHOD = 405
+"""The status of a server that says nothing unasked."""
+
+_PLAIN = re.compile(r"[!-~]([ -~]*[!-~])?")
+
+
+class HttpUpstream:
+    """A server at a URL; `ask` and `next` are as those of `Upstream`."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._heard: asyncio.Queue[Frame | None] = asyncio.Queue()
+        self._waiting: dict[Id, asyncio.Future[Answer]] = {}
+        self._posts: dict[Id, asyncio.Task[None]] = {}
+        self._asking = set[asyncio.Task[None]]()
+        self._session: str | None = None
+        self._version: str | None = None
+        self._listening: asyncio.Task[None] | None = None
+
+    async def send(self, raw: bytes) -> None:
+        """Pass a frame on; what answers a request is told by `next`. Raises ServerGone."""
+        frame = frames.read(raw)
+        if isinstance(frame, Request):
+            asking = asyncio.create_task(self._ask_beside(frame))
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+            return
+        if isinstance(frame, Notification) and frame.method == CANCELLED and self._is_new():
+            post = self._posts.get(frame.params.get("requestId", ""))
+            if post is not None:  # its stream's end is how the server is told
+                post.cancel()
+            return
+        try:
+            async with asyncio.timeout(SEND_S):
+                await self._post(frame)
+        except TimeoutError:
+            fact = f"{self._server.shown} did not take what it was told within {SEND_S:g} s"
+            raise ServerGone(fact) from None
+        except NotDone as error:
+            raise ServerGone(str(error)) from error
+        if isinstance(frame, Notification) and frame.method == INITIALIZED:
+            self._listening = asyncio.create_task(self._listen())
+
+    async def ask(self, id_: Id, raw: bytes) -> Answer:
+        """Pass a request on, and wait for its answer. Raises ServerGone where it may have been
+        done, and NotDone where it surely was not.
+        """
+        if id_ in self._waiting:
+            raise NotDone(f"a request with id {id_!r:.40} is still open: give each its own")
+        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[id_] = waiting
+        frame = frames.read(raw)
+        post = self._posts[id_] = asyncio.create_task(self._post(frame))
+        try:
+            either: set[asyncio.Future[Any]] = {waiting, post}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                self._greeted(frame, waiting.result())
+                return waiting.result()
+            if post.cancelled():
+                raise ServerGone("the request was called off: nobody knows how far it came")
+            post.result()
+            fact = f"{self._server.shown} ended its answer without one"
+            raise ServerGone(f"{fact}: it may have been done")
+        finally:
+            post.cancel()
+            del self._waiting[id_], self._posts[id_]
+
+    def _greeted(self, frame: Frame, answer: Answer) -> None:
+        """After the handshake of the older eras its version is said in each request."""
+        if isinstance(frame, Request) and frame.method == INITIALIZE:
+            told: Any = answer.result
+            self._version = told.get("protocolVersion") if isinstance(told, dict) else None
+
+    async def _ask_beside(self, frame: Request) -> None:
+        """Ask what is no step: it may be answered late, or as long as somebody listens."""
+        try:
+            answer = await self.ask(frame.id, frame.raw)
+        except (NotDone, ServerGone) as error:
+            told = {"code": frames.INTERNAL_ERROR, "message": str(error)}
+            answer = Answer(frames.error(frame.id, told), frame.id, None, told)
+        self._heard.put_nowait(answer)
+
+    async def next(self) -> Frame | None:
+        """What the server says that is no answer `ask` waits for; None once this is closed."""
+        return await self._heard.get()
+
+    async def close(self) -> None:
+        """Leave: the session is ended, if there is one, and nothing is listened to any more."""
+        for task in (self._listening, *self._asking, *self._posts.values()):
+            if task is not None:
+                task.cancel()
+        if self._session is not None:
+            with contextlib.suppress(NotDone, ServerGone, TimeoutError):
+                async with (
+                    asyncio.timeout(CLOSE_S),
+                    self._server.asked("DELETE", self._headers()),
+                ):
+                    pass
+        await self._server.close()
+        self._heard.put_nowait(None)
+
+    def _is_new(self) -> bool:
+        return self._version is None
+
+    def _headers(self, frame: Frame | None = None) -> Headers:
+        told = {"accept": f"{JSON}, {EVENTS}", "content-type": JSON}
+        if self._session is not None:
+            told[SESSION] = self._session
+        meta = frame.params.get("_meta") if isinstance(frame, Request | Notification) else None
+        said = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+        version = said if isinstance(said, str) else self._version
+        if version is not None:
+            told[VERSION] = _in_header(version)
+        if isinstance(said, str) and isinstance(frame, Request):
+            told[METHOD] = _in_header(frame.method)
+            name = frame.params.get(NAMED_BY.get(frame.method, ""))
+            if isinstance(name, str):
+                told[NAME] = _in_header(name)
+        return [*told.items()]
+
+    async def _post(self, frame: Frame) -> None:
+        """Pass a frame on, and take what is answered. Raises NotDone, ServerGone."""
+        async with self._server.asked("POST", self._headers(frame), frame.raw) as answer:
+            if isinstance(frame, Request) and frame.method == INITIALIZE:
+                self._session = answer.headers.get(SESSION)
+            if is_stream(answer):
+                await self._streamed(answer)
+            elif isinstance(frame, Request):
+                found = await self._server.answer(answer, frame)
+                if found.error is not None and found.id is None:
+                    raw = frames.error(frame.id, found.error)
+                    found = Answer(raw, frame.id, None, found.error, found.is_refused)
+                self._take(found)
+            elif answer.status_code >= REFUSED_MIN:
+                raise NotDone(f"{self._server.shown} answered HTTP {answer.status_code}")
+
+    async def _streamed(self, answer: httpx2.Response) -> None:
+        async for _, frame in events(answer):
+            if frame is not None:
+                self._take(frame)
+
+    def _take(self, frame: Frame) -> None:
+        """Give a frame to who waits for it."""
+        waiting = None
+        if isinstance(frame, Answer) and frame.id is not None:
+            waiting = self._waiting.get(frame.id)
+        if waiting is None:
+            self._heard.put_nowait(frame)
+        elif isinstance(frame, Answer) and not waiting.done():
+            waiting.set_result(frame)
+
+    async def _listen(self) -> None:
+        """Take what the server says unasked, as long as it holds the stream open."""
+        headers = [*(dict(self._headers()) | {"accept": EVENTS}).items()]
+        try:
+            async with self._server.asked("GET", headers) as answer:
+                if is_stream(answer):
+                    await self._streamed(answer)
+                elif answer.status_code != NO_METHOD:
+                    fact = f"HTTP {answer.status_code}"
+                    _log.warning("what the server says unasked is not heard", why=fact)
+        except (NotDone, ServerGone) as error:
+            _log.warning("what the server says unasked is not heard any more", why=str(error))
+
+
+def _in_header(value: str) -> str:
+    """A value as a header may have it: as it is, or in Base64, marked."""
+    if _PLAIN.fullmatch(value) and not value.startswith("=?base64?"):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="

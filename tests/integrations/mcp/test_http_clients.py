@@ -1,0 +1,208 @@
+"""Clients that come to the proxy over HTTP get what the server says, and it is on record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cli.support import Call
+from tests.integrations.mcp.support import WAIT_S, Commands, Setup, everything, served, text, yes
+from tests.integrations.mcp.test_http import ERAS, listening
+
+if TYPE_CHECKING:  # see the support's
+    import httpx2
+    from mcp import Client
+
+TOKEN = "a token of thirty-two characters"
+
+
+def port(
+    setup: Setup, *options: object
+) -> AbstractAsyncContextManager[tuple[str, asyncio.subprocess.Process]]:
+    """The proxy, at a free port."""
+    return served(setup, setup.proxy("--http", 0, *options, server=False))
+
+
+async def asks(url: str, mode: str, do: Callable[[Client], Awaitable[Any]], token: str = "") -> Any:
+    """Do something as the SDK's client of an address."""
+    import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
+    from mcp import Client  # noqa: PLC0415 -- it is an extra that may be missing
+    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 -- it is an extra that may be missing
+
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        asyncio.timeout(WAIT_S),
+        httpx2.AsyncClient(headers=headers, timeout=WAIT_S) as http,
+        Client(
+            streamable_http_client(url, http_client=http), mode=mode, elicitation_callback=yes
+        ) as client,
+    ):
+        return await do(client)
+
+
+async def posted(url: str, body: bytes, **headers: str) -> httpx2.Response:
+    """What is answered to a body."""
+    import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
+
+    told = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    async with httpx2.AsyncClient(timeout=WAIT_S) as http:
+        return await http.post(url, content=body, headers=told | headers)
+
+
+def called(tool: str, **arguments: object) -> bytes:
+    """A call as 2026-07-28 has it."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"name": tool, "arguments": arguments, "_meta": meta}
+    told = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return json.dumps(told).encode()
+
+
+def headed(tool: str) -> dict[str, str]:
+    """What goes beside it."""
+    return {
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call",
+        "mcp-name": tool,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_gets_what_the_server_says_and_again_without_it(
+    setup: Setup, command: Commands, era: str
+):
+    """Each kind of request over HTTP, of two clients one after the other: as directly; and again
+    when the server is gone, its effects once.
+    """
+    async with listening(setup) as (url, _):
+        direct = await asks(url, era, everything)
+        effects = setup.effects()
+        setup.sent.unlink()
+        async with port(setup, "--url", url) as (front, _):
+            assert await asks(front, era, everything) == direct
+    assert setup.effects() == effects
+    async with port(setup, "--run", "last", "--mode", "offline") as (front, _):
+        assert await asks(front, era, everything) == direct
+    assert setup.effects() == effects
+    (run,) = (await command("runs", "--json")).lines
+    assert run["labels"]["mcp_server"] == url.split("/")[2]
+    assert run["status"] == "completed"
+
+
+@pytest.mark.slow
+async def test_clients_of_both_eras_and_pipes_share_a_server(setup: Setup):
+    """Clients at the same time, whose requests have the same ids: each gets its own answers."""
+
+    async def many(client: Client) -> list[str]:
+        calls = [client.call_tool("add", {"a": each, "b": each}) for each in range(30)]
+        return [str(each.structured_content) for each in await asyncio.gather(*calls)]
+
+    async with listening(setup) as (url, _), port(setup, "--url", url) as (front, _):
+        found = await asyncio.gather(*(asks(front, era, many) for era in (*ERAS, *ERAS)))
+    assert found == [[str({"result": 2 * each}) for each in range(30)]] * 4
+
+
+async def test_a_call_cut_by_a_kill_is_in_doubt(setup: Setup):
+    """The proxy is killed while the server works: the effect is there once, and who asks the next
+    one, of the same run, is told.
+    """
+    slow = called("slow", seconds=20)
+    async with listening(setup) as (url, _):
+        async with port(setup, "--url", url) as (front, proxy):
+            asking = asyncio.ensure_future(posted(front, slow, **headed("slow")))
+            await setup.has_effects()
+            proxy.send_signal(signal.SIGKILL)
+            await proxy.wait()
+            with pytest.raises(Exception):  # noqa: B017, PT011 -- however the client is cut off
+                await asking
+        async with port(setup, "--url", url, "--run", "last") as (front, _):
+            told = (await posted(front, slow, **headed("slow"))).json()["result"]
+    assert told["isError"] is True
+    assert "whether its effect happened is not known" in text(told)
+    assert setup.effects() == ["slow: 20.0"]
+
+
+@pytest.mark.slow
+async def test_a_server_that_is_gone_is_told(setup: Setup):
+    """What was asked while it died may have been done; what never reached it was not."""
+    async with listening(setup) as (url, server), port(setup, "--url", url) as (front, _):
+        died = (await posted(front, called("die"), **headed("die"))).json()["result"]
+        assert "may have been done" in text(died)
+        await server.wait()
+        gone = (await posted(front, called("send", to="a", text="b"), **headed("send"))).json()
+        assert "cannot be reached" in text(gone["result"])
+        unsaid = await posted(front, b'{"jsonrpc":"2.0","id":7,"method":"ping"}')
+        assert unsaid.status_code == 502
+        assert "cannot be reached" in unsaid.json()["error"]["message"]
+    assert setup.effects() == ["nobody: the end"]
+
+
+@pytest.mark.slow
+async def test_what_is_no_request_is_refused_and_the_next_works(
+    setup: Setup, command: Commands, tmp_path: Path
+):
+    """Neither what is no frame, nor a page, another name, or a client without the token reaches
+    the server; the token is not passed on.
+    """
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o600)
+    token = {"authorization": f"bearer {TOKEN}"}
+    async with (
+        listening(setup) as (url, _),
+        port(setup, "--url", url, "--token-file", file) as (front, _),
+    ):
+        send = called("send", to="ada", text="x")
+        refused = [
+            (b"{", token, 400, "no JSON"),
+            (b"[]", token, 400, "a batch"),
+            (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', token, 400, "jsonrpc is '1.0'"),
+            (called("no such name\n"), token | headed("x"), 400, "name"),
+            (send, headed("send"), 401, "no known token"),
+            (send, headed("send") | {"authorization": "Bearer other"}, 401, "no known token"),
+            (send, headed("send") | token | {"origin": "https://evil.example"}, 403, "Origin"),
+            (send, headed("send") | token | {"host": "evil.example:80"}, 421, "Host"),
+        ]
+        for body, headers, status, said in refused:
+            answer = await posted(front, body, **headers)
+            assert answer.status_code == status, said
+            assert said in answer.json()["error"]["message"]
+        huge = await posted(front, b'"' + b"x" * 2**26 + b'"', **token)
+        assert huge.status_code == 413
+        assert "67,108,864 bytes" in huge.json()["error"]["message"]
+        assert setup.effects() == []
+        answer = await posted(front, send, **token, **headed("send"))
+        assert answer.status_code == 200
+    assert setup.effects() == ["ada: x"]
+    steps = (await command("run", "trace", "last", "--json")).lines
+    (step,) = (each for each in steps if each["tool"] == "send")
+    said = answer.text.partition("data: ")[2] or answer.text
+    assert step["result"] == json.loads(said)["result"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--http", "0", "--", "true"), "a server's command is given"),
+        (("--http", "no", "--url", "http://127.0.0.1:1/mcp"), "give [HOST:]PORT"),
+        (("--http", "0.0.0.0:0", "--url", "http://127.0.0.1:1/mcp"), "other machines can ask"),
+        (("--token-file", "t", "--url", "http://127.0.0.1:1/mcp"), "there is no --http"),
+    ],
+)
+def test_where_clients_come_in_is_checked(call: Call, options: tuple[str, ...], said: str):
+    """Before a run begins."""
+    ran = call("mcp", "proxy", *options)
+    assert ran.code == 2
+    assert said in ran.err
+    assert call("runs", "--json").lines == []
