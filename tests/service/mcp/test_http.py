@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -44,7 +44,7 @@ def given(folder: Path) -> Path:
 
 
 @asynccontextmanager
-async def asking(url: str, token: str, mode: str) -> AsyncGenerator[Team]:
+async def asking(url: str, token: str, mode: str, **more: Any) -> AsyncGenerator[Team]:
     """The SDK's client."""
     import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
     from mcp import Client  # noqa: PLC0415 -- it is an extra that may be missing
@@ -53,7 +53,7 @@ async def asking(url: str, token: str, mode: str) -> AsyncGenerator[Team]:
     async with (
         asyncio.timeout(WAIT_S),
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=WAIT_S) as http,
-        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+        Client(streamable_http_client(url, http_client=http), mode=mode, **more) as client,
     ):
         yield Team(client)
 

@@ -57,16 +57,19 @@ def command(agent: str) -> list[str]:
 
 
 @asynccontextmanager
-async def sdk(setup: Setup, agent: str, mode: str) -> AsyncIterator[Team]:
-    """The SDK's client."""
+async def sdk(
+    setup: Setup, agent: str, mode: str, *options: str, **more: Any
+) -> AsyncIterator[Team]:
+    """The SDK's client; `options` are of the server's command, `more` the client's own."""
     from mcp import Client, StdioServerParameters  # noqa: PLC0415 -- see above
     from mcp.client.stdio import stdio_client  # noqa: PLC0415 -- see above
 
     errors = sys.__stderr__ or sys.stderr  # a file, which what a test captures is not
-    told = StdioServerParameters(command=command(agent)[0], args=command(agent)[1:], env=setup.env)
+    program, *args = [*command(agent), *options]
+    told = StdioServerParameters(command=program, args=args, env=setup.env)
     async with (
         asyncio.timeout(WAIT_S),
-        Client(stdio_client(told, errlog=errors), mode=mode) as client,
+        Client(stdio_client(told, errlog=errors), mode=mode, **more) as client,
     ):
         yield Team(client)
 

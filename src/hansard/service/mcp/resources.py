@@ -9,7 +9,6 @@ decision://ID               why something was decided
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
@@ -20,7 +19,7 @@ from hansard.client.protocol.errors import NotOffered
 from hansard.domain.errors import BadValue
 from hansard.inspect.state import state
 from hansard.inspect.trace import trace
-from hansard.service.mcp.offers import in_own_run, lines
+from hansard.service.mcp.offers import Answer, in_own_run, lines
 from hansard.service.mcp.sessions import Sessions
 
 LISTED_MAX = 50
@@ -28,11 +27,12 @@ LISTED_MAX = 50
 
 
 class Template(msgspec.Struct, frozen=True):
-    """An address with names in braces, and what is there."""
+    """An address with names in braces, what is there, and whether word is given when it changes."""
 
     uri: str
     name: str
     does: str
+    changes: bool = True
 
 
 TEMPLATES = (
@@ -40,59 +40,83 @@ TEMPLATES = (
     Template("run://{run}/state{?at}", "state", "The whole state of a run, now or at a point."),
     Template("run://{run}/view", "view", "What this client's role may see of a run."),
     Template("board://{run}/{+key}", "board", "An entry of a run's shared state."),
-    Template("decision://{id}", "decision", "Why something was decided, from what, by whom."),
+    Template(
+        "decision://{id}",
+        "decision",
+        "Why something was decided, from what, by whom.",
+        changes=False,
+    ),
 )
 
 
-async def read(sessions: Sessions, uri: str) -> Any:
-    """What stands at an address, as JSON. Raises BadValue for one that is none, NotOffered."""
-    parts = urlsplit(uri)
-    where, path = unquote(parts.netloc), unquote(parts.path.removeprefix("/"))
-    if parts.scheme == "board" and where and path:
-        work = await sessions.of(where)
-        async with sessions.at_work(work):
-            found = await work.session.board.entry(path)
-        return msgspec.json.decode(await shapes.told(found))
-    if parts.scheme == "run" and path == "view" and where:
-        work = await sessions.of(where)
-        async with sessions.at_work(work):
-            return msgspec.json.decode(await shapes.told(await work.session.view()))
-    reads = _reading(parts.scheme, where, path, parse_qs(parts.query).get("at", [None])[0])
-    if reads is None:
+class Address(msgspec.Struct, frozen=True):
+    """What a URI names: one of `TEMPLATES` by its name, of a run or decision, a key, a point."""
+
+    kind: str
+    of: str
+    key: str | None = None
+    at: str | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether what stands there can become another: not at a point, nor in an answer."""
+        return self.kind != "decision" and self.at is None
+
+    @classmethod
+    def read(cls, uri: str) -> Address:
+        """Of a URI. Raises BadValue for one that is no resource's."""
+        parts = urlsplit(uri)
+        where, path = unquote(parts.netloc), unquote(parts.path.removeprefix("/"))
+        if where and parts.scheme == "board" and path:
+            return cls("board", where, path)
+        if where and parts.scheme == "run" and path in ("trace", "state", "view"):
+            at = parse_qs(parts.query).get("at", [None])[0] if path == "state" else None
+            return cls(path, where, at=at)
+        if where and parts.scheme == "decision" and not path:
+            return cls("decision", where)
         known = ", ".join(each.uri for each in TEMPLATES)
         raise BadValue(f"{uri!r:.200}", "is no address of a resource", f"there are {known}")
-    return await in_own_run(sessions, "resources/read", {"uri": uri}, lambda: reads(sessions))
 
 
-def _reading(
-    scheme: str, where: str, path: str, at: str | None
-) -> Callable[[Sessions], Awaitable[Any]] | None:
-    """What reads an address that is of no session's."""
+async def read(
+    sessions: Sessions, uri: str, address: Address, asked: str = "resources/read"
+) -> Answer:
+    """What stands at an address, and the work in whose run it is on record that it was asked.
 
-    async def steps(sessions: Sessions) -> Any:
-        workspace = _workspace(sessions)
-        history = await workspace.states.history(where, await workspace.points.up_to(where, None))
-        return lines(trace(where, history))
+    Raises NotOffered, and as the session's operations.
+    """
+    if address.kind in ("board", "view"):
+        work = await sessions.of(address.of)
+        async with sessions.at_work(work):
+            if address.key is not None:
+                found = await work.session.board.entry(address.key)
+            else:
+                found = await work.session.view()
+        return Answer(msgspec.json.decode(await shapes.told(found)), work)
+    reads = {"trace": _steps, "state": _state, "decision": _reason}[address.kind]
+    told = await in_own_run(sessions, asked, {"uri": uri}, lambda: reads(sessions, address))
+    return Answer(told, await sessions.own())
 
-    async def whole(sessions: Sessions) -> Any:
-        return lines(await state(_workspace(sessions), where, at, None))
 
-    async def reason(sessions: Sessions) -> Any:
-        return lines(await sessions.record.why(where))
+async def _steps(sessions: Sessions, address: Address) -> Any:
+    workspace, run = _workspace(sessions), address.of
+    history = await workspace.states.history(run, await workspace.points.up_to(run, None))
+    return lines(trace(run, history))
 
-    if not where:
-        return None
-    if scheme == "decision" and not path:
-        return reason
-    return {"trace": steps, "state": whole}.get(path) if scheme == "run" else None
+
+async def _state(sessions: Sessions, address: Address) -> Any:
+    return lines(await state(_workspace(sessions), address.of, address.at, None))
+
+
+async def _reason(sessions: Sessions, address: Address) -> Any:
+    return lines(await sessions.record.why(address.of))
 
 
 def _workspace(sessions: Sessions) -> Any:
     """What the record stands on. Raises NotOffered for a restricted agent."""
-    found = getattr(sessions.record, "workspace", None)
-    if found is None:
+    if sessions.workspace is None:
         raise NotOffered("the whole of a run", "read run://RUN/view, which its role may see")
-    return found
+    return sessions.workspace
 
 
 async def listed(sessions: Sessions) -> list[Template]:

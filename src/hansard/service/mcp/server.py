@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import jsonschema
 import mcp_types as types
 import msgspec
 from mcp.server import Server
+from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    ResourceUpdated,
+    ServerEvent,
+    SubscriptionBus,
+)
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from starlette.applications import Starlette
@@ -23,7 +32,9 @@ from hansard.domain.choices import check_options
 from hansard.domain.errors import HansardError
 from hansard.service.mcp import prompts, resources
 from hansard.service.mcp.offers import Answer, Offer, offers
+from hansard.service.mcp.resources import Address
 from hansard.service.mcp.sessions import Sessions
+from hansard.service.mcp.updates import WATCHED_MAX, Updates
 
 _log = logger(__name__)
 
@@ -31,6 +42,9 @@ JSON = "application/json"
 
 PATH = "/mcp"
 """Where it is asked over HTTP."""
+
+WATCHED = "hansard/watched"
+"""Under which a connection keeps what it is subscribed to."""
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -42,34 +56,62 @@ INSTRUCTIONS = (
 )
 
 
-def serving(sessions: Sessions) -> Server[Any]:
-    """A server of the record, for one client."""
-    tools = offers()
-    listed = types.ListToolsResult(tools=[_tool(each) for each in tools.values()])
+def serving(sessions: Sessions) -> tuple[Server[Any], Updates]:
+    """A server of the record, for one client, and what that client watches."""
+    asked = _Requests(sessions, offers())
+    watched = _Subscriptions(sessions)
+    server: Server[Any] = Server(
+        "hansard",
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        on_list_tools=asked.list_tools,
+        on_call_tool=asked.call_tool,
+        on_list_resources=asked.list_resources,
+        on_list_resource_templates=_list_resource_templates,
+        on_read_resource=asked.read_resource,
+        on_subscribe_resource=watched.subscribe,
+        on_unsubscribe_resource=watched.unsubscribe,
+        on_subscriptions_listen=watched.listen,
+        on_list_prompts=_list_prompts,
+        on_get_prompt=_get_prompt,
+    )
+    return server, watched.updates
 
-    async def on_list_tools(
-        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+
+class _Requests:
+    """What a client asks, answered in its sessions."""
+
+    def __init__(self, sessions: Sessions, tools: Mapping[str, Offer]) -> None:
+        self._sessions = sessions
+        self._tools = tools
+        self._listed = types.ListToolsResult(tools=[_tool(each) for each in tools.values()])
+
+    async def list_tools(
+        self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
+        """The tools; they do not change."""
         del context, params
-        return listed
+        return self._listed
 
-    async def on_call_tool(
-        context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    async def call_tool(
+        self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
+        """What a tool gives, or why it is refused."""
         del context
-        offer = tools.get(params.name)
+        offer = self._tools.get(params.name)
         if offer is None:
-            return _refused(f"there is no tool {params.name!r:.80}: there are {', '.join(tools)}")
-        return await _called(sessions, offer, params.arguments or {})
+            known = ", ".join(self._tools)
+            return _refused(f"there is no tool {params.name!r:.80}: there are {known}")
+        return await _called(self._sessions, offer, params.arguments or {})
 
-    async def on_list_resources(
-        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    async def list_resources(
+        self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
+        """The newest runs' traces; none for a restricted agent, who knows the runs it was told."""
         del context, params
-        try:
-            found = await resources.listed(sessions)
-        except NotOffered:  # of a restricted agent: it knows the runs it was told of
-            found = []
+        found = []
+        with contextlib.suppress(NotOffered):
+            found = await resources.listed(self._sessions)
         return types.ListResourcesResult(
             resources=[
                 types.Resource(uri=each.uri, name=each.name, description=each.does, mime_type=JSON)
@@ -77,36 +119,130 @@ def serving(sessions: Sessions) -> Server[Any]:
             ]
         )
 
-    async def on_list_resource_templates(
-        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
-        del context, params
-        return _templates()
-
-    async def on_read_resource(
-        context: ServerRequestContext[Any], params: types.ReadResourceRequestParams
+    async def read_resource(
+        self, context: ServerRequestContext[Any], params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
+        """What stands at an address."""
         del context
+        uri = str(params.uri)
         try:
-            found = await resources.read(sessions, str(params.uri))
+            found = await resources.read(self._sessions, uri, Address.read(uri))
         except HansardError as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
-        text = msgspec.json.encode(found).decode()
-        told = types.TextResourceContents(uri=params.uri, mime_type=JSON, text=text)
+        text = msgspec.json.encode(found.result).decode()
+        told = types.TextResourceContents(uri=uri, mime_type=JSON, text=text)
         return types.ReadResourceResult(contents=[told])
 
-    return Server(
-        "hansard",
-        version=__version__,
-        instructions=INSTRUCTIONS,
-        on_list_tools=on_list_tools,
-        on_call_tool=on_call_tool,
-        on_list_resources=on_list_resources,
-        on_list_resource_templates=on_list_resource_templates,
-        on_read_resource=on_read_resource,
-        on_list_prompts=_list_prompts,
-        on_get_prompt=_get_prompt,
-    )
+
+class _Subscriptions:
+    """What a client watches: each connection of 2025 by its subscriptions, which end with it; a
+    client of 2026-07-28 by streams that it listens to, which end when it closes them.
+    """
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._bus = InMemorySubscriptionBus()
+        self._streams = ListenHandler(self._bus, max_subscriptions=WATCHED_MAX)
+        self.updates = Updates(sessions, lambda uri: self._bus.publish(ResourceUpdated(uri)))
+
+    async def subscribe(
+        self, context: ServerRequestContext[Any], params: types.SubscribeRequestParams
+    ) -> types.EmptyResult:
+        """Have a connection told of an address."""
+        connection = context.session._connection  # noqa: SLF001 -- the SDK has no other way to what lasts as long as the client
+        if connection.state.get(WATCHED) is None:
+            made = connection.state[WATCHED] = _Told(self.updates, connection, self._bus)
+            connection.exit_stack.push_async_callback(made.close)
+        try:
+            await connection.state[WATCHED].add(str(params.uri))
+        except HansardError as error:
+            raise MCPError(types.INVALID_PARAMS, str(error)) from None
+        return types.EmptyResult()
+
+    async def unsubscribe(
+        self, context: ServerRequestContext[Any], params: types.UnsubscribeRequestParams
+    ) -> types.EmptyResult:
+        """Have it told no more."""
+        connection = context.session._connection  # noqa: SLF001 -- the SDK has no other way to what lasts as long as the client
+        if (told := connection.state.get(WATCHED)) is not None:
+            told.remove(str(params.uri))
+        return types.EmptyResult()
+
+    async def listen(
+        self, context: ServerRequestContext[Any], params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """A stream of what changes at the addresses that it names; lists never change."""
+        wanted = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
+        with contextlib.ExitStack() as held:
+            for uri in wanted:
+                try:
+                    await self.updates.hold(uri)
+                except HansardError as error:
+                    raise MCPError(types.INVALID_PARAMS, str(error)) from None
+                held.callback(self.updates.release, uri)
+            honored = types.SubscriptionFilter(resource_subscriptions=wanted or None)
+            asked = params.model_copy(update={"notifications": honored})
+            return await self._streams(context, asked)
+
+
+class _Told:
+    """A connection of 2025 and the addresses that it subscribed to. It is told of each in its own
+    time: one that does not read waits by itself, with one cue an address.
+    """
+
+    def __init__(self, updates: Updates, connection: Connection, bus: SubscriptionBus) -> None:
+        self._updates = updates
+        self._connection = connection
+        self._uris: set[str] = set()
+        self._held: set[str] = set()
+        self._changed: dict[str, None] = {}
+        self._cue = asyncio.Event()
+        self._leave = bus.subscribe(self._note)
+        self._sending = asyncio.create_task(self._send())
+
+    async def add(self, uri: str) -> None:
+        """Subscribe; again is nothing new. Raises as `Updates.hold`."""
+        if uri in self._uris:
+            return
+        self._uris.add(uri)
+        try:
+            await self._updates.hold(uri)
+        except BaseException:
+            self._uris.discard(uri)
+            raise
+        if uri in self._uris:
+            self._held.add(uri)
+        else:  # it left, or unsubscribed, meanwhile
+            self._updates.release(uri)
+
+    def remove(self, uri: str) -> None:
+        """Unsubscribe."""
+        if uri in self._uris:
+            self._uris.discard(uri)
+            self._changed.pop(uri, None)
+            if uri in self._held:
+                self._held.discard(uri)
+                self._updates.release(uri)
+
+    async def close(self) -> None:
+        """The client has left."""
+        self._leave()
+        self._sending.cancel()
+        for uri in list(self._uris):
+            self.remove(uri)
+
+    def _note(self, event: ServerEvent) -> None:
+        if isinstance(event, ResourceUpdated) and event.uri in self._uris:
+            self._changed[event.uri] = None
+            self._cue.set()
+
+    async def _send(self) -> None:
+        while True:
+            await self._cue.wait()
+            self._cue.clear()
+            while self._changed:
+                uri = next(iter(self._changed))
+                del self._changed[uri]
+                await self._connection.send_resource_updated(uri)
 
 
 async def _list_prompts(
@@ -142,7 +278,10 @@ async def _get_prompt(
     )
 
 
-def _templates() -> types.ListResourceTemplatesResult:
+async def _list_resource_templates(
+    context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+) -> types.ListResourceTemplatesResult:
+    del context, params
     return types.ListResourceTemplatesResult(
         resource_templates=[
             types.ResourceTemplate(
@@ -155,11 +294,12 @@ def _templates() -> types.ListResourceTemplatesResult:
 
 async def serve_stdio(sessions: Sessions) -> None:
     """Serve the client at stdin until it leaves."""
-    server = serving(sessions)
+    server, updates = serving(sessions)
     try:
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     finally:
+        await updates.close()
         await sessions.close()
 
 
@@ -169,7 +309,7 @@ async def app_of(sessions: Sessions, hosts: Sequence[str]) -> AsyncGenerator[Sta
     answered that asks for this machine's own names or for one of `hosts`: else a page that a
     browser shows could ask under another name (DNS rebinding).
     """
-    server = serving(sessions)
+    server, updates = serving(sessions)
     named = [_in_url(host) for host in dict.fromkeys([*LOCAL, *hosts])]
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
@@ -181,6 +321,7 @@ async def app_of(sessions: Sessions, hosts: Sequence[str]) -> AsyncGenerator[Sta
         async with server.session_manager.run():
             yield app
     finally:
+        await updates.close()
         await sessions.close()
 
 

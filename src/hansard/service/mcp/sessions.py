@@ -52,6 +52,13 @@ class Sessions:
         self._own: str | None = None
         self._scope = f"mcp-{secrets.token_hex(4)}"
 
+    @property
+    def workspace(self) -> Any:
+        """What the record stands on; None of a restricted client's."""
+        with contextlib.suppress(NotOffered):
+            return self.record.workspace
+        return None
+
     async def begin(self, workflow: str | None, **options: Any) -> Work:
         """A run that begins, or is joined with `run=`. Raises as `record.run`."""
         session = await self.record.open(workflow, **self._who, **options)

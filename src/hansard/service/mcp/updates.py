@@ -1,0 +1,287 @@
+"""Word of what changed: which addresses a client watches, and when it is to read one again.
+
+A trusted client's record is followed: each commit that concerns a watched address is a cue. A
+restricted client knows no log: its service is asked for the run as its role sees it, now and then,
+and what differs there is a cue. A cue says that an address changed and nothing else, never how
+often: what comes close together is one. Nothing is told of what the client may not read, nor of
+what its own agent only read, else to read again would be the next cue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
+
+import msgspec
+
+from hansard.agents.access import views
+from hansard.agents.policy import permits
+from hansard.bus.log import Stored
+from hansard.bus.loggers import logger, unexpected
+from hansard.domain.board import VIEWS
+from hansard.domain.errors import BadValue, HansardError, Refused
+from hansard.domain.ids import AgentStream, KeyStream, WorkspaceStream, run_of
+from hansard.domain.label import Label
+from hansard.domain.roles.model import KIND
+from hansard.domain.roles.state import Line
+from hansard.service.mcp import resources
+from hansard.service.mcp.resources import Address
+from hansard.service.mcp.sessions import Sessions, Work
+
+WATCHED_MAX = 100
+"""Most subscriptions that one client holds, over all its connections."""
+
+QUIET_S = 0.25
+"""So long after a cue nothing is told, in seconds: what changes meanwhile is the next cue."""
+
+REST = 4
+"""So many times as long as it took to look, nothing is looked at: it takes a fifth of the time."""
+
+ASKED_S_MIN, ASKED_S_MAX, ASKED_GROWTH = 2.0, 30.0, 1.5
+"""So many seconds after a change a service is asked for a run that is watched, then less and less
+often; that a view was served is on record each time.
+"""
+
+AGAIN_S = 5.0
+"""After so many seconds a log is followed again that could not be."""
+
+READING = frozenset({"board", "resource", "team", "view"})
+"""Kinds of steps in which an agent reads the record, where their effects are `pure`."""
+
+_log = logger(__name__)
+
+
+class _Watched(msgspec.Struct):
+    """An address that is watched: in which session, by how many, since which position, and what
+    was seen there.
+    """
+
+    uri: str
+    address: Address
+    work: Work
+    holders: int = 1
+    since: int = 0
+    seen: bytes = b""
+
+    def concerns(self, stored: Stored) -> bool:
+        """Whether a commit may have changed what stands there."""
+        run, stream = self.address.of, stored.stream
+        if stored.position <= self.since:
+            return False
+        if self.address.key is not None:
+            return stream == KeyStream(run, self.address.key)
+        if isinstance(stream, WorkspaceStream):
+            mine = self.work.session.engine.stream.role
+            return self.address.kind == "view" and stream == WorkspaceStream(KIND, mine)
+        if run_of(stream) != run:
+            return False
+        if isinstance(stream, KeyStream) and stream.key.startswith(VIEWS):
+            return False  # that it was looked at changes nothing
+        own = isinstance(stream, AgentStream) and stream.agent == self.work.session.agent
+        return not own or not all(_reads((e.type, e.data) for e in stored.commit.events))
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    """What a role is shown of a run, and the label of it."""
+
+    lines: list[Line]
+    label: Label | None = None
+
+
+def _reads(events: Iterable[tuple[str, msgspec.Raw]]) -> list[bool]:
+    """Of each of an agent's events, whether it only says that the agent read the record."""
+    found: list[bool] = []
+    steps: set[object] = set()
+    for tag, data in events:
+        kind = tag.rpartition(".v")[0]
+        reads = kind in ("tool.declared", "agent.session_began")
+        if kind in ("step.requested", "step.completed", "step.failed"):
+            told = msgspec.json.decode(data)
+            if kind == "step.requested":
+                reads = told.get("effects") == "pure" and told.get("kind") in READING
+                steps |= {told.get("step")} if reads else set()
+            else:
+                reads = told.get("step") in steps
+        found.append(reads)
+    return found
+
+
+class Updates:
+    """What one client watches, over all its connections.
+
+    told: Is given an address that is to be read again.
+    """
+
+    def __init__(self, sessions: Sessions, told: Callable[[str], Awaitable[None]]) -> None:
+        self._sessions = sessions
+        self._told = told
+        self._watched: dict[str, _Watched] = {}
+        self._beginning = asyncio.Lock()
+        self._changed: dict[str, None] = {}
+        self._cue = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def hold(self, uri: str) -> None:
+        """Watch an address from now on. It is read once, so that who may not read it is refused in
+        the same words. Raises BadValue, Refused, and as `resources.read`.
+        """
+        address = Address.read(uri)
+        if not address.changes:
+            known = ", ".join(each.uri for each in resources.TEMPLATES if each.changes)
+            raise BadValue(f"{uri!r:.200}", "does not change", f"watch one of {known}")
+        async with self._beginning:
+            held = sum(each.holders for each in self._watched.values())
+            if held >= WATCHED_MAX:
+                message = (
+                    f"this client holds {held} subscriptions, the most that one may: unsubscribe "
+                    "from some, or from the keys of a run and watch run://RUN/trace"
+                )
+                raise Refused(message)
+            if uri in self._watched:
+                self._watched[uri].holders += 1
+                return
+            asked = await resources.read(self._sessions, uri, address, "resources/subscribe")
+            new = _Watched(uri, address, asked.work or await self._sessions.own())
+            if self._sessions.workspace is not None:
+                new.since = await self._sessions.workspace.log.head()
+            if address.kind == "view" or self._sessions.workspace is None:
+                new.seen = await self._sight(new, {})
+            self._watched[uri] = new
+            if not self._tasks:
+                self._begin(new.since)
+
+    def release(self, uri: str) -> None:
+        """Watch an address no more for one who did."""
+        each = self._watched.get(uri)
+        if each is None:
+            return
+        each.holders -= 1
+        if not each.holders:
+            del self._watched[uri]
+            self._changed.pop(uri, None)
+        if not self._watched:
+            for task in self._tasks:
+                task.cancel()
+            self._tasks = []
+
+    async def close(self) -> None:
+        """Watch nothing any more."""
+        ended, self._tasks = self._tasks, []
+        self._watched.clear()
+        for task in ended:
+            task.cancel()
+        await asyncio.gather(*ended, return_exceptions=True)
+
+    # ------------------------------------------------------------ watching
+
+    def _begin(self, after: int) -> None:
+        works: list[Coroutine[Any, Any, None]] = (
+            [self._asking()]
+            if self._sessions.workspace is None
+            else [self._following(after), self._telling()]
+        )
+        self._tasks = [asyncio.create_task(each) for each in works]
+
+    async def _following(self, after: int) -> None:
+        """Note what commits concern, until it is cancelled."""
+        while True:
+            try:
+                async with contextlib.aclosing(
+                    self._sessions.workspace.log.follow(after)
+                ) as commits:
+                    async for stored in commits:
+                        after = stored.position
+                        self._note(each for each in self._watched.values() if each.concerns(stored))
+            except Exception as error:  # noqa: BLE001 -- whoever watches is not to wait in vain
+                _log.warning("the log is not followed", again_s=AGAIN_S, **unexpected(error))
+            await asyncio.sleep(AGAIN_S)
+
+    def _note(self, changed: Iterable[_Watched]) -> None:
+        for each in changed:
+            self._changed[each.uri] = None
+            self._cue.set()
+
+    async def _telling(self) -> None:
+        """Tell what changed, with pauses, until it is cancelled."""
+        while True:
+            await self._cue.wait()
+            self._cue.clear()
+            began_s = time.monotonic()
+            await self._tell()
+            await asyncio.sleep(max(QUIET_S, REST * (time.monotonic() - began_s)))
+
+    async def _asking(self) -> None:
+        """Ask a restricted client's service, until it is cancelled."""
+        pause_s = ASKED_S_MIN
+        while True:
+            before = len(self._watched)
+            await asyncio.sleep(pause_s)
+            self._note(self._watched.values())
+            changed = await self._tell()
+            quiet = not changed and len(self._watched) <= before
+            pause_s = min(pause_s * ASKED_GROWTH, ASKED_S_MAX) if quiet else ASKED_S_MIN
+
+    async def _tell(self) -> int:
+        """Tell of each address that changed and may be read; of how many."""
+        changed, self._changed = self._changed, {}
+        known: dict[str, _Shown] = {}
+        told = 0
+        for each in [self._watched[uri] for uri in changed if uri in self._watched]:
+            try:
+                news = await self._is_news(each, known)
+            except HansardError as error:  # who is refused, or cannot ask now, is told nothing
+                _log.debug("a watched address was not looked at", **unexpected(error))
+                continue
+            except Exception as error:  # noqa: BLE001 -- the other addresses are told of
+                _log.warning("a watched address was not looked at", **unexpected(error))
+                continue
+            if news and each.uri in self._watched:
+                told += 1
+                await self._told(each.uri)
+        return told
+
+    async def _is_news(self, each: _Watched, known: dict[str, _Shown]) -> bool:
+        """Whether the client may know that something is another than it was."""
+        if each.address.kind == "view" or self._sessions.workspace is None:
+            before, each.seen = each.seen, await self._sight(each, known)
+            if each.seen != before and self._sessions.workspace is not None:
+                each.work.session.engine.ledger.shown(known[each.address.of].label)
+            return each.seen != before
+        if each.address.key is None:
+            return True
+        engine = each.work.session.engine
+        permit = await permits.read(self._sessions.workspace, engine.stream.role)
+        permit.demand(permits.reads(each.address.key))
+        state = await engine.boards.state(KeyStream(each.address.of, each.address.key))
+        cleared = state.label is None or state.label.flows_to(await engine.clearances.mine())
+        if cleared:
+            engine.ledger.shown(state.label)  # that it changed is news of it
+        return cleared
+
+    async def _sight(self, each: _Watched, known: dict[str, _Shown]) -> bytes:
+        """A digest of what the role sees at an address, less what its own agent read."""
+        run = each.address.of
+        if run not in known:
+            known[run] = await self._shown(each)
+        lines = known[run].lines
+        digest = hashlib.sha256()
+        mine = [one for _, one in lines if one.agent == each.work.session.agent]
+        reads = _reads((one.type, one.data) for one in mine)
+        passed = {one.id for one, is_reading in zip(mine, reads, strict=True) if is_reading}
+        for _, one in lines:
+            wanted = each.address.key is None or each.address.key == one.key
+            if wanted and one.id not in passed and not one.type.startswith("view."):
+                digest.update(one.id.encode() + b"\0" + bytes(one.data) + b"\0")
+        return digest.digest()
+
+    async def _shown(self, each: _Watched) -> _Shown:
+        """What the role is shown of a run."""
+        if self._sessions.workspace is None:
+            return _Shown((await self._sessions.record.view(each.address.of)).events)
+        role = each.work.session.engine.stream.role
+        made = await views.derive(self._sessions.workspace.states, role, each.address.of)
+        return _Shown(made.view.events, made.label)
