@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
+import hansard
 from hansard.client.operations import OPERATIONS
 from hansard.service.mcp.offers import BLOCKS, IN_RUN, offers
 from hansard.service.mcp.prompts import PROMPTS
@@ -177,6 +178,83 @@ async def test_clients_of_three_kinds_share_a_run(setup: Setup):
         ]
         for each in (ada, ben):
             await each.get("leave_run", run_id=run)
+
+
+@pytest.mark.slow
+async def test_each_result_says_where_it_stands_and_whether_a_replay_gives_it(setup: Setup):
+    """On record in its run, at a point that can be shown; what is read of the whole record as of a
+    position, asked in the client's own run. A refusal says so, too.
+    """
+    async with sdk(setup, "ada", "auto") as ada:
+
+        async def meta(tool: str, /, **arguments: Any) -> dict[str, Any]:
+            told = (await ada.ask(tool, **arguments))["_meta"]
+            return {
+                name.removeprefix("hansard/"): value
+                for name, value in told.items()
+                if name.startswith("hansard/")
+            }
+
+        begun = await meta("start_run", workflow="papers")
+        run = begun["run"]
+        assert begun["replayable"] is True
+        steps = [
+            await meta("board_put", run_id=run, key="findings/1", value=1),
+            await meta("board_entry", run_id=run, key="findings/1"),
+            await meta("team_add", run_id=run, title="read"),
+            await meta("record_step", run_id=run, tool="search", result=[1]),
+            await meta("view_run", run_id=run),
+        ]
+        facts = [
+            await meta("decide", run_id=run, question="Which?", selected="a"),
+            await meta("context", run_id=run),
+        ]
+        for each in (*steps, *facts):
+            assert (each["run"], each["replayable"]) == (run, True)
+        asked = {
+            "sql": await meta("sql", query="SELECT 1"),
+            "why": await meta("why", decision=run),
+            "list_runs": await meta("list_runs"),
+        }
+        (own,) = {each["run"] for each in asked.values()}
+        assert own != run
+        assert all(each["replayable"] is False for each in asked.values())
+        assert "position" not in asked["list_runs"]
+        assert (await meta("resume_run", run_id=run))["replayable"] is False
+        forked = await meta("fork_run", run_id=run)
+        assert forked["run"] not in (run, own)
+        assert forked["replayable"] is False
+        refused = [
+            await meta("board_put", run_id=run, key="", value=1),
+            await meta("sql", query="DROP TABLE runs"),
+            await meta("board_put", run_id="nobody", key="k", value=1),
+            await meta("no_such_tool"),
+        ]
+        assert [each.get("run") for each in refused] == [run, own, None, None]
+        assert not any(each["replayable"] for each in refused)
+        assert not isinstance(ada.client, Wire)
+        read = {
+            path: (await ada.client.read_resource(path)).meta or {}
+            for path in (f"run://{run}/trace", f"run://{run}/state", f"board://{run}/findings/1")
+        }
+        left = await meta("leave_run", run_id=run)
+    assert left["run"] == run
+    assert [each["hansard/replayable"] for each in read.values()] == [False, False, True]
+    assert [each["hansard/run"] for each in read.values()] == [own, own, run]
+    async with hansard.connect_async(setup.workspace, data_dir=setup.data_dir) as record:
+        points = [record.workspace.points.up_to(run, each["at"]) for each in (*steps, *facts, left)]
+        ends = [await record.workspace.states.log.end(await each) for each in points]
+        assert ends == sorted(ends)
+        tools = [step.tool for step in (await record.state(run)).agents["ada"].steps.values()]
+        assert tools == ["board.put", "board.get", "team.add", "search", "view", "board.get"]
+        mine = (await record.state(own)).agents["ada"].steps.values()
+        kinds = [step.tool for step in mine]
+        assert kinds[:3] == ["mcp:sql", "mcp:why", "mcp:list_runs"]
+        head = await record.workspace.log.head()
+    for each in (asked["sql"], asked["why"]):
+        assert ends[6] <= each["position"] <= head
+    for path in (f"run://{run}/trace", f"run://{run}/state"):
+        assert ends[6] <= read[path]["hansard/position"] <= head
 
 
 @pytest.mark.slow

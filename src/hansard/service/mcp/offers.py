@@ -8,6 +8,7 @@ import contextlib
 import types
 import typing
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any, Union, get_type_hints
 
 import msgspec
@@ -37,16 +38,31 @@ READS = {
     "team.tasks",
     "team.wait_for",
 }
-"""Operations of a session that change nothing (that they were asked is on record all the same)."""
+"""Operations of a session that change nothing. That the board's and the team's were asked is on
+record all the same; those of `facts` read what the agent itself said, and leave nothing.
+"""
 
 ANYTHING: dict[str, Any] = {}
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a tool gives: JSON, and the work in whose run it stands."""
+    """What is given: JSON, and where it stands.
+
+    Attributes:
+        result: The JSON.
+        work: The session in whose run it is on record.
+        replayable: Whether it stands on record or follows from that run alone, so that a replay of
+            the run gives it again; else it was read, as of a position.
+        position: What it was read as of, where the operation has one: a position of the log, for a
+            restricted agent the number of the newest event that its role is shown.
+        run: The run in whose record it stands, where no session does.
+    """
 
     result: Any
     work: Work | None = None
+    replayable: bool = True
+    position: int | None = None
+    run: str | None = None
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +75,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         gives: That of `result`.
         reads: Whether it changes nothing.
         destroys: Whether it ends or removes what others may need.
+        in_run: Whether it is asked in a run that it names; else in the client's own.
         answer: Answers a call. Raises CallerError and what the operation raises.
     """
 
@@ -68,6 +85,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     gives: dict[str, Any]
     reads: bool = False
     destroys: bool = False
+    in_run: bool = True
     answer: Callable[[Sessions, dict[str, Any]], Awaitable[Answer]]
 
 
@@ -333,18 +351,18 @@ async def _resume(sessions: Sessions, asked: Resume) -> Answer:
             }
             for name, state in view.agents.items()
         }
-    return Answer(told, work)
+    return Answer(told, work, replayable=False)
 
 
 async def _leave(sessions: Sessions, asked: Leave) -> Answer:
-    await sessions.leave(asked.run_id, CallerError(asked.error) if asked.error else None)
-    return Answer(None)
+    work = await sessions.leave(asked.run_id, CallerError(asked.error) if asked.error else None)
+    return Answer(None, work)
 
 
 async def _fork(sessions: Sessions, asked: Fork) -> Answer:
     effects = ForkEffects(asked.effects)
     child = await sessions.record.fork(asked.run_id, at=asked.at, effects=effects)
-    return Answer({"run_id": child})
+    return Answer({"run_id": child}, replayable=False, run=child)
 
 
 async def _step(sessions: Sessions, asked: Step) -> Answer:
@@ -373,30 +391,31 @@ async def _seen(sessions: Sessions, asked: Seen) -> Answer:
 async def _runs(sessions: Sessions, asked: Runs) -> Answer:
     wanted: Any = {name: each for name, each in msgspec.structs.asdict(asked).items() if each}
     found = await sessions.record.runs(**wanted)
-    return Answer(
-        [
-            {"run_id": run_id, "workflow": life.workflow, "status": life.status.value}
-            for run_id, life in found[:RUNS_MAX]
-        ]
-    )
+    listed = [
+        {"run_id": run_id, "workflow": life.workflow, "status": life.status.value}
+        for run_id, life in found[:RUNS_MAX]
+    ]
+    return Answer(listed, replayable=False)
 
 
 async def _sql(sessions: Sessions, asked: Sql) -> Answer:
     found = await sessions.record.sql(asked.query, *asked.parameters)
     rows = _json([list(row) for row in found.rows])
     told = {"columns": list(found.columns), "rows": rows, "position": found.position}
-    return Answer(told | {"cut": found.cut})
+    return Answer(told | {"cut": found.cut}, replayable=False, position=found.position)
 
 
 async def _why(sessions: Sessions, asked: Why) -> Answer:
-    return Answer(lines(await sessions.record.why(asked.decision)))
+    found = await sessions.record.why(asked.decision)
+    return Answer(lines(found), replayable=False, position=found.position)
 
 
 async def _compare(sessions: Sessions, asked: Compare) -> Answer:
     told = msgspec.structs.asdict(asked)
     experiment = told.pop("experiment")
     options: Any = {name: value for name, value in told.items() if value is not None}
-    return Answer(lines(await sessions.record.compare(experiment, **options)))
+    found = await sessions.record.compare(experiment, **options)
+    return Answer(lines(found), replayable=False, position=found.report.position)
 
 
 def lines(found: Any) -> list[Any]:
@@ -450,6 +469,7 @@ def own() -> Iterator[Offer]:
             gives=each.gives,
             reads=each.reads,
             destroys=each.destroys,
+            in_run=each.in_run,
             answer=_answering(name, each),
         )
 
@@ -463,34 +483,31 @@ def _answering(name: str, each: _Own) -> Callable[[Sessions, dict[str, Any]], Aw
         if each.in_run:
             return await each.answer(sessions, asked)
 
-        async def reads() -> Any:
-            return (await each.answer(sessions, asked)).result
-
-        found = await in_own_run(sessions, name, msgspec.structs.asdict(asked), reads)
-        return Answer(found, await sessions.own())
+        reads = partial(each.answer, sessions, asked)
+        return await in_own_run(sessions, name, msgspec.structs.asdict(asked), reads)
 
     return answer
 
 
 async def in_own_run(
-    sessions: Sessions, name: str, asked: dict[str, Any], reads: Callable[[], Awaitable[Any]]
-) -> Any:
+    sessions: Sessions, name: str, asked: dict[str, Any], reads: Callable[[], Awaitable[Answer]]
+) -> Answer:
     """What is read and names no run of this client's, as a step of its own run: on record are what
     was asked, and how many bytes it was answered with.
     """
     work = await sessions.own()
     spec = operation(f"mcp:{name}", "asked", kind="resource")
-    came: list[Any] = []
+    came: list[Answer] = []
 
     async def answered(asked_: Any) -> int:
         del asked_
         came.append(await reads())
-        return len(msgspec.json.encode(came[0]))
+        return len(msgspec.json.encode(came[0].result))
 
     async with sessions.at_work(work):
         bound = msgspec.structs.replace(spec, function=answered)
         await work.session.call(bound, (asked,), {})
-    return came[0]
+    return msgspec.structs.replace(came[0], work=work)
 
 
 def offers() -> dict[str, Offer]:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import msgspec
 
+from hansard.bus.log import AtPosition
 from hansard.client.protocol import shapes
 from hansard.client.protocol.errors import NotOffered
 from hansard.domain.errors import BadValue
@@ -94,22 +95,24 @@ async def read(
                 found = await work.session.view()
         return Answer(msgspec.json.decode(await shapes.told(found)), work)
     reads = {"trace": _steps, "state": _state, "decision": _reason}[address.kind]
-    told = await in_own_run(sessions, asked, {"uri": uri}, lambda: reads(sessions, address))
-    return Answer(told, await sessions.own())
+    return await in_own_run(sessions, asked, {"uri": uri}, lambda: reads(sessions, address))
 
 
-async def _steps(sessions: Sessions, address: Address) -> Any:
+async def _steps(sessions: Sessions, address: Address) -> Answer:
     workspace, run = _workspace(sessions), address.of
-    history = await workspace.states.history(run, await workspace.points.up_to(run, None))
-    return lines(trace(run, history))
+    position = await workspace.states.log.end(await workspace.points.up_to(run, None))
+    history = await workspace.states.history(run, AtPosition(position))
+    return Answer(lines(trace(run, history)), replayable=False, position=position)
 
 
-async def _state(sessions: Sessions, address: Address) -> Any:
-    return lines(await state(_workspace(sessions), address.of, address.at, None))
+async def _state(sessions: Sessions, address: Address) -> Answer:
+    found = await state(_workspace(sessions), address.of, address.at, None)
+    return Answer(lines(found), replayable=False, position=found.position)
 
 
-async def _reason(sessions: Sessions, address: Address) -> Any:
-    return lines(await sessions.record.why(address.of))
+async def _reason(sessions: Sessions, address: Address) -> Answer:
+    found = await sessions.record.why(address.of)
+    return Answer(lines(found), replayable=False, position=found.position)
 
 
 def _workspace(sessions: Sessions) -> Any:

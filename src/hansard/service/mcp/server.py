@@ -131,7 +131,7 @@ class _Requests:
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
         text = msgspec.json.encode(found.result).decode()
         told = types.TextResourceContents(uri=uri, mime_type=JSON, text=text)
-        return types.ReadResourceResult(contents=[told])
+        return types.ReadResourceResult(contents=[told], _meta=_meta(found))
 
 
 class _Subscriptions:
@@ -353,13 +353,17 @@ async def _called(
         jsonschema.validate(arguments, offer.takes)
         answer = await offer.answer(sessions, arguments)
     except jsonschema.ValidationError as error:
-        return _refused(f"{offer.name}: {error.message}; see the tool's input schema")
+        refused = _refused(f"{offer.name}: {error.message}; see the tool's input schema")
     except HansardError as error:
-        return _refused(str(error))
+        refused = _refused(str(error))
     except Exception as error:  # noqa: BLE001 -- a client is told that it failed, the log where
         _log.warning("a tool failed", tool=offer.name, **unexpected(error))
-        return _refused(f"{offer.name} failed: the server's own log says where")
-    return _result(answer)
+        refused = _refused(f"{offer.name} failed: the server's own log says where")
+    else:
+        return _result(answer)
+    work = sessions.under_way(arguments.get("run_id"), in_run=offer.in_run)
+    refused.meta = _meta(Answer(None, work, replayable=False))
+    return refused
 
 
 def _result(answer: Answer) -> types.CallToolResult:
@@ -368,12 +372,23 @@ def _result(answer: Answer) -> types.CallToolResult:
         content=[types.TextContent(type="text", text=msgspec.json.encode(structured).decode())],
         structured_content=structured,
     )
-    if answer.work is not None:
-        session = answer.work.session
-        point = answer.work.point
-        told.meta = {"hansard/run": session.run} | ({"hansard/at": point} if point else {})
+    told.meta = _meta(answer)
     return told
 
 
+def _meta(answer: Answer) -> dict[str, Any]:
+    """Where a result stands, and whether it can be had from there again."""
+    work = answer.work
+    told = {
+        "hansard/run": answer.run if work is None else work.session.run,
+        "hansard/at": None if work is None else work.point,
+        "hansard/position": answer.position,
+    }
+    said = {name: value for name, value in told.items() if value is not None}
+    return {**said, "hansard/replayable": answer.replayable}
+
+
 def _refused(why: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(type="text", text=why)], is_error=True)
+    told = types.CallToolResult(content=[types.TextContent(type="text", text=why)], is_error=True)
+    told.meta = _meta(Answer(None, replayable=False))
+    return told

@@ -92,11 +92,19 @@ class Sessions:
                 return work
             return self._works[self._own]
 
-    async def leave(self, run: str, error: BaseException | None = None) -> None:
-        """End this agent's session there; with the last of its agents the run ends."""
+    async def leave(self, run: str, error: BaseException | None = None) -> Work:
+        """End this agent's session there, which is given; with the last of its agents the run
+        ends.
+        """
         work = await self.of(run)
         del self._works[run]
         await work.session.close(error)
+        return work
+
+    def under_way(self, run: object, *, in_run: bool) -> Work | None:
+        """The session that a call is made in that names this run, or none, if it is there."""
+        name = run if in_run else self._own
+        return self._works.get(name) if isinstance(name, str) else None
 
     @contextlib.asynccontextmanager
     async def at_work(self, work: Work) -> AsyncGenerator[Work]:
