@@ -32,6 +32,7 @@ from hansard.domain.choices import check_options
 from hansard.domain.errors import HansardError
 from hansard.service.mcp import prompts, resources
 from hansard.service.mcp.offers import Answer, Offer, offers
+from hansard.service.mcp.progress import Report, reporting
 from hansard.service.mcp.resources import Address
 from hansard.service.mcp.sessions import Sessions
 from hansard.service.mcp.updates import WATCHED_MAX, Updates
@@ -97,12 +98,13 @@ class _Requests:
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         """What a tool gives, or why it is refused."""
-        del context
         offer = self._tools.get(params.name)
         if offer is None:
             known = ", ".join(self._tools)
             return _refused(f"there is no tool {params.name!r:.80}: there are {known}")
-        return await _called(self._sessions, offer, params.arguments or {})
+        arguments = params.arguments or {}
+        async with reporting(self._sessions, offer.name, arguments, _report(context)):
+            return await _called(self._sessions, offer, arguments)
 
     async def list_resources(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
@@ -123,10 +125,10 @@ class _Requests:
         self, context: ServerRequestContext[Any], params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         """What stands at an address."""
-        del context
         uri = str(params.uri)
         try:
-            found = await resources.read(self._sessions, uri, Address.read(uri))
+            async with reporting(self._sessions, "resources/read", {}, _report(context)):
+                found = await resources.read(self._sessions, uri, Address.read(uri))
         except HansardError as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
         text = msgspec.json.encode(found.result).decode()
@@ -243,6 +245,13 @@ class _Told:
                 uri = next(iter(self._changed))
                 del self._changed[uri]
                 await self._connection.send_resource_updated(uri)
+
+
+def _report(context: ServerRequestContext[Any]) -> Report | None:
+    """How a client is told of a request's progress; None of one who did not ask to be."""
+    if "progress_token" not in (context.meta or {}):
+        return None
+    return context.session.report_progress
 
 
 async def _list_prompts(

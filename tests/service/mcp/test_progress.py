@@ -1,0 +1,89 @@
+"""A call that takes long tells that it goes on, to who asked."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.service.mcp import progress
+from tests.integrations.mcp.support import WAIT_S, Setup
+from tests.service.mcp.test_http import TOKEN, asking, given, serving
+from tests.service.mcp.test_serve import Team, sdk
+
+
+class Heard:
+    """What a client is told of its calls."""
+
+    def __init__(self, team: Team) -> None:
+        self.client: Any = team.client
+        self.something = asyncio.Event()
+        self.words: list[tuple[float, float | None, str | None]] = []
+
+    async def note(self, done: float, total: float | None, message: str | None) -> None:
+        """Of one call."""
+        self.words.append((done, total, message))
+        self.something.set()
+
+    async def call(self, tool: str, /, **arguments: Any) -> Any:
+        """A tool's result."""
+        return await self.client.call_tool(tool, arguments, progress_callback=self.note)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_who_waits_is_told_what_for(setup: Setup, tmp_path: Path, transport: str, mode: str):
+    """After a second, then less often, of how long at most; a call that is answered at once brings
+    no word.
+    """
+    async with AsyncExitStack() as stack:
+        if transport == "stdio":
+            opened = sdk(setup, "rob", mode)
+        else:
+            options = ("--token-file", given(tmp_path), "--agent", "rob")
+            url, _ = await stack.enter_async_context(serving(setup, *options))
+            opened = asking(url, TOKEN, mode)
+        heard = Heard(await stack.enter_async_context(opened))
+        run = (await heard.call("start_run")).structured_content["result"]["run_id"]
+        await heard.call("board_put", run_id=run, key="findings/1", value=1)
+        assert heard.words == []
+        wait = {"run_id": run, "key": "findings/2", "timeout_s": 3.5}
+        assert (await heard.call("team_wait_for", **wait)).structured_content == {"result": False}
+        passed = [done for done, _, _ in heard.words]
+        assert 1 <= len(passed) <= 2
+        assert passed == sorted(set(passed))
+        assert passed[0] >= progress.FIRST_S
+        assert {(total, what) for _, total, what in heard.words} == {
+            (3.5, "waiting for key 'findings/2'")
+        }
+
+
+async def test_who_waits_for_a_person_is_told_what_to_answer(data_dir: Path, workspace: str):
+    """Which call, and the question's id."""
+    from mcp import Client  # noqa: PLC0415 -- it is an extra that may be missing
+
+    from hansard.service.mcp.server import serving as server_of  # noqa: PLC0415 -- as its own import
+    from hansard.service.mcp.sessions import Sessions  # noqa: PLC0415 -- as the server's
+
+    async with hansard.connect_async(
+        workspace, data_dir=data_dir, gate=[hansard.ask_first("send_mail", timeout_s=WAIT_S)]
+    ) as record:
+        sessions = Sessions(record, "ada", "ada")
+        server, _ = server_of(sessions)
+        async with Client(server, mode="legacy") as client:
+            heard = Heard(Team(client))
+            run = (await heard.call("start_run")).structured_content["result"]["run_id"]
+            sent = asyncio.create_task(heard.call("record_step", run_id=run, tool="send_mail"))
+            async with asyncio.timeout(WAIT_S):
+                await heard.something.wait()
+            (asked,) = await record.approvals()
+            await record.approve(asked.approval.id, because="read it")
+            assert not (await sent).is_error
+        await sessions.close()
+    wanted = f"send_mail waits for a person: hansard approvals grant {asked.approval.id}"
+    assert {what for _, _, what in heard.words} == {wanted}
