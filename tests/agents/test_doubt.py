@@ -168,6 +168,39 @@ async def test_a_reconciling_tool_asks_the_world(lab: Lab, answer):
 
 
 @twins
+async def test_a_reconciling_tool_is_asked_by_the_key_that_its_call_had(lab: Lab):
+    """With `key_argument` the world got a key, and a function with a parameter of its name gets it
+    to look for; another call has another key.
+    """
+    given: list[str] = []
+    asked: list[tuple[str, str]] = []
+
+    async def ask(to: str, key: str):
+        asked.append((to, key))
+        return Happened("found") if key in given else DID_NOT_HAPPEN
+
+    async def both(record):
+        async with record.run(run="r") as session:
+
+            @session.tool(effects=hansard.reconcile(ask), key_argument="key")
+            async def send(to: str, key: str = "") -> str:
+                given.append(key)
+                if to == "bob" and len(given) == 2:
+                    raise ConnectionResetError
+                return f"sent to {to}"
+
+            return [await send("eve"), await send("bob")]
+
+    async with lab.connect() as record:
+        with pytest.raises(ConnectionError):
+            await both(record)
+        assert await both(record) == ["sent to eve", "found"]
+        assert [step.key for step in await record.steps("r")] == given
+    assert asked == [("bob", given[1])]
+    assert len({*given}) == 2
+
+
+@twins
 @pytest.mark.parametrize("verdict", [Happened("known"), DID_NOT_HAPPEN, None])
 async def test_a_policy_may_settle(lab: Lab, verdict):
     """`settle=` is asked about each doubt; its word is recorded as the policy's."""

@@ -139,6 +139,18 @@ async def reconciled(session: TwinSession, told: list[Any]) -> None:
 
         told.append(await caught(lambda send=send: send(1)))
         told.append(await caught(lambda send=send: give(send, told)))
+    keys: list[str] = []
+
+    async def by_key(x: int, key: str) -> object:
+        return hansard.Happened((x, [key] == keys))
+
+    @session.tool(effects=hansard.reconcile(by_key), key_argument="key", name="send_by_key")
+    async def keyed(x: int, key: str = "") -> object:
+        keys.append(key)
+        raise TimeoutError("no answer")
+
+    told.append(await caught(lambda: keyed(1)))
+    told.append(await caught(lambda: give(keyed, told)))
 
 
 async def give(send: Any, told: list[Any]) -> None:

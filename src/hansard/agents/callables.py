@@ -94,6 +94,12 @@ def signature(function: Any, name: str) -> inspect.Signature:
         raise ToolError(message) from None
 
 
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has a parameter of that name, or takes any."""
+    found = signature(function, own_name(function)).parameters
+    return name in found or any(each.kind is each.VAR_KEYWORD for each in found.values())
+
+
 def hints(function: Any, around: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What its annotations say, forward references resolved, also to names `around` it; nothing of
     one that cannot be resolved.

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ if TYPE_CHECKING:  # it takes 2 s to import, and every worker of the tests impor
 
 SERVER = Path(__file__).with_name("programs") / "papers.py"
 LOCK = Path(__file__).with_name("npm")
-NPM_S_MAX = 300
+PACKAGES_S_MAX = 300
 WAIT_S = 30.0
 """How long an answer, or an end, may take: a proxy with its server starts in about 2 s."""
 
@@ -249,6 +250,42 @@ async def served(
             await process.wait()
 
 
+def free_port() -> int:
+    """A port for who cannot be given a socket: somebody else may take it before them."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
+async def listens(port: int, server: asyncio.subprocess.Process) -> None:
+    """Wait until a process listens there. From its own address one could connect to oneself."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            assert server.returncode is None, "it ended before it listened"
+            try:
+                connecting = asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+                _, writer = await connecting
+            except OSError:
+                await asyncio.sleep(POLL_S)
+            else:
+                writer.close()
+                return
+
+
+def source_of(package: str, locked: Path, folder: Path) -> Path:
+    """The folder of a package's source distribution, of which a file says version and hash."""
+    told = ["--no-deps", "--no-binary", package, "--require-hashes", "--requirement", str(locked)]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "--quiet", *told, "--dest", str(folder)],
+        check=True,
+        timeout=PACKAGES_S_MAX,
+    )
+    (found,) = folder.glob("*.tar.gz")
+    with tarfile.open(found) as packed:
+        packed.extractall(folder, filter="data")
+    return folder / found.name.removesuffix(".tar.gz")
+
+
 def text(result: dict[str, Any]) -> str:
     """What a model reads of a result."""
     told: str = result["content"][0]["text"]
@@ -267,6 +304,6 @@ def programs(folder: Path) -> Path:
         cwd=folder,
         check=True,
         capture_output=True,
-        timeout=NPM_S_MAX,
+        timeout=PACKAGES_S_MAX,
     )
     return folder / "node_modules" / ".bin"

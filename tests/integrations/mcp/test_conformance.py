@@ -6,24 +6,25 @@ import asyncio
 import contextlib
 import platform
 import re
-import socket
-import subprocess
 import sys
-import tarfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.integrations.mcp.support import WAIT_S, Commands, Setup, programs, served
+from tests.integrations.mcp.support import (
+    Commands,
+    Setup,
+    free_port,
+    listens,
+    programs,
+    served,
+    source_of,
+)
 
 SDIST = Path(__file__).with_name("sdist.txt")
-PIP_S_MAX = 300
 SUITE_S_MAX = 120
-
-OTHER = ("127.0.0.2", 0)
-"""Who asks whether a port is listened on: from its own address it could connect to itself."""
 
 
 class Suite(msgspec.Struct, frozen=True):
@@ -43,34 +44,13 @@ SUITES = (
 
 def everything_server(folder: Path) -> Path:
     """The folder of the SDK's server that has what the suites ask for."""
-    subprocess.run(
-        [
-            *(
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "--quiet",
-                "--no-deps",
-                "--no-binary",
-                "mcp",
-            ),
-            *("--require-hashes", "--requirement", str(SDIST), "--dest", str(folder)),
-        ],
-        check=True,
-        timeout=PIP_S_MAX,
-    )
-    (found,) = folder.glob("mcp-*.tar.gz")
-    with tarfile.open(found) as packed:
-        packed.extractall(folder, filter="data")
-    return folder / found.name.removesuffix(".tar.gz") / "examples/servers/everything-server"
+    return source_of("mcp", SDIST, folder) / "examples/servers/everything-server"
 
 
 @contextlib.asynccontextmanager
 async def everything_at(folder: Path) -> AsyncGenerator[str]:
     """The server at a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     told = ("--port", str(port), "--log-level", "CRITICAL")
     server = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "mcp_everything_server", *told),
@@ -78,17 +58,7 @@ async def everything_at(folder: Path) -> AsyncGenerator[str]:
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                assert server.returncode is None, "it ended before it listened"
-                try:
-                    connecting = asyncio.open_connection("127.0.0.1", port, local_addr=OTHER)
-                    _, writer = await connecting
-                except OSError:
-                    await asyncio.sleep(0.05)
-                else:
-                    writer.close()
-                    break
+        await listens(port, server)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         server.kill()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integrations.mcp.support import NPM_S_MAX, Commands, Setup, ask, programs
+from tests.integrations.mcp.support import PACKAGES_S_MAX, Commands, Setup, ask, programs
 
 if TYPE_CHECKING:  # see the support's
     from mcp import Client
@@ -143,7 +143,7 @@ def test_the_inspector(setup: Setup, npm: Path):
             [*inspector, "env", *where, *target, *asked],
             stdout=subprocess.PIPE,
             check=True,
-            timeout=NPM_S_MAX,
+            timeout=PACKAGES_S_MAX,
         )
         return json.loads(done.stdout)
 

@@ -159,8 +159,9 @@ class DoubtSettler:
         scope = Scope(self.ledger, call.place.call, call.place.fingerprint, (), step.number)
         scope.nests = False
         arguments = reveal(dict(call.arguments), self.settings.secrets, call.spec.name)
+        asked = call.spec.question(arguments, step.key)
         try:
-            said, _ = yield Body(ask, (), arguments, scope, call.spec.timeout_s)
+            said, _ = yield Body(ask, (), asked, scope, call.spec.timeout_s)
         except Exception as error:
             unknown = doubt(self.outcomes.address, step)
             unknown.add_note(f"asking the world raised {type(error).__name__}: {error}")

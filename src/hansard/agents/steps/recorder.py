@@ -294,7 +294,7 @@ class StepRecorder:
         """A call's intent as an event; numbers the step and gives it its idempotency key."""
         if not call.number:
             call.number = self.ledger.next_step()
-        if call.effects is Effects.IDEMPOTENT and call.key is None:
+        if call.key is None and call.spec.has_key:
             call.key = digest(b"key", self.stream.run.encode(), call.place.call.encode())
         place = call.place
         return StepRequested(

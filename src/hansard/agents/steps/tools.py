@@ -98,6 +98,14 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Whether calling it gives items one by one."""
         return callables.is_stream(self.function)
 
+    @property
+    def has_key(self) -> bool:
+        """Whether its calls have an idempotency key: where they may run again with it, or where
+        the world is asked by it.
+        """
+        asks_by_it = self.effects is Effects.RECONCILE and self.key_argument is not None
+        return self.effects is Effects.IDEMPOTENT or asks_by_it
+
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, defaults filled in. Raises TypeError as the call would."""
         bound = self.signature.bind(*args, **kwargs)
@@ -109,6 +117,15 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         bound = self.signature.bind_partial()
         bound.arguments.update(arguments)
         return bound.args, bound.kwargs
+
+    def question(self, arguments: dict[str, Any], key: str | None) -> dict[str, Any]:
+        """What `reconcile` is asked by: the call's arguments by name, and its key where the
+        function has a parameter of that name.
+        """
+        name = self.key_argument
+        if name is None or self.reconcile is None or not callables.takes(self.reconcile, name):
+            return arguments
+        return {**arguments, name: key}
 
     def is_safe(self, error: BaseException) -> bool:
         """Whether an error says that the effect surely did not happen."""
@@ -168,8 +185,9 @@ def reconcile(ask: Callable[..., Any]) -> Reconcile:
     """For `effects=`: a function that looks whether a call happened, after a kill or a time-out.
 
     Args:
-        ask: It gets the call's arguments by name and returns `Happened(result)` or
-            `DID_NOT_HAPPEN`; anything else, and any error, leaves the step in doubt.
+        ask: It gets the call's arguments by name (and the idempotency key, if it has a parameter
+            of the tool's `key_argument`) and returns `Happened(result)` or `DID_NOT_HAPPEN`;
+            anything else, and any error, leaves the step in doubt.
     """
     return Reconcile(ask)
 

@@ -137,7 +137,9 @@ class Calling(Doing):
                 result, _ = yield Body(spec.shadow, (), dict(self.arguments), scope)
                 return self.gave(result)
             case "ask" if spec.reconcile is not None:
-                given = self.revealed(dict(self.arguments))
+                told = wire.load(asked.arguments)
+                key = told.get(spec.key_argument) if spec.key_argument is not None else None
+                given = spec.question(self.revealed(dict(self.arguments)), key)
                 said, _ = yield Body(spec.reconcile, (), given, scope, spec.timeout_s)
                 return Came(result=_said(said, self.engine))
             case _:

@@ -10,14 +10,14 @@ what a call is found again by.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from hansard.agents.steps.tools import ToolSpec
 from hansard.domain import ids
 from hansard.domain.steps import Effects
+from hansard.integrations.forwarded import ForwardedTool
 from hansard.integrations.mcp.frames import NOT_CALLED, Answer, Request
 
 CALL = "tools/call"
@@ -74,19 +74,6 @@ class ErrorAnswer(Exception):
 
 class NotCalled(ErrorAnswer):
     """An error by which the server says that it did nothing: no such tool, no such arguments."""
-
-
-class ForwardedTool(ToolSpec, frozen=True, kw_only=True):
-    """A tool that a server runs: its arguments may have any names."""
-
-    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """As they are, all by name."""
-        del args
-        return dict(kwargs)
-
-    def passed(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """All by name."""
-        return (), dict(arguments)
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -1,0 +1,343 @@
+"""A client of another agent whose requests are steps.
+
+Sending a message is a step with an effect: its updates are the step's items, each on record before
+the program gets it. Where one was cut off, the agent is asked for the task that it made of that
+message, which carries the call's key; if it has none of it, that is no proof, and the call is in
+doubt. What only reads is a step that may run again. The ids that a program draws for its messages
+are new each time, and no part of what a call is found again by.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import httpx
+from a2a.client import (
+    A2ACardResolver,
+    A2AClientError,
+    Client,
+    ClientCallContext,
+    ClientCallInterceptor,
+    ClientConfig,
+    create_client,
+)
+from a2a.client import errors as client_errors
+from a2a.types import (
+    AgentCard,
+    CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
+    GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse,
+    ListTasksRequest,
+    ListTasksResponse,
+    SendMessageRequest,
+    StreamResponse,
+    SubscribeToTaskRequest,
+    Task,
+    TaskPushNotificationConfig,
+)
+from a2a.utils import errors as agent_errors
+from google.protobuf.message import Message as Proto
+
+from hansard.agents.errors import NotDone
+from hansard.agents.steps.tools import Happened
+from hansard.client.session import AsyncCommonSession
+from hansard.domain import ids
+from hansard.domain.steps import Effects
+from hansard.integrations.a2a.messages import KEY, mark, marked, plain, proto
+from hansard.integrations.forwarded import ForwardedTool
+
+PAGES_MAX, PAGE_TASKS = 20, 100
+"""Of the agent's tasks that are looked through for one that was cut off, the newest first."""
+
+REFUSED_MIN, FAILED_MIN = 400, 500
+"""Statuses of HTTP by which a server says that it did nothing."""
+
+ERRORS = tuple(
+    each
+    for module in (client_errors, agent_errors)
+    for each in vars(module).values()
+    if isinstance(each, type) and issubclass(each, agent_errors.A2AError)
+)
+"""What an agent may answer, and the SDK's client say: a replay raises it as it was."""
+
+P = TypeVar("P", bound=Proto)
+
+
+async def recorded(
+    session: AsyncCommonSession,
+    url: str,
+    agent: str,
+    *,
+    config: ClientConfig | None = None,
+    interceptors: Sequence[ClientCallInterceptor] = (),
+) -> RecordedClient:
+    """A client of the agent at a URL, whose card is a step, too, so that a replay asks nobody.
+
+    Args:
+        session: In which the requests are steps.
+        url: Where its card is; it is no part of what a call is found again by.
+        agent: What the other agent is called on record.
+        config: As the SDK takes it.
+        interceptors: As the SDK takes them.
+
+    Raises BadName, and as the SDK's resolver of cards.
+    """
+
+    async def agent_card(_: Proto, *, context: ClientCallContext | None) -> AgentCard:
+        del context
+        async with httpx.AsyncClient() as http:
+            return await A2ACardResolver(http, url).get_agent_card()
+
+    named = ids.name("agent", agent)
+    found = await _called(session, named, agent_card, AgentCard(), None, Effects.PURE)
+    card = proto(found, AgentCard)
+    client = await create_client(card, client_config=config, interceptors=[*interceptors])
+    return RecordedClient(client, session, agent)
+
+
+class RecordedClient(Client):
+    """Another agent, asked in a session: a client of the SDK like the one that it is made of."""
+
+    def __init__(self, client: Client, session: AsyncCommonSession, agent: str) -> None:
+        """Args:
+            client: What asks; it is closed with this.
+            session: In which the requests are steps.
+            agent: What the other agent is called on record.
+
+        Raises BadName.
+        """
+        super().__init__()
+        self._client = client
+        self._session = session
+        self._agent = ids.name("agent", agent)
+
+    async def send_message(
+        self, request: SendMessageRequest, *, context: ClientCallContext | None = None
+    ) -> AsyncIterator[StreamResponse]:
+        """Send a message, and take what comes of it. Raises as the SDK's, and as a call of a tool:
+        InDoubt where nobody can tell whether it was taken up.
+        """
+
+        async def forward(key: str, **_: Any) -> Any:
+            sent = SendMessageRequest()
+            sent.CopyFrom(request)
+            marked(sent.message, self._session.run, key)
+            try:
+                async for found in self._client.send_message(sent, context=context):
+                    yield plain(found)
+            except A2AClientError as error:
+                raise _told(error) from error
+
+        told = plain(request)
+        told.get("message", {}).pop("messageId", None)
+        ask = self._asking_for(request, context)
+        spec = _spec("send_message", Effects.RECONCILE, forward, ask)
+        async with aclosing(self._session.call(spec, (), {"agent": self._agent, **told})) as items:
+            async for item in items:
+                yield proto(item, StreamResponse)
+
+    def _asking_for(
+        self, request: SendMessageRequest, context: ClientCallContext | None
+    ) -> Callable[..., Any]:
+        async def ask_for_its_task(key: str, **_: Any) -> Happened | None:
+            """Look for the task of a message by its key. Nothing found is no proof."""
+            asked = ListTasksRequest(
+                tenant=request.tenant,
+                context_id=request.message.context_id,
+                page_size=PAGE_TASKS,
+                history_length=PAGE_TASKS,
+                include_artifacts=True,
+            )
+            for _page in range(PAGES_MAX):
+                found = await self._client.list_tasks(asked, context=context)
+                for task in found.tasks:
+                    if any(mark(each, KEY) == key for each in task.history):
+                        return Happened([plain(StreamResponse(task=task))])
+                if not found.next_page_token:
+                    break
+                asked.page_token = found.next_page_token
+            return None
+
+        return ask_for_its_task
+
+    async def subscribe(
+        self, request: SubscribeToTaskRequest, *, context: ClientCallContext | None = None
+    ) -> AsyncIterator[StreamResponse]:
+        """Follow a task on; what came is on record."""
+
+        async def forward(**_: Any) -> Any:
+            async for found in self._client.subscribe(request, context=context):
+                yield plain(found)
+
+        spec = _spec("subscribe", Effects.PURE, forward)
+        told = {"agent": self._agent, **plain(request)}
+        async with aclosing(self._session.call(spec, (), told)) as items:
+            async for item in items:
+                yield proto(item, StreamResponse)
+
+    async def get_task(
+        self, request: GetTaskRequest, *, context: ClientCallContext | None = None
+    ) -> Task:
+        """As the SDK's."""
+        return await self._step(self._client.get_task, request, context, Effects.PURE, Task)
+
+    async def list_tasks(
+        self, request: ListTasksRequest, *, context: ClientCallContext | None = None
+    ) -> ListTasksResponse:
+        """As the SDK's."""
+        return await self._step(
+            self._client.list_tasks, request, context, Effects.PURE, ListTasksResponse
+        )
+
+    async def cancel_task(
+        self, request: CancelTaskRequest, *, context: ClientCallContext | None = None
+    ) -> Task:
+        """As the SDK's. What was cut off may be said again."""
+        return await self._step(
+            self._client.cancel_task, request, context, Effects.IDEMPOTENT, Task
+        )
+
+    async def create_task_push_notification_config(
+        self, request: TaskPushNotificationConfig, *, context: ClientCallContext | None = None
+    ) -> TaskPushNotificationConfig:
+        """As the SDK's."""
+        return await self._step(
+            self._client.create_task_push_notification_config,
+            request,
+            context,
+            Effects.ONCE,
+            TaskPushNotificationConfig,
+        )
+
+    async def get_task_push_notification_config(
+        self,
+        request: GetTaskPushNotificationConfigRequest,
+        *,
+        context: ClientCallContext | None = None,
+    ) -> TaskPushNotificationConfig:
+        """As the SDK's."""
+        return await self._step(
+            self._client.get_task_push_notification_config,
+            request,
+            context,
+            Effects.PURE,
+            TaskPushNotificationConfig,
+        )
+
+    async def list_task_push_notification_configs(
+        self,
+        request: ListTaskPushNotificationConfigsRequest,
+        *,
+        context: ClientCallContext | None = None,
+    ) -> ListTaskPushNotificationConfigsResponse:
+        """As the SDK's."""
+        return await self._step(
+            self._client.list_task_push_notification_configs,
+            request,
+            context,
+            Effects.PURE,
+            ListTaskPushNotificationConfigsResponse,
+        )
+
+    async def delete_task_push_notification_config(
+        self,
+        request: DeleteTaskPushNotificationConfigRequest,
+        *,
+        context: ClientCallContext | None = None,
+    ) -> None:
+        """As the SDK's."""
+        ask = self._client.delete_task_push_notification_config
+        await _called(self._session, self._agent, ask, request, context, Effects.IDEMPOTENT)
+
+    async def get_extended_agent_card(
+        self,
+        request: GetExtendedAgentCardRequest,
+        *,
+        context: ClientCallContext | None = None,
+        signature_verifier: Callable[[AgentCard], None] | None = None,
+    ) -> AgentCard:
+        """As the SDK's; a card that is on record was verified when it came."""
+
+        async def asked(
+            request: GetExtendedAgentCardRequest, *, context: ClientCallContext | None
+        ) -> AgentCard:
+            return await self._client.get_extended_agent_card(
+                request, context=context, signature_verifier=signature_verifier
+            )
+
+        asked.__name__ = "get_extended_agent_card"
+        return await self._step(asked, request, context, Effects.PURE, AgentCard)
+
+    async def add_interceptor(self, interceptor: ClientCallInterceptor) -> None:
+        """As the SDK's: it sees what is sent, not what is answered from the record."""
+        await self._client.add_interceptor(interceptor)
+
+    async def close(self) -> None:
+        """Close the client."""
+        await self._client.close()
+
+    async def _step(
+        self,
+        ask: Callable[..., Any],
+        request: Proto,
+        context: ClientCallContext | None,
+        effects: Effects,
+        kind: type[P],
+    ) -> P:
+        found = await _called(self._session, self._agent, ask, request, context, effects)
+        return proto(found, kind)
+
+
+async def _called(
+    session: AsyncCommonSession,
+    agent: str,
+    ask: Callable[..., Any],
+    request: Proto,
+    context: ClientCallContext | None,
+    effects: Effects,
+) -> Any:
+    """What a request comes to, as JSON, from the record or by the agent."""
+
+    async def forward(**_: Any) -> Any:
+        try:
+            found = await ask(request, context=context)
+        except A2AClientError as error:
+            raise _told(error) from error
+        return None if found is None else plain(found)
+
+    spec = _spec(ask.__name__, effects, forward)
+    return await session.call(spec, (), {"agent": agent, **plain(request)})
+
+
+def _spec(
+    name: str, effects: Effects, forward: Callable[..., Any], ask: Callable[..., Any] | None = None
+) -> ForwardedTool:
+    return ForwardedTool(
+        function=forward,
+        name=f"a2a:{name}",
+        kind="resource" if effects is Effects.PURE else "tool",
+        effects=effects,
+        doubtful_errors=(A2AClientError,),
+        raises=ERRORS,
+        reconcile=ask,
+        key_argument="key" if ask is not None else None,
+        signature=inspect.Signature(),
+    )
+
+
+def _told(error: A2AClientError) -> Exception:
+    """An error of the SDK's client, or NotDone where the request surely never was one."""
+    cause = error.__cause__
+    unreached = isinstance(cause, httpx.ConnectError | httpx.ConnectTimeout)
+    refused = (
+        isinstance(cause, httpx.HTTPStatusError)
+        and REFUSED_MIN <= cause.response.status_code < FAILED_MIN
+    )
+    return NotDone(str(error)) if unreached or refused else error

@@ -1,0 +1,41 @@
+"""A program that asks an agent, in a run: URL, the run's id, a mode or none, and what to say."""
+
+import asyncio
+import json
+import sys
+import uuid
+
+from a2a.types import GetTaskRequest, Message, Part, Role, SendMessageRequest
+from google.protobuf.message import Message as Proto
+
+import hansard
+from hansard.integrations.a2a.client import recorded
+from hansard.integrations.a2a.messages import plain
+
+
+def told(message: Proto) -> None:
+    """Print a message."""
+    sys.stdout.write(json.dumps(plain(message), sort_keys=True) + "\n")
+    sys.stdout.flush()
+
+
+async def main(url: str, run: str, mode: str, *said: str) -> None:
+    """Say each, and print what came."""
+    async with (
+        hansard.connect_async() as record,
+        record.run("asking", run=run, mode=mode or None) as session,
+        await recorded(session, url, "papers") as agent,
+    ):
+        for text in said:
+            message = Message(
+                message_id=str(uuid.uuid4()), role=Role.ROLE_USER, parts=[Part(text=text)]
+            )
+            task = ""
+            async for found in agent.send_message(SendMessageRequest(message=message)):
+                task = found.task.id or task
+                told(found)
+            told(await agent.get_task(GetTaskRequest(id=task)))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

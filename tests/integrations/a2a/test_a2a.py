@@ -1,0 +1,208 @@
+"""Agents that ask each other over A2A: each one's part is on record, and done once or in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from tests.integrations.mcp.support import WAIT_S, Commands, Setup, at_socket
+
+PROGRAMS = Path(__file__).with_name("programs")
+
+
+@contextlib.asynccontextmanager
+async def agent(
+    setup: Setup, how: str = "plain"
+) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
+    """The agent, at a free port."""
+    program = [sys.executable, str(PROGRAMS / "agent.py"), str(setup.sent), how]
+    async with at_socket(setup, program) as (url, process):
+        yield url.removesuffix("/mcp"), process
+
+
+@contextlib.asynccontextmanager
+async def asking(
+    setup: Setup, url: str, *said: str, mode: str = ""
+) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """The program that asks."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(PROGRAMS / "asker.py"), url, "asked", mode, *said),
+        env=setup.env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def said(setup: Setup, url: str, *texts: str, mode: str = "") -> tuple[list[Any], str]:
+    """What the program was told, and what it said of an error."""
+    async with asking(setup, url, *texts, mode=mode) as process:
+        out, err = await asyncio.wait_for(process.communicate(), WAIT_S)
+    return [json.loads(line) for line in out.splitlines()], err.decode()
+
+
+async def test_what_was_asked_is_asked_once(setup: Setup, command: Commands):
+    """Updates as they came; again without the agent, and the work is done once."""
+    async with agent(setup) as (url, _):
+        live, error = await said(setup, url, "whales", "ships")
+        assert error == ""
+    kinds = [next(iter(told)) for told in live if len(told) == 1]
+    assert kinds == ["task", "statusUpdate", "artifactUpdate", "statusUpdate"] * 2
+    again, _ = await said(setup, url, "whales", "ships")
+    assert again == live
+    offline, _ = await said(setup, "http://127.0.0.1:1", "whales", "ships", mode="offline")
+    assert offline == live
+    assert setup.effects() == ["whales", "ships"]
+    steps = (await command("run", "trace", "asked", "--json")).lines
+    tools = [(step["tool"], step["status"]) for step in steps]
+    assert tools == [
+        ("a2a:agent_card", "completed"),
+        *[("a2a:send_message", "completed"), ("a2a:get_task", "completed")] * 2,
+    ]
+    assert steps[1]["effects"] == "reconcile"
+    assert "messageId" not in json.dumps(steps[1]["arguments"])
+
+
+async def test_who_asks_is_killed_and_finds_the_task_again(setup: Setup):
+    """Killed while the agent works: the agent is asked for the task that it made of the message;
+    it is not asked twice.
+    """
+    async with agent(setup) as (url, _):
+        async with asking(setup, url, "slow") as process:
+            await setup.has_effects()
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+        told, error = await said(setup, url, "slow")
+        assert error == ""
+    assert told[0]["task"]["status"]["state"] == "TASK_STATE_WORKING"
+    assert told[0]["task"]["id"] == told[1]["id"]
+    assert setup.effects() == ["slow"]
+
+
+@pytest.mark.slow
+async def test_an_agent_that_died_leaves_it_in_doubt(setup: Setup, command: Commands):
+    """It cannot be asked, or has forgotten it: the message is not sent again until somebody says
+    what is true.
+    """
+    async with agent(setup) as (url, process):
+        told, error = await said(setup, url, "die")
+        await process.wait()
+        assert "A2AClientError" in error
+    gone, error = await said(setup, url, "die")
+    assert gone == []
+    assert "asking the world raised" in error
+    assert "Network communication error" in error
+    step = next(
+        each
+        for each in (await command("run", "trace", "asked", "--json")).lines
+        if each["tool"] == "a2a:send_message"
+    )
+    assert step["status"] == "in_doubt"
+    done = await command("run", "settle", "asked", step["step"], "--happened", json.dumps(told[:1]))
+    assert done.code == 0
+    assert setup.effects() == ["die"]
+
+
+@pytest.mark.slow
+async def test_an_agents_part_is_a_run_that_names_who_asked(setup: Setup, command: Commands):
+    """What it was asked, did and told; by the key the two runs are one story."""
+    async with agent(setup, "recorded") as (url, _):
+        live, error = await said(setup, url, "whales")
+        assert error == ""
+    runs = {run["workflow"]: run for run in (await command("runs", "--json")).lines}
+    assert {*runs} == {"asking", "a2a"}
+    labels = runs["a2a"]["labels"]
+    assert (labels["a2a_caller_run"], labels["a2a_task"]) == ("asked", live[0]["task"]["id"])
+    assert runs["a2a"]["status"] == "completed"
+    sent = (await command("run", "trace", "asked", "--json")).lines[1]
+    assert labels["a2a_caller_key"] == sent["key"]
+    steps = (await command("run", "trace", runs["a2a"]["run"], "--json")).lines
+    assert [step["tool"] for step in steps] == [
+        *("a2a:message", "a2a:tell", "a2a:tell", "look_up", "a2a:tell", "a2a:tell")
+    ]
+    assert steps[0]["result"]["parts"] == [{"text": "whales"}]
+    assert steps[3]["result"] == 6
+
+
+@pytest.mark.slow
+async def test_an_error_of_the_agent_is_told_again(setup: Setup):
+    """What it refuses it refuses in the replay, too."""
+    async with agent(setup, "recorded") as (url, _):
+        _, error = await said(setup, url, "refuse")
+    _, again = await said(setup, url, "refuse", mode="offline")
+    told = "a2a.utils.errors.UnsupportedOperationError: not that"
+    assert told in error.splitlines()
+    assert told in again.splitlines()
+    assert setup.effects() == ["refuse"]
+
+
+async def _answering(
+    said: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = head.partition(b"content-length:")[2].split(b"\r\n")[0]
+        await reader.readexactly(int(length))
+        writer.write(said)
+        await writer.drain()
+    writer.close()
+
+
+OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: %b\r\n\r\n%b"
+HOSTILE = {
+    "no JSON": (OK % (b"application/json", b"{nonsense"), "in_doubt"),
+    "no answer": (OK % (b"application/json", b"[1, 2]"), "in_doubt"),
+    "cut": (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{", "in_doubt"),
+    "500": (b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n", "in_doubt"),
+    "401": (b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", "failed"),
+    "no HTTP": (b"\x00\x01\r\n\r\n", "in_doubt"),
+    "an error": (
+        OK
+        % (
+            b"application/json",
+            b'{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"not so"}}',
+        ),
+        "failed",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_what_a_hostile_agent_answers_is_told(setup: Setup, kind: str):
+    """The error is the caller's, and the record says whether it may have been done."""
+    from a2a.client import create_client, minimal_agent_card  # noqa: PLC0415 -- it is an extra that may be missing
+    from a2a.types import Message, Part, SendMessageRequest  # noqa: PLC0415 -- it is an extra that may be missing
+    from a2a.utils.errors import A2AError  # noqa: PLC0415 -- it is an extra that may be missing
+
+    from hansard.integrations.a2a.client import RecordedClient  # noqa: PLC0415 -- it takes that extra
+
+    answer, status = HOSTILE[kind]
+    server = await asyncio.start_server(partial(_answering, answer), "127.0.0.1", 0)
+    card = minimal_agent_card(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", ["JSONRPC"])
+    asked = SendMessageRequest(message=Message(message_id="1", parts=[Part(text="x")]))
+    async with (
+        server,
+        hansard.connect_async(setup.workspace, data_dir=setup.data_dir) as record,
+        record.run("asking", run="asked") as session,
+        RecordedClient(await create_client(card), session, "papers") as agent,
+    ):
+        with pytest.raises((A2AError, hansard.NotDone)):
+            _ = [each async for each in agent.send_message(asked)]
+        (step,) = (await record.state("asked")).agents[session.agent].steps.values()
+    assert step.status.value == status

@@ -1,0 +1,76 @@
+"""The A2A SDK's own sample agent, in an environment of its own: recorded, killed, replayed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from tests.integrations.a2a.test_a2a import asking, said
+from tests.integrations.mcp.support import PACKAGES_S_MAX, Setup, free_port, listens, source_of
+
+HERE = Path(__file__).parent
+
+
+def environment(folder: Path) -> Path:
+    """The Python of an environment that has what the sample needs."""
+    made = folder / "environment"
+    subprocess.run([sys.executable, "-m", "venv", made], check=True, timeout=PACKAGES_S_MAX)
+    told = ["--quiet", "--require-hashes", "--requirement", str(HERE / "sample.txt")]
+    python = made / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", *told], check=True, timeout=PACKAGES_S_MAX)
+    return python
+
+
+@contextlib.asynccontextmanager
+async def sample(
+    python: Path, source: Path
+) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
+    """The agent, and its address."""
+    port = free_port()
+    others = ("--grpc-port", str(free_port()), "--compat-grpc-port", str(free_port()))
+    process = await asyncio.create_subprocess_exec(
+        *(str(python), str(source / "samples" / "hello_world_agent.py"), "--port", str(port)),
+        *others,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await listens(port, process)
+        yield f"http://127.0.0.1:{port}", process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+@pytest.mark.thorough
+async def test_the_sdks_sample_is_asked_once(setup: Setup, tmp_path: Path):
+    """Who asks is killed while it works, and finds its task again; then the agent is killed, and
+    what it said is said again.
+    """
+    python = await asyncio.to_thread(environment, tmp_path)
+    source = await asyncio.to_thread(source_of, "a2a-sdk", HERE / "sdist.txt", tmp_path)
+    async with sample(python, source) as (url, agent):
+        async with asking(setup, url, "how are you") as process:
+            assert process.stdout is not None
+            assert "SUBMITTED" in (await process.stdout.readline()).decode()
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+        live, error = await said(setup, url, "how are you", "bye")
+        assert error == ""
+        agent.kill()
+        await agent.wait()
+        again, error = await said(setup, url, "how are you", "bye", mode="offline")
+        assert error == ""
+    assert again == live
+    tasks = [told["task"]["id"] for told in live if "task" in told]
+    assert len(tasks) == 2
+    assert "Goodbye" in json.dumps(live)
