@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hansard.client.listening import Address, listen
 from hansard.domain.errors import BadValue
@@ -38,10 +38,25 @@ class Client(msgspec.Struct, frozen=True):
     sessions: Sessions
 
 
-class _Door:
-    """Hands each request to the server of its token."""
+REVOKED = (
+    "this token may have expired or been revoked: ask who gave it for a new one (hansard "
+    "credentials ROLE), and whoever runs this server to give it that file"
+)
 
-    def __init__(self, servers: Mapping[bytes, ASGIApp]) -> None:
+
+class _Served(msgspec.Struct, frozen=True):
+    """What answers the requests of one client."""
+
+    sessions: Sessions
+    app: ASGIApp
+
+
+class _Door:
+    """Hands each request to the server of its token. One whose token the service refuses meanwhile
+    is answered 401, too, where its answer has not begun.
+    """
+
+    def __init__(self, servers: Mapping[bytes, _Served]) -> None:
         self._servers = servers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,11 +64,27 @@ class _Door:
         token = said[len(BEARER) :].strip() if said.lower().startswith(BEARER) else ""
         server = self._servers.get(_digest(token))
         if server is None:
-            told = {"error": "unauthorized", "message": UNKNOWN}
-            refused = JSONResponse(told, 401, headers={"WWW-Authenticate": "Bearer"})
-            await refused(scope, receive, send)
+            await _unauthorized(UNKNOWN)(scope, receive, send)
             return
-        await server(scope, receive, send)
+        if server.sessions.refused:
+            await _unauthorized(REVOKED)(scope, receive, send)
+            return
+        refused = False
+
+        async def sent(message: Message) -> None:
+            nonlocal refused
+            if message["type"] == "http.response.start" and server.sessions.refused:
+                refused = True
+                await _unauthorized(REVOKED)(scope, receive, send)
+            if not refused:
+                await send(message)
+
+        await server.app(scope, receive, sent)
+
+
+def _unauthorized(why: str) -> JSONResponse:
+    told = {"error": "unauthorized", "message": why}
+    return JSONResponse(told, 401, headers={"WWW-Authenticate": "Bearer"})
 
 
 async def serve_http(
@@ -74,11 +105,14 @@ async def serve_http(
 @contextlib.asynccontextmanager
 async def _servers(
     clients: Sequence[Client], address: Address
-) -> AsyncGenerator[dict[bytes, ASGIApp]]:
+) -> AsyncGenerator[dict[bytes, _Served]]:
     async with contextlib.AsyncExitStack() as stack:
         yield {
-            _digest(client.token): await stack.enter_async_context(
-                app_of(client.sessions, [address.host, *address.hosts])
+            _digest(client.token): _Served(
+                client.sessions,
+                await stack.enter_async_context(
+                    app_of(client.sessions, [address.host, *address.hosts])
+                ),
             )
             for client in clients
         }

@@ -130,6 +130,7 @@ class _Requests:
             async with reporting(self._sessions, "resources/read", {}, _report(context)):
                 found = await resources.read(self._sessions, uri, Address.read(uri))
         except HansardError as error:
+            self._sessions.note(error)
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
         text = msgspec.json.encode(found.result).decode()
         told = types.TextResourceContents(uri=uri, mime_type=JSON, text=text)
@@ -142,6 +143,7 @@ class _Subscriptions:
     """
 
     def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
         self._bus = InMemorySubscriptionBus()
         self._streams = ListenHandler(self._bus, max_subscriptions=WATCHED_MAX)
         self.updates = Updates(sessions, lambda uri: self._bus.publish(ResourceUpdated(uri)))
@@ -157,6 +159,7 @@ class _Subscriptions:
         try:
             await connection.state[WATCHED].add(str(params.uri))
         except HansardError as error:
+            self._sessions.note(error)
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
         return types.EmptyResult()
 
@@ -179,6 +182,7 @@ class _Subscriptions:
                 try:
                     await self.updates.hold(uri)
                 except HansardError as error:
+                    self._sessions.note(error)
                     raise MCPError(types.INVALID_PARAMS, str(error)) from None
                 held.callback(self.updates.release, uri)
             honored = types.SubscriptionFilter(resource_subscriptions=wanted or None)
@@ -364,6 +368,7 @@ async def _called(
     except jsonschema.ValidationError as error:
         refused = _refused(f"{offer.name}: {error.message}; see the tool's input schema")
     except HansardError as error:
+        sessions.note(error)
         refused = _refused(str(error))
     except Exception as error:  # noqa: BLE001 -- a client is told that it failed, the log where
         _log.warning("a tool failed", tool=offer.name, **unexpected(error))

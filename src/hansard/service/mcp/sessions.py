@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -18,7 +19,7 @@ import msgspec
 from hansard.agents.errors import SessionEnded
 from hansard.agents.steps.scope import Scope, drop, enter, leave
 from hansard.bus.errors import Fenced
-from hansard.client.protocol.errors import NotOffered
+from hansard.client.protocol.errors import AccessRefused, NotOffered
 from hansard.service.operations import Claims
 
 WORKFLOW = "mcp"
@@ -41,6 +42,10 @@ class Work(msgspec.Struct):
         return None if state is None else f"{self.session.agent}@{state.version}"
 
 
+REFUSED_S = 5.0
+"""So long after the service refused a client's credentials it is not asked again, in seconds."""
+
+
 class Sessions:
     """Those of one client, who is one agent in one role."""
 
@@ -50,7 +55,18 @@ class Sessions:
         self._works: dict[str, Work] = {}
         self._lock = asyncio.Lock()
         self._own: str | None = None
+        self._refused_s: float | None = None
         self._scope = f"mcp-{secrets.token_hex(4)}"
+
+    def note(self, error: BaseException) -> None:
+        """Remember that the service refused the client's credentials, if that is what it is."""
+        if isinstance(error, AccessRefused):
+            self._refused_s = time.monotonic()
+
+    @property
+    def refused(self) -> bool:
+        """Whether the service refused the client's credentials, a moment ago."""
+        return self._refused_s is not None and time.monotonic() - self._refused_s < REFUSED_S
 
     @property
     def workspace(self) -> Any:

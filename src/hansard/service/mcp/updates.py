@@ -234,6 +234,7 @@ class Updates:
             try:
                 news = await self._is_news(each, known)
             except HansardError as error:  # who is refused, or cannot ask now, is told nothing
+                self._sessions.note(error)
                 _log.debug("a watched address was not looked at", **unexpected(error))
                 continue
             except Exception as error:  # noqa: BLE001 -- the other addresses are told of
