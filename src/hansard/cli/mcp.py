@@ -28,6 +28,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects
 from hansard.integrations.mcp import install as files
 from hansard.integrations.mcp import rules as rule_files
+from hansard.integrations.mcp import servers as server_files
 from hansard.integrations.mcp.recording import Told, summary
 from hansard.integrations.mcp.rules import Rules
 from hansard.integrations.mcp.serving import (
@@ -86,6 +87,10 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
         str | None,
         typer.Option(metavar="NAME", help="With --url: the variable with its bearer token."),
     ] = None,
+    servers: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Several servers, as a client's mcpServers name them."),
+    ] = None,
     http: Annotated[
         str | None,
         typer.Option(
@@ -127,7 +132,8 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
     asked = Serving(
         command=command or [],
         url=url,
-        token=_variable(token_env) if token_env is not None else None,
+        headers={} if token_env is None else server_files.bearer(_variable(token_env)),
+        servers={} if servers is None else server_files.load(servers),
         http=http,
         hosts=allow_host or (),
         client_token=None if token_file is None else _token(token_file),

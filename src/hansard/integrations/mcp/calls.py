@@ -24,6 +24,9 @@ CALL = "tools/call"
 INITIALIZE = "initialize"
 LIST_TOOLS = "tools/list"
 
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+"""Of a request's `_meta`, since 2026-07-28."""
+
 ASKED = (
     INITIALIZE,
     "server/discover",
@@ -122,7 +125,7 @@ def asked_back(request: Request) -> Asked | None:
 
 def _version(params: dict[str, Any]) -> Any:
     meta = params.get("_meta")
-    found = meta.get("io.modelcontextprotocol/protocolVersion") if isinstance(meta, dict) else None
+    found = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
     return params.get("protocolVersion", found)
 
 
@@ -154,9 +157,15 @@ def came(answer: Answer) -> Any:
     return told
 
 
-def refusal(why: str) -> dict[str, Any]:
-    """The result of a call that was not made, as a model reads it."""
-    return {"content": [{"type": "text", "text": why}], "isError": True}
+def refusal(request: Request, why: str) -> dict[str, Any]:
+    """The result of a call that was not made, as a model reads it. From 2026-07-28 on, whose
+    requests say their version, a result says that it is one.
+    """
+    told: dict[str, Any] = {"content": [{"type": "text", "text": why}], "isError": True}
+    meta = request.params.get("_meta")
+    if isinstance(meta, dict) and VERSION_KEY in meta:
+        told["resultType"] = "complete"
+    return told
 
 
 def _text(told: Any) -> str:

@@ -147,7 +147,7 @@ class Recording:
     def _refused(self, frame: Request, why: str) -> bytes:
         self.told.refused += 1
         if frame.method == CALL:
-            return frames.result(frame.id, refusal(why))
+            return frames.result(frame.id, refusal(frame, why))
         return frames.error(frame.id, {"code": INTERNAL_ERROR, "message": why})
 
     async def answer_back(

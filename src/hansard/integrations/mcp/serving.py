@@ -7,9 +7,10 @@ import contextlib
 import importlib
 import os
 import stat
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,7 +22,9 @@ from hansard.integrations.mcp.frames import FRAME_BYTES_MAX
 from hansard.integrations.mcp.proxy import Proxy, Write
 from hansard.integrations.mcp.recording import Recording, Told
 from hansard.integrations.mcp.rules import Rules, ToolEffects
-from hansard.integrations.mcp.upstream import Server, ServerNotStarted, Upstream
+from hansard.integrations.mcp.servers import Declared
+from hansard.integrations.mcp.several import Several
+from hansard.integrations.mcp.upstream import NOTHING, Server, ServerNotStarted, Upstream
 
 NEW, LAST = "new", "last"
 """For which run: one that begins, or the newest of the workflow."""
@@ -36,13 +39,17 @@ TIMEOUT_S = 600.0
 """Seconds that a call may take where nothing else is said."""
 
 
+NOTHING_DECLARED: Mapping[str, Declared] = MappingProxyType({})
+
+
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """What a proxy is to do.
 
     Attributes:
         command: The server's, with its arguments.
         url: Where a server is asked over HTTP instead.
-        token: The bearer token that it wants.
+        headers: What goes with each request there, such as its token.
+        servers: Several servers by their names, in the place of one.
         http: `[HOST:]PORT` where clients come in over HTTP; None for stdin and stdout.
         hosts: Names that these may ask for, besides this machine's own.
         client_token: The bearer token that they must send, if any.
@@ -57,7 +64,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
     command: Sequence[str] = ()
     url: str | None = None
-    token: str | None = None
+    headers: Mapping[str, str] = NOTHING
+    servers: Mapping[str, Declared] = NOTHING_DECLARED
     http: str | None = None
     hosts: Sequence[str] = ()
     client_token: str | None = None
@@ -69,15 +77,33 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     rules: Rules = Rules()
     timeout_s: float = TIMEOUT_S
 
+    @property
+    def server(self) -> str:
+        """The server's name, as a run's label has it."""
+        if self.servers:
+            return "+".join(self.servers)
+        if self.url is not None:
+            return urlsplit(self.url).netloc.rpartition("@")[2]
+        return PurePath(self.command[0]).name
+
     def check(self) -> None:
         """Raise CallerError for what contradicts itself."""
-        if self.command and self.url is not None:
-            fact = "a server's command is given, too"
-            raise BadValue("--url", fact, "give one of the two: a proxy stands before one server")
-        if not self.command and self.url is None and self.mode not in READS_ONLY:
+        given = [
+            option
+            for option, value in (
+                ("a command", self.command),
+                ("--url", self.url),
+                ("--servers", self.servers),
+            )
+            if value
+        ]
+        if len(given) > 1:
+            fact = f"{' and '.join(given)} are given"
+            raise BadValue("the server", fact, "give one of them; --servers names several")
+        if not given and self.mode not in READS_ONLY:
             raise ServerNotStarted("", "none was given")
-        if self.command and self.http is not None:
-            fact = "a server's command is given, and that speaks with one client"
+        if self.http is not None and given and self.url is None:
+            fact = f"{given[0]} is given, and that speaks with one client"
             raise BadValue("--http", fact, "give the server's --url, or leave --http out")
         if self.run == NEW and self.mode not in (None, "live"):
             message = f"--mode {self.mode} needs what is on record: name it, or give --run last"
@@ -130,8 +156,7 @@ async def serve(
     if asked.mode in READS_ONLY:
         options["mode"] = asked.mode
     if run is None:
-        name = PurePath(asked.command[0]).name if asked.url is None else urlsplit(asked.url).netloc
-        options |= {"program": "hansard mcp proxy", "labels": {SERVER_LABEL: name}}
+        options |= {"program": "hansard mcp proxy", "labels": {SERVER_LABEL: asked.server}}
 
     @asynccontextmanager
     async def recording() -> AsyncGenerator[Recording]:
@@ -148,7 +173,7 @@ async def serve(
     where = over.address(asked.http, asked.hosts, asked.client_token)
     server = None
     if asked.url is not None and asked.mode not in READS_ONLY:
-        server = over.HttpServer(asked.url, asked.token)
+        server = over.HttpServer(asked.url, asked.headers)
     await over.serve(where, asked.client_token, server, recording, listens)
 
 
@@ -168,9 +193,23 @@ async def _over_pipes(
 
 async def _server(asked: Serving) -> Server:
     """Who is asked. Raises ServerNotStarted, BadValue, NotInstalled."""
-    if asked.url is None:
-        return await Upstream.started(asked.command)
-    upstream: Server = _http("--url").asked_at(asked.url, asked.token)
+    if not asked.servers:
+        return await _reached(Declared(url=asked.url, headers=dict(asked.headers)), asked.command)
+    started: dict[str, Server] = {}
+    try:
+        for name, each in asked.servers.items():
+            started[name] = await _reached(each, each.argv)
+    except BaseException:
+        for server in started.values():
+            await server.close()
+        raise
+    return Several(started)
+
+
+async def _reached(server: Declared, command: Sequence[str]) -> Server:
+    if server.url is None:
+        return await Upstream.started(command, server.env)
+    upstream: Server = _http("--url").asked_at(server.url, server.headers)
     return upstream
 
 

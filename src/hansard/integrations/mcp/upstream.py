@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol, Self
 
 from hansard.agents.errors import NotDone
@@ -15,6 +16,8 @@ from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.frames import FRAME_BYTES_MAX, Answer, BadFrame, Frame, Id
 
 _log = logger(__name__)
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 CLOSE_WAIT_S = 2.0
 """Seconds that a server has to end once its stdin is closed, and again once it is asked to."""
@@ -106,13 +109,14 @@ class Upstream:
         self._gone: ServerGone | None = None
 
     @classmethod
-    async def started(cls, command: Sequence[str]) -> Self:
-        """Start it. Raises ServerNotStarted."""
+    async def started(cls, command: Sequence[str], env: Mapping[str, str] = NOTHING) -> Self:
+        """Start it, with these variables besides our own. Raises ServerNotStarted."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
+                env=os.environ | env,
                 limit=FRAME_BYTES_MAX,
                 start_new_session=True,  # an interrupt is the proxy's, which ends it in order
             )

@@ -6,7 +6,7 @@ Written after the transport's description in MCP's revisions 2025-06-18, 2025-11
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -67,9 +67,9 @@ class Refused(NotDone):
 
 
 class HttpServer:
-    """One server; its token goes with each request, in the place of a client's own."""
+    """One server; `headers` go with each request, in the place of a client's own of those names."""
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         """Raises BadValue for what is no address of a server."""
         try:
             parsed = httpx2.URL(url)
@@ -79,7 +79,7 @@ class HttpServer:
             raise BadValue("--url", f"{url!r:.80}", "give http://HOST:PORT/PATH")
         self._url = parsed
         self.shown = str(parsed.copy_with(username=None, password=None, query=None, fragment=None))
-        self._own = [("authorization", f"Bearer {token}")] if token else []
+        self._own = [(name.lower(), value) for name, value in headers.items()]
         self._http = httpx2.AsyncClient(
             timeout=httpx2.Timeout(None, connect=CONNECT_S),
             limits=httpx2.Limits(max_connections=None),

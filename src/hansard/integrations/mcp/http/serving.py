@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from hansard.client.listening import Address, listen
@@ -16,9 +16,9 @@ from hansard.integrations.mcp.http.upstream import HttpUpstream
 from hansard.integrations.mcp.recording import Recording
 
 
-def asked_at(url: str, token: str | None) -> HttpUpstream:
+def asked_at(url: str, headers: Mapping[str, str]) -> HttpUpstream:
     """A server at a URL, for a client of pipes. Raises BadValue."""
-    return HttpUpstream(HttpServer(url, token))
+    return HttpUpstream(HttpServer(url, headers))
 
 
 def address(text: str, hosts: Sequence[str], client_token: str | None) -> Address:

@@ -19,7 +19,7 @@ import httpx2
 from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.calls import INITIALIZE
+from hansard.integrations.mcp.calls import INITIALIZE, VERSION_KEY
 from hansard.integrations.mcp.frames import Answer, Frame, Id, Notification, Request
 from hansard.integrations.mcp.http.server import (
     EVENTS,
@@ -43,9 +43,6 @@ SEND_S, CLOSE_S = 5.0, 2.0
 
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """Which parameter a request's NAME header repeats, by its method."""
-
-VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
-"""Of `_meta`, since 2026-07-28."""
 
 INITIALIZED, CANCELLED = "notifications/initialized", "notifications/cancelled"
 

@@ -1,0 +1,128 @@
+"""Several servers behind one door are one server to its client."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cli.support import Call
+from tests.integrations.mcp.support import SERVER, Commands, Setup, ask, text, wire
+from tests.integrations.mcp.test_http import ERAS, listening
+
+if TYPE_CHECKING:  # see the support's
+    from mcp import Client
+
+
+def servers(setup: Setup, url: str | None = None) -> Path:
+    """A file of two servers: of a command, and of a URL or another command."""
+    file = setup.sent.with_name("servers.json")
+    other = {"command": sys.executable, "args": [str(SERVER), f"{setup.sent}.two"]}
+    two: dict[str, Any] = other if url is None else {"type": "http", "url": url}
+    command = {"command": "${PYTHON}", "args": [str(SERVER), str(setup.sent)], "env": {"X": "1"}}
+    file.write_text(json.dumps({"mcpServers": {"one": command, "two": two}}))
+    return file
+
+
+def door(setup: Setup, url: str | None = None) -> list[str]:
+    """The proxy before both."""
+    return setup.proxy("--servers", servers(setup, url), server=False)
+
+
+@pytest.fixture(autouse=True)
+def _python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHON", sys.executable)
+
+
+async def both(client: Client) -> list[Any]:
+    """What either has, and does."""
+    tools = await client.list_tools()
+    found: list[Any] = [
+        tools,
+        await client.list_prompts(),
+        await client.list_resource_templates(),
+        await client.call_tool("one__add", {"a": 1, "b": 2}),
+        await client.call_tool("two__send", {"to": "ada", "text": "x"}),
+        await client.call_tool("one__delete", {"item": "a note"}),
+        await client.call_tool("two__delete", {"item": "another"}),
+        await client.get_prompt("two__review", {"title": "Moby-Dick"}),
+        await client.read_resource("note://whales"),
+        await client.call_tool("three__add", {"a": 1, "b": 2}),
+    ]
+    names = {each.name for each in tools.tools}
+    assert names >= {"one__add", "two__add", "one__die", "two__die"}
+    return [json.loads(each.model_dump_json()) for each in found]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("era", ERAS)
+async def test_two_servers_are_one(setup: Setup, command: Commands, era: str):
+    """One of pipes and one over HTTP: each gets its own calls, what both ask back is told apart,
+    and without either the answers are the same.
+    """
+    other = Setup(setup.data_dir, setup.workspace, Path(f"{setup.sent}.two"))
+    async with listening(other) as (url, _):
+        live = await ask(setup, door(setup, url), era, both)
+    assert "'three__add' is of no server" in text(live[-1])
+    assert "one__" in text(live[-1])
+    assert setup.effects() == ["trash: a note"]
+    assert other.effects() == ["ada: x", "trash: another"]
+    offline = setup.proxy("--run", "last", "--mode", "offline", server=False)
+    again = await ask(setup, offline, era, both)
+    assert again[:-1] == live[:-1]
+    assert setup.effects() == ["trash: a note"]
+    (run,) = (await command("runs", "--json")).lines
+    assert run["labels"]["mcp_server"] == "one+two"
+
+
+@pytest.mark.slow
+async def test_one_that_ends_leaves_the_other(setup: Setup):
+    """Its calls are in doubt, and then not done; the other answers on."""
+    async with wire(setup, door(setup)) as client:
+        await client.greet()
+        assert "has ended" in text(await client.call("one__die"))
+        assert "has ended" in text(await client.call("one__add", a=1, b=1))
+        assert text(await client.call("two__add", a=1, b=1)) == "2"
+        listed = (await client.ask("tools/list"))["result"]["tools"]
+        assert {each["name"].partition("__")[0] for each in listed} == {"two"}
+        assert await client.leave() == 0
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("{", "is no such file"),
+        ("[]", "is no such file"),
+        ("{}", "names no server"),
+        ('{"mcpServers": {"a__b": {"command": "x"}}}', "is no name that can stand before"),
+        ('{"mcpServers": {"a": {}}}', "has not one of command and url"),
+        ('{"mcpServers": {"a": {"command": "x", "url": "y"}}}', "has not one of command and url"),
+        ('{"mcpServers": {"a": {"command": "${NO_SUCH}"}}}', "${NO_SUCH} is not set"),
+        ('{"servers": {"a": {"command": 7}}}', "is no such file"),
+        ('{"servers": {"a": {"command": "/no/such"}}}', "cannot be run"),
+        ('{"servers": {"a": {"url": "nowhere"}}}', "give http://HOST:PORT/PATH"),
+    ],
+)
+def test_a_file_of_servers_that_is_none(call: Call, tmp_path: Path, told: str, said: str):
+    """It is said before anything is recorded."""
+    file = tmp_path / "servers.json"
+    file.write_text(told)
+    ran = call("mcp", "proxy", "--servers", file)
+    assert ran.code == 2
+    assert said in ran.err
+    assert call("runs", "--json").lines == []
+
+
+def test_a_server_among_many_that_cannot_be_started_ends_the_others(setup: Setup, call: Call):
+    """Nobody is left running, and no run begins; nor does one with a second way to a server."""
+    file = servers(setup)
+    told = json.loads(file.read_text())
+    told["mcpServers"]["two"] = {"command": "/no/such"}
+    file.write_text(json.dumps(told))
+    ran = call("mcp", "proxy", "--servers", file)
+    assert "'/no/such' cannot be run" in ran.err
+    assert "give one of them" in call("mcp", "proxy", "--servers", file, "--url", "x").err
+    assert call("runs", "--json").lines == []
