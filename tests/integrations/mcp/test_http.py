@@ -173,7 +173,7 @@ def test_where_it_is_asked_must_be_an_address(call: Call):
     for options, said in (
         (["--url", "ftp://x"], "give http://"),
         (["--url", "http://127.0.0.1:1/mcp", "--token-env", "NOT_SET_HERE"], "is not set"),
-        (["--url", "http://127.0.0.1:1/mcp", "--", "true"], "one of the two"),
+        (["--url", "http://127.0.0.1:1/mcp", "--", "true"], "give one of them"),
     ):
         told = call("mcp", "proxy", *options)
         assert told.code == 2

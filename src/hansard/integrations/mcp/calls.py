@@ -23,13 +23,14 @@ from hansard.integrations.mcp.frames import NOT_CALLED, Answer, Request
 CALL = "tools/call"
 INITIALIZE = "initialize"
 LIST_TOOLS = "tools/list"
+DISCOVER = "server/discover"
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 """Of a request's `_meta`, since 2026-07-28."""
 
 ASKED = (
     INITIALIZE,
-    "server/discover",
+    DISCOVER,
     LIST_TOOLS,
     "resources/list",
     "resources/templates/list",
@@ -40,7 +41,7 @@ ASKED = (
 )
 """Requests besides calls of tools that are steps."""
 
-BY_VERSION = (INITIALIZE, "server/discover")
+BY_VERSION = (INITIALIZE, DISCOVER)
 """Of these only the protocol's version counts: who asks is another program in a replay."""
 
 ASKED_BACK = {"elicitation/create": "resource", "sampling/createMessage": "model"}

@@ -18,6 +18,7 @@ import msgspec
 
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.steps import Effects
+from hansard.integrations.mcp.bridge import Bridge
 from hansard.integrations.mcp.frames import FRAME_BYTES_MAX
 from hansard.integrations.mcp.proxy import Proxy, Write
 from hansard.integrations.mcp.recording import Recording, Told
@@ -208,9 +209,8 @@ async def _server(asked: Serving) -> Server:
 
 async def _reached(server: Declared, command: Sequence[str]) -> Server:
     if server.url is None:
-        return await Upstream.started(command, server.env)
-    upstream: Server = _http("--url").asked_at(server.url, server.headers)
-    return upstream
+        return Bridge(await Upstream.started(command, server.env))
+    return Bridge(_http("--url").asked_at(server.url, server.headers))
 
 
 def _http(option: str) -> Any:

@@ -16,7 +16,7 @@ from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
 from hansard.domain.choices import nearest
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.calls import CALL, INITIALIZE
+from hansard.integrations.mcp.calls import CALL, DISCOVER, INITIALIZE
 from hansard.integrations.mcp.frames import Answer, Frame, Id, Request
 from hansard.integrations.mcp.servers import BETWEEN
 from hansard.integrations.mcp.upstream import Server, ServerGone
@@ -36,7 +36,7 @@ NAMED = (CALL, "prompts/get")
 
 BY_ADDRESS = ("resources/read", "resources/subscribe", "resources/unsubscribe")
 
-COMPLETE, DISCOVER = "completion/complete", "server/discover"
+COMPLETE = "completion/complete"
 
 PAGES_MAX = 50
 """Pages of one server's list."""

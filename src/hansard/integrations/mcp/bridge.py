@@ -1,0 +1,347 @@
+"""Between a client of one era of the protocol and a server of the other, where they share none.
+
+Where both speak one, frames pass as they are, and this only looks on. A client of 2025-11-25 or
+before that a server of 2026-07-28 alone refuses (`initialize`) has its handshake answered from
+`server/discover`; a client that insists on 2026-07-28 before a server that does not know it has the
+handshake made for it. From then on what the eras write differently is rewritten: versions and
+capabilities in each request, the kinds of results, and what a server asks back, which the older era
+sends as requests of its own and the newer one as a result that is to be asked again.
+
+Written after the two revisions' own texts. Not translated: subscriptions, and levels of a log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any
+
+import msgspec
+
+from hansard.agents.errors import NotDone
+from hansard.bus.loggers import logger
+from hansard.integrations.mcp import frames
+from hansard.integrations.mcp.calls import DISCOVER, INITIALIZE, VERSION_KEY
+from hansard.integrations.mcp.frames import Answer, Frame, Id, Notification, Request
+from hansard.integrations.mcp.upstream import Server
+
+_log = logger(__name__)
+
+NEW, OLD = "2026-07-28", "2025-11-25"
+"""The versions that are spoken where one has to be chosen."""
+
+META = "io.modelcontextprotocol/"
+"""How the names of `_meta` begin that the newer era writes in each request."""
+
+INFO, CAPABILITIES, SERVER_INFO = (
+    f"{META}clientInfo",
+    f"{META}clientCapabilities",
+    f"{META}serverInfo",
+)
+
+ONLY_NEW = ("resultType", "ttlMs", "cacheScope")
+"""Fields of a result that the older era has not."""
+
+PROBE_S = 10.0
+"""Seconds for a server to say of which era it is; one that says nothing is of the older."""
+
+ROUNDS_MAX = 20
+"""How often a server may ask back in one request."""
+
+CACHED = (
+    "tools/list",
+    "prompts/list",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+)
+"""Results of which the newer era says how long they hold."""
+
+LOCAL = ("ping", "logging/setLevel")
+"""Requests of the older era that ask a server of the newer one for nothing."""
+
+OWN = "hansard-bridge"
+"""How the ids of requests begin that are made here."""
+
+
+class _Open(msgspec.Struct, eq=False):
+    """A request that a server of the older era has; `asks` is what it asked back meanwhile."""
+
+    answer: asyncio.Task[Answer]
+    asks: asyncio.Queue[Request]
+
+
+class Bridge:
+    """A server as a client of either era asks it; `ask` and `next` are as those of `Upstream`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._heard: asyncio.Queue[Frame | None] = asyncio.Queue()
+        self._hearing = asyncio.ensure_future(self._hear())
+        self._translates: str | None = None  # to which era of the server's
+        self._settled = False
+        self._settling = asyncio.Lock()
+        self._client: dict[str, Any] = {}
+        self._server_info: Any = None
+        self._asked_back: dict[Id, asyncio.Future[Answer]] = {}
+        self._open: list[_Open] = []
+        self._suspended: dict[str, _Open] = {}
+        self._number = 0
+
+    async def send(self, raw: bytes) -> None:
+        """Pass on what nobody answers. Raises ServerGone."""
+        frame = frames.read(raw)
+        if isinstance(frame, Answer) and frame.id in self._asked_back:
+            self._asked_back[frame.id].set_result(frame)
+            return
+        if self._translates == NEW:
+            if isinstance(frame, Request) and frame.method in LOCAL:
+                told = frames.result(frame.id, {})
+                self._heard.put_nowait(Answer(told, frame.id, {}))
+                return
+            if isinstance(frame, Notification) and frame.method != "notifications/cancelled":
+                return  # of the handshake, and of roots, which the newer era has not
+        await self._server.send(raw)
+
+    async def ask(self, id_: Id, raw: bytes) -> Answer:
+        """A request's answer, in the era that it was asked in. Raises ServerGone, NotDone."""
+        frame = frames.read(raw)
+        if not isinstance(frame, Request):
+            return await self._server.ask(id_, raw)
+        if not self._settled:
+            async with self._settling:
+                if not self._settled:
+                    return await self._first(frame)
+        if self._translates == NEW:
+            return await self._to_new(frame)
+        if self._translates == OLD and _is_new(frame):
+            return await self._to_old(frame)
+        return await self._server.ask(id_, raw)
+
+    async def next(self) -> Frame | None:
+        """What the server says that answers nothing; None once it has ended."""
+        return await self._heard.get()
+
+    async def close(self) -> None:
+        """Leave it."""
+        self._hearing.cancel()
+        for each in self._suspended.values():
+            each.answer.cancel()
+        await self._server.close()
+
+    async def _hear(self) -> None:
+        while (frame := await self._server.next()) is not None:
+            if self._translates == OLD and isinstance(frame, Request) and self._open:
+                self._open[0].asks.put_nowait(frame)  # of which request it is, no frame says
+            else:
+                self._heard.put_nowait(frame)
+        self._heard.put_nowait(None)
+
+    # Which era it is
+
+    async def _first(self, frame: Request) -> Answer:
+        """The first request, by whose answer it is known whether the two share an era."""
+        answer = await self._server.ask(frame.id, frame.raw)
+        if frame.method == INITIALIZE:
+            self._settled = answer.error is None
+            return answer if self._settled else await self._of_a_new_server(frame, answer)
+        if not _is_new(frame) or frame.method == DISCOVER:
+            self._settled = answer.error is None and _is_new(frame)
+            return answer
+        is_old = answer.error is None and not _says_its_kind(answer.result)
+        if answer.error is not None:
+            is_old = (await self._discovered(frame.params["_meta"])) is None
+        self._settled = True
+        if not is_old:
+            return answer
+        await self._greet(frame.params["_meta"])
+        if answer.error is None:
+            return _as_new(frame, answer, self._server_info)
+        return await self._to_old(frame)
+
+    async def _of_a_new_server(self, frame: Request, refused: Answer) -> Answer:
+        """The handshake of a client whose server knows none."""
+        self._client = {
+            INFO: frame.params.get("clientInfo", {}),
+            CAPABILITIES: frame.params.get("capabilities", {}),
+        }
+        found = await self._discovered({VERSION_KEY: NEW, **self._client})
+        if found is None:
+            return refused
+        self._settled, self._translates = True, NEW
+        _log.warning("client and server share no version: translated", client=OLD, server=NEW)
+        meta = found.get("_meta")
+        unnamed = {"name": "server", "version": "0"}
+        told = {
+            "protocolVersion": frame.params.get("protocolVersion", OLD),
+            "capabilities": found.get("capabilities", {}),
+            "serverInfo": meta.get(SERVER_INFO, unnamed) if isinstance(meta, dict) else unnamed,
+        }
+        if found.get("instructions"):
+            told["instructions"] = found["instructions"]
+        return Answer(frames.result(frame.id, told), frame.id, told)
+
+    async def _discovered(self, meta: dict[str, Any]) -> dict[str, Any] | None:
+        """What a server of the newer era says of itself; None for one of the older."""
+        answer = await self._own(DISCOVER, {"_meta": {**meta, VERSION_KEY: NEW}})
+        told = None if answer is None else answer.result
+        if isinstance(told, dict) and NEW in (told.get("supportedVersions") or ()):
+            return told
+        return None
+
+    async def _greet(self, meta: dict[str, Any]) -> None:
+        """The handshake, for a client that knows none."""
+        self._translates = OLD
+        _log.warning("client and server share no version: translated", client=NEW, server=OLD)
+        params = {
+            "protocolVersion": OLD,
+            "capabilities": meta.get(CAPABILITIES, {}),
+            "clientInfo": meta.get(INFO, {"name": "client", "version": "0"}),
+        }
+        answer = await self._own(INITIALIZE, params)
+        if answer is None or answer.error is not None:
+            why = "nothing" if answer is None else str(answer.error)
+            raise NotDone(f"the server shares no version with its client ({NEW}), and said {why}")
+        self._server_info = (answer.result or {}).get("serverInfo")
+        await self._server.send(frames.notification("notifications/initialized", {}))
+
+    async def _own(self, method: str, params: dict[str, Any]) -> Answer | None:
+        """What a request of our own is answered; None for nothing in time."""
+        self._number += 1
+        id_ = f"{OWN}-{self._number}"
+        try:
+            async with asyncio.timeout(PROBE_S):
+                return await self._server.ask(id_, frames.request(id_, method, params))
+        except TimeoutError:
+            return None
+
+    # A client of the older era, a server of the newer
+
+    async def _to_new(self, frame: Request) -> Answer:
+        params = dict(frame.params)
+        own = params.get("_meta")
+        meta = own if isinstance(own, dict) else {}
+        params["_meta"] = {**meta, VERSION_KEY: NEW, **self._client}
+        for _ in range(ROUNDS_MAX):
+            raw = frames.request(frame.id, frame.method, params)
+            answer = await self._server.ask(frame.id, raw)
+            told = answer.result
+            if not isinstance(told, dict) or told.get("resultType") != "input_required":
+                return _as_old(frame, answer)
+            asked = told.get("inputRequests") or {}
+            given = [await self._put(each) for each in asked.values()]
+            params["inputResponses"] = dict(zip(asked, given, strict=True))
+            params["requestState"] = told.get("requestState")
+        raise NotDone(f"the server asked back more than {ROUNDS_MAX} times")
+
+    async def _put(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Put a question of the server to the client."""
+        self._number += 1
+        id_ = f"{OWN}-{self._number}"
+        raw = frames.request(id_, asked["method"], asked.get("params", {}))
+        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked_back[id_] = waiting
+        try:
+            self._heard.put_nowait(Request(raw, id_, asked["method"], asked.get("params", {})))
+            answer = await waiting
+        finally:
+            del self._asked_back[id_]
+        if answer.error is not None:
+            raise NotDone(f"the client did not answer what the server asked: {answer.error}")
+        found: dict[str, Any] = answer.result
+        return found
+
+    # A client of the newer era, a server of the older
+
+    async def _to_old(self, frame: Request) -> Answer:
+        if frame.method == DISCOVER:
+            return await self._server.ask(frame.id, frame.raw)
+        state = frame.params.get("requestState")
+        if isinstance(state, str) and state in self._suspended:
+            return await self._go_on(frame, self._suspended.pop(state))
+        raw = frames.request(frame.id, frame.method, _old_params(frame.params))
+        answer = asyncio.ensure_future(self._server.ask(frame.id, raw))
+        return await self._until_asked(frame, _Open(answer, asyncio.Queue()))
+
+    async def _until_asked(self, frame: Request, opened: _Open) -> Answer:
+        """The server's answer; or what it asks back first, as a result that is asked again."""
+        self._open.append(opened)
+        asking = asyncio.ensure_future(opened.asks.get())
+        try:
+            either: set[asyncio.Future[Any]] = {opened.answer, asking}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            opened.answer.cancel()
+            raise
+        finally:
+            self._open.remove(opened)
+            asking.cancel()
+        if opened.answer.done():
+            return _as_new(frame, opened.answer.result(), self._server_info)
+        asked = asking.result()
+        state = f"{OWN}-{secrets.token_hex(16)}"
+        self._suspended[state] = opened
+        told = {
+            "resultType": "input_required",
+            "inputRequests": {str(asked.id): {"method": asked.method, "params": asked.params}},
+            "requestState": state,
+        }
+        opened.asks.put_nowait(asked)  # its id is what the answer goes to
+        return Answer(frames.result(frame.id, told), frame.id, told)
+
+    async def _go_on(self, frame: Request, opened: _Open) -> Answer:
+        asked = opened.asks.get_nowait()
+        given = frame.params.get("inputResponses")
+        told = given.get(str(asked.id)) if isinstance(given, dict) else None
+        if told is None:
+            no = {"code": frames.INVALID_PARAMS, "message": "nothing was answered"}
+            await self._server.send(frames.error(asked.id, no))
+        else:
+            await self._server.send(frames.result(asked.id, told))
+        return await self._until_asked(frame, opened)
+
+
+def _is_new(frame: Request) -> bool:
+    meta = frame.params.get("_meta")
+    return isinstance(meta, dict) and VERSION_KEY in meta
+
+
+def _says_its_kind(result: Any) -> bool:
+    return isinstance(result, dict) and "resultType" in result
+
+
+def _old_params(params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters without what only the newer era writes."""
+    meta = _without(params["_meta"])
+    told = {k: v for k, v in params.items() if k not in ("_meta", "inputResponses", "requestState")}
+    return told | ({"_meta": meta} if meta else {})
+
+
+def _as_old(frame: Request, answer: Answer) -> Answer:
+    """A result as the older era has it."""
+    if answer.error is not None or not isinstance(answer.result, dict):
+        return answer
+    told = {name: value for name, value in answer.result.items() if name not in ONLY_NEW}
+    meta = told.pop("_meta", None)
+    if isinstance(meta, dict) and (kept := _without(meta)):
+        told["_meta"] = kept
+    return Answer(frames.result(frame.id, told), frame.id, told)
+
+
+def _as_new(frame: Request, answer: Answer, server: Any) -> Answer:
+    """A result as the newer era has it; the id is that of who asks now."""
+    if answer.error is not None:
+        return Answer(frames.error(frame.id, answer.error), frame.id, None, answer.error)
+    told = dict(answer.result) if isinstance(answer.result, dict) else {}
+    told.setdefault("resultType", "complete")
+    if frame.method in CACHED:
+        told.setdefault("ttlMs", 0)
+        told.setdefault("cacheScope", "private")
+    if server is not None:
+        meta = told.get("_meta")
+        told["_meta"] = {SERVER_INFO: server, **(meta if isinstance(meta, dict) else {})}
+    return Answer(frames.result(frame.id, told), frame.id, told)
+
+
+def _without(meta: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in meta.items() if not name.startswith(META)}

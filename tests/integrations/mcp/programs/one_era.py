@@ -1,0 +1,56 @@
+"""The server of tools as one that speaks one era alone: `old` refuses what says its version in
+`_meta`, `new` refuses the handshake. Run with the era and the server's file of effects.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+VERSION = "io.modelcontextprotocol/protocolVersion"
+PAPERS = Path(__file__).with_name("papers.py")
+
+
+def refused(told: dict, era: str) -> bool:
+    """Whether a frame is of the other era."""
+    if era == "new":
+        return told.get("method") == "initialize"
+    return VERSION in told.get("params", {}).get("_meta", {})
+
+
+async def main(era: str, sent: str) -> None:
+    """Pass on lines."""
+    server = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(PAPERS), sent),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+
+    async def back(said: asyncio.StreamReader) -> None:
+        while line := await said.readline():
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+
+    answering = asyncio.create_task(back(server.stdout))
+    while line := await reader.readline():
+        told = json.loads(line)
+        if refused(told, era):
+            error = {"code": -32601, "message": "Method not found"}
+            answer = {"jsonrpc": "2.0", "id": told["id"], "error": error}
+            sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
+            sys.stdout.buffer.flush()
+        else:
+            server.stdin.write(line)
+            await server.stdin.drain()
+    server.stdin.close()
+    await server.wait()
+    await answering
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

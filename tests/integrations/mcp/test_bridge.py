@@ -1,0 +1,47 @@
+"""A client of one era and a server of the other understand each other through the proxy."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integrations.mcp.support import SERVER, Commands, Setup, ask, everything
+
+ONE_ERA = Path(__file__).with_name("programs") / "one_era.py"
+
+
+def speaking(setup: Setup, era: str) -> list[str]:
+    """The server of tools that speaks one era alone."""
+    return [sys.executable, str(ONE_ERA), era, str(setup.sent)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("client", "server"), [("legacy", "new"), ("2026-07-28", "old")])
+async def test_what_is_told_is_what_a_server_of_the_same_era_tells(
+    setup: Setup, command: Commands, client: str, server: str
+):
+    """Each kind of request, what is asked back among them: as the same server answers that speaks
+    the client's era; and again without it.
+    """
+    direct = await ask(setup, [sys.executable, str(SERVER), str(setup.sent)], client, everything)
+    effects = setup.effects()
+    setup.sent.unlink()
+    proxied = [*setup.proxy(server=False), "--", *speaking(setup, server)]
+    assert await ask(setup, proxied, client, everything) == direct
+    assert setup.effects() == effects
+    offline = setup.proxy("--run", "last", "--mode", "offline", server=False)
+    assert await ask(setup, offline, client, everything) == direct
+    assert setup.effects() == effects
+    steps = (await command("run", "trace", "last", "--json")).lines
+    assert {step["status"] for step in steps if step["tool"] != "fail"} == {"completed"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("client", "server"), [("legacy", "new"), ("2026-07-28", "old")])
+async def test_without_the_proxy_they_do_not(setup: Setup, client: str, server: str):
+    """The control: so that the test above can fail."""
+    with pytest.raises(BaseException) as refused:  # noqa: PT011 -- a group, of the SDK's
+        await ask(setup, speaking(setup, server), client, everything)
+    assert not isinstance(refused.value, TimeoutError)
