@@ -92,7 +92,9 @@ class Bridge:
         """Pass on what nobody answers. Raises ServerGone."""
         frame = frames.read(raw)
         if isinstance(frame, Answer) and frame.id in self._asked_back:
-            self._asked_back[frame.id].set_result(frame)
+            waiting = self._asked_back[frame.id]
+            if not waiting.done():  # a second answer is left out
+                waiting.set_result(frame)
             return
         if self._translates == NEW:
             if isinstance(frame, Request) and frame.method in LOCAL:
