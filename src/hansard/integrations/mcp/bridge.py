@@ -45,6 +45,9 @@ ONLY_NEW = ("resultType", "ttlMs", "cacheScope")
 PROBE_S = 10.0
 """Seconds for a server to say of which era it is; one that says nothing is of the older."""
 
+SUSPENDED_MAX = 100
+"""Requests that wait for what their client is to answer; of more, the oldest is called off."""
+
 ROUNDS_MAX = 20
 """How often a server may ask back in one request."""
 
@@ -283,6 +286,8 @@ class Bridge:
         asked = asking.result()
         state = f"{OWN}-{secrets.token_hex(16)}"
         self._suspended[state] = opened
+        if len(self._suspended) > SUSPENDED_MAX:  # its client did not come back
+            self._suspended.pop(next(iter(self._suspended))).answer.cancel()
         told = {
             "resultType": "input_required",
             "inputRequests": {str(asked.id): {"method": asked.method, "params": asked.params}},

@@ -147,7 +147,7 @@ def _entry(path: Path, name: str, servers: dict[str, Any]) -> dict[str, Any]:
         raise NoSuchServer(path, name, list(servers))
     args = entry.get("args", []) if isinstance(entry, dict) else None
     if not isinstance(args, list) or not isinstance(entry.get("command"), str):
-        remedy = "the proxy stands before a command; servers over HTTP it has not yet"
+        remedy = "for one at a URL write the command by hand: hansard mcp proxy --url URL"
         raise BadValue(f"{path}: {name}", "has no command with arguments", remedy)
     found: dict[str, Any] = entry
     return found

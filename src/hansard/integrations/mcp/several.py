@@ -19,7 +19,7 @@ from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.calls import CALL, DISCOVER, INITIALIZE
 from hansard.integrations.mcp.frames import Answer, Frame, Id, Request
 from hansard.integrations.mcp.servers import BETWEEN
-from hansard.integrations.mcp.upstream import Server, ServerGone
+from hansard.integrations.mcp.upstream import Beside, Server, ServerGone
 
 _log = logger(__name__)
 
@@ -49,7 +49,7 @@ class Several:
         self._servers = dict(servers)
         self._heard: asyncio.Queue[Frame | None] = asyncio.Queue()
         self._of_resource: dict[str, str] = {}
-        self._asking = set[asyncio.Task[None]]()
+        self._beside = Beside(self, self._heard)
         self._hearing = [
             asyncio.ensure_future(self._hear(name, server)) for name, server in servers.items()
         ]
@@ -58,9 +58,7 @@ class Several:
         """Pass a frame on: an answer to who asked, else to all. Raises ServerGone."""
         frame = frames.read(raw)
         if isinstance(frame, Request):
-            asking = asyncio.create_task(self._ask_beside(frame))
-            self._asking.add(asking)
-            asking.add_done_callback(self._asking.discard)
+            self._beside.ask(frame)
             return
         if isinstance(frame, Answer):
             name, _, id_ = str(frame.id).partition(BETWEEN)
@@ -98,7 +96,8 @@ class Several:
 
     async def close(self) -> None:
         """Leave them all."""
-        for task in (*self._asking, *self._hearing):
+        self._beside.close()
+        for task in self._hearing:
             task.cancel()
         await self._all(lambda server: server.close())
 
@@ -111,14 +110,6 @@ class Several:
             self._heard.put_nowait(frame)
         if all(each.done() or each is asyncio.current_task() for each in self._hearing):
             self._heard.put_nowait(None)
-
-    async def _ask_beside(self, frame: Request) -> None:
-        try:
-            answer = await self.ask(frame.id, frame.raw)
-        except (NotDone, ServerGone) as error:
-            told = {"code": frames.INTERNAL_ERROR, "message": str(error)}
-            answer = Answer(frames.error(frame.id, told), frame.id, None, told)
-        self._heard.put_nowait(answer)
 
     async def _all(self, do: Any, among: Sequence[str] | None = None) -> dict[str, Any]:
         """What each comes to, or its error."""

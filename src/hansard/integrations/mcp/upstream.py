@@ -13,7 +13,7 @@ from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
 from hansard.domain.errors import CallerError
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.frames import FRAME_BYTES_MAX, Answer, BadFrame, Frame, Id
+from hansard.integrations.mcp.frames import FRAME_BYTES_MAX, Answer, BadFrame, Frame, Id, Request
 
 _log = logger(__name__)
 
@@ -89,6 +89,36 @@ class Server(Protocol):
     async def close(self) -> None:
         """Leave it."""
         ...
+
+
+class Beside:
+    """Asks requests that are no steps: they may be answered late, or as long as somebody listens,
+    and hold nothing else up. What they come to, an error too, is put where a server is heard.
+    """
+
+    def __init__(self, server: Server, heard: asyncio.Queue[Frame | None]) -> None:
+        self._server = server
+        self._heard = heard
+        self._asking = set[asyncio.Task[None]]()
+
+    def ask(self, frame: Request) -> None:
+        """Begin to."""
+        asking = asyncio.create_task(self._ask(frame))
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
+
+    def close(self) -> None:
+        """Ask no longer."""
+        for each in self._asking:
+            each.cancel()
+
+    async def _ask(self, frame: Request) -> None:
+        try:
+            answer = await self._server.ask(frame.id, frame.raw)
+        except (NotDone, ServerGone) as error:
+            told = {"code": frames.INTERNAL_ERROR, "message": str(error)}
+            answer = Answer(frames.error(frame.id, told), frame.id, None, told)
+        self._heard.put_nowait(answer)
 
 
 class Upstream:

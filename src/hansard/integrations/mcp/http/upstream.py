@@ -34,7 +34,7 @@ from hansard.integrations.mcp.http.server import (
     events,
     is_stream,
 )
-from hansard.integrations.mcp.upstream import ServerGone
+from hansard.integrations.mcp.upstream import Beside, ServerGone
 
 _log = logger(__name__)
 
@@ -60,7 +60,7 @@ class HttpUpstream:
         self._heard: asyncio.Queue[Frame | None] = asyncio.Queue()
         self._waiting: dict[Id, asyncio.Future[Answer]] = {}
         self._posts: dict[Id, asyncio.Task[None]] = {}
-        self._asking = set[asyncio.Task[None]]()
+        self._beside = Beside(self, self._heard)
         self._session: str | None = None
         self._version: str | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -69,9 +69,7 @@ class HttpUpstream:
         """Pass a frame on; what answers a request is told by `next`. Raises ServerGone."""
         frame = frames.read(raw)
         if isinstance(frame, Request):
-            asking = asyncio.create_task(self._ask_beside(frame))
-            self._asking.add(asking)
-            asking.add_done_callback(self._asking.discard)
+            self._beside.ask(frame)
             return
         if isinstance(frame, Notification) and frame.method == CANCELLED and self._is_new():
             post = self._posts.get(frame.params.get("requestId", ""))
@@ -120,22 +118,14 @@ class HttpUpstream:
             told: Any = answer.result
             self._version = told.get("protocolVersion") if isinstance(told, dict) else None
 
-    async def _ask_beside(self, frame: Request) -> None:
-        """Ask what is no step: it may be answered late, or as long as somebody listens."""
-        try:
-            answer = await self.ask(frame.id, frame.raw)
-        except (NotDone, ServerGone) as error:
-            told = {"code": frames.INTERNAL_ERROR, "message": str(error)}
-            answer = Answer(frames.error(frame.id, told), frame.id, None, told)
-        self._heard.put_nowait(answer)
-
     async def next(self) -> Frame | None:
         """What the server says that is no answer `ask` waits for; None once this is closed."""
         return await self._heard.get()
 
     async def close(self) -> None:
         """Leave: the session is ended, if there is one, and nothing is listened to any more."""
-        for task in (self._listening, *self._asking, *self._posts.values()):
+        self._beside.close()
+        for task in (self._listening, *self._posts.values()):
             if task is not None:
                 task.cancel()
         if self._session is not None:
