@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
-from tenacity import RetryCallState, wait_exponential_jitter
+from tenacity import RetryCallState, wait_exponential, wait_random
 from tenacity.wait import wait_base
 
 from hansard.agents import callables
@@ -25,8 +25,10 @@ from hansard.domain.steps import Effects
 P = ParamSpec("P")
 R = TypeVar("R")
 
-RETRY_WAIT = wait_exponential_jitter(multiplier=0.2, max=30.0)
-"""Seconds between attempts unless a tool says otherwise: doubling from 0.2 s, at most 30 s."""
+RETRY_WAIT = wait_exponential(multiplier=0.2, max=29.0) + wait_random(0, 1)
+"""Seconds between attempts unless a tool says otherwise: doubling from 0.2 s, with up to a second
+by chance, at most 30 s.
+"""
 
 DOUBTFUL: tuple[type[BaseException], ...] = (TimeoutError, ConnectionError, EOFError)
 """What a tool that is not pure may raise without telling whether its effect happened."""
