@@ -20,6 +20,7 @@ UNRAISED = {
     "hansard.agents.access.authenticator": "what the broker's logins are told",
     "hansard.agents.exchange": "`hansard import` and `export`",
     "hansard.agents.importers": "`hansard import`",
+    "hansard.agents.memory": "`hansard memory`",
     "hansard.agents.opening": "the service, which was asked twice",
     "hansard.bus.access": "the service, whose server is not told yet",
     "hansard.bus.whole_file": "commands",

@@ -1,0 +1,138 @@
+"""A whole tree of memory files: each by its kind, and how they stand together."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping
+
+from hansard.agents.memory.validation import (
+    instructions,
+    json_files,
+    skills,
+    subagents,
+    texts,
+)
+from hansard.agents.memory.validation.problem import Link, Problem, Tree, shown
+
+FILES_MAX = 20_000
+PATH_CHARS_MAX = 512
+LINK_HOPS_MAX = 8
+
+_SUBAGENT = re.compile(r"(.*/)?(subagents|\.claude/agents)/[^/]+\.md")
+_SUBAGENT_FOLDER = re.compile(r"(.*/)?subagents/[^/]+/agent\.json")
+_AGENT_FOLDER = "agent.json"
+
+
+def problems(
+    tree: Tree,
+    *,
+    only: Collection[str] | None = None,
+    offered: Mapping[str, Collection[str]] | None = None,
+) -> list[Problem]:
+    """What is wrong with a tree, in the order of paths and lines; empty if it is valid.
+
+    Args:
+        tree: Each path and what stands there.
+        only: The files that changed: the others are not looked at by themselves; all if None.
+        offered: The tools of each MCP server, by its address or its name, as they are on record.
+
+    Raises LibraryMissing where the extra `hansard[memory]` is not installed.
+    """
+    if len(tree) > FILES_MAX:
+        stood = f"{len(tree):,} files"
+        return [Problem(".", 1, "tree.size", stood, f"at most {FILES_MAX:,} files")]
+    paths = sorted(tree if only is None else (path for path in only if path in tree))
+    found: list[Problem] = []
+    for path, content in tree.items():  # what a link leads to may be what changed
+        if isinstance(content, Link):
+            found += _link_problems(tree, path, content)
+    for path in paths:
+        content = tree[path]
+        if bad := list(_path_problems(path)):
+            found += bad
+        elif not isinstance(content, Link):
+            found += _file_problems(path, content, offered)
+    found += _twins(tree, set(paths))
+    found += instructions.import_problems(tree, None if only is None else paths)
+    return sorted(found)
+
+
+def _file_problems(
+    path: str, content: bytes, offered: Mapping[str, Collection[str]] | None
+) -> list[Problem]:
+    text = texts.read(path, content)
+    if isinstance(text, Problem):
+        return [text]
+    name = path.rpartition("/")[2]
+    if name.lower() == skills.FILE.lower():
+        return skills.problems(path, text)
+    if name == "tools.json":
+        return json_files.tools_problems(path, text, offered)
+    if path == _AGENT_FOLDER or _SUBAGENT_FOLDER.fullmatch(path):
+        return json_files.agent_problems(path, text, named=path == _AGENT_FOLDER)
+    if _SUBAGENT.fullmatch(path):
+        return subagents.problems(path, text)
+    if instructions.is_instructions(path):
+        return instructions.size_problems(path, content)
+    return []
+
+
+def _path_problems(path: str) -> Iterator[Problem]:
+    parts = path.split("/")
+    if not path or any(part in {"", ".", ".."} for part in parts):
+        yield Problem(
+            path, 1, "path.parts", shown(path), "names with '/' between, none of them '.' or '..'"
+        )
+    if any(unicodedata.category(letter) == "Cc" or letter == "\\" for letter in path):
+        yield Problem(path, 1, "path.characters", repr(path), "no control characters, no '\\'")
+    if unicodedata.normalize("NFC", path) != path:
+        yield Problem(path, 1, "path.form", shown(path), "composed letters (Unicode NFC)")
+    if len(path) > PATH_CHARS_MAX:
+        yield Problem(path, 1, "path.length", shown(path), f"at most {PATH_CHARS_MAX} characters")
+
+
+def _link_problems(tree: Tree, path: str, link: Link) -> list[Problem]:
+    def bad(rule: str, allowed: str) -> list[Problem]:
+        return [Problem(path, 1, rule, shown(link.target), allowed)]
+
+    at, target = path, link.target
+    for _ in range(LINK_HOPS_MAX):
+        if not target or target.startswith("/") or "\0" in target:
+            return bad("link.outside", "a relative path to a file of this tree")
+        at = posixpath.normpath(posixpath.join(posixpath.dirname(at), target))
+        if at == ".." or at.startswith("../"):
+            return bad("link.outside", "a relative path to a file of this tree")
+        there = tree.get(at)
+        if there is None:
+            if at == "." or any(other.startswith(f"{at}/") for other in tree):
+                is_above = at == "." or f"{path}/".startswith(f"{at}/")
+                return bad("link.circle", "no folder that holds the link") if is_above else []
+            return bad("link.dangling", "a file or folder that is there")
+        if not isinstance(there, Link):
+            return []
+        target = there.target
+    return bad("link.circle", f"a file after at most {LINK_HOPS_MAX} links")
+
+
+def _twins(tree: Tree, changed: set[str]) -> Iterator[Problem]:
+    """Paths that are one on some machines, and files where a folder stands."""
+    folded: dict[str, str] = {}
+    folders: dict[str, str] = {}
+    for path in sorted(tree, key=lambda path: (path in changed, path)):
+        folded_path = path.casefold()
+        twin = folded.setdefault(folded_path, path)
+        if twin != path:
+            yield Problem(path, 1, "path.twin", path, f"a name that is not {twin!r} in other case")
+        parts = path.split("/")[:-1]
+        for depth in range(1, len(parts) + 1):
+            folder = "/".join(parts[:depth])
+            twin = folders.setdefault(folder.casefold(), folder)
+            if twin != folder:
+                yield Problem(
+                    path, 1, "path.twin", folder, f"a folder that is not {twin!r} in other case"
+                )
+    for folded_path in folded.keys() & folders.keys():
+        path = folded[folded_path]
+        yield Problem(path, 1, "path.folder", path, "a name that no folder has")

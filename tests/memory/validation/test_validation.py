@@ -1,0 +1,152 @@
+"""What is wrong with a tree of memory files is told with file, line, rule and what is allowed."""
+
+import builtins
+
+import pytest
+
+from hansard.agents.memory.validation import tree
+from hansard.agents.memory.validation.problem import LibraryMissing, Link
+
+HEAD = b"---\nname: a\ndescription: d\n"
+SKILL = "skills/a/SKILL.md"
+AGENT = "subagents/a.md"
+TOOL = b'{"tools": [{"name": "find", "mcp_server_url": "https://x"}]}'
+
+BOMB = b"".join(
+    b"%c: &%c [%s]\n" % (at, at, b",".join([b"*%c" % (at - 1)] * 9)) for at in range(98, 120)
+)
+
+
+def told(files, **options):
+    """Path, line and rule of each problem."""
+    return [(found.path, found.line, found.rule) for found in tree.problems(files, **options)]
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "line", "rule"),
+    [
+        (SKILL, HEAD + BOMB + b"---\n", 4, "yaml.anchor"),
+        (SKILL, HEAD + b"x: *x\n---\n", 4, "yaml.alias"),
+        (AGENT, HEAD + b"x: " + b"[" * 60_000 + b"\n---\n", 4, "yaml.depth"),
+        (AGENT, HEAD + b"x: [" + b"a," * 3_000 + b"]\n---\n", 4, "yaml.size"),
+        (SKILL, HEAD + b"license: " + b"x" * 70_000 + b"\n---\n", 1, "frontmatter.size"),
+        (SKILL, HEAD + b"license: \x01\n---\n", 4, "yaml.character"),
+        (SKILL, HEAD + b"? [a]\n: b\n---\n", 4, "yaml.flow"),
+        (AGENT, HEAD + b"? [a]\n: b\n---\n", 4, "yaml.key"),
+        (SKILL, b"---\n- a\n---\n", 2, "frontmatter.fields"),
+        (SKILL, b"---\n---\n", 1, "frontmatter.fields"),
+        (SKILL, b"\xef\xbb\xbf" + HEAD + b"---\n", 1, "frontmatter.missing"),
+        (SKILL, b"-" * 1_000_000, 1, "frontmatter.unclosed"),
+        (SKILL, HEAD + b"metadata: x\n---\n", 4, "skill.metadata.fields"),
+        (SKILL, HEAD + b"allowed-tools:\n  a: b\n---\n", 4, "skill.allowed-tools.text"),
+        ("tools.json", b"[" * 500_000, 1, "json.depth"),
+        ("tools.json", b'{"tools": [' + b"1" * 5_000 + b"]}", 1, "json.number"),
+        ("tools.json", b'{"tools":\n[NaN]}', 1, "json.number"),
+        (
+            "tools.json",
+            TOOL.replace(b"]", b', {"name": "find", "mcp_server_url": "https://x"}]'),
+            1,
+            "tools.twice",
+        ),
+        ("agent.json", b'{\n"description": 7}', 1, "agent.required"),
+        ("subagents/a/agent.json", b'{"model": "a",\n"model_id": "a"}', 1, "agent.not"),
+        ("AGENTS.md", b"x" * 10_000_000, 1, "file.size"),
+        ("AGENTS.md", "a\nb".encode("utf-16"), 1, "file.encoding"),
+        ("notes/a.md", b"a\nb\nh\xe9", 3, "file.encoding"),
+        ("notes/a.png", b"\x89PNG\n\0", 2, "file.binary"),
+        ("AGENTS.md", b"@AGENTS.md", 1, "import.circle"),
+        ("../a.md", b"", 1, "path.parts"),
+        ("/a.md", b"", 1, "path.parts"),
+        ("a//b.md", b"", 1, "path.parts"),
+        ("a\\b.md", b"", 1, "path.characters"),
+        ("a\0.md", b"", 1, "path.characters"),
+        ("e\u0301.md", b"", 1, "path.form"),
+        ("x" * 600, b"", 1, "path.length"),
+        ("a.md", Link("/etc/passwd"), 1, "link.outside"),
+        ("a/b.md", Link("../../c.md"), 1, "link.outside"),
+        ("a.md", Link("b.md"), 1, "link.dangling"),
+        ("a.md", Link("a.md"), 1, "link.circle"),
+        ("a/b", Link("../a"), 1, "link.circle"),
+    ],
+)
+def test_bad_input_is_told_with_its_place(path, content, line, rule):
+    """Whatever a file holds: the file, the line and the rule."""
+    assert (path, line, rule) in told({path: content})
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"AGENTS.md": b"", "agents.md": b""}, ("agents.md", 1, "path.twin")),
+        ({"A/x.md": b"", "a/y.md": b""}, ("a/y.md", 1, "path.twin")),
+        ({"a": b"", "a/y.md": b""}, ("a", 1, "path.folder")),
+        (
+            {"a.md": b"@b.md", "b.md": b"\n@c.md", "c.md": b"@a.md", "AGENTS.md": b"@a.md"},
+            ("b.md", 2, "import.circle"),
+        ),
+        ({"a.md": Link("b.md"), "b.md": Link("a.md")}, ("a.md", 1, "link.circle")),
+    ],
+)
+def test_files_that_cannot_stand_together_are_told(files, expected):
+    """Twins in case, files in the place of folders, circles of imports and links."""
+    assert expected in told(files)
+
+
+def test_what_is_allowed_together_is_no_problem():
+    """Links inside the tree, to files and folders; imports that meet again without a circle."""
+    files = {
+        "AGENTS.md": b"@a.md and @b.md, @someone, `@AGENTS.md`, @missing.md",
+        "CLAUDE.md": Link("AGENTS.md"),
+        "a.md": b"@b.md",
+        "b.md": b"",
+        ".claude/skills": Link("../skills"),
+        SKILL: HEAD + b"---\n",
+        "tools.json": TOOL,
+    }
+    assert told(files) == []
+
+
+def test_a_circle_of_imports_names_each_of_its_lines_and_no_other():
+    """What leads to a circle is no part of it."""
+    files = {"AGENTS.md": b"@a.md", "a.md": b"@b.md", "b.md": b"@a.md\n@c.md", "c.md": b""}
+    assert told(files) == [("a.md", 1, "import.circle"), ("b.md", 1, "import.circle")]
+
+
+def test_only_what_changed_is_looked_at():
+    """What was wrong before stays unsaid; a circle that a change closes is told."""
+    files = {"x.md": b"\0", "AGENTS.md": b"@a.md", "a.md": b"@AGENTS.md"}
+    assert told(files, only=["y.md"]) == []
+    assert {rule for _, _, rule in told(files, only=["a.md"])} == {"import.circle"}
+
+
+def test_a_tool_that_its_server_does_not_have_is_told():
+    """By the server's address or name, as they are on record; of another server nothing is said."""
+    files = {"tools.json": TOOL}
+    assert told(files, offered={"https://x": ["search"]}) == [("tools.json", 1, "tools.offered")]
+    assert (
+        told(files, offered={"https://x": ["find"]}) == told(files, offered={"https://y": []}) == []
+    )
+
+
+def test_a_problem_says_what_stood_there_and_what_is_allowed():
+    """In a line that a model can act on, however long the value was."""
+    [found] = tree.problems({SKILL: HEAD.replace(b"a\n", b"A-%s\n" % (b"x" * 200), 1) + b"---\n"})[
+        :1
+    ]
+    assert str(found).startswith(f"{SKILL}:2: skill.name.case: 'A-xxx")
+    assert len(found.stood) <= 80
+    assert "lower case" in found.allowed
+
+
+def test_without_the_extra_the_remedy_is_told(monkeypatch):
+    """And nothing is held to be valid."""
+    real = builtins.__import__
+
+    def absent(name, *rest, **options):
+        if name.partition(".")[0] == "frontmatter":
+            raise ImportError(name)
+        return real(name, *rest, **options)
+
+    monkeypatch.setattr("hansard.agents.memory.validation.problem.importlib.import_module", absent)
+    with pytest.raises(LibraryMissing, match=r"pip install 'hansard\[memory\]'"):
+        tree.problems({SKILL: HEAD + b"---\n"})

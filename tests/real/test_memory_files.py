@@ -1,0 +1,102 @@
+"""Real skills, instructions and agent projects: valid where the specification's own validator says
+so, and refused with line and rule where they were changed for the worse.
+"""
+
+import hashlib
+import json
+
+import pytest
+
+from hansard.agents.memory.validation import tree
+from hansard.agents.memory.validation.problem import Link
+from tests.memory.validation import mutations
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def verdicts(real_data):
+    """Of the reference validator on each real skill."""
+    return json.loads((real_data / "agent-skills/dev.expected.json").read_bytes())["files"]
+
+
+@pytest.fixture(scope="module")
+def skills(verdicts, real_data):
+    """The real skills."""
+    found = {path: (real_data / "agent-skills/dev" / path).read_bytes() for path in verdicts}
+    for path, content in found.items():  # named by git
+        named = hashlib.sha1(b"blob %d\0%s" % (len(content), content))  # noqa: S324 -- as git does
+        assert named.hexdigest() == verdicts[path]["sha1"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def trees(real_data):
+    """The real trees of instructions and the real agent projects."""
+    found: dict[str, dict[str, bytes | Link]] = {}
+    for file in json.loads((real_data / "agents-md/dev.manifest.json").read_bytes()):
+        path = real_data / "agents-md/dev" / file["repo"] / file["path"]
+        content = Link(file["symlink_to"]) if file["symlink_to"] else path.read_bytes()
+        found.setdefault(file["repo"], {})[file["path"]] = content
+    for project in sorted((real_data / "memory/projects").glob("*/*")):
+        files = [path for path in project.rglob("*") if path.is_file()]
+        found[project.name] = {str(path.relative_to(project)): path.read_bytes() for path in files}
+    return found
+
+
+def test_the_reference_validator_and_we_agree_on_each_real_skill(skills, verdicts, evidence):
+    """142 files, 26 of them not valid."""
+    ours = {found.path for found in tree.problems(skills)}
+    assert len(verdicts) == 142
+    assert ours == {path for path, verdict in verdicts.items() if not verdict["valid"]}
+    evidence.record("memory.skills", files=len(verdicts), refused=len(ours))
+
+
+def test_every_real_tree_is_valid(trees):
+    """67 files of instructions and 9 projects."""
+    assert sum(len(files) for name, files in trees.items() if "+" in name) == 67
+    assert [found for files in trees.values() for found in tree.problems(files)] == []
+
+
+def test_a_change_for_the_worse_is_refused_with_its_line_and_rule(skills, trees, rounds, evidence):
+    """200 that break a rule are refused where they break it, 200 that keep all are accepted."""
+    valid = {
+        path: content for path, content in skills.items() if not tree.problems({path: content})
+    }
+    agents = {
+        f"{name}/{path}": content
+        for name, files in trees.items()
+        for path, content in files.items()
+        if path.endswith("AGENTS.md") and not isinstance(content, Link)
+    }
+    subagents = {
+        f"subagents/{path.split('/')[-2]}/x/subagents/a.md": content
+        for path, content in valid.items()
+    }
+    files = {
+        mutations.SKILL: valid,
+        mutations.TOOLS: {
+            f"{name}/{path}": content
+            for name, project in trees.items()
+            for path, content in project.items()
+            if path.endswith("tools.json")
+        },
+        mutations.AGENTS: agents,
+        mutations.SUBAGENT: {
+            path: content
+            for path, content in subagents.items()
+            if not tree.problems({path: content})
+        },
+    }
+    refused = accepted = 0
+    for seed in range(rounds(quick=1, full=20)):
+        for mutation in mutations.mutations(seed, files, 200):
+            found = tree.problems({mutation.path: mutation.content})
+            places = [(problem.line, problem.rule) for problem in found]
+            if mutation.rule is None:
+                assert places == [], mutation.name
+                accepted += 1
+            else:
+                assert (mutation.line, mutation.rule) in places, mutation.name
+                refused += 1
+    evidence.record("memory.mutations", refused=refused, accepted=accepted)
