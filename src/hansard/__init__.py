@@ -202,6 +202,7 @@ if TYPE_CHECKING:
     )
     from hansard.domain.ids import AgentStream, KeyStream, RunStream, WorkspaceStream
     from hansard.domain.label import Confidentiality, Label
+    from hansard.domain.memory.space import MemoryConflict, MemoryInvalid
     from hansard.domain.merges import Merge
     from hansard.domain.refusal import AgentRefused, Refusal
     from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
@@ -453,6 +454,7 @@ _HOME = {
     ),
     "hansard.domain.ids": ("AgentStream", "KeyStream", "RunStream", "WorkspaceStream"),
     "hansard.domain.label": ("Confidentiality", "Label"),
+    "hansard.domain.memory.space": ("MemoryConflict", "MemoryInvalid"),
     "hansard.domain.merges": ("Merge",),
     "hansard.domain.refusal": ("AgentRefused", "Refusal"),
     "hansard.domain.roles.model": ("Mask", "Masking", "May", "RoleDefined", "RoleRule"),
@@ -626,6 +628,8 @@ __all__ = [
     "Mask",
     "Masking",
     "May",
+    "MemoryConflict",
+    "MemoryInvalid",
     "Merge",
     "MessageAdded",
     "Metric",

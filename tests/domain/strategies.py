@@ -26,6 +26,8 @@ from hansard.domain import (
 )
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event
+from hansard.domain.memory import events as memory_events
+from hansard.domain.memory import space
 from hansard.domain.roles import model as role_events
 from hansard.domain.roles import role
 from hansard.domain.steps import Effects, Failure, Verdict
@@ -445,4 +447,48 @@ import_histories = st.lists(import_commands, max_size=6).map(
 )
 price_histories = st.lists(price_commands, max_size=10).map(
     lambda commands: happened(commands, price.initial(), price.fold, price.decide)
+)
+
+
+_MEMORY_TEXTS = st.lists(
+    st.sampled_from(["- be brief\n", "- use bullets\n", "\n", "# Rules\n", "last"]), max_size=6
+).map("".join)
+memory_commands = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["AGENTS.md", "a/b.md", "c.md"]), _MEMORY_TEXTS | st.none()),
+        st.tuples(st.just("c.md"), st.just("a/b.md")),
+        st.just(
+            memory_events.MemoryRejected(problems=(memory_events.Problem("a", 1, "r", "", ""),))
+        ),
+        st.sampled_from(
+            [
+                memory_events.MemoryPolicySet(approval=each)
+                for each in (memory_events.Approval.OFF, memory_events.Approval.ASK)
+            ]
+        ),
+    ),
+    max_size=12,
+)
+"""A path and its text from here on, or the path that it comes from; None deletes it."""
+
+
+def memory_decide(state: space.MemoryState, wanted: Any) -> Sequence[Event]:
+    """What comes of a text at a path, or of another event of a space."""
+    if not isinstance(wanted, tuple):
+        return space.decide("org", state, wanted)
+    path, text = wanted
+    stood = state.files.get(path)
+    if text == "a/b.md":
+        other = state.files.get(text)
+        if stood is not None or other is None:
+            return ()
+        change = space.change_of(path, other, other.text)
+    else:
+        change = space.change_of(path, stood, text)
+    files = (change,) if change is not None else ()
+    return space.decide("org", state, memory_events.MemoryChanged(files=files))
+
+
+memory_histories = memory_commands.map(
+    lambda commands: happened(commands, space.initial(), space.fold, memory_decide)
 )

@@ -22,6 +22,7 @@ from hansard.domain import (
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Refused
 from hansard.domain.events import REGISTRY
+from hansard.domain.memory import space
 from hansard.domain.roles import role
 from hansard.domain.team import task
 from tests.domain import strategies
@@ -36,6 +37,7 @@ AGGREGATES: dict[str, tuple[Any, Any, Any]] = {
     "budget": (budget.BudgetState, budget.fold, strategies.budget_histories),
     "experiment": (experiment.initial, experiment.fold, strategies.experiment_histories),
     "import": (imported.initial, imported.fold, strategies.import_histories),
+    "memory": (space.initial, space.fold, strategies.memory_histories),
     "price": (price.initial, price.fold, strategies.price_histories),
     "principal": (principal.initial, principal.fold, strategies.principal_histories),
     "role": (role.initial, role.fold, strategies.role_histories),
@@ -74,7 +76,7 @@ def test_folding_leaves_the_given_state_as_it_is(history, data):
 
 
 @pytest.mark.parametrize(
-    "fold_of", [access, agent, approval, board, run, experiment, price, principal, role]
+    "fold_of", [access, agent, approval, board, run, experiment, price, principal, role, space]
 )
 def test_an_event_of_another_aggregate_is_refused(fold_of):
     """An event that does not belong to a stream stops the fold and is named."""

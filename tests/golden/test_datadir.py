@@ -24,6 +24,9 @@ SINCE = {
     "aggregate.followed.v1",
     "context.compacted.v1",
     "import.ended.v1",
+    "memory.changed.v1",
+    "memory.policy_set.v1",
+    "memory.rejected.v1",
     "step.withheld.v1",
 }
 """Tags that are newer than the archive."""

@@ -43,6 +43,7 @@ from hansard.domain.events import (
     Recorded,
     event,
 )
+from hansard.domain.memory import events as memory_events
 from hansard.domain.roles import model as role_events
 from hansard.domain.team import mail, task
 
@@ -63,6 +64,7 @@ MODULES = {
         imported,
         label_events,
         mail,
+        memory_events,
         price,
         refusal,
         principal,

@@ -32,6 +32,7 @@ from hansard.domain import (
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import REGISTRY, UPCASTERS, Recorded, Tx
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
+from hansard.domain.memory import events as memory_events
 from hansard.domain.roles import model as role_events
 from hansard.domain.team import mail, task
 from hansard.projections.rows import Rows
@@ -84,6 +85,7 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
         label_events.__name__: ADA,
         mail.__name__: KeyStream("r", mail.KEY),
         refusal.__name__: ADA,
+        memory_events.__name__: WorkspaceStream(memory_events.KIND, "org"),
         price.__name__: WorkspaceStream(price.KIND, "m"),
         principal.__name__: WorkspaceStream(principal.KIND, "ada"),
         query.__name__: WorkspaceStream(query.KIND, "writer"),
@@ -104,14 +106,21 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
     return found
 
 
+BY_STEPS = (
+    aggregate.AggregateChanged.tag,
+    memory_events.MemoryChanged.tag,
+    memory_events.MemoryRejected.tag,
+)
+
+
 def golden_messages() -> Messages:
     """The golden events as a log, one a commit."""
     messages, versions = Messages(), dict[StreamId, int]()
     for stream, golden in _golden():
         versions[stream] = versions.get(stream, 0) + 1
-        # What a step did to an aggregate stands in a transaction with it.
-        changed = golden.type == aggregate.AggregateChanged.tag
-        tx = Tx(f"t{versions[stream]}", 0, 1) if changed else None
+        # What a step did to an aggregate or memory stands in a transaction with it.
+        by_step = golden.type in BY_STEPS
+        tx = Tx(f"{stream}@{versions[stream]}", 0, 1) if by_step else None
         messages.add(stream, versions[stream], [golden], tx=tx)
     return messages
 

@@ -23,6 +23,7 @@ from hansard.domain import (
 )
 from hansard.domain.events import Event
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
+from hansard.domain.memory import events as memory_events
 from hansard.domain.roles import model as role_events
 from hansard.domain.team import mail, task
 
@@ -50,6 +51,7 @@ _LASTING: dict[str, frozenset[Any]] = {
     conversation.KIND: frozenset({conversation.RunJoined}),
     experiment.KIND: frozenset(get_args(experiment.ExperimentEvent)),
     imported.KIND: frozenset({imported.ImportEnded}),
+    memory_events.KIND: frozenset(get_args(memory_events.MemoryEvent)),
     price.KIND: frozenset({price.PriceStated}),
     principal.KIND: frozenset(get_args(principal.PrincipalEvent)),
     query.KIND: frozenset({query.QueryAnswered}),

@@ -57,6 +57,7 @@ from hansard.domain.errors import (
     Refused,
 )
 from hansard.domain.ids import StreamId
+from hansard.domain.memory.space import MemoryConflict, MemoryInvalid
 from hansard.domain.steps import Effects, Failure, Step, StepStatus
 from hansard.domain.team.task import ClaimLost
 from hansard.domain.team.task_rules import Circle
@@ -102,6 +103,8 @@ CODES: dict[str, type[HansardError]] = {
         Fenced,
         InDoubt,
         Lowered,
+        MemoryConflict,
+        MemoryInvalid,
         Miss,
         NeedsSettling,
         NoScope,

@@ -8,8 +8,8 @@ versions. So a reader compares each commit with its subject and with who is in t
 * an agent joins a run itself, in one role, and its stream is that of this role;
 * what is written to shared state, tasks and messages is written by an agent of the run, and names
   its role; only the agent itself claims a task for it or is served a view as it;
-* what a step did to an aggregate of a program's own is written by an agent of the step's run, in
-  one transaction with the step.
+* what a step did to an aggregate of a program's own, or to memory, is written by an agent of the
+  step's run, in one transaction with the step.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from hansard.domain.ids import (
 )
 from hansard.domain.integrity.content import families
 from hansard.domain.integrity.membership import Members
+from hansard.domain.memory.events import KIND as MEMORY
 from hansard.domain.run import AgentJoined, RunAgentLeft, RunResumed
 from hansard.domain.steps import StepSettled
 from hansard.domain.team.mail import MailSent
@@ -43,6 +44,9 @@ IMPORTER = "import"
 
 OUTSIDE = frozenset({SessionBegan.tag, StepSettled.tag, "label.declassified.v1"})
 """What others may write into an agent's stream: to settle a step of it one takes its next epoch."""
+
+_BY_STEPS = (KIND, MEMORY)
+"""Kinds of streams that outlive runs, and that steps write."""
 
 _BEGAN = SessionBegan.tag
 _TAKES_PART = frozenset({AgentJoined.tag, RunResumed.tag, RunAgentLeft.tag})
@@ -90,18 +94,18 @@ def misfit(stream: StreamId, commit: Commit, members: Members | None = None) -> 
         case KeyStream():
             return _of_board(stream, commit, members)
         case WorkspaceStream():
-            return _of_aggregate(commit, members) if stream.kind == KIND else ""
+            return _of_steps(commit, members) if stream.kind in _BY_STEPS else ""
         case _:
             assert_never(stream)
 
 
 def run_by_which(stream: StreamId, commit: Commit) -> str | None:
     """The run whose agents a commit is judged by: that of its stream, or of the step that it says
-    changed an aggregate; None where it is of no run.
+    changed an aggregate or memory; None where it is of no run.
     """
     if type(stream) is not WorkspaceStream:
         return run_of(stream)
-    if stream.kind != KIND:
+    if stream.kind not in _BY_STEPS:
         return None
     said = _claimed(commit.events[0])
     return (said.run or None) if said is not None else None
@@ -224,11 +228,12 @@ def _of_view(
     return ""
 
 
-def _of_aggregate(commit: Commit, members: Members | None) -> str:
+def _of_steps(commit: Commit, members: Members | None) -> str:
     told = [_claimed(recorded) for recorded in commit.events]
     said = {(one.aggregate, one.run, one.step) for one in told if one is not None}
     if len(said) > 1:
         return "its events are of several aggregates or steps"
+    actor = commit.actor.agent
     for _, run, step in said:
         if bool(run) != bool(step):
             return f"it is of step {step} of run {run!r}: one of them is missing"
@@ -236,9 +241,12 @@ def _of_aggregate(commit: Commit, members: Members | None) -> str:
             continue
         if commit.tx is None:
             return f"it says that it is of step {step} of run {run!r}, and stands alone"
-        actor = commit.actor.agent
         if members is not None and members.whole and actor not in members.roles:
             return f"{actor!r} wrote it, who is no agent of run {run!r}"
+    for one in told:
+        role = members.roles.get(actor) if members is not None and one is not None else None
+        if one is not None and one.role and role is not None and one.role != role:
+            return f"{actor!r} wrote it as {one.role!r}, and is a {role!r} in run {one.run!r}"
     return ""
 
 

@@ -1,0 +1,63 @@
+"""What changed between two versions of a text, and the text that an edit makes of the one before.
+
+An edit is a list of `[at, count, text]` in ascending order: from character `at` (a Unicode code
+point, from 0) of the text before, `count` characters became `text`. It is found by lines
+(`lines.diff`) and narrowed to the characters, so that it says what changed and not the file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hansard.domain.errors import Corrupt
+from hansard.domain.memory import lines
+
+Edit = list[tuple[int, int, str]]
+
+
+def between(before: str, after: str) -> Edit:
+    """The edit that makes `after` of `before`; empty where they are equal."""
+    old, new = lines.split(before), lines.split(after)
+    starts = [0]
+    for line in old:
+        starts.append(starts[-1] + len(line))
+    found: Edit = []
+    for block in lines.diff(old, new):
+        gone = "".join(old[block.start : block.end])
+        came = "".join(new[block.new_start : block.new_end])
+        found.append(_narrowed(starts[block.start], gone, came))
+    return found
+
+
+def _narrowed(at: int, gone: str, came: str) -> tuple[int, int, str]:
+    """A replaced part less what both sides begin and end with."""
+    most = min(len(gone), len(came))
+    head = _shared(gone, came, most)
+    tail = _shared(gone[::-1], came[::-1], most - head)
+    return at + head, len(gone) - head - tail, came[head : len(came) - tail]
+
+
+def _shared(one: str, other: str, most: int) -> int:
+    """How many characters two texts begin with alike, up to a bound; by halving."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def applied(before: str, edit: Any, where: str) -> str:
+    """The text that an edit makes of one; `where` is for the error. Raises Corrupt."""
+    parts: list[str] = []
+    done = 0
+    for part in edit if isinstance(edit, list) else [edit]:
+        match part:
+            case [int(at), int(count), str(text)] if done <= at <= at + count <= len(before):
+                parts += (before[done:at], text)
+                done = at + count
+            case _:
+                raise Corrupt(where, f"its edit {part!r:.80} does not fit what it edits")
+    return "".join([*parts, before[done:]])

@@ -1,0 +1,159 @@
+"""What a file of memory may be called, where a link may lead, and what kind of memory a path is.
+
+A path is relative, of segments separated by `/`, in Unicode's form NFC. What no folder of a usual
+system can hold beside the others is refused: two paths that differ by case alone, a file where
+there is a folder, `.git`, a backslash, control characters.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from enum import StrEnum
+
+from hansard.domain.errors import BadValue
+
+PATH_BYTES_MAX = 512
+"""Longest path, in bytes of UTF-8."""
+
+SEGMENT_BYTES_MAX = 255
+"""Longest segment of a path, in bytes of UTF-8: what usual file systems take."""
+
+SEGMENTS_MAX = 32
+"""Most segments of a path."""
+
+LINKS_MAX = 8
+"""Most links that are followed one after the other."""
+
+AGENTS = "AGENTS.md"
+"""The file of instructions for agents, in any folder."""
+
+TOOLS = "tools.json"
+SUBAGENTS, SKILLS, RUNS = "subagents", "skills", "runs"
+"""Folders that have a meaning."""
+
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+class MemoryKind(StrEnum):
+    """What a file is for, by its path: how to act, what is known, what happened (T. Sumers et al.,
+    "Cognitive Architectures for Language Agents", TMLR 2024).
+    """
+
+    PROCEDURAL = "procedural"
+    SEMANTIC = "semantic"
+    EPISODIC = "episodic"
+
+
+def kind_of(path: str) -> MemoryKind:
+    """What kind of memory a path is."""
+    *folders, name = path.split("/")
+    if folders[:1] == [RUNS]:
+        return MemoryKind.EPISODIC
+    if name in (AGENTS, TOOLS) or SUBAGENTS in folders:
+        return MemoryKind.PROCEDURAL
+    return MemoryKind.SEMANTIC
+
+
+def normal(path: object) -> str:
+    """A path, normalised: in NFC, without `./` and doubled slashes. Raises BadValue for what is no
+    path inside a tree.
+    """
+    if not isinstance(path, str) or not path:
+        raise _bad(path, "it is no text, or empty", "give a path such as skills/billing/SKILL.md")
+    text = unicodedata.normalize("NFC", path) if not path.isascii() else path
+    if _UNPRINTABLE.search(text):
+        raise _bad(path, "it has a control character or a lone surrogate", "leave it out")
+    if text.startswith("/"):
+        raise _bad(path, "it is absolute", "give it from the root of the tree: AGENTS.md")
+    if "\\" in text:
+        raise _bad(path, "it has a backslash", "separate folders by /")
+    segments = [segment for segment in text.split("/") if segment not in ("", ".")]
+    if not segments or text.endswith("/"):
+        raise _bad(path, "it names a folder", "give the path of a file")
+    for segment in segments:
+        _check_segment(path, segment)
+    if len(segments) > SEGMENTS_MAX:
+        raise _bad(path, f"it has {len(segments)} segments", f"use at most {SEGMENTS_MAX}")
+    found = "/".join(segments)
+    size = len(found.encode())
+    if size > PATH_BYTES_MAX:
+        raise _bad(path, f"it has {size:,} bytes", f"use at most {PATH_BYTES_MAX}")
+    return found
+
+
+def _check_segment(path: str, segment: str) -> None:
+    if segment == "..":
+        raise _bad(path, "it has '..'", "give it from the root of the tree, without '..'")
+    if segment.casefold() == ".git":
+        raise _bad(path, f"it has a segment {segment!r}", "that folder is git's own: use another")
+    if len(segment.encode()) > SEGMENT_BYTES_MAX:
+        fact = f"a segment has {len(segment.encode())} bytes"
+        raise _bad(path, fact, f"use at most {SEGMENT_BYTES_MAX}")
+
+
+def _bad(path: object, fact: str, remedy: str) -> BadValue:
+    return BadValue(f"path {path!r:.120}", fact, remedy)
+
+
+def target(path: str, link: str) -> str:
+    """The path that a link at a path leads to. Raises BadValue where that is outside of the tree.
+
+    `..` may stand at its begin alone: behind another link it would lead elsewhere.
+    """
+    where = f"link {path!r:.120}"
+    if not link or link.startswith("/") or _UNPRINTABLE.search(link) or "\\" in link:
+        raise BadValue(where, f"it leads to {link!r:.80}", "give a relative path inside the tree")
+    folder = path.split("/")[:-1]
+    parts = [part for part in link.split("/") if part not in ("", ".")]
+    while parts[:1] == [".."]:
+        if not folder:
+            fact = f"it leads to {link!r:.80}, outside of the tree"
+            raise BadValue(where, fact, "have it lead to a file inside")
+        folder, parts = folder[:-1], parts[1:]
+    if ".." in parts or not [*folder, *parts]:
+        fact = f"it leads to {link!r:.80}"
+        raise BadValue(where, fact, "give '..' at its begin alone, and the path of a file")
+    return normal("/".join([*folder, *parts]))
+
+
+def followed(path: str, links: dict[str, str]) -> str:
+    """The path at the end of a path's links; `links` are by their paths what each says. Links of
+    folders are followed, too. Raises BadValue for a circle, or more than LINKS_MAX.
+    """
+    found = path
+    for _ in range(LINKS_MAX + 1):
+        segments = found.split("/")
+        for count in range(1, len(segments) + 1):
+            head = "/".join(segments[:count])
+            if head in links:
+                found = "/".join([target(head, links[head]), *segments[count:]])
+                break
+        else:
+            return found
+    fact = f"more than {LINKS_MAX} links follow on one another, or they lead in a circle"
+    raise BadValue(f"path {path!r:.120}", fact, "have a link lead to a file")
+
+
+def twin(path: str, others: Iterable[str]) -> tuple[str, str]:
+    """The first of some paths that cannot stand beside a path, and why; two empty texts where all
+    can. O(their number).
+    """
+    folded = [segment.casefold() for segment in path.split("/")]
+    segments = path.split("/")
+    for other in others:
+        if other == path:
+            continue
+        theirs = other.split("/")
+        for index in range(min(len(segments), len(theirs))):
+            if segments[index] == theirs[index]:
+                if index == len(segments) - 1:
+                    return other, "it is a folder there"
+                if index == len(theirs) - 1:
+                    return other, "that is a file, and no folder"
+                continue
+            if folded[index] == theirs[index].casefold():
+                return other, "they differ by case alone"
+            break
+    return "", ""

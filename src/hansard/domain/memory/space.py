@@ -1,0 +1,519 @@
+"""A space of memory: its files at a version of its stream. One aggregate a space.
+
+State, fold, decide. What a change goes by is the digest of each file as its writer had read it: so
+changes to different files commute, and follow on one another in any order; of two to one file the
+second is a `MemoryConflict`, which has both texts.
+
+A stored change that does not follow on what stood (another wrote to the broker himself) changes
+nothing, for every reader alike; `unfit` has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import assert_never
+
+import msgspec
+
+from hansard.domain.board import By
+from hansard.domain.brief import Brief
+from hansard.domain.counted import counted
+from hansard.domain.errors import BadValue, Corrupt, HansardError, Refused
+from hansard.domain.events import Event
+from hansard.domain.label import Label, join
+from hansard.domain.memory import edits, paths
+from hansard.domain.memory.events import (
+    STOOD_MAX,
+    Approval,
+    FileChange,
+    FileOp,
+    MemoryChanged,
+    MemoryEvent,
+    MemoryPolicySet,
+    MemoryRejected,
+    Problem,
+    digest_of,
+)
+from hansard.domain.quarantined import Quarantined
+from hansard.domain.roles.patterns import SLASH, any_matches, read
+from hansard.domain.steps import NULL
+from hansard.domain.values import dump
+
+FILE_BYTES_MAX = 1024 * 1024
+"""Largest file, in bytes of UTF-8."""
+
+FILES_MAX = 20_000
+"""Most files of a space: every reader takes all of them."""
+
+SPACE_BYTES_MAX = 128 * 1024 * 1024
+"""Most text of a space over all of its files, in characters."""
+
+CHANGE_FILES_MAX = 500
+"""Most files of one change: it is one message."""
+
+SOURCES_MAX = 1_000
+"""Most events that a change says it rests on."""
+
+BECAUSE_MAX = 4_000
+"""Most characters of why."""
+
+PROBLEMS_MAX = 100
+"""Most problems that a refusal has on record; the others are counted in the last."""
+
+REFUSALS_BEFORE_ASKING = 3
+"""After so many refusals in a row a writer is told to ask somebody."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class MemoryFile(Brief, msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a space as it stands at a version.
+
+    Attributes:
+        path: From the root of the tree.
+        text: Its text; a link's is the path that it leads to.
+        digest: Of its text.
+        version: The version of the space's stream that changed it last.
+        author: Who changed it last.
+        role: That agent's role; empty for a person.
+        event: The id of the event that changed it last.
+        label: The join of the labels of all that its text comes from; None is public and trusted.
+        link: Whether it is a symbolic link.
+    """
+
+    path: str
+    text: str
+    digest: str
+    version: int
+    author: str = ""
+    role: str = ""
+    event: str = ""
+    label: Label | None = None
+    link: bool = False
+
+    @property
+    def kind(self) -> paths.MemoryKind:
+        """What kind of memory it is."""
+        return paths.kind_of(self.path)
+
+
+class MemoryState(Brief, msgspec.Struct, kw_only=True):
+    """A space at a version of its stream. The fold owns its state: `copy()` before changing it.
+
+    Attributes:
+        version: Of the space's stream.
+        files: Those that there are, by path.
+        size: Characters of all of them.
+        policy: Whether changes are asked about; None as long as nobody said.
+        refused: How often each writer was refused in a row, and in which run.
+        unfit: Versions of events that change nothing, and why.
+    """
+
+    version: int = 0
+    files: dict[str, MemoryFile] = msgspec.field(default_factory=dict)
+    size: int = 0
+    policy: MemoryPolicySet | None = None
+    refused: dict[str, tuple[str, int]] = msgspec.field(default_factory=dict)
+    unfit: list[tuple[int, str]] = msgspec.field(default_factory=list)
+
+    def copy(self) -> MemoryState:
+        """A state that can be folded on without changing this one; O(files), shallow."""
+        return msgspec.structs.replace(
+            self, files=dict(self.files), refused=dict(self.refused), unfit=list(self.unfit)
+        )
+
+    @property
+    def links(self) -> dict[str, str]:
+        """What each link says, by its path."""
+        return {path: file.text for path, file in self.files.items() if file.link}
+
+    @property
+    def tree(self) -> dict[str, bytes]:
+        """The files' contents by path, links left out."""
+        return {path: file.text.encode() for path, file in self.files.items() if not file.link}
+
+    def file(self, path: str) -> MemoryFile | None:
+        """The file at a path, at the end of its links; None where there is none. Raises BadValue
+        for links that lead in a circle.
+        """
+        found = self.files.get(path)
+        if found is not None and not found.link:
+            return found
+        return self.files.get(paths.followed(path, self.links))
+
+    def refusals(self, author: str, run: str) -> int:
+        """How often a writer was refused in a row in a run."""
+        of, count = self.refused.get(author, ("", 0))
+        return count if of == run else 0
+
+    def asks(self, now: int, label: Label | None, changed: Iterable[str]) -> bool:
+        """Whether a change of some paths, made under a label at a log time in ns, waits for a
+        person's word.
+        """
+        policy = self.policy
+        if policy is None or policy.approval is Approval.ASK or _has_ended(policy, now):
+            return True
+        if label is None or not label.untrusted:
+            return False
+        return not all(any_matches(policy.untrusted, SLASH, path) for path in changed)
+
+
+def _has_ended(policy: MemoryPolicySet, now: int) -> bool:
+    return policy.until is not None and (policy.until - _EPOCH) // timedelta(microseconds=1) <= (
+        now // 1_000
+    )
+
+
+class MemoryConflict(HansardError):
+    """A change went by a text of a file that no longer stands; nothing was written.
+
+    `expected` and `found` are digests (empty: no file), `mine` and `theirs` the two texts, `author`
+    and `version` say who wrote what stands, and at which version of the space. An ordinary outcome:
+    view the file and decide again.
+    """
+
+    def __init__(
+        self,
+        space: str,
+        path: str,
+        expected: str,
+        mine: str,
+        theirs: MemoryFile | None,
+    ) -> None:
+        found = theirs.digest if theirs is not None else ""
+        stands = "there is none" if theirs is None else f"{theirs.author!r} wrote the one there"
+        was = "the file that was read" if expected else "no file"
+        text = (
+            f"file {path!r} of {space} is not {was}: {stands}"
+            f"{f' (version {theirs.version})' if theirs is not None else ''}; nothing was written: "
+            "view it and decide again"
+        )
+        told = ("", "", 0) if theirs is None else (theirs.text, theirs.author, theirs.version)
+        super().__init__(text, space, path, expected, found, mine, *told)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def _told(self, index: int, none: object = "") -> object:
+        return self.args[index] if len(self.args) > index else none
+
+    # From the arguments: an error that is raised again from the record has nothing else.
+    space = property(lambda self: self._told(1))
+    path = property(lambda self: self._told(2))
+    expected = property(lambda self: self._told(3))
+    found = property(lambda self: self._told(4))
+    mine = property(lambda self: self._told(5))
+    theirs = property(lambda self: self._told(6))
+    author = property(lambda self: self._told(7))
+    version = property(lambda self: self._told(8, 0))
+
+
+class MemoryInvalid(HansardError):
+    """A change was refused, and nothing was written; the refusal is on record.
+
+    `problems` has each: path, line, rule, what stood there, what is allowed. After
+    REFUSALS_BEFORE_ASKING in a row the text says to ask.
+    """
+
+    def __init__(self, space: str, problems: Sequence[Problem], in_row: int = 1) -> None:
+        told = ". ".join(map(str, problems[:PROBLEMS_MAX]))
+        ask = (
+            f" This is refusal {in_row} in a row: stop, and ask the user what is to be written."
+            if in_row >= REFUSALS_BEFORE_ASKING
+            else ""
+        )
+        text = f"nothing was written to {space}: {told}.{ask}"
+        plain = [list(msgspec.structs.astuple(each)) for each in problems[:PROBLEMS_MAX]]
+        super().__init__(text, space, plain, in_row)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is wrong, each."""
+        return [Problem(*each) for each in self.args[2]] if len(self.args) > 2 else []  # noqa: PLR2004 -- text, space, problems
+
+
+def problem(path: str, line: int, rule: str, stood: str, allowed: str) -> Problem:
+    """A problem, what stood there cut to STOOD_MAX characters."""
+    cut = stood if len(stood) <= STOOD_MAX else f"{stood[: STOOD_MAX - 1]}…"
+    return Problem(path, line, rule, cut, allowed)
+
+
+# Fold
+
+
+def initial() -> MemoryState:
+    """The state before the first event."""
+    return MemoryState()
+
+
+def fold(state: MemoryState, events: Iterable[Event], by: By = By()) -> MemoryState:  # noqa: B008 -- By is frozen
+    """The state after more events of one commit, large edits in full; the given one is left as it
+    is.
+    """
+    state = state.copy()
+    for each in events:
+        evolve(state, each, by)
+    return state
+
+
+def evolve(state: MemoryState, event: Event, by: By) -> None:
+    """Fold one event into a state that the caller owns. Raises Refused for another stream's."""
+    state.version += 1
+    match event:
+        case MemoryChanged():
+            made = _made(state, event, by)
+            if isinstance(made, str):
+                state.unfit.append((state.version, made))
+                return
+            for change in event.files:
+                state.size -= _size(state.files.pop(change.was or change.path, None))
+            for file in made:
+                state.files[file.path] = file
+                state.size += len(file.text)
+            state.refused.pop(by.author, None)
+        case MemoryRejected():
+            count = state.refusals(by.author, event.run)
+            state.refused[by.author] = (event.run, count + 1)
+        case MemoryPolicySet():
+            state.policy = event
+        case Quarantined():
+            return
+        case _:
+            message = f"{event.tag} is not an event of a memory"
+            raise Refused(message)
+
+
+def _size(file: MemoryFile | None) -> int:
+    return len(file.text) if file is not None else 0
+
+
+def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] | str:
+    """The files that a change leaves, or why it does not follow on what stands."""
+    made: list[MemoryFile] = []
+    for change in event.files:
+        stood = state.files.get(change.was or change.path)
+        if (stood.digest if stood is not None else "") != change.before:
+            return f"{change.path!r:.80} is not what it was changed from"
+        if change.op is FileOp.DELETED:
+            continue
+        try:
+            text = text_after(change, stood)
+        except (Corrupt, msgspec.DecodeError) as error:
+            return str(error)
+        if digest_of(text, link=change.link) != change.after:
+            return f"its edit of {change.path!r:.80} does not come to what it says"
+        label = join(by.label, stood.label if stood is not None else None).stored
+        made.append(
+            MemoryFile(
+                path=change.path,
+                text=text,
+                digest=change.after,
+                version=state.version,
+                author=by.author,
+                role=event.role,
+                event=by.event,
+                label=label,
+                link=change.link,
+            )
+        )
+    return made
+
+
+def text_after(change: FileChange, stood: MemoryFile | None) -> str:
+    """The text of a file after a change of what stood. Raises Corrupt where it does not fit."""
+    edit = msgspec.json.decode(change.edit)
+    if change.op is FileOp.CREATED:
+        if not isinstance(edit, str):
+            raise Corrupt(f"file {change.path!r:.80}", f"its text is {edit!r:.40}")
+        return edit
+    before = stood.text if stood is not None else ""
+    return before if edit is None else edits.applied(before, edit, f"file {change.path!r:.80}")
+
+
+# What a change is made of
+
+
+def change_of(
+    path: str, stood: MemoryFile | None, text: str | None, *, link: bool = False
+) -> FileChange | None:
+    """What became of a file that was read as it stood, where its text is now another one, or none
+    (None); None where it is so already. A file that stands at another path is renamed.
+    """
+    if text is None:
+        if stood is None:
+            return None
+        return FileChange(path=path, op=FileOp.DELETED, before=stood.digest, link=stood.link)
+    after = digest_of(text, link=link)
+    if stood is None:
+        return FileChange(path=path, op=FileOp.CREATED, after=after, edit=dump(text), link=link)
+    was = stood.path if stood.path != path else ""
+    if after == stood.digest and not was:
+        return None
+    edit = dump([list(part) for part in edits.between(stood.text, text)])
+    return FileChange(
+        path=path,
+        op=FileOp.RENAMED if was else FileOp.EDITED,
+        before=stood.digest,
+        after=after,
+        edit=NULL if text == stood.text else edit,
+        was=was,
+        link=link,
+    )
+
+
+def decide(space: str, state: MemoryState, wanted: MemoryEvent) -> Sequence[MemoryEvent]:
+    """The events that a change, a refusal or a policy leads to; none where it is so already.
+
+    Raises MemoryConflict, BadValue, Refused.
+    """
+    match wanted:
+        case MemoryChanged():
+            return _decide(space, state, wanted)
+        case MemoryRejected():
+            return (wanted,) if wanted.problems else ()
+        case MemoryPolicySet():
+            _check_policy(wanted)
+            return () if state.policy == wanted else (wanted,)
+        case _:
+            assert_never(wanted)
+
+
+def _decide(space: str, state: MemoryState, wanted: MemoryChanged) -> Sequence[MemoryEvent]:
+    if not wanted.files:
+        return ()
+    _check_terms(space, wanted)
+    for change in wanted.files:
+        stood = state.files.get(change.was or change.path)
+        found = stood.digest if stood is not None else ""
+        if found != change.before:
+            raise MemoryConflict(space, change.path, change.before, _mine(change, stood), stood)
+        other = state.files.get(change.path) if change.was else None
+        gone = any(each.was == change.path for each in wanted.files)
+        if other is not None and not gone:
+            raise MemoryConflict(space, change.path, "", stood.text if stood else "", other)
+    _check_after(space, state, wanted, _after(state, wanted))
+    return (wanted,)
+
+
+def _mine(change: FileChange, stood: MemoryFile | None) -> str:
+    """The text that a change would have left, as far as that can be said."""
+    if change.op is FileOp.DELETED:
+        return ""
+    try:
+        return text_after(change, stood)
+    except Corrupt:
+        return ""
+
+
+def _after(state: MemoryState, wanted: MemoryChanged) -> dict[str, MemoryFile]:
+    after = state.copy()
+    after.version, event = state.version, wanted
+    evolve(after, event, By())
+    if after.unfit != state.unfit:
+        raise BadValue("change", after.unfit[-1][1], "make it anew from what stands")
+    return after.files
+
+
+def _check_terms(space: str, wanted: MemoryChanged) -> None:
+    where = f"change of {space}"
+    if len(wanted.files) > CHANGE_FILES_MAX:
+        fact = f"{counted(len(wanted.files), 'file')}, the limit is {CHANGE_FILES_MAX}"
+        raise BadValue(where, fact, "make it in several changes")
+    if len(wanted.because) > BECAUSE_MAX:
+        fact = f"why it is made has {len(wanted.because):,} characters"
+        raise BadValue(where, fact, f"say it in at most {BECAUSE_MAX:,}")
+    if len(wanted.sources) > SOURCES_MAX:
+        fact = f"{len(wanted.sources):,} sources, the limit is {SOURCES_MAX:,}"
+        raise BadValue(where, fact, "name those that it rests on most")
+    seen: set[str] = set()
+    for change in wanted.files:
+        for path in dict.fromkeys((change.path, change.was or change.path)):
+            if path in seen:
+                raise BadValue(where, f"{path!r:.120} stands there twice", "change a file once")
+            seen.add(path)
+
+
+def _check_after(
+    space: str, state: MemoryState, wanted: MemoryChanged, after: Mapping[str, MemoryFile]
+) -> None:
+    """Raise BadValue for files that cannot stand there."""
+    if len(after) > FILES_MAX:
+        fact = f"{len(after):,} files, the limit is {FILES_MAX:,}"
+        raise BadValue(space, fact, "delete some first")
+    if sum(len(file.text) for file in after.values()) > SPACE_BYTES_MAX:
+        raise BadValue(space, f"more than {SPACE_BYTES_MAX:,} characters", "delete some first")
+    for change in wanted.files:
+        if change.op is FileOp.DELETED:
+            continue
+        file = after[change.path]
+        if paths.normal(change.path) != change.path:
+            fact = "it is not normalised"
+            raise BadValue(f"path {change.path!r:.120}", fact, f"give {paths.normal(change.path)}")
+        if change.path not in state.files:
+            _check_new(change.path, after)
+        check_text(change.path, file.text)
+        if file.link:
+            paths.target(change.path, file.text)
+
+
+def _check_new(path: str, after: Mapping[str, MemoryFile]) -> None:
+    if path.split("/", 1)[0].casefold() == paths.RUNS:
+        fact = f"what is under {paths.RUNS}/ is made from the log when it is read"
+        raise BadValue(f"path {path!r:.120}", fact, "write it elsewhere")
+    other, why = paths.twin(path, after)
+    if other:
+        fact = f"{other!r:.120} is there already, and {why}"
+        raise BadValue(f"path {path!r:.120}", fact, "use that one, or rename it first")
+
+
+def check_text(path: str, text: str) -> None:
+    """Raise BadValue for what is no text, or too much of it."""
+    where = f"file {path!r:.120}"
+    if "\0" in text:
+        at = text.index("\0")
+        fact = f"it is binary: character {at:,} is NUL"
+        raise BadValue(where, fact, "keep texts here, and hand other data over by reference")
+    size = len(text.encode()) if len(text) * 4 > FILE_BYTES_MAX else 0
+    if size > FILE_BYTES_MAX:
+        fact = f"it has {size:,} bytes, the limit is {FILE_BYTES_MAX:,}"
+        raise BadValue(where, fact, "split it into several files")
+
+
+def text_of(path: str, content: object) -> str:
+    """A file's content as its text. Raises BadValue for what is no UTF-8, or too much of it."""
+    where = f"file {path!r:.120}"
+    if isinstance(content, str):
+        try:
+            content.encode()
+        except UnicodeEncodeError as error:
+            fact = f"character {error.start:,} is a lone surrogate"
+            raise BadValue(where, fact, "leave it out") from error
+        check_text(path, content)
+        return content
+    if not isinstance(content, bytes):
+        raise BadValue(where, f"its content is a {type(content).__name__}", "give a text")
+    if len(content) > FILE_BYTES_MAX:
+        fact = f"it has {len(content):,} bytes, the limit is {FILE_BYTES_MAX:,}"
+        raise BadValue(where, fact, "split it into several files")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        fact = f"it is no UTF-8: byte {error.start:,} is 0x{content[error.start]:02X}"
+        raise BadValue(where, fact, "give texts in UTF-8; other data by reference") from error
+    check_text(path, text)
+    return text
+
+
+def _check_policy(policy: MemoryPolicySet) -> None:
+    if policy.until is not None and policy.until.utcoffset() is None:
+        fact = f"{policy.until.isoformat()} has no zone"
+        raise BadValue("until", fact, "give one, such as 2026-11-24T18:00:00Z")
+    for pattern in policy.untrusted:
+        read(pattern, SLASH, "untrusted of the policy")
+    if policy.approval is Approval.ASK and (policy.until or policy.untrusted):
+        fact = "until and untrusted are given with approval 'ask'"
+        raise BadValue("policy", fact, "give them with approval 'off' alone")

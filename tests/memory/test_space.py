@@ -1,0 +1,312 @@
+"""A space of memory: what a change may be, what it comes to, and who wins where two meet."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.domain.board import By
+from hansard.domain.errors import BadValue
+from hansard.domain.label import Label
+from hansard.domain.memory import blame, edits, lines, paths, space
+from hansard.domain.memory.events import (
+    Approval,
+    FileChange,
+    FileOp,
+    MemoryChanged,
+    MemoryPolicySet,
+    MemoryRejected,
+    Problem,
+    digest_of,
+)
+from hansard.domain.memory.paths import MemoryKind
+from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
+
+texts = st.lists(st.sampled_from(["a\n", "b\n", "  c\n", "\n", "é", "a longer line\n"])).map(
+    "".join
+)
+
+
+def change_of(
+    path: str, stood: MemoryFile | None, text: str | None, *, link: bool = False
+) -> FileChange:
+    """A change that there is."""
+    change = space.change_of(path, stood, text, link=link)
+    assert change is not None
+    return change
+
+
+def having(**files: str) -> MemoryState:
+    """A space with files, each its own change."""
+    state = space.initial()
+    for name, text in files.items():
+        state = put(state, name.replace("__", "/").replace("_", "."), text)
+    return state
+
+
+def put(state: MemoryState, path: str, text: str | None, link: bool = False) -> MemoryState:
+    """The space after a file has another text, or is deleted."""
+    change = change_of(path, state.files.get(path), text, link=link)
+    return space.fold(state, space.decide("org", state, MemoryChanged(files=(change,))), By("ada"))
+
+
+@given(texts, texts)
+def test_an_edit_makes_the_text_after_of_the_one_before(before, after):
+    """Whatever the two texts, and what did not change is not in it."""
+    made = edits.between(before, after)
+    stored: list[object] = [list(part) for part in made]
+    assert edits.applied(before, stored, "x") == after
+    assert (made == []) == (before == after)
+    assert sum(len(part[2]) for part in made) <= len(after)
+
+
+@given(texts, texts)
+def test_what_did_not_change_is_equal_on_both_sides(before, after):
+    """Between the blocks of a diff stand the same lines, and none of its blocks touch."""
+    old, new = lines.split(before), lines.split(after)
+    at = to = 0
+    for block in lines.diff(old, new):
+        assert old[at : block.start] == new[to : block.new_start]
+        at, to = block.end, block.new_end
+    assert old[at:] == new[to:]
+
+
+@given(st.lists(texts, max_size=6))
+def test_each_line_is_blamed_on_a_version_that_has_it(versions):
+    """The lines are those of the newest version, and each stood in the one it is blamed on."""
+    told = blame.blame(enumerate(versions))
+    assert "".join(line for _, line in told) == (versions[-1] if versions else "")
+    assert all(line in lines.split(versions[mark]) for mark, line in told)
+
+
+@given(texts, texts, texts)
+def test_changes_to_different_files_commute(first, second, text):
+    """In either order they come to the same files, and neither goes by the other's version."""
+    start = having(a_md="x\n", b_md="y\n")
+    one = MemoryChanged(files=(change_of("a.md", start.files["a.md"], first + "1"),))
+    other = MemoryChanged(files=(change_of("b.md", start.files["b.md"], second + "2"),))
+    results = []
+    for order in ((one, other), (other, one)):
+        state = start
+        for wanted in order:
+            state = space.fold(state, space.decide("org", state, wanted))
+        results.append({path: file.text for path, file in state.files.items()})
+    assert results[0] == results[1] == {"a.md": first + "1", "b.md": second + "2"}
+
+
+def test_the_second_change_of_one_file_is_a_conflict_with_both_texts():
+    """It went by a text that no longer stands; who wrote what stands is told."""
+    start = having(a_md="x\n")
+    mine = change_of("a.md", start.files["a.md"], "mine\n")
+    after = put(start, "a.md", "theirs\n")
+    with pytest.raises(MemoryConflict) as lost:
+        space.decide("org", after, MemoryChanged(files=(mine,)))
+    found = lost.value
+    assert (found.path, found.theirs, found.author, found.version) == ("a.md", "theirs\n", "ada", 2)
+    assert found.expected == digest_of("x\n")
+    assert found.found == digest_of("theirs\n")
+    same = MemoryConflict(*("", "", "", "", None))
+    same.args = found.args
+    assert (same.mine, str(same)) == (found.mine, str(found))
+
+
+def test_what_is_created_where_a_file_stands_is_a_conflict():
+    """`mine` is the text that was to be written."""
+    with pytest.raises(MemoryConflict) as lost:
+        space.decide(
+            "org", having(a_md="x"), MemoryChanged(files=(change_of("a.md", None, "mine"),))
+        )
+    assert (lost.value.mine, lost.value.theirs, lost.value.expected) == ("mine", "x", "")
+
+
+def test_a_rename_takes_the_text_along_and_leaves_nothing_behind():
+    """With a change of the text or without; onto a file that stands it is a conflict."""
+    state = having(a_md="x\n", b_md="y\n")
+    moved = change_of("docs/c.md", state.files["a.md"], "x\nz\n")
+    assert (moved.op, moved.was) == (FileOp.RENAMED, "a.md")
+    after = space.fold(state, space.decide("org", state, MemoryChanged(files=(moved,))))
+    assert sorted(after.files) == ["b.md", "docs/c.md"]
+    assert after.files["docs/c.md"].text == "x\nz\n"
+    onto = change_of("b.md", state.files["a.md"], "x\n")
+    with pytest.raises(MemoryConflict):
+        space.decide("org", state, MemoryChanged(files=(onto,)))
+
+
+def test_an_event_that_does_not_follow_changes_nothing():
+    """Whoever wrote it past us: every reader leaves it out, and says so."""
+    state = having(a_md="x\n")
+    forged = change_of("a.md", MemoryFile(path="a.md", text="?", digest="?", version=1), "y\n")
+    after = space.fold(state, [MemoryChanged(files=(forged,))])
+    assert after.files == state.files
+    assert after.version == 2
+    assert after.unfit == [(2, "'a.md' is not what it was changed from")]
+    real = change_of("a.md", state.files["a.md"], "y\n")
+    broken = msgspec.structs.replace(real, edit=msgspec.Raw(b'[[9,9,"z"]]'))
+    assert "does not fit" in space.fold(state, [MemoryChanged(files=(broken,))]).unfit[0][1]
+
+
+@pytest.mark.parametrize(
+    ("path", "fact"),
+    [
+        ("", "empty"),
+        ("/etc/passwd", "absolute"),
+        ("../x", "'..'"),
+        ("a/../../x", "'..'"),
+        ("a\0b", "control"),
+        ("a\nb", "control"),
+        ("a\\b", "backslash"),
+        ("skills/", "folder"),
+        (".git/hooks/x", ".git"),
+        ("a/.GIT/x", ".GIT"),
+        ("x" * 256, "256 bytes"),
+        ("/".join("x" * 40), "40 segments"),
+        ("/".join(["é" * 60] * 5), "bytes"),
+        ("\ud800", "surrogate"),
+        (None, "no text"),
+    ],
+)
+def test_what_is_no_path_inside_a_tree_is_refused(path, fact):
+    """With what is wrong with it, and what to give."""
+    with pytest.raises(BadValue, match="path") as bad:
+        paths.normal(path)
+    assert fact in str(bad.value)
+
+
+def test_a_path_is_normalised():
+    """In NFC, without what does not lead anywhere."""
+    assert paths.normal("./a//b/./c.md") == "a/b/c.md"
+    assert paths.normal("cafe\u0301.md") == "caf\u00e9.md"
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("Docs/a.md", "case"),
+        ("docs/A.md", "case"),
+        ("docs", "folder"),
+        ("docs/a.md/x", "no folder"),
+        ("runs/r1/summary.md", "made from the log"),
+        ("Runs/x", "made from the log"),
+    ],
+)
+def test_what_cannot_stand_beside_another_is_refused(path, why):
+    """Nothing is written that a usual file system could not hold."""
+    with pytest.raises(BadValue, match=why):
+        put(having(docs__a_md="x"), path, "y")
+
+
+@pytest.mark.parametrize(
+    "link", ["../x", "/etc/passwd", "docs/../../x", "a/../b", "", "..", "a\\b", "../../x"]
+)
+def test_a_link_never_leaves_the_tree(link):
+    """Nor may `..` stand behind another folder: that could be a link itself."""
+    with pytest.raises(BadValue, match="link"):
+        put(having(), "CLAUDE.md", link, link=True)
+
+
+def test_a_link_is_followed_and_a_circle_is_an_error():
+    """Links of folders, too; one that leads nowhere has no file."""
+    state = put(having(docs__a_md="x"), "CLAUDE.md", "docs/a.md", link=True)
+    state = put(state, "more", "docs", link=True)
+    state = put(state, "nowhere", "gone.md", link=True)
+    for path in ("CLAUDE.md", "more/a.md"):
+        found = state.file(path)
+        assert found is not None
+        assert found.path == "docs/a.md"
+    assert state.file("nowhere") is None
+    assert sorted(state.tree) == ["docs/a.md"]
+    state = put(put(state, "b", "c", link=True), "c", "b", link=True)
+    with pytest.raises(BadValue, match="circle"):
+        state.file("b")
+    with pytest.raises(BadValue, match="no folder"):
+        put(state, "more/new.md", "x")
+
+
+@pytest.mark.parametrize(
+    ("content", "fact"),
+    [
+        (b"\x89PNG\r\n", "no UTF-8: byte 0 is 0x89"),
+        (b"a\0b", "binary"),
+        (b"x" * (space.FILE_BYTES_MAX + 1), "1,048,577 bytes"),
+        ("\ud800", "surrogate"),
+        ("é" * space.FILE_BYTES_MAX, "2,097,152 bytes"),
+        (17, "int"),
+    ],
+)
+def test_what_is_no_text_is_refused(content, fact):
+    """Binary data, other encodings and what is too large: with the fact."""
+    with pytest.raises(BadValue, match=fact):
+        space.text_of("a.md", content)
+
+
+def test_a_text_is_kept_as_it_stands():
+    """Byte order marks and line ends included."""
+    assert space.text_of("a", "\ufeffa\r\nb".encode()) == "\ufeffa\r\nb"
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("AGENTS.md", MemoryKind.PROCEDURAL),
+        ("packages/web/AGENTS.md", MemoryKind.PROCEDURAL),
+        ("tools.json", MemoryKind.PROCEDURAL),
+        ("subagents/critic.md", MemoryKind.PROCEDURAL),
+        ("skills/billing/SKILL.md", MemoryKind.SEMANTIC),
+        ("notes.md", MemoryKind.SEMANTIC),
+        ("runs/r1/summary.md", MemoryKind.EPISODIC),
+    ],
+)
+def test_a_path_says_what_kind_of_memory_it_is(path, kind):
+    """How to act, what is known, what happened."""
+    assert paths.kind_of(path) is kind
+
+
+def test_refusals_in_a_row_are_counted_a_run_until_a_change():
+    """A change that is made ends the row; a new run begins at none."""
+    refused = MemoryRejected(problems=(Problem("a", 1, "r", "", ""),), run="r1")
+    state = space.fold(having(), [refused, refused], By("ada"))
+    assert (state.refusals("ada", "r1"), state.refusals("ada", "r2")) == (2, 0)
+    assert state.refusals("bob", "r1") == 0
+    assert put(state, "a.md", "x").refusals("ada", "r1") == 0
+
+
+def test_changes_are_asked_about_unless_a_policy_says_otherwise():
+    """Until it ends, by the log's time; and what rests on untrusted input asks all the same, but
+    for the paths that are named.
+    """
+    untrusted = Label(untrusted=True)
+    until = datetime(2026, 11, 25, tzinfo=UTC)
+    ends = round(until.timestamp()) * 10**9
+    state = having()
+    assert state.asks(0, None, ["a"])
+    policy = MemoryPolicySet(approval=Approval.OFF, until=until, untrusted=("web/**",))
+    state = space.fold(state, space.decide("org", state, policy))
+    assert not state.asks(ends - 1_000, None, ["a"])
+    assert state.asks(ends, None, ["a"])
+    assert state.asks(0, untrusted, ["web/a", "a"])
+    assert not state.asks(0, untrusted, ["web/a"])
+    assert space.decide("org", state, policy) == ()
+
+
+def test_a_label_goes_along_with_the_text():
+    """What is edited rests on what stood there, too; what is new does not."""
+    untrusted = Label(untrusted=True)
+    state = having(a_md="x\n")
+    change = change_of("a.md", state.files["a.md"], "x\ny\n")
+    state = space.fold(state, [MemoryChanged(files=(change,))], By(label=untrusted))
+    state = put(state, "a.md", "x\ny\nz\n")
+    assert state.files["a.md"].label == untrusted
+    assert put(put(state, "a.md", None), "a.md", "new").files["a.md"].label is None
+
+
+def test_a_change_has_bounds():
+    """Files, and a file once."""
+    many = tuple(
+        change_of(f"{number}.md", None, "x") for number in range(space.CHANGE_FILES_MAX + 1)
+    )
+    with pytest.raises(BadValue, match="501 files"):
+        space.decide("org", having(), MemoryChanged(files=many))
+    with pytest.raises(BadValue, match="twice"):
+        space.decide("org", having(), MemoryChanged(files=(many[0], many[0])))
