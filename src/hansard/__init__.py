@@ -8,7 +8,8 @@
     with hansard.Session() as session:
         papers = search_papers("event sourcing")
 
-Names are imported when first used, so that `import hansard` costs nothing.
+Names are imported when first used, so that `import hansard` costs nothing. Long because
+each of them stands here for type checkers, for its import and in the list of all.
 """
 
 import importlib as _importlib
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
     )
     from hansard.agents.experiments.plans import Arm, NotPlaced, PlanOptions, plan
     from hansard.agents.experiments.scoring import Evaluated
+    from hansard.agents.memory.search.extras import ExtraMissing
+    from hansard.agents.memory.search.ranked import Embedder, Found, Ranked
+    from hansard.agents.memory.search.static_vectors import StaticVectors
     from hansard.agents.policy.approvals import ListedApproval
     from hansard.agents.policy.gate import (
         AskFirst,
@@ -304,6 +308,9 @@ _HOME = {
     ),
     "hansard.agents.experiments.plans": ("Arm", "NotPlaced", "PlanOptions", "plan"),
     "hansard.agents.experiments.scoring": ("Evaluated",),
+    "hansard.agents.memory.search.extras": ("ExtraMissing",),
+    "hansard.agents.memory.search.ranked": ("Embedder", "Found", "Ranked"),
+    "hansard.agents.memory.search.static_vectors": ("StaticVectors",),
     "hansard.agents.policy.approvals": ("ListedApproval",),
     "hansard.agents.access.carried": ("Lowered",),
     "hansard.agents.policy.gate": (
@@ -601,14 +608,17 @@ __all__ = [
     "Diverged",
     "Durability",
     "Effects",
+    "Embedder",
     "Evaluated",
     "Expected",
     "ExperimentRegistered",
     "ExperimentState",
     "ExperimentStopped",
+    "ExtraMissing",
     "Failure",
     "Fenced",
     "ForkEffects",
+    "Found",
     "GateCall",
     "GateRule",
     "Group",
@@ -664,6 +674,7 @@ __all__ = [
     "ProjectionError",
     "QueryFailed",
     "Question",
+    "Ranked",
     "ReadOnly",
     "Reconcile",
     "Record",
@@ -728,6 +739,7 @@ __all__ = [
     "SqlClosed",
     "SqlError",
     "StatedFact",
+    "StaticVectors",
     "Step",
     "StepAttempted",
     "StepStatus",

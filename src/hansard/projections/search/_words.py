@@ -28,6 +28,24 @@ BESIDE_CHARACTERS_MAX = 200
 BEGIN, END = "\ufdd0", "\ufdd1"
 """Around a match, as the index marks it: they are no characters, and stand in no indexed text."""
 
+COMMON = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        a about above after all also am an and any are as at be because been before being below
+        but by can could did do does doing down during each every for from further had has have
+        having he her here hers him his how i if in into is it its just may me might more most
+        must my no nor not now of off on once one only or other our out over own same she should
+        so some such than that the their them then there these they this those through to too
+        under until up us use very was we were what when where which while who whom whose why
+        will with within without would you your
+        """,
+    )
+)
+"""English words that tell nothing of what a question is about: they are looked for only where it
+has no others. Of many files nearly each has them, and among few they would rank by chance.
+"""
+
 _GAP = "\u200b"
 _STRING = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"(\s*:)?', re.DOTALL)
 _UNSPACED = (
@@ -35,6 +53,7 @@ _UNSPACED = (
     "\U00020000-\U0003ffff]"
 )
 _BETWEEN = re.compile(f"(?<={_UNSPACED})(?=\\w)|(?<=\\w)(?={_UNSPACED})")
+_LETTERS = re.compile(r"[^\W_]+")
 _WORD = re.compile(r'"([^"]+)"|(\S+)')
 _OUT = {0: "\ufffd", ord(BEGIN): "\ufffd", ord(END): "\ufffd", ord(_GAP): " "}
 
@@ -94,6 +113,19 @@ def quoted(words: str) -> str:
     if not any(char.isalnum() for word in found for char in word):
         raise BadQuery(f"there is no word in {words[:60]!r}", "give letters or digits")
     return " ".join('"' + word.replace('"', '""') + '"' for word in found)
+
+
+def any_of(words: str) -> str:
+    """A question for any of these words, each once: what has the rare ones ranks first.
+
+    Of a long one the first words count. Nothing in it has a meaning of its own. Raises BadQuery.
+    """
+    _bound(words)
+    found = dict.fromkeys(_LETTERS.findall(cleaned(words).replace("\ufffd", " ").lower()))
+    if not found:
+        raise BadQuery(f"there is no word in {words[:60]!r}", "give letters or digits")
+    telling = [word for word in found if word not in COMMON] or list(found)
+    return " OR ".join(f'"{word}"' for word in telling[:WORDS_MAX])
 
 
 def raw(query: str) -> str:

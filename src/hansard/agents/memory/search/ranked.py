@@ -1,0 +1,193 @@
+"""Files by what is asked: by their words, by their meaning, or by both.
+
+What ranks a tree is passed in (`Ranker`): the index of words and that of vectors stand in
+`hansard.projections.search.files`. They are given the files that the reader may see and nothing
+else, so that not even a rank depends on what else there is.
+
+Both together are fused by reciprocal rank (G. Cormack, C. Clarke and S. Buettcher, "Reciprocal rank
+fusion outperforms Condorcet and individual rank learning methods", SIGIR 2009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from hansard.agents.memory.search.paths import ALL_PATHS, paths_matching
+from hansard.domain.errors import BadValue
+
+RANK_CONSTANT = 60
+"""k of the fusion: how little the first ranks count over those that follow; as in the paper."""
+
+HITS_MAX = 10
+"""Files that are given back if nothing else is asked for."""
+
+HITS_LIMIT_MAX = 1_000
+"""Most that can be asked for."""
+
+DEPTH = 100
+"""Ranks of each order that a fusion takes into account, or the limit where that is more."""
+
+QUESTION_CHARACTERS_MAX = 10_000
+"""Of a question."""
+
+
+class By(StrEnum):
+    """What files are ranked by.
+
+    Attributes:
+        WORDS: The words of the question that they have, the rarer the better (bm25).
+        MEANING: How near their vectors are to the question's.
+        BOTH: The two orders fused.
+    """
+
+    WORDS = "words"
+    MEANING = "meaning"
+    BOTH = "both"
+
+
+class Ranked(msgspec.Struct, frozen=True):
+    """A file that was found, and how well it fits: the higher the better, by whatever ranked it.
+
+    Attributes:
+        path: The file's.
+        score: Comparable within one answer only.
+        excerpt: A part of it that fits, where what ranked it can tell.
+    """
+
+    path: str
+    score: float
+    excerpt: str = ""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a search came to.
+
+    Attributes:
+        hits: The best first, at most as many as were asked for.
+        by: What they were ranked by: `words`, `meaning` or `both`.
+        more: Whether others were found, too.
+    """
+
+    hits: list[Ranked]
+    by: str = By.WORDS.value
+    more: bool = False
+
+
+class Embedder(Protocol):
+    """Gives vectors whose nearness stands for nearness of meaning.
+
+    `digest` says which vectors these are: with another one, all are made anew.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Of all that the vectors depend on: the weights, above all."""
+        ...
+
+    @property
+    def dims(self) -> int:
+        """The length of each vector."""
+        ...
+
+    def embed(self, texts: Sequence[str], /) -> Sequence[Sequence[float]]:
+        """A vector of `dims` finite numbers a text, in the same order."""
+        ...
+
+
+class Ranker(Protocol):
+    """Ranks the files of a tree by a question."""
+
+    def ranked(
+        self, tree: Mapping[str, str], question: str, limit: int, /
+    ) -> list[tuple[str, float, str]]:
+        """Path, score and excerpt of the files that fit, the best first, at most `limit`."""
+        ...
+
+
+class Rankers(msgspec.Struct, frozen=True):
+    """What a search can rank by; without `meaning` there is none by meaning."""
+
+    words: Ranker
+    meaning: Ranker | None = None
+
+
+def search(
+    tree: Mapping[str, str],
+    question: str,
+    rankers: Rankers,
+    *,
+    by: By | str | None = None,
+    glob: str = "",
+    limit: int = HITS_MAX,
+) -> Found:
+    """The files of a tree that fit a question, the best first.
+
+    Args:
+        tree: The files that the reader may see: path and text.
+        question: Words in any order, or a sentence.
+        rankers: What ranks them.
+        by: `words`, `meaning` or `both`; if not said, both where there is an embedder.
+        glob: Only files whose path matches it.
+        limit: So many at most.
+
+    Raises:
+        BadValue: There is no word in the question, or no embedder to rank by meaning.
+        BadQuery: As BadValue, of words.
+    """
+    way = _way(by, rankers)
+    if not question.strip() or len(question) > QUESTION_CHARACTERS_MAX:
+        remedy = f"give a question of 1 to {QUESTION_CHARACTERS_MAX:,} characters"
+        raise BadValue("question", f"{question!r:.80}", remedy)
+    if not 1 <= limit <= HITS_LIMIT_MAX:
+        raise BadValue("limit", f"{limit}", f"give 1 to {HITS_LIMIT_MAX:,}")
+    if glob:
+        tree = {path: tree[path] for path in paths_matching(tree, glob, limit=ALL_PATHS).paths}
+    orders = [
+        [Ranked(*each) for each in ranker.ranked(tree, question, max(limit + 1, DEPTH))]
+        for ranker in _asked(way, rankers)
+    ]
+    hits = orders[0] if len(orders) == 1 else fused(orders)
+    return Found(hits[:limit], way.value, more=len(hits) > limit)
+
+
+def _way(by: By | str | None, rankers: Rankers) -> By:
+    if by is None:
+        return By.WORDS if rankers.meaning is None else By.BOTH
+    try:
+        way = By(by)
+    except ValueError:
+        known = ", ".join(each.value for each in By)
+        raise BadValue("by", f"{by!r:.80}", f"give one of {known}") from None
+    if way is not By.WORDS and rankers.meaning is None:
+        remedy = "connect with embedder=, such as hansard.StaticVectors(), or search by words"
+        raise BadValue("by", f"{way.value!r} without an embedder", remedy)
+    return way
+
+
+def _asked(way: By, rankers: Rankers) -> list[Ranker]:
+    wanted = {By.WORDS: [rankers.words], By.MEANING: [], By.BOTH: [rankers.words]}[way]
+    if way is not By.WORDS and rankers.meaning is not None:
+        wanted.append(rankers.meaning)
+    return wanted
+
+
+def fused(orders: Sequence[Sequence[Ranked]]) -> list[Ranked]:
+    """Several orders as one: each file counts 1 / (60 + rank) in each, and of equals the path."""
+    scores: dict[str, float] = {}
+    excerpts: dict[str, str] = {}
+    for order in orders:
+        for rank, each in enumerate(order, 1):
+            scores[each.path] = scores.get(each.path, 0.0) + 1 / (RANK_CONSTANT + rank)
+            if each.excerpt:
+                excerpts.setdefault(each.path, each.excerpt)
+    best = sorted(scores, key=lambda path: (-scores[path], path))
+    return [Ranked(path, scores[path], excerpts.get(path, "")) for path in best]

@@ -1,0 +1,208 @@
+"""Files by what is asked: words, meaning and both; what a reader may not see changes nothing."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.agents.memory.search.ranked import Ranked, Rankers, fused, search
+from hansard.domain.errors import BadValue
+from hansard.projections.search.errors import BadQuery
+from hansard.projections.search.files import PIECE_CHARACTERS, FileVectors, FileWords, pieces
+
+TREE = {
+    "AGENTS.md": "Answer in bullets. Action items come last.",
+    "skills/pdf/SKILL.md": "Reads a PDF file and fills its forms.",
+    "notes/paris.md": "The office in Paris is closed in August.",
+}
+
+
+class Letters:
+    """An embedder of our own: how often each letter stands in a text."""
+
+    name = "letters"
+    digest = "1"
+    dims = 26
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def embed(self, texts, /):
+        """A vector a text."""
+        self.asked += texts
+        return [[float(text.lower().count(chr(97 + at))) for at in range(26)] for text in texts]
+
+
+@pytest.fixture
+def rankers():
+    """Words, and vectors of letters."""
+    return Rankers(FileWords(), FileVectors(Letters()))
+
+
+def test_words_rank_by_how_rare_they_are(rankers):
+    """A file with any of the words is found, that with the rare one first; common words tell
+    nothing where there are others.
+    """
+    found = search(TREE, "what is in the forms of a PDF in August", rankers, by="words")
+    assert [each.path for each in found.hits] == ["skills/pdf/SKILL.md", "notes/paris.md"]
+    assert "PDF" in found.hits[0].excerpt
+    assert search(TREE, "the", rankers, by="words").hits
+
+
+def test_a_word_of_the_path_counts(rankers):
+    """Who knows what a file is called finds it."""
+    assert search(TREE, "skills", rankers, by="words").hits[0].path == "skills/pdf/SKILL.md"
+
+
+def test_meaning_ranks_by_the_nearest_piece(rankers):
+    """A file of which one paragraph fits is as near as that paragraph."""
+    tree = {"a": "zzzz\n\n" + "q" * 800 + "\n\nhello", "b": "hexxo"}
+    best = search(tree, "hello", rankers, by="meaning").hits[0]
+    assert (best.path, best.excerpt) == ("a", "hello")
+    assert best.score == pytest.approx(1.0)
+
+
+def test_only_what_changed_is_embedded_again():
+    """And what was there before is not, in whichever file it stands now."""
+    embedder = Letters()
+    rankers = Rankers(FileWords(), FileVectors(embedder))
+    search({"a": "one", "b": "two"}, "x", rankers, by="meaning")
+    embedder.asked.clear()
+    moved = search({"c": "one", "b": "three"}, "one", rankers, by="meaning")
+    assert embedder.asked == ["three", "one"]  # the file, and the question
+    assert moved.hits[0].path == "c"
+
+
+def test_an_embedder_that_gives_no_vectors_is_said(rankers):
+    """With what it gave; nothing of the index is half done."""
+
+    class Short(Letters):
+        def embed(self, texts, /):
+            """Too few numbers."""
+            return [[1.0]] * len(texts)
+
+    with pytest.raises(BadValue, match="letters"):
+        search(TREE, "x", Rankers(FileWords(), FileVectors(Short())), by="meaning")
+
+
+@pytest.mark.parametrize("options", [{"by": "smell"}, {"limit": 0}, {"glob": "**/**/**"}])
+def test_what_cannot_be_asked_is_refused(rankers, options):
+    """With what can."""
+    with pytest.raises(BadValue):
+        search(TREE, "x", rankers, **options)
+
+
+def test_a_search_without_words_or_embedder_is_refused():
+    """With the remedy."""
+    with pytest.raises(BadValue, match="embedder="):
+        search(TREE, "x", Rankers(FileWords()), by="meaning")
+    with pytest.raises(BadQuery):
+        search(TREE, "?!", Rankers(FileWords()))
+
+
+def test_a_fusion_prefers_what_both_orders_have():
+    """Of equals, by path."""
+    one = [Ranked("a", 9.0), Ranked("b", 8.0, "text")]
+    two = [Ranked("b", 0.9), Ranked("c", 0.8)]
+    assert [each.path for each in fused([one, two])] == ["b", "a", "c"]
+    assert fused([one, two])[0].excerpt == "text"
+
+
+_PATHS = st.sampled_from(["a.md", "b/c.md", "b/d.md", "e.md"])
+_TEXTS = st.text(alphabet="abc \n", max_size=30)
+
+
+@given(
+    seen=st.dictionaries(_PATHS, _TEXTS, max_size=4),
+    other=st.dictionaries(st.sampled_from(["x.md", "y.md"]), _TEXTS, max_size=2),
+    question=st.sampled_from(["a", "b c", "cab a", "abc"]),
+    by=st.sampled_from(["words", "meaning", "both"]),
+)
+def test_files_that_a_reader_may_not_see_change_nothing(seen, other, question, by):
+    """Not a hit, not a score: whatever else was searched by the same index before."""
+    used = Rankers(FileWords(), FileVectors(Letters()))
+    search({**seen, **other}, question, used, by=by)
+    fresh = Rankers(FileWords(), FileVectors(Letters()))
+    assert search(seen, question, used, by=by) == search(seen, question, fresh, by=by)
+
+
+@given(text=st.text(alphabet="ab \n", max_size=3_000))
+def test_pieces_are_whole_paragraphs_that_lose_nothing(text):
+    """None is longer than its bound, and together they have all the letters in their order."""
+    made = pieces(text)
+    assert all(len(piece) <= PIECE_CHARACTERS for piece in made)
+    assert "".join("".join(made).split()) == "".join(text.split())
+
+
+def recalls(rankers, tree, questions, by):
+    """How often the right file is the first, and one of five."""
+    places = [
+        [each.path for each in search(tree, question, rankers, by=by, limit=5).hits]
+        for question in questions.values()
+    ]
+    first = sum(found[:1] == [path] for path, found in zip(questions, places, strict=True))
+    five = sum(path in found for path, found in zip(questions, places, strict=True))
+    return first / len(questions), five / len(questions)
+
+
+@pytest.fixture(scope="module")
+def static():
+    """Rankers with vectors of words; for all tests of this module."""
+    from hansard.agents.memory.search.static_vectors import StaticVectors  # noqa: PLC0415 -- takes long
+
+    return Rankers(FileWords(), FileVectors(StaticVectors()))
+
+
+def test_sixty_paraphrases_are_found_by_meaning_alone(static, evidence):
+    """Written for this test, without a common content word: words find none of them, vectors most,
+    and the fusion keeps them among the first five.
+    """
+    lines = Path(__file__).with_name("paraphrases.tsv").read_text().splitlines()
+    pairs = [line.split("\t") for line in lines if not line.startswith("#")]
+    tree = {f"notes/{number:02}.md": note for number, (note, _) in enumerate(pairs)}
+    questions = {f"notes/{number:02}.md": asked for number, (_, asked) in enumerate(pairs)}
+    found = {by: recalls(static, tree, questions, by) for by in ("words", "meaning", "both")}
+    for by, (first, five) in found.items():
+        evidence.record(f"memory.search.paraphrases.{by}", recall_1=first, recall_5=five)
+    assert len(pairs) == 60
+    assert found["words"] == (0.0, 0.0)
+    assert found["meaning"] >= (0.7, 0.95)
+    assert found["both"][1] >= 0.95
+
+
+@pytest.mark.real
+def test_skills_are_found_by_their_descriptions(static, real_data, evidence):
+    """Of skills with a description of their own: the fusion, which is the default where there is
+    an embedder, wins over words, and these over vectors.
+    """
+    tree, questions = skills(real_data / "agent-skills" / "dev")
+    found = {by: recalls(static, tree, questions, by) for by in ("words", "meaning", "both")}
+    for by, (first, five) in found.items():
+        name = f"memory.search.skills.{by}"
+        evidence.record(name, skills=len(tree), recall_1=first, recall_5=five)
+    assert len(tree) == 131
+    assert found["words"] >= (0.87, 0.96)
+    assert found["meaning"] >= (0.80, 0.92)
+    assert found["both"] >= max(found["words"], found["meaning"])
+
+
+def skills(root):
+    """The bodies of skills by path, and their descriptions, where one is a usable question: not
+    another's, too, of 60 characters or more, with a body of 300 or more.
+    """
+    import frontmatter  # noqa: PLC0415 -- only this test needs it
+
+    found = {}
+    for path in sorted(root.rglob("SKILL.md")):
+        post = frontmatter.loads(path.read_text())
+        found[str(path.relative_to(root))] = (str(post.get("description") or ""), post.content)
+    said = [description for description, _ in found.values()]
+    usable = {
+        path: (description, body)
+        for path, (description, body) in found.items()
+        if len(description) >= 60 and said.count(description) == 1 and len(body) >= 300
+    }
+    return {path: body for path, (_, body) in usable.items()}, {
+        path: description for path, (description, _) in usable.items()
+    }
