@@ -7,8 +7,10 @@ import json
 
 import pytest
 
-from hansard.agents.memory.validation import tree
-from hansard.agents.memory.validation.problem import Link
+from hansard.agents.memory.portable import folders, harnesses, subagent_forms
+from hansard.agents.memory.portable.harnesses import Harness
+from hansard.agents.memory.validation import json_files, tree
+from hansard.agents.memory.validation.trees import Link
 from tests.memory.validation import mutations
 
 pytestmark = pytest.mark.real
@@ -56,6 +58,42 @@ def test_every_real_tree_is_valid(trees):
     """67 files of instructions and 9 projects."""
     assert sum(len(files) for name, files in trees.items() if "+" in name) == 67
     assert [found for files in trees.values() for found in tree.problems(files)] == []
+
+
+def test_every_real_tree_goes_out_and_comes_back(trees, tmp_path, evidence):
+    """Through a folder on disk, byte by byte, symbolic links included, in each harness's form."""
+    for name, files in trees.items():
+        for harness in Harness:
+            folder = tmp_path / name / harness
+            folders.write(folder, harnesses.exported(files, harness).tree)
+            made = folders.read(folder)
+            assert harnesses.imported(made, harness, files) == files, (name, harness)
+            fresh = harnesses.imported(made, harness)
+            assert harnesses.exported(fresh, harness).tree == made, (name, harness)
+            if harness in {Harness.AGENTS_MD, Harness.DEEPAGENTS}:
+                assert made == fresh == files, (name, harness)
+    evidence.record("memory.portable", trees=len(trees), files=sum(map(len, trees.values())))
+
+
+def test_a_real_projects_payload_comes_of_its_files(trees):
+    """What the original tool made of five projects is what is read of their files here."""
+    told = [files for files in trees.values() if "expected_payload.json" in files]
+    assert len(told) == 5
+    for files in told:
+        expected = json.loads(files["expected_payload.json"])
+        if "tools" in expected:
+            tools = json_files.tools_of(files["tools.json"].decode())
+            assert [tool.name for tool in tools if tool.interrupt] == ["tavily_web_search"]
+            assert [tool.name for tool in tools] == [
+                tool["name"] for tool in expected["tools"]["tools"]
+            ]
+        made = harnesses.exported(files, Harness.CLAUDE_CODE).tree
+        for agent in expected.get("subagents", []):
+            path = f".claude/agents/{agent['name']}.md"
+            found = subagent_forms.read(path, bytes(made[path]))  # type: ignore[arg-type]  # it is no link
+            assert found is not None
+            assert (found.name, found.description) == (agent["name"], agent["description"])
+            assert (found.model, found.instructions) == (agent["model_id"], agent["instructions"])
 
 
 def test_a_change_for_the_worse_is_refused_with_its_line_and_rule(skills, trees, rounds, evidence):

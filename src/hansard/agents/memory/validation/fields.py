@@ -9,7 +9,8 @@ from collections.abc import Collection
 import msgspec
 
 from hansard.agents.memory.validation.frontmatter import Fields, Items, Text, Value
-from hansard.agents.memory.validation.problem import Problem, shown
+from hansard.agents.memory.validation.trees import shown
+from hansard.domain.memory.events import Problem
 
 
 class Checked(msgspec.Struct):

@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.memory.validation.problem import Problem, library, shown
 from hansard.agents.memory.validation.texts import line_at
+from hansard.agents.memory.validation.trees import library, shown
+from hansard.domain.memory.events import Problem
 
 CHARS_MAX = 1 << 16
 """Of front matter: each harness loads it at start, for every skill and subagent."""

@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Collection, Iterator
 
 from hansard.agents.memory.validation import texts
-from hansard.agents.memory.validation.problem import Link, Problem, Tree, library, shown
+from hansard.agents.memory.validation.trees import Link, Tree, library, shown
+from hansard.domain.memory.events import Problem
 
 FILES = ("AGENTS.md", "CLAUDE.md")
 BYTES_MAX = 1 << 16

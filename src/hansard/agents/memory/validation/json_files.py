@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.memory.validation.problem import Problem, library, shown
+from hansard.agents.memory.validation.trees import library, shown
+from hansard.domain.memory.events import Problem
 
 DEPTH_MAX = 32
 """What these files say has four levels."""

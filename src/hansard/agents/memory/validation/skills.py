@@ -11,7 +11,7 @@ import unicodedata
 from hansard.agents.memory.validation import frontmatter
 from hansard.agents.memory.validation.fields import Checked, written
 from hansard.agents.memory.validation.frontmatter import Fields, Items, Text
-from hansard.agents.memory.validation.problem import Problem
+from hansard.domain.memory.events import Problem
 
 FILE = "SKILL.md"
 NAME_CHARS_MAX = 64

@@ -9,7 +9,7 @@ import re
 
 from hansard.agents.memory.validation import frontmatter
 from hansard.agents.memory.validation.fields import Checked
-from hansard.agents.memory.validation.problem import Problem
+from hansard.domain.memory.events import Problem
 
 NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 16_384

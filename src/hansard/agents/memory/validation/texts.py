@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from hansard.agents.memory.validation.problem import Problem, shown
-
-FILE_BYTES_MAX = 1 << 20
-"""A file of memory is read by models: one that is larger fits no context window."""
+from hansard.agents.memory.validation.trees import shown
+from hansard.domain.memory.events import Problem
+from hansard.domain.memory.space import FILE_BYTES_MAX
 
 _OTHER_ENCODINGS = (
     (b"\xff\xfe", "UTF-16"),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
-import unicodedata
 from collections.abc import Collection, Iterator, Mapping
 
 from hansard.agents.memory.validation import (
@@ -14,11 +12,11 @@ from hansard.agents.memory.validation import (
     subagents,
     texts,
 )
-from hansard.agents.memory.validation.problem import Link, Problem, Tree, shown
-
-FILES_MAX = 20_000
-PATH_CHARS_MAX = 512
-LINK_HOPS_MAX = 8
+from hansard.agents.memory.validation.trees import Link, Tree, shown
+from hansard.domain.errors import BadValue
+from hansard.domain.memory import paths
+from hansard.domain.memory.events import Problem
+from hansard.domain.memory.space import FILES_MAX
 
 _SUBAGENT = re.compile(r"(.*/)?(subagents|\.claude/agents)/[^/]+\.md")
 _SUBAGENT_FOLDER = re.compile(r"(.*/)?subagents/[^/]+/agent\.json")
@@ -42,20 +40,20 @@ def problems(
     """
     if len(tree) > FILES_MAX:
         stood = f"{len(tree):,} files"
-        return [Problem(".", 1, "tree.size", stood, f"at most {FILES_MAX:,} files")]
-    paths = sorted(tree if only is None else (path for path in only if path in tree))
+        return [Problem(".", 0, "tree.size", stood, f"at most {FILES_MAX:,} files")]
+    changed = sorted(tree if only is None else (path for path in only if path in tree))
     found: list[Problem] = []
     for path, content in tree.items():  # what a link leads to may be what changed
         if isinstance(content, Link):
             found += _link_problems(tree, path, content)
-    for path in paths:
+    for path in changed:
         content = tree[path]
         if bad := list(_path_problems(path)):
             found += bad
         elif not isinstance(content, Link):
             found += _file_problems(path, content, offered)
-    found += _twins(tree, set(paths))
-    found += instructions.import_problems(tree, None if only is None else paths)
+    found += _twins(tree, set(changed))
+    found += instructions.import_problems(tree, None if only is None else changed)
     return sorted(found)
 
 
@@ -80,40 +78,29 @@ def _file_problems(
 
 
 def _path_problems(path: str) -> Iterator[Problem]:
-    parts = path.split("/")
-    if not path or any(part in {"", ".", ".."} for part in parts):
+    try:
+        normal = paths.normal(path)
+    except BadValue as error:
+        yield Problem(path, 0, "path", shown(ascii(path)), error.remedy)
+        return
+    if normal != path:
+        yield Problem(path, 0, "path.form", shown(path), f"the path as {normal!r}")
+
+
+def _link_problems(tree: Tree, path: str, link: Link) -> Iterator[Problem]:
+    links = {at: there.target for at, there in tree.items() if isinstance(there, Link)}
+    try:
+        paths.target(path, link.target)
+        at = paths.followed(path, links)
+    except BadValue as error:
+        yield Problem(path, 0, "link", shown(link.target), error.remedy)
+        return
+    if path == at or path.startswith(f"{at}/"):
+        yield Problem(path, 0, "link", shown(link.target), "no folder that holds the link")
+    elif at not in tree and not any(other.startswith(f"{at}/") for other in tree):
         yield Problem(
-            path, 1, "path.parts", shown(path), "names with '/' between, none of them '.' or '..'"
+            path, 0, "link.dangling", shown(link.target), "a file or folder that is there"
         )
-    if any(unicodedata.category(letter) == "Cc" or letter == "\\" for letter in path):
-        yield Problem(path, 1, "path.characters", repr(path), "no control characters, no '\\'")
-    if unicodedata.normalize("NFC", path) != path:
-        yield Problem(path, 1, "path.form", shown(path), "composed letters (Unicode NFC)")
-    if len(path) > PATH_CHARS_MAX:
-        yield Problem(path, 1, "path.length", shown(path), f"at most {PATH_CHARS_MAX} characters")
-
-
-def _link_problems(tree: Tree, path: str, link: Link) -> list[Problem]:
-    def bad(rule: str, allowed: str) -> list[Problem]:
-        return [Problem(path, 1, rule, shown(link.target), allowed)]
-
-    at, target = path, link.target
-    for _ in range(LINK_HOPS_MAX):
-        if not target or target.startswith("/") or "\0" in target:
-            return bad("link.outside", "a relative path to a file of this tree")
-        at = posixpath.normpath(posixpath.join(posixpath.dirname(at), target))
-        if at == ".." or at.startswith("../"):
-            return bad("link.outside", "a relative path to a file of this tree")
-        there = tree.get(at)
-        if there is None:
-            if at == "." or any(other.startswith(f"{at}/") for other in tree):
-                is_above = at == "." or f"{path}/".startswith(f"{at}/")
-                return bad("link.circle", "no folder that holds the link") if is_above else []
-            return bad("link.dangling", "a file or folder that is there")
-        if not isinstance(there, Link):
-            return []
-        target = there.target
-    return bad("link.circle", f"a file after at most {LINK_HOPS_MAX} links")
 
 
 def _twins(tree: Tree, changed: set[str]) -> Iterator[Problem]:
@@ -124,15 +111,15 @@ def _twins(tree: Tree, changed: set[str]) -> Iterator[Problem]:
         folded_path = path.casefold()
         twin = folded.setdefault(folded_path, path)
         if twin != path:
-            yield Problem(path, 1, "path.twin", path, f"a name that is not {twin!r} in other case")
+            yield Problem(path, 0, "path.twin", path, f"a name that is not {twin!r} in other case")
         parts = path.split("/")[:-1]
         for depth in range(1, len(parts) + 1):
             folder = "/".join(parts[:depth])
             twin = folders.setdefault(folder.casefold(), folder)
             if twin != folder:
                 yield Problem(
-                    path, 1, "path.twin", folder, f"a folder that is not {twin!r} in other case"
+                    path, 0, "path.twin", folder, f"a folder that is not {twin!r} in other case"
                 )
     for folded_path in folded.keys() & folders.keys():
         path = folded[folded_path]
-        yield Problem(path, 1, "path.folder", path, "a name that no folder has")
+        yield Problem(path, 0, "path.folder", path, "a name that no folder has")

@@ -1,4 +1,4 @@
-"""Trees of files, and what can be wrong with one."""
+"""Trees of files, what is shown of a value in one, and the libraries that read them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from hansard.domain.errors import CallerError
+from hansard.domain.memory.space import MemoryFile
 
 STOOD_CHARS_MAX = 80
 """Of what stood there, so much is shown: enough to find it, too little to fill a context window."""
@@ -24,26 +25,11 @@ Tree = Mapping[str, bytes | Link]
 """A folder: relative paths with `/` between their parts, and what stands at each."""
 
 
-class Problem(msgspec.Struct, frozen=True, order=True):
-    """What is wrong at one place.
-
-    Attributes:
-        path: The file.
-        line: The line, from 1.
-        rule: The rule's name, as `skill.name.case`.
-        stood: What stood there, shortened.
-        allowed: What may stand there instead.
-    """
-
-    path: str
-    line: int
-    rule: str
-    stood: str
-    allowed: str
-
-    def __str__(self) -> str:
-        """In one line, as it is told to people and models."""
-        return f"{self.path}:{self.line}: {self.rule}: {self.stood!r} stands there; {self.allowed}"
+def of_space(files: Mapping[str, MemoryFile]) -> dict[str, bytes | Link]:
+    """The tree of a space's files."""
+    return {
+        path: Link(file.text) if file.link else file.text.encode() for path, file in files.items()
+    }
 
 
 class LibraryMissing(CallerError):

@@ -1,0 +1,167 @@
+"""Folders on disk as trees, and trees as folders: read without following a link, written whole.
+
+A folder is written beside its place and renamed to it: killed at any point, it is there or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Collection, Generator
+from pathlib import Path
+
+from hansard.agents.memory.validation.trees import Link, Tree
+from hansard.bus import file_lock
+from hansard.domain.errors import CallerError
+from hansard.domain.memory.space import FILE_BYTES_MAX, FILES_MAX
+
+TREE_BYTES_MAX = 1 << 28
+"""Of a folder that is read: a quarter of a gigabyte, all of it in memory."""
+
+DEPTH_MAX = 64
+FOLDERS_LEFT_OUT = (".git", ".hg", ".svn", ".venv", "node_modules", "__pycache__")
+"""What no harness takes for memory."""
+
+PARTIAL = ".hansard-partial"
+"""What the folder is called until it is whole."""
+
+
+class BadFolder(CallerError):
+    """A folder that cannot be read as memory, or not be written; nothing was changed.
+
+    Attributes:
+        path: Which.
+        remedy: What to do.
+    """
+
+    def __init__(self, path: Path | str, fact: str, remedy: str) -> None:
+        super().__init__(f"{path} {fact}: {remedy}")
+        self.path = path
+        self.remedy = remedy
+
+
+def read(folder: Path, *, leave_out: Collection[str] = ()) -> dict[str, bytes | Link]:
+    """What stands in a folder, links as links. Folders of version control and of packages are left
+    out, and so are those paths of it that are named. Raises BadFolder.
+    """
+    if not folder.is_dir():
+        raise BadFolder(folder, "is no folder", "name one that is there")
+    found: dict[str, bytes | Link] = {}
+    size = 0
+    waiting: list[tuple[Path, str]] = [(folder, "")]
+    while waiting:
+        at, above = waiting.pop()
+        if above.count("/") > DEPTH_MAX:
+            raise BadFolder(at, f"is deeper than {DEPTH_MAX} folders", "name one inside it")
+        try:
+            entries = sorted(os.scandir(at), key=lambda entry: entry.name)
+        except OSError as error:
+            raise BadFolder(
+                at, f"cannot be read ({error.strerror})", "give it to yourself"
+            ) from error
+        for entry in entries:
+            path = above + entry.name
+            if path in leave_out or (entry.name in FOLDERS_LEFT_OUT and entry.is_dir()):
+                continue
+            if entry.is_symlink():
+                found[path] = Link(str(Path(entry.path).readlink()))
+            elif entry.is_dir(follow_symlinks=False):
+                waiting.append((Path(entry.path), f"{path}/"))
+            else:
+                content = found[path] = _content(Path(entry.path))
+                size += len(content)
+            if len(found) > FILES_MAX or size > TREE_BYTES_MAX:
+                raise BadFolder(
+                    folder,
+                    f"holds more than {FILES_MAX:,} files or {TREE_BYTES_MAX:,} bytes",
+                    "name the folder of memory alone",
+                )
+    return found
+
+
+def _content(path: Path) -> bytes:
+    """A regular file's bytes: not of a device that never ends, nor of a file that is too large."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise BadFolder(path, f"cannot be read ({error.strerror})", "leave it out") from error
+    with os.fdopen(descriptor, "rb") as file:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            raise BadFolder(path, "is no regular file", "leave it out")
+        content = file.read(FILE_BYTES_MAX + 1)
+    if len(content) > FILE_BYTES_MAX:
+        raise BadFolder(
+            path, f"has more than {FILE_BYTES_MAX:,} bytes", "split it, or leave it out"
+        )
+    return content
+
+
+def write(folder: Path, tree: Tree) -> None:
+    """Make a folder that is not there yet, or is empty, with all of a tree. Blocks.
+
+    What a killed writer left beside it is taken away by the next one. Raises BadFolder.
+    """
+    folder = folder.absolute()
+    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        raise BadFolder(folder, "is there and not empty", "name a folder that is not there")
+    partial = folder.with_name(f".{folder.name}{PARTIAL}")
+    try:
+        with _claimed(partial):
+            _fill(partial, tree)
+            partial.rename(folder)
+            sync(folder.parent)
+    except OSError as error:
+        raise BadFolder(
+            folder, f"cannot be written ({error.strerror})", "name another place, or make room"
+        ) from error
+
+
+@contextlib.contextmanager
+def _claimed(partial: Path) -> Generator[None]:
+    """A new folder that nobody else writes; it goes away with an error."""
+    partial.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if not file_lock.take(descriptor):
+            raise BadFolder(partial, "is being written by another process", "wait for it")
+        for left in partial.iterdir():
+            shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+        try:
+            yield
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+    finally:
+        file_lock.release(descriptor)
+
+
+def sync(folder: Path) -> None:
+    """Have what was renamed into a folder on disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fill(folder: Path, tree: Tree) -> None:
+    for path, content in tree.items():
+        if isinstance(content, Link):
+            continue
+        place = folder / path
+        if ".." in place.parts or not place.is_relative_to(folder):
+            raise OSError(errno.EPERM, f"{path} leads out of the folder")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    for path, content in tree.items():  # after the files: nothing is written through a link
+        if isinstance(content, Link):
+            place = folder / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(content.target)

@@ -1,0 +1,159 @@
+"""A space goes out as each harness wants it and comes back as it was."""
+
+import tomllib
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.agents.memory.portable import harnesses
+from hansard.agents.memory.portable.harnesses import Harness
+from hansard.agents.memory.validation import tree
+from hansard.agents.memory.validation.trees import Link
+
+SKILL = b"---\nname: pay\ndescription: Pays.\n---\nPay.\n"
+REVIEW = (
+    b'---\nname: review\ndescription: "Reviews: code"\ntools: Read, Grep, mcp__fleet__find\n'
+    b'model: sonnet\n---\nLook \\ """ twice.\n'
+)
+SPACE: dict[str, bytes | Link] = {
+    "AGENTS.md": b"Be brief.\n",
+    "web/AGENTS.md": b"Use CSS.\n",
+    "skills/pay/SKILL.md": SKILL,
+    "skills/pay/rates.md": b"1 %\n",
+    "subagents/review.md": REVIEW,
+    "subagents/write/agent.json": b'{"description": "Writes.", "model": "openai:gpt-5.4"}',
+    "subagents/write/AGENTS.md": b"Write.\n",
+    "subagents/write/skills/note/SKILL.md": SKILL.replace(b"pay", b"note"),
+    "tools.json": b'{"tools": [{"name": "find", "mcp_server_url": "https://x.y/z",'
+    b' "mcp_server_name": "fleet"}]}',
+    "notes/vendors.md": b"None.\n",
+}
+
+
+def test_each_harness_finds_what_it_looks_for():
+    """Instructions, skills and subagents, each under the name that the harness reads."""
+    made = {kind: harnesses.exported(SPACE, kind).tree for kind in Harness}
+    assert made[Harness.AGENTS_MD] == SPACE
+    claude = made[Harness.CLAUDE_CODE]
+    assert claude["CLAUDE.md"] == claude["web/CLAUDE.md"] == Link("AGENTS.md")
+    assert claude[".claude/skills/pay/SKILL.md"] == SKILL
+    assert claude[".claude/agents/review.md"] == REVIEW
+    assert b"https://x.y/z" in bytes(claude[".mcp.json"])  # type: ignore[arg-type]  # it is no link
+    assert made[Harness.OPENCODE][".opencode/skills/pay/rates.md"] == b"1 %\n"
+    assert made[Harness.CODEX][".agents/skills/pay/rates.md"] == b"1 %\n"
+    assert made[Harness.DEEPAGENTS]["subagents/review/AGENTS.md"] == b'Look \\ """ twice.\n'
+    for folder in made.values():
+        assert tree.problems(folder) == []
+
+
+def test_what_a_subagent_may_not_use_is_denied_where_the_harness_can_say_so():
+    """OpenCode's rules deny all but its tools; Codex' sandbox keeps who may not write from it."""
+    text = harnesses.exported(SPACE, Harness.OPENCODE).tree[".opencode/agents/review.md"]
+    front = yaml.safe_load(bytes(text).split(b"---\n")[1])  # type: ignore[arg-type]  # it is no link
+    rules = [(rule["action"], rule["effect"]) for rule in front["permissions"]]
+    assert rules == [("*", "deny"), ("read", "allow"), ("grep", "allow"), ("fleet_find", "allow")]
+    made = harnesses.exported(SPACE, Harness.CODEX).tree
+    agent = tomllib.loads(bytes(made[".codex/agents/review.toml"]).decode())  # type: ignore[arg-type]  # it is no link
+    assert agent["sandbox_mode"] == "read-only"
+    assert agent["developer_instructions"] == 'Look \\ """ twice.\n'
+    config = tomllib.loads(bytes(made[".codex/config.toml"]).decode())  # type: ignore[arg-type]  # it is no link
+    assert config["mcp_servers"]["fleet"] == {"url": "https://x.y/z", "enabled_tools": ["find"]}
+
+
+def test_what_a_harness_cannot_say_is_told():
+    """A model's short name, a subagent's own files, servers that the harness names elsewhere."""
+    notes = harnesses.exported(SPACE, Harness.OPENCODE).notes
+    assert any("'sonnet'" in note for note in notes)
+    assert any("subagents/write/skills/note/SKILL.md" in note for note in notes)
+    assert any("opencode.json" in note for note in notes)
+
+
+@pytest.mark.parametrize("harness", Harness)
+def test_a_space_comes_back_as_it_was(harness):
+    """Exported and imported again, nothing changed; and a second time from what was imported."""
+    made = harnesses.exported(SPACE, harness).tree
+    assert harnesses.imported(made, harness, SPACE) == SPACE
+    fresh = harnesses.imported(made, harness)
+    assert harnesses.exported(fresh, harness).tree == made
+
+
+@pytest.mark.parametrize("harness", Harness)
+def test_a_change_in_the_harness_comes_back_alone(harness):
+    """An edited file, a new one and one that is gone; all else stays as it stands."""
+    made = dict(harnesses.exported(SPACE, harness).tree)
+    [skill] = [path for path in made if path.endswith("pay/SKILL.md")]
+    [rates] = [path for path in made if path.endswith("pay/rates.md")]
+    made[skill] = SKILL + b"At once.\n"
+    made[f"{skill.removesuffix('pay/SKILL.md')}new/SKILL.md"] = b"---\nname: new\n"
+    del made[rates]
+    wanted = SPACE | {
+        "skills/pay/SKILL.md": made[skill],
+        "skills/new/SKILL.md": b"---\nname: new\n",
+    }
+    del wanted["skills/pay/rates.md"]
+    assert harnesses.imported(made, harness, SPACE) == wanted
+
+
+def test_claude_codes_own_file_is_read_by_others():
+    """A folder that has CLAUDE.md alone has AGENTS.md as a link to it, and goes out as it came."""
+    folder = {"CLAUDE.md": b"Be brief."}
+    space = harnesses.imported(folder, Harness.CLAUDE_CODE)
+    assert space == {"CLAUDE.md": b"Be brief.", "AGENTS.md": Link("CLAUDE.md")}
+    assert harnesses.exported(space, Harness.CLAUDE_CODE).tree == folder
+
+
+CODEX_AGENT = b'name = "review"\ndescription = "Reviews."\nnickname_candidates = ["R"]\n'
+
+
+@pytest.mark.parametrize(
+    ("harness", "path", "content"),
+    [
+        (Harness.CODEX, ".codex/agents/review.toml", CODEX_AGENT),
+        (Harness.CODEX, ".codex/agents/review.toml", b"not = toml = at all"),
+        (Harness.OPENCODE, ".opencode/agents/a.md", b"---\ndescription: d\ntemperature: 1\n---\n"),
+        (Harness.OPENCODE, ".opencode/agents/a.md", b"\xff"),
+    ],
+)
+def test_a_subagent_that_has_no_exact_way_back_stays_as_it_is(harness, path, content):
+    """What is said only in the harness's words is kept in them."""
+    space = harnesses.imported({path: content}, harness)
+    assert space == {path: content}
+    assert harnesses.exported(space, harness).tree == {path: content}
+
+
+def test_a_subagent_that_has_a_way_back_is_one_of_the_space():
+    """And goes out again byte by byte."""
+    for harness, path in (
+        (Harness.CODEX, ".codex/agents/review.toml"),
+        (Harness.OPENCODE, ".opencode/agents/review.md"),
+    ):
+        space = {"subagents/review.md": b"---\nname: review\ndescription: Reviews.\n---\nLook.\n"}
+        made = harnesses.exported(space, harness).tree
+        back = harnesses.imported(made, harness)
+        assert list(back) == ["subagents/review.md"]
+        assert tree.problems(back) == []
+        assert harnesses.exported(back, harness).tree == made == {path: made[path]}
+
+
+NAMES = st.sampled_from(["AGENTS.md", "CLAUDE.md", "a.md", "SKILL.md", "agent.json", "x.toml"])
+FOLDERS = st.sampled_from(
+    [
+        *("", "web/", "skills/a/", "skills/", "subagents/", "subagents/a/", ".claude/skills/a/"),
+        *(".claude/agents/", ".opencode/agents/", ".codex/agents/", ".agents/skills/a/"),
+    ]
+)
+CONTENTS = st.sampled_from(
+    [b"", b"x", REVIEW, SKILL, b'{"description": "d"}', Link("AGENTS.md"), Link("CLAUDE.md")]
+)
+
+
+@given(
+    st.dictionaries(st.builds(str.__add__, FOLDERS, NAMES), CONTENTS, max_size=8),
+    st.sampled_from(Harness),
+)
+def test_whatever_a_space_has_comes_back(space, harness):
+    """Valid or not, whatever stands beside what."""
+    made = harnesses.exported(space, harness).tree
+    assert harnesses.imported(made, harness, space) == space
