@@ -27,6 +27,7 @@ UNRAISED = {
     "hansard.bus.jetstream": "the log, which raises others in their place",
     "hansard.cli": "commands",
     "hansard.inspect": "commands",
+    "hansard.integrations.browser": "`hansard actions run`",
     "hansard.integrations.mcp": "`hansard mcp`",
     "hansard.projections.report": "`hansard ask`",
     "hansard.projections.search": "`hansard search`",

@@ -126,6 +126,9 @@ if TYPE_CHECKING:
     )
     from hansard.bus.server.private_copy import NotCopied
     from hansard.bus.states.replay import RunView
+    from hansard.client.browser.browser import ActionFailed, AsyncBrowser, PageAction
+    from hansard.client.browser.elements import ElementAttempt, ElementNotFound, PageGone
+    from hansard.client.browser.replay import Replayed, ReplayedAction
     from hansard.client.common import AsyncCommonRecord
     from hansard.client.common_sync import CommonRecord
     from hansard.client.connect import Connecting, connect, connect_async
@@ -168,6 +171,16 @@ if TYPE_CHECKING:
     )
     from hansard.client.session_sync import CommonSession, Session
     from hansard.client.sql_answer import AnswerCut, NotInstalled, SqlAnswer
+    from hansard.domain.actions.cache import (
+        ActionCache,
+        ActionChange,
+        ActionCheck,
+        ActionsEnd,
+        CachedAction,
+        ElementTargets,
+        PageMark,
+    )
+    from hansard.domain.actions.locators import ElementLocator
     from hansard.domain.agent import (
         AgentState,
         Alternative,
@@ -274,6 +287,19 @@ if TYPE_CHECKING:
 del TYPE_CHECKING
 
 _HOME = {
+    "hansard.domain.actions.locators": ("ElementLocator",),
+    "hansard.client.browser.browser": ("ActionFailed", "AsyncBrowser", "PageAction"),
+    "hansard.client.browser.elements": ("ElementAttempt", "ElementNotFound", "PageGone"),
+    "hansard.client.browser.replay": ("Replayed", "ReplayedAction"),
+    "hansard.domain.actions.cache": (
+        "ActionCache",
+        "ActionChange",
+        "ActionCheck",
+        "ActionsEnd",
+        "CachedAction",
+        "ElementTargets",
+        "PageMark",
+    ),
     "hansard._version": ("__version__",),
     "hansard.agents.access.views": ("View",),
     "hansard.agents.aggregates.declare": ("aggregate_type",),
@@ -533,6 +559,11 @@ __all__ = [
     "DID_NOT_HAPPEN",
     "NOTHING_HAPPENED",
     "AccessRefused",
+    "ActionCache",
+    "ActionChange",
+    "ActionCheck",
+    "ActionFailed",
+    "ActionsEnd",
     "AfterFork",
     "AgentError",
     "AgentRefused",
@@ -550,6 +581,7 @@ __all__ = [
     "AskFirst",
     "AskOptions",
     "AsyncBoard",
+    "AsyncBrowser",
     "AsyncCommonRecord",
     "AsyncCommonSession",
     "AsyncRecord",
@@ -578,6 +610,7 @@ __all__ = [
     "Budget",
     "BudgetOptions",
     "BusError",
+    "CachedAction",
     "CallRule",
     "CallerError",
     "Chain",
@@ -608,6 +641,10 @@ __all__ = [
     "Diverged",
     "Durability",
     "Effects",
+    "ElementAttempt",
+    "ElementLocator",
+    "ElementNotFound",
+    "ElementTargets",
     "Embedder",
     "Evaluated",
     "Expected",
@@ -668,6 +705,9 @@ __all__ = [
     "OtherDurability",
     "OtherLog",
     "Outcome",
+    "PageAction",
+    "PageGone",
+    "PageMark",
     "Part",
     "PlanOptions",
     "PlannedArm",
@@ -684,6 +724,8 @@ __all__ = [
     "Refusal",
     "Refused",
     "ReplayDiffers",
+    "Replayed",
+    "ReplayedAction",
     "ReplicaBehind",
     "Report",
     "Resolution",

@@ -57,6 +57,13 @@ COMMANDS = {
     "board": "Show the state that a run's agents share, now or at any point.",
     "compare": "Compare the arms of an experiment.",
     "probe": "Find whether runs decide otherwise where a value that they decided from is another.",
+    "actions": "Do again, without a model, what a run did.",
+    "actions show": "Print the action cache of a run: what it did to pages and by tools, and "
+    "succeeded with.",
+    "actions run": "Do the actions of a file again in chromium, as a new run; no model is asked.",
+    "actions script": "Write a program that does the actions of a file, and needs no Hansard.",
+    "actions revert": "Go back to what a file said at an earlier version; that is the next version "
+    "of it.",
     "search": "Search what events say, the best fit first.",
     "schema": "Print a JSON Schema: of snapshots, of stored events, of what is exported.",
     "credentials": "Make a login that reaches the service in one role, and nothing else.",
@@ -108,7 +115,7 @@ COMMANDS = {
 of the group that it stands in loads no module.
 """
 
-GROUPS = ("experiment", "price", "roles", "run", "mcp", "conversation")
+GROUPS = ("actions", "experiment", "price", "roles", "run", "mcp", "conversation")
 
 MODULES = {
     "import": "importing",

@@ -51,6 +51,8 @@ from hansard.client.session import AsyncCommonSession, AsyncSession, opened_asyn
 from hansard.client.session_sync import CommonSession, Session
 from hansard.client.session_sync import opened as made
 from hansard.client.sql_answer import SqlAnswer
+from hansard.domain.actions.cache import ActionCache
+from hansard.domain.actions.slots import compared, with_slots
 from hansard.domain.brief import first
 from hansard.domain.choices import NOTHING, by_name, chosen
 from hansard.domain.errors import BadValue, Refused
@@ -62,7 +64,9 @@ from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
 from hansard.domain.values import Scrub, recordable
 from hansard.inspect import snapshots
+from hansard.inspect.actions import action_cache
 from hansard.inspect.comparison import compare
+from hansard.inspect.payloads import Payloads
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
 from hansard.inspect.why import why
 
@@ -325,6 +329,26 @@ class AsyncRecord(OnLoop):
             BadName: `at` is no point.
         """
         return await self.workspace.points.view(run, at)
+
+    async def actions(
+        self, run: str, *, params: Mapping[str, str] = NOTHING, other: str | None = None
+    ) -> ActionCache:
+        """What a run did to pages and by tools, and succeeded with, to be done again.
+
+        Args:
+            run: Its id.
+            params: A slot for each of these values, by its name.
+            other: Another run of the same actions: each argument that differs is a slot.
+
+        Raises:
+            NotFound: There is no such run.
+            BadValue: The other run did something else, or a slot's name stands in a text already.
+        """
+        fetch = Payloads(self.workspace)
+        found = await action_cache(self.workspace, run, fetch)
+        if other is not None:
+            found = compared(found, await action_cache(self.workspace, other, fetch))
+        return with_slots(found, by_name("params", params))
 
     async def snapshots(
         self, run: str, *, agent: str | None = None, at: object = None

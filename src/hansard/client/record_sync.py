@@ -38,6 +38,8 @@ from hansard.client.reports import (
 )
 from hansard.client.session_sync import Session
 from hansard.client.sql_answer import SqlAnswer
+from hansard.domain.actions.cache import ActionCache
+from hansard.domain.actions.slots import compared, with_slots
 from hansard.domain.choices import NOTHING, by_name, chosen
 from hansard.domain.errors import BadValue
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
@@ -48,7 +50,9 @@ from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
 from hansard.inspect import snapshots
+from hansard.inspect.actions import action_cache
 from hansard.inspect.comparison import compare
+from hansard.inspect.payloads import Payloads
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
 from hansard.inspect.why import why
 
@@ -94,6 +98,26 @@ class Record(OnPortal):
             BadName: `at` is no point.
         """
         return self._portal.run(self.workspace.points.view(run, at))
+
+    def actions(
+        self, run: str, *, params: Mapping[str, str] = NOTHING, other: str | None = None
+    ) -> ActionCache:
+        """What a run did to pages and by tools, and succeeded with, to be done again.
+
+        Args:
+            run: Its id.
+            params: A slot for each of these values, by its name.
+            other: Another run of the same actions: each argument that differs is a slot.
+
+        Raises:
+            NotFound: There is no such run.
+            BadValue: The other run did something else, or a slot's name stands in a text already.
+        """
+        fetch = Payloads(self.workspace)
+        found = self._portal.run(action_cache(self.workspace, run, fetch))
+        if other is not None:
+            found = compared(found, self._portal.run(action_cache(self.workspace, other, fetch)))
+        return with_slots(found, by_name("params", params))
 
     def snapshots(self, run: str, *, agent: str | None = None, at: object = None) -> list[Snapshot]:
         """The chain of snapshots of each agent of a run: its initial request, the state before and

@@ -26,6 +26,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager
 from contextvars import copy_context
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack
 from uuid import UUID
@@ -59,9 +60,12 @@ from hansard.agents.team.twins_sync import Team
 from hansard.agents.team.wait_for import WaitFlows
 from hansard.bus.portal import Portal, in_loop
 from hansard.client.beginning import Asked, begun_async
+from hansard.client.browser import replay
+from hansard.client.browser.browser import AsyncBrowser, Model
 from hansard.client.options import SessionOptions
 from hansard.client.resumable import AsyncResumable
 from hansard.domain import ids
+from hansard.domain.actions.cache import ActionCache
 from hansard.domain.agent import AgentState
 from hansard.domain.brief import Brief
 from hansard.domain.choices import NOTHING, by_name
@@ -364,6 +368,69 @@ class OnLoop(_Session):
         async with contextlib.aclosing(self._items(call)) as items:
             async for item in items:
                 yield item
+
+    _browser: AsyncBrowser | None = None
+
+    def browser(
+        self, page: Any, *, model: Model | None = None, timeout_s: float = 5.0
+    ) -> AsyncBrowser:
+        """A page whose actions are steps of this session; `run_actions` is done on the newest.
+
+        Args:
+            page: A page of playwright's async API.
+            model: Is asked which element is meant where an action does not say.
+            timeout_s: Seconds that an element, or what must hold, is waited for.
+
+        Raises:
+            BadValue: It is no such page.
+        """
+        self._browser = AsyncBrowser(self, page, model=model, timeout_s=timeout_s)
+        return self._browser
+
+    async def run_actions(
+        self,
+        cache: ActionCache | str | Path,
+        *,
+        params: Mapping[str, str] = NOTHING,
+        max_xpath_retries: int = 3,
+        fallback: Model | None = None,
+        once: replay.Once = "refuse",
+        tools: Mapping[str, Callable[..., Any]] = NOTHING,
+        debug: bool = False,
+    ) -> replay.Replayed:
+        """Do again what a cache of actions says, each a step, on the newest `browser(page)`.
+
+        An element is the one that the cached xpath matches; else the one that another target or a
+        variant of the xpath does; else the one that `fallback` names, which is written back to the
+        file as a new version. Exactly one match counts, in the recorded frame alone. The first
+        action that cannot be done ends it.
+
+        Args:
+            cache: A file that `hansard actions show` or HyperAgent wrote, or what is in it.
+            params: A value for each slot of it.
+            max_xpath_retries: How often the page is looked at while it still changes.
+            fallback: A model: a function that is given a text, and answers with JSON.
+            once: `allow`, or the stepIndex of each action that is done once and may be done again
+                in this run; without it such a cache is refused.
+            tools: The tools that it calls, by name.
+            debug: Whether each action comes with every look for its element.
+
+        Raises:
+            BadValue: The cache cannot be read, or a value or tool of it is missing; nothing was
+                done.
+            Refused: An action of it is done once, and not allowed; nothing was done.
+        """
+        read, path = replay.opened(cache)
+        asked = replay.Asked(
+            params=by_name("params", params),
+            max_xpath_retries=max_xpath_retries,
+            fallback=fallback,
+            debug=debug,
+            once=once,
+            tools=by_name("tools", tools),
+            by=self.agent,
+        )
+        return await replay.Replay(self, self._browser, read, path, asked).run()
 
     async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
         """Await things side by side, each in a scope of its own; their results in order.

@@ -1,0 +1,198 @@
+"""`hansard actions`: what a run did, as a file that is done again without a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hansard.cli import output as shown
+from hansard.cli.common import Because, By, Json, Run, noun, work
+from hansard.cli.opening import reading, settings
+from hansard.cli.output import Bytes, Column, Part
+from hansard.client.browser.replay import Replayed
+from hansard.domain.errors import BadValue
+from hansard.inspect.action_scripts import ScriptFormat
+from hansard.inspect.find import find_run
+
+app = noun()
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A file of actions.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file to write [stdout].")]
+Param = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A slot's value; may be given several times."),
+]
+
+COLUMNS = (
+    Column("entry", lambda row: str(row.step_index), right=True),
+    Column("done", lambda row: "yes" if row.success else "no"),
+    Column("found by", lambda row: row.strategy + (", healed" if row.healed else "")),
+    Column("seconds", lambda row: f"{row.seconds:.2f}", right=True),
+    Column("message", whole=True),
+)
+
+
+@app.command()
+@work
+async def show(
+    which: Run,
+    param: Param = None,
+    other: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Make a slot of each argument that differs in this run."),
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="Only what this agent did.")] = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Print the action cache of a run: what it did to pages and by tools, and succeeded with."""
+    from hansard.client.browser.replay import saved
+    from hansard.domain.actions.cache import encode
+    from hansard.domain.actions.slots import compared, with_slots
+    from hansard.inspect.actions import action_cache
+    from hansard.inspect.payloads import Payloads
+
+    params = pairs(param, "--param")
+    async with reading() as workspace:
+        fetch = Payloads(workspace)
+        run = await find_run(workspace, which)
+        cache = await action_cache(workspace, run, fetch, agent=agent)
+        if other is not None:
+            beside = await find_run(workspace, other)
+            cache = compared(cache, await action_cache(workspace, beside, fetch, agent=agent))
+        shown.hint_erased(fetch)
+    cache = with_slots(cache, params) if params else cache
+    if output is not None:
+        saved(cache, output)
+    else:
+        shown.show(cache, lambda found: [Bytes(encode(found))], json=json)
+
+
+@app.command()
+@work
+async def run(
+    file: File,
+    param: Param = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VARIABLE", help="The environment variable of a secret."),
+    ] = None,
+    once: Annotated[
+        str,
+        typer.Option(
+            help="Actions that are done once and may be done again: 'allow', or their entries "
+            "('2,5')."
+        ),
+    ] = "refuse",
+    max_xpath_retries: Annotated[
+        int, typer.Option(min=1, max=100, help="How often a page that changes is looked at.")
+    ] = 3,
+    workflow: Annotated[str, typer.Option(help="Of the new run.")] = "actions",
+    debug: Annotated[bool, typer.Option("--attempts", help="Tell every look (--json).")] = False,
+    json: Json = False,
+) -> int:
+    """Do the actions of a file again in chromium, as a new run; no model is asked."""
+    import hansard
+    from hansard.client.browser.replay import Once, opened
+    from hansard.integrations.browser import chromium
+
+    allowed: Once = "refuse" if once == "refuse" else "allow"
+    if once not in ("refuse", "allow"):
+        allowed = _entries(once)
+    cache, _ = opened(file)
+    secrets = {name: _variable(each) for name, each in pairs(secret, "--secret").items()}
+    found = settings()
+    async with (
+        hansard.connect_async(found.workspace, data_dir=found.data_dir) as record,
+        chromium.page() as page,
+        record.run(workflow, agent="replay", role="agent", secrets=secrets) as session,
+    ):
+        session.browser(page)
+        told = await session.run_actions(
+            cache,
+            params=pairs(param, "--param"),
+            max_xpath_retries=max_xpath_retries,
+            once=allowed,
+            debug=debug,
+        )
+    shown.show(told, _told, json=json)
+    return 0 if told.success else 1
+
+
+@app.command()
+@work
+async def script(
+    file: File,
+    form: Annotated[
+        ScriptFormat, typer.Option("--format", help="What it is written for.")
+    ] = ScriptFormat.PLAYWRIGHT_PY,
+    module: Annotated[
+        str, typer.Option(metavar="MODULE", help="Where its tools are imported from.")
+    ] = "",
+    output: Output = None,
+) -> None:
+    """Write a program that does the actions of a file, and needs no Hansard."""
+    from hansard.bus.whole_file import write_whole
+    from hansard.client.browser.replay import opened
+    from hansard.inspect.action_scripts import script as written
+
+    cache, _ = opened(file)
+    data = written(cache, form, module)
+    if output is not None:
+        write_whole(output, data)
+    else:
+        shown.write(Bytes(data))
+
+
+@app.command()
+@work
+async def revert(
+    file: File,
+    to: Annotated[int, typer.Option(metavar="VERSION", help="The version to go back to.")],
+    by: By = "person",
+    because: Because = "",
+) -> None:
+    """Go back to what a file said at an earlier version; that is the next version of it."""
+    from hansard.client.browser.replay import opened, saved
+    from hansard.domain.actions.cache import reverted
+
+    cache, path = opened(file)
+    at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    made = reverted(cache, to, at=at, by=by, why=because or f"as at version {to}")
+    saved(made, path or file)
+    shown.hint(f"{file} is at version {made.version}: what it was at version {to}")
+
+
+def pairs(given: list[str] | None, option: str) -> dict[str, str]:
+    """`NAME=VALUE` by name. Raises BadValue."""
+    told: dict[str, str] = {}
+    for each in given or ():
+        name, equals, value = each.partition("=")
+        if not (name and equals):
+            raise BadValue(option, f"{each!r:.80}", "give NAME=VALUE")
+        told[name] = value
+    return told
+
+
+def _entries(text: str) -> frozenset[int]:
+    try:
+        return frozenset(int(each) for each in text.split(","))
+    except ValueError:
+        raise BadValue("--once", f"{text!r:.80}", "give 'allow', or entries: '2,5'") from None
+
+
+def _variable(name: str) -> str:
+    value = os.environ.get(name)
+    if value is None:
+        raise BadValue("--secret", f"{name!r:.80} is not set", "set the environment variable")
+    return value
+
+
+def _told(found: Replayed) -> Iterator[Part]:
+    yield shown.listing(COLUMNS, found.actions)
+    yield "done" if found.success else f"not done: {found.error}"

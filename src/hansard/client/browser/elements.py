@@ -1,0 +1,300 @@
+"""Elements of a page: found by exactly one match, and told by what they are found again.
+
+A page and its frames are playwright's, of its async API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from hansard.agents.errors import NotDone
+from hansard.domain.actions.cache import CachedAction, ElementTargets, PageMark, check_xpath
+from hansard.domain.actions.locators import ElementLocator, contradicts, locators
+from hansard.domain.errors import BadValue
+
+LOOK_TIMEOUT_S = 5.0
+"""For a look at a page: one whose script runs for ever answers none."""
+
+_SNAPSHOT_LINE = re.compile(r'\s*- ([a-z]+)(?: ("(?:[^"\\]|\\.)*"|/(?:[^/\\]|\\.)*/))?')
+
+
+class ElementNotFound(NotDone):
+    """No element, or more than one, is what an action was to be done to; nothing was done.
+
+    Attributes:
+        instruction: The action's.
+        attempts: What was looked for, and how many matched.
+    """
+
+    def __init__(self, instruction: str, attempts: Sequence[ElementAttempt]) -> None:
+        looked = "; ".join(each.said for each in attempts[:6]) or "nothing to look for"
+        super().__init__(
+            f"{instruction!r:.200} has no element on the page: {looked}: give fallback= a model, "
+            "or record the action again"
+        )
+        self.instruction = instruction
+        self.attempts = list(attempts)
+
+
+class PageGone(NotDone):
+    """The page is not where the action is to be done; nothing was done."""
+
+
+class ElementAttempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One look for an element.
+
+    Attributes:
+        strategy: `xpath`, `variant`, `role`, `label` ... or `model`.
+        selector: What was looked for.
+        matches: How many elements matched.
+        refused: Why the one that matched is not it; empty where it is.
+    """
+
+    strategy: str
+    selector: str
+    matches: int
+    refused: str = ""
+
+    @property
+    def said(self) -> str:
+        """It in words."""
+        matched = f"{self.strategy} {self.selector!r:.120} matches {self.matches}"
+        return f"{matched}, but {self.refused}" if self.refused else matched
+
+
+class Found(NamedTuple):
+    """An element: playwright's handle and locator, what it is, and how it was found."""
+
+    handle: Any
+    locator: Any
+    selector: str
+    description: dict[str, Any]
+    targets: ElementTargets
+    strategy: str
+
+
+@cache
+def _script() -> str:
+    return files("hansard.client.browser").joinpath("page.js").read_text(encoding="utf-8")
+
+
+async def bounded(work: Any) -> Any:
+    """What a page answers. Raises PageGone where it does not, in `LOOK_TIMEOUT_S` seconds."""
+    try:
+        async with asyncio.timeout(LOOK_TIMEOUT_S):
+            return await work
+    except TimeoutError:
+        message = (
+            f"the page did not answer within {LOOK_TIMEOUT_S:g} s: a script of it runs, or a "
+            "dialog is open; reload the page, or close it"
+        )
+        raise PageGone(message) from None
+
+
+def frame_of(page: Any, index: int, mark: PageMark | None = None) -> Any:
+    """A frame by its index; never another than the recorded one. Raises PageGone."""
+    if page.is_closed():
+        message = "the page is closed: open one, and begin again"
+        raise PageGone(message)
+    frames = page.frames
+    if index >= len(frames) or frames[index].is_detached():
+        message = f"frame {index} is not on the page, which has {len(frames)}: record it again"
+        raise PageGone(message)
+    frame = frames[index]
+    if index and mark is not None and mark.frame and pattern(frame.url) != mark.frame:
+        message = f"frame {index} is {pattern(frame.url)!r}, not {mark.frame!r}: record it again"
+        raise PageGone(message)
+    return frame
+
+
+def pattern(url: str) -> str:
+    """An address without what differs from visit to visit: digits, and the values of its query."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host in ("127.0.0.1", "localhost"):
+        host = "localhost"
+    path = re.sub(r"\d+", "*", parts.path)
+    query = "&".join(f"{name}=*" for name, _ in parse_qsl(parts.query, keep_blank_values=True))
+    return f"{parts.scheme}://{host}{path}" + (f"?{query}" if query else "")
+
+
+def located(frame: Any, locator: ElementLocator) -> Any:
+    """Playwright's locator for a way to look."""
+    match locator.strategy:
+        case "testId":
+            return frame.get_by_test_id(locator.value)
+        case "role":
+            return frame.get_by_role(locator.role, name=locator.value, exact=True)
+        case "label":
+            return frame.get_by_label(locator.value, exact=True)
+        case "placeholder":
+            return frame.get_by_placeholder(locator.value, exact=True)
+        case "text":
+            return frame.get_by_text(locator.value, exact=True)
+        case _:
+            return frame.locator(locator.selector)
+
+
+async def one(
+    frame: Any, locator: ElementLocator, recorded: ElementTargets | None = None
+) -> tuple[ElementAttempt, Found | None]:
+    """The element that a way to look leads to, if it is exactly one and of the recorded kind."""
+    try:
+        handles = await bounded(located(frame, locator).element_handles())
+    except Exception as error:
+        if isinstance(error, PageGone) or frame.is_detached():
+            raise
+        why = str(error).splitlines()[0][:200]
+        return _attempt(locator, 0, f"it cannot be looked for: {why}"), None
+    if len(handles) != 1:
+        return _attempt(locator, len(handles)), None
+    single = located(frame, locator)
+    description, targets = await described(frame, handles[0], single)
+    refused = contradicts(recorded, targets) or await _alike(frame, locator, recorded)
+    selector = selector_of(description) or locator.selector
+    found = Found(handles[0], single, selector, description, targets, locator.strategy)
+    return _attempt(locator, 1, refused), None if refused else found
+
+
+async def _alike(frame: Any, locator: ElementLocator, recorded: ElementTargets | None) -> str:
+    """Why a place on the page says not enough: others look like the element that was alone then."""
+    by_place = locator.strategy in ("xpath", "css", "variant")
+    if recorded is None or not (by_place and recorded.alone):
+        return ""
+    count = await alike(frame, recorded)
+    return "" if count == 1 else f"{count} elements are a {recorded.role} {recorded.name!r:.80} now"
+
+
+async def alike(frame: Any, targets: ElementTargets) -> int:
+    """How many elements have a role and a name; 0 where there is no name."""
+    if not (targets.role and targets.name):
+        return 0
+    found = frame.get_by_role(targets.role, name=targets.name, exact=True)
+    count: int = await bounded(found.count())
+    return count
+
+
+def _attempt(locator: ElementLocator, matches: int, refused: str = "") -> ElementAttempt:
+    said = locator.said
+    return ElementAttempt(
+        strategy=locator.strategy, selector=said, matches=matches, refused=refused
+    )
+
+
+async def described(frame: Any, handle: Any, single: Any) -> tuple[dict[str, Any], ElementTargets]:
+    """Where an element stands, and by what it is found again."""
+    told = await bounded(frame.evaluate(f"(element) => {_script()}.describe(element)", handle))
+    role, name = await _role_and_name(single) if told["hasRole"] else ("", "")
+    fields = {each: told[each] for each in ("label", "placeholder", "text", "path", "css", "tag")}
+    targets = ElementTargets(**fields, role=role, name=name, test_id=told["testId"], id=told["id"])
+    return told, targets
+
+
+async def _role_and_name(single: Any) -> tuple[str, str]:
+    """As playwright's own accessibility tree has them, so that `get_by_role` finds them."""
+    first = (await bounded(single.aria_snapshot())).splitlines()[:1]
+    found = _SNAPSHOT_LINE.match(first[0]) if first else None
+    if found is None or found.group(1) == "text":
+        return "", ""
+    name = found.group(2) or ""
+    return found.group(1), msgspec.json.decode(name) if name.startswith('"') else ""
+
+
+async def snapshot(frame: Any) -> str:
+    """The accessibility tree as text; what fields hold is in it, so it is never recorded."""
+    with contextlib.suppress(Exception):
+        text: str = await bounded(frame.locator("body").aria_snapshot())
+        return text
+    return ""
+
+
+def digest(tree: str) -> str:
+    """Of a tree's roles and names, without what fields hold."""
+    lines = map(_SNAPSHOT_LINE.match, tree.splitlines())
+    kept = "\n".join(found.group() for found in lines if found)
+    return hashlib.sha256(kept.encode()).hexdigest()[:32]
+
+
+async def backend_id(page: Any, frame: Any, handle: Any) -> int:
+    """The backend node id of an element; 0 where the browser does not tell it."""
+    try:
+        await frame.evaluate("(element) => { globalThis.__hansardElement = element }", handle)
+        client = await page.context.new_cdp_session(frame if frame.parent_frame else page)
+    except Exception:  # noqa: BLE001 -- a frame in the page's own process, or no chromium
+        return 0
+    try:
+        asked = {"expression": "globalThis.__hansardElement"}
+        told = await client.send("Runtime.evaluate", asked)
+        node = await client.send("DOM.describeNode", {"objectId": told["result"]["objectId"]})
+        return int(node["node"]["backendNodeId"])
+    except Exception:  # noqa: BLE001 -- what it is called is no part of what is done
+        return 0
+    finally:
+        with contextlib.suppress(Exception):
+            await client.detach()
+
+
+async def candidates(frame: Any, most: int = 300) -> list[str]:
+    """What could be meant on a page, a line each, for a model."""
+    lines: list[str] = await bounded(
+        frame.evaluate(f"(most) => {_script()}.candidates(most)", most)
+    )
+    return lines
+
+
+async def candidate(frame: Any, at: int) -> Found | None:
+    """The element that a model named of `candidates`; None where there is none."""
+    asked = "(at) => globalThis.__hansardCandidates?.[at]"
+    handle = (await bounded(frame.evaluate_handle(asked, at))).as_element()
+    if handle is None:
+        return None
+    selector = selector_of(
+        await bounded(frame.evaluate(f"(element) => {_script()}.describe(element)", handle))
+    )
+    if not selector:
+        return None
+    single = frame.locator(selector)
+    description, targets = await described(frame, handle, single)
+    return Found(handle, single, selector, description, targets, "model")
+
+
+def selector_of(description: dict[str, Any]) -> str:
+    """The selector of an element as it stands now."""
+    if description["xpath"]:
+        return f"xpath={description['xpath']}"
+    return f"css={description['css']}" if description["css"] else ""
+
+
+def asked_for(at: str, targets: ElementTargets | None) -> list[ElementLocator]:
+    """The ways to look that a caller gives: a selector of playwright's, or targets."""
+    if at:
+        if at.startswith(("/", "xpath=")):
+            check_xpath(at, "at")
+            at = at if at.startswith("xpath=") else f"xpath={at}"
+        return [ElementLocator(strategy="xpath" if at.startswith("xpath=") else "css", selector=at)]
+    if targets is None:
+        raise BadValue("at", "neither a selector nor targets", "give one")
+    entry = CachedAction(
+        step_index=0,
+        instruction=None,
+        element_id=None,
+        method=None,
+        arguments=[],
+        frame_index=0,
+        xpath=None,
+        action_type="",
+        success=True,
+        message="",
+        targets=targets,
+    )
+    return list(locators(entry))

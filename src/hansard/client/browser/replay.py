@@ -1,0 +1,329 @@
+"""`session.run_actions`: a cache is done again, each action a step like any other.
+
+The order for each entry: its element by the cached xpath, by its other targets and by variants of
+the xpath, and only then by a model, which is asked for this one element. What the model found is
+written back as a new version of the file once the action succeeded with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from hansard.bus.whole_file import whole
+from hansard.client.browser import elements
+from hansard.client.browser.browser import (
+    ActionFailed,
+    AsyncBrowser,
+    CallingSession,
+    Model,
+    PageAction,
+    composite,
+)
+from hansard.client.browser.elements import ElementAttempt
+from hansard.domain import values
+from hansard.domain.actions import cache as caches
+from hansard.domain.actions.cache import ActionCache, CachedAction
+from hansard.domain.actions.locators import locators, normalized
+from hansard.domain.actions.slots import filled, templated
+from hansard.domain.errors import BadValue, HansardError, Refused
+from hansard.domain.values import Secret
+
+Once = Literal["refuse", "allow"] | Collection[int]
+"""Whether actions that are done once may be done in a replay: all of them, or those named."""
+
+
+class ReplayedAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What came of an entry.
+
+    Attributes:
+        step_index: The entry's.
+        success: Whether it was done.
+        message: What came of it, or why not.
+        strategy: How its element was found: `xpath`, `variant`, `role` ..., `model`.
+        healed: Whether a model found it, and the file has it from now on.
+        seconds: What it took.
+        value: What an `extract` or a tool gave.
+        attempts: Every look for the element; with `debug=True`.
+    """
+
+    step_index: int
+    success: bool
+    message: str
+    strategy: str = ""
+    healed: bool = False
+    seconds: float = 0.0
+    value: Any = None
+    attempts: list[ElementAttempt] = []
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What came of a replay.
+
+    Attributes:
+        success: Whether all was done.
+        error: Why not; empty where it was.
+        actions: Each entry until the first that was not done.
+        model_calls: How often a model was asked.
+        seconds: What it took.
+        cache: The cache as it is now.
+    """
+
+    success: bool
+    error: str
+    actions: list[ReplayedAction]
+    model_calls: int
+    seconds: float
+    cache: ActionCache
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay is asked to be: see `AsyncSession.run_actions`."""
+
+    params: Mapping[str, str]
+    max_xpath_retries: int
+    fallback: Model | None
+    debug: bool
+    once: Once
+    tools: Mapping[str, Callable[..., Any]]
+    variants: bool = True
+    by: str = ""
+
+
+def opened(cache: ActionCache | str | Path) -> tuple[ActionCache, Path | None]:
+    """A cache, and the file that it is of. Raises BadValue."""
+    if isinstance(cache, ActionCache):
+        return caches.checked(cache), None
+    path = Path(cache)
+    try:
+        if path.stat().st_size > caches.FILE_BYTES_MAX:
+            fact = f"more than {caches.FILE_BYTES_MAX:,} bytes"
+            raise BadValue(str(path), fact, "give a file that `hansard actions show` wrote")
+        raw = path.read_bytes()
+    except OSError as error:
+        remedy = "give a file that `hansard actions show` wrote"
+        raise BadValue(str(path), f"it cannot be read: {error.strerror}", remedy) from error
+    return caches.decode(raw, str(path)), path
+
+
+def saved(cache: ActionCache, path: Path) -> None:
+    """Write a cache to its file, whole or not at all."""
+    with whole(path) as file:
+        file.write(caches.encode(cache))
+
+
+def demand_once(cache: ActionCache, once: Once) -> None:
+    """Raise Refused where an action that is done once is not allowed; nothing was done."""
+    if once == "allow":
+        return
+    allowed = () if once == "refuse" else once
+    for entry in cache.actions:
+        effects = entry.effects or ("once" if entry.action_type == caches.TOOL else "")
+        if effects in ("once", "reconcile") and entry.step_index not in allowed:
+            said = entry.instruction or entry.method
+            message = (
+                f"entry {entry.step_index} ({said!r:.100}) is done once, and a replay would do it "
+                f"again: allow it with once=[{entry.step_index}], or once='allow' for all"
+            )
+            raise Refused(message)
+
+
+class Replay:
+    """One replay of a cache."""
+
+    def __init__(
+        self,
+        session: CallingSession,
+        browser: AsyncBrowser | None,
+        cache: ActionCache,
+        path: Path | None,
+        asked: Asked,
+    ) -> None:
+        self._session = session
+        self._browser = browser
+        self._cache = cache
+        self._path = path
+        self._asked = asked
+        self._model_calls = 0
+        self._done: list[ReplayedAction] = []
+
+    async def run(self) -> Replayed:
+        """Do all of it, as one composite step whose calls are its own."""
+        demand_once(self._cache, self._asked.once)
+        entries = filled(self._cache, self._asked.params)
+        self._demand(entries)
+        begun = time.perf_counter()
+        identity = {"run": self._cache.run, "version": self._cache.version, "actions": len(entries)}
+
+        async def replay(**_: Any) -> dict[str, Any]:
+            return await self._all(entries)
+
+        told = await self._session.call(composite("browser.replay", replay, identity), (), identity)
+        return Replayed(
+            success=told["success"],
+            error=told["error"],
+            actions=self._done,
+            model_calls=self._model_calls,
+            seconds=time.perf_counter() - begun,
+            cache=self._cache,
+        )
+
+    def _demand(self, entries: list[CachedAction]) -> None:
+        """Raise BadValue for what cannot be done, before anything is."""
+        for entry in entries:
+            if entry.action_type == caches.TOOL:
+                if entry.method not in self._asked.tools:
+                    fact = f"entry {entry.step_index} calls {entry.method!r}, which is not given"
+                    raise BadValue("tools", fact, f"give tools={{{entry.method!r}: ...}}")
+            elif self._browser is None:
+                fact = f"entry {entry.step_index} is of a page, and there is none"
+                raise BadValue("browser", fact, "call session.browser(page) before")
+
+    async def _all(self, entries: list[CachedAction]) -> dict[str, Any]:
+        error = ""
+        self._done.clear()
+        for entry in entries:
+            begun = time.perf_counter()
+            try:
+                done = await self._entry(entry)
+            except (ActionFailed, HansardError, TimeoutError) as failed:
+                message = f"entry {entry.step_index} was not done: {failed}"
+                done = ReplayedAction(step_index=entry.step_index, success=False, message=message)
+            took = time.perf_counter() - begun
+            self._done.append(msgspec.structs.replace(done, seconds=took))
+            if not done.success:
+                error = done.message
+                break
+        strategies = [each.strategy for each in self._done if each.strategy]
+        return {
+            "success": not error,
+            "error": error[:1_000],
+            "done": sum(each.success for each in self._done),
+            "actions": len(entries),
+            "by_xpath": strategies.count("xpath"),
+            "by_model": strategies.count("model"),
+            "by_other": sum(each not in ("xpath", "model") for each in strategies),
+            "healed": sum(each.healed for each in self._done),
+            "model_calls": self._model_calls,
+        }
+
+    async def _entry(self, entry: CachedAction) -> ReplayedAction:
+        index = entry.step_index
+        if entry.action_type == caches.TOOL:
+            arguments = values.revive(entry.action_params)
+            value = await self._asked.tools[entry.method or ""](**arguments)
+            return ReplayedAction(step_index=index, success=True, message="done", value=value)
+        browser = self._browser
+        assert browser is not None  # noqa: S101 -- `_demand` saw to it
+        if entry.action_type == caches.GOTO:
+            [url, *_] = entry.arguments
+            led = await browser.goto(str(url))
+            return ReplayedAction(step_index=index, success=True, message=led)
+        if entry.action_type in (caches.RELOAD, caches.BACK, caches.FORWARD):
+            led = await browser.turn(entry.action_type)
+            return ReplayedAction(step_index=index, success=True, message=led)
+        return await self._of_element(browser, entry)
+
+    async def _of_element(self, browser: AsyncBrowser, entry: CachedAction) -> ReplayedAction:
+        index, frame = entry.step_index, entry.frame_index or 0
+        ways = list(locators(entry))
+        told = await browser.find(
+            entry.instruction or "",
+            ways if self._asked.variants else ways[:1],
+            frame=frame,
+            mark=entry.page,
+            recorded=entry.targets,
+            retries=self._asked.max_xpath_retries,
+            entry=index,
+        )
+        attempts = msgspec.convert(told["attempts"], list[ElementAttempt])
+        if not told["selector"] and self._asked.fallback is not None and entry.instruction:
+            self._model_calls += 1
+            told = await browser.ask(entry.instruction, self._asked.fallback, frame)
+            attempts += msgspec.convert(told["attempts"], list[ElementAttempt])
+        if not told["selector"]:
+            raise elements.ElementNotFound(entry.instruction or entry.xpath or "", attempts)
+        shown = attempts if self._asked.debug else []
+        if entry.action_type == caches.EXTRACT:
+            value = await browser.extract(
+                entry.instruction or "",
+                at=told["selector"],
+                frame=frame,
+                attribute=entry.method or "",
+            )
+            return ReplayedAction(
+                step_index=index,
+                success=True,
+                message="read",
+                value=value,
+                strategy=told["strategy"],
+                attempts=shown,
+            )
+        act = await browser.done(
+            {
+                "instruction": entry.instruction or "",
+                "method": entry.method,
+                "arguments": [_value(each) for each in entry.arguments],
+                "at": told["selector"],
+                "targets": None,
+                "frame": frame,
+                "changes": entry.changed or ("nothing" if entry.page else ""),
+                "checks": [msgspec.to_builtins(each) for each in entry.checks],
+                "mark": msgspec.to_builtins(entry.page) if entry.page else None,
+            },
+            entry.effects,
+        )
+        healed = told["strategy"] == "model"
+        if healed:
+            self._heal(entry, act, attempts)
+        return ReplayedAction(
+            step_index=index,
+            success=True,
+            message=act.message,
+            strategy=told["strategy"],
+            healed=healed,
+            attempts=shown,
+        )
+
+    def _heal(self, entry: CachedAction, act: PageAction, attempts: list[ElementAttempt]) -> None:
+        """What the model found is the entry from now on, in the file, too."""
+        stored = next(e for e in self._cache.actions if e.step_index == entry.step_index)
+        found = msgspec.structs.replace(
+            entry,
+            xpath=normalized(act.xpath) if act.xpath else None,
+            element_id=act.element_id,
+            targets=act.targets,
+            page=act.page,
+        )
+        found = templated(found, self._asked.params)
+        after = msgspec.structs.replace(
+            stored,
+            xpath=found.xpath,
+            element_id=found.element_id,
+            targets=found.targets,
+            page=found.page,
+        )
+        if (after.xpath, after.targets) == (stored.xpath, stored.targets):
+            return
+        self._cache = caches.healed(
+            self._cache,
+            after,
+            at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            by=self._asked.by,
+            why=attempts[0].said if attempts else "the cached xpath did not match",
+        )
+        if self._path is not None:
+            saved(self._cache, self._path)
+
+
+def _value(argument: caches.Argument) -> str | Secret:
+    if isinstance(argument, str):
+        return argument
+    if set(argument) != {"$secret"}:
+        raise BadValue("arguments", f"{argument!r:.80}", "give texts, or {'$secret': name}")
+    return Secret(argument["$secret"])

@@ -1,0 +1,136 @@
+"""The ways in which an element is looked for again, in their order.
+
+Each is a selector of playwright's (`xpath=...`), or a role, label ... with a text. Exactly one
+match counts, and what is found must be of the recorded kind: `contradicts` says why it is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from hansard.domain.actions.cache import CachedAction, ElementTargets
+
+VARIANTS_MAX = 24
+"""Variants of an xpath that are tried: a path of ordinary depth has fewer."""
+
+_STEP = re.compile(r"/{1,2}[^/\[\]]+(?:\[(?:[^\[\]'\"]|'[^']*'|\"[^\"]*\")*\])*")
+_INDEX = re.compile(r"\[\d+\]$")
+_TEXT_STEP = re.compile(r"/{1,2}text\(\)(\[\d+\])?$")
+_TEXT_TEST = re.compile(
+    r"\[(?:contains\(\s*)?(?:text\(\)|normalize-space\((?:\.|text\(\))?\)|\.)\s*[=,]"
+    r"\s*(?:'[^']*'|\"[^\"]*\")\s*\)?\]"
+)
+
+
+class ElementLocator(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to look for an element.
+
+    Attributes:
+        strategy: `xpath`, `variant` or the target's: `role`, `label`, `path` ...
+        selector: Of `xpath`, `variant`, `path` and `css`: what playwright's `locator` takes.
+        value: Else the text; of `role` the name.
+        role: Of `role`.
+    """
+
+    strategy: str
+    selector: str = ""
+    value: str = ""
+    role: str = ""
+
+    @property
+    def said(self) -> str:
+        """It in words."""
+        return self.selector or f"{self.role} {self.value!r}".strip()
+
+
+def normalized(xpath: str) -> str:
+    """An xpath as it is recorded: no prefix, no text node at its end, tags in lower case where it
+    is a plain path, and an index at each step of it.
+    """
+    xpath = _TEXT_STEP.sub("", xpath.strip().removeprefix("xpath="))
+    steps = _steps(xpath)
+    if not steps or not all(re.fullmatch(r"/[A-Za-z][\w-]*(\[\d+\])?", step) for step in steps):
+        return xpath
+    return "".join(step.lower() if step.endswith("]") else f"{step.lower()}[1]" for step in steps)
+
+
+def variants(xpath: str, below_id: str = "") -> list[str]:
+    """Other xpaths for the same element, the likelier first: from the nearest id, without what
+    tests texts, an index less, from the last step on, then all indices of the later half.
+    """
+    made: list[str] = []
+    plain = _TEXT_TEST.sub("", _TEXT_STEP.sub("", xpath))
+    for base in (below_id, plain):
+        if base:
+            made.append(base)
+            made += _relaxed(base)
+    seen = dict.fromkeys(each for each in made if each and each != xpath)
+    return list(seen)[:VARIANTS_MAX]
+
+
+def _relaxed(xpath: str) -> Iterator[str]:
+    steps = _steps(xpath)
+    indexed = [at for at, step in enumerate(steps) if _INDEX.search(step)]
+    for at in reversed(indexed):
+        yield "".join(_INDEX.sub("", s) if i == at else s for i, s in enumerate(steps))
+    for start in reversed(indexed):
+        yield "".join(_INDEX.sub("", s) if i >= start else s for i, s in enumerate(steps))
+    if len(steps) > 1:
+        yield "/" + ("/" if not steps[-1].startswith("//") else "") + steps[-1].lstrip("/")
+
+
+def _steps(xpath: str) -> list[str]:
+    steps = _STEP.findall(xpath)
+    return steps if "".join(steps) == xpath else []
+
+
+def locators(entry: CachedAction, *, max_variants: int = VARIANTS_MAX) -> Iterator[ElementLocator]:
+    """All ways to look for an entry's element, in their order."""
+    targets = entry.targets or ElementTargets()
+    if entry.xpath:
+        yield ElementLocator(strategy="xpath", selector=f"xpath={entry.xpath}")
+    if targets.css:
+        yield ElementLocator(strategy="css", selector=f"css={targets.css}")
+    yield from _by_targets(targets)
+    if entry.xpath or targets.path:
+        for each in variants(entry.xpath or targets.path, targets.path)[:max_variants]:
+            yield ElementLocator(strategy="variant", selector=f"xpath={each}")
+
+
+def _by_targets(targets: ElementTargets) -> Iterator[ElementLocator]:
+    if targets.test_id:
+        yield ElementLocator(strategy="testId", value=targets.test_id)
+    if targets.role and targets.name:
+        yield ElementLocator(strategy="role", role=targets.role, value=targets.name)
+    if targets.label:
+        yield ElementLocator(strategy="label", value=targets.label)
+    if targets.placeholder:
+        yield ElementLocator(strategy="placeholder", value=targets.placeholder)
+    if targets.text:
+        yield ElementLocator(strategy="text", value=targets.text)
+
+
+def contradicts(recorded: ElementTargets | None, found: ElementTargets) -> str:
+    """Why an element that was found is not the recorded one; empty where it may be.
+
+    An equal test id settles it. Else tag and role must be equal, and of what it is called
+    (name, label, placeholder, text) something must be, where the record has any of it.
+    """
+    if recorded is None:
+        return ""
+    if recorded.test_id and recorded.test_id == found.test_id:
+        return ""
+    for field in ("tag", "role"):
+        before, now = getattr(recorded, field), getattr(found, field)
+        if before and now and before != now:
+            return f"its {field} is {now!r}, not {before!r}"
+    called = [
+        field for field in ("name", "label", "placeholder", "text") if getattr(recorded, field)
+    ]
+    if called and not any(getattr(recorded, f) == getattr(found, f) for f in called):
+        field = called[0]
+        return f"its {field} is {getattr(found, field)!r:.80}, not {getattr(recorded, field)!r:.80}"
+    return ""

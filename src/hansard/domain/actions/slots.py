@@ -1,0 +1,135 @@
+"""Slots: values that came from the task stand as `{{name}}`, and a replay is given others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from hansard.domain.actions.cache import ActionCache, CachedAction
+from hansard.domain.errors import BadValue
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_SLOT = re.compile(r"\{\{([A-Za-z_][A-Za-z0-9_]{0,63})\}\}")
+
+
+def _checked(params: Mapping[str, Any]) -> dict[str, str]:
+    for name, value in params.items():
+        if not _NAME.fullmatch(name):
+            raise BadValue(
+                f"params[{name!r:.70}]", "no name of a slot", "use letters, digits and _"
+            )
+        if not isinstance(value, str) or not value:
+            raise BadValue(f"params[{name!r}]", f"{value!r:.40}", "give a text that is not empty")
+    return dict(params)
+
+
+def _replacing(told: Mapping[str, str]) -> Callable[[str], str]:
+    """Puts slots in the place of values, the longer first, where they stand as whole words."""
+    ordered = sorted(told.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+    if not ordered:
+        return str
+    names = {value: name for name, value in reversed(ordered)}
+    some = "|".join(re.escape(value) for _, value in ordered)
+    pattern = re.compile(rf"(?<!\w)(?:{some})(?!\w)")
+    return lambda text: pattern.sub(lambda found: "{{" + names[found.group()] + "}}", text)
+
+
+def _texts(entry: CachedAction, change: Callable[[str], str]) -> CachedAction:
+    """An entry with its arguments and the texts of its targets changed."""
+    arguments = [change(each) if isinstance(each, str) else each for each in entry.arguments]
+    targets = entry.targets
+    if targets is not None:
+        said = {
+            field: change(getattr(targets, field))
+            for field in ("name", "label", "placeholder", "text")
+            if getattr(targets, field)
+        }
+        targets = msgspec.structs.replace(targets, **said)
+    checks = [msgspec.structs.replace(each, value=change(each.value)) for each in entry.checks]
+    made: CachedAction = msgspec.structs.replace(
+        entry,
+        arguments=arguments,
+        targets=targets,
+        checks=checks,
+        instruction=change(entry.instruction) if entry.instruction else entry.instruction,
+        action_params=_within(entry.action_params, change),
+    )
+    return made
+
+
+def _within(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_within(each, change) for each in value]
+    if isinstance(value, dict):
+        return {key: _within(each, change) for key, each in value.items()}
+    return value
+
+
+def with_slots(cache: ActionCache, params: Mapping[str, str]) -> ActionCache:
+    """The cache with each value of `params` as a slot of its name, the longer values first.
+
+    Raises BadValue where a text already holds what looks like a slot of that name.
+    """
+    told = _checked(params)
+    replace = _replacing(told)
+
+    def change(text: str) -> str:
+        for name in _SLOT.findall(text):
+            if name in told and name not in cache.slots:
+                fact = f"it holds the text {{{{{name}}}}} itself"
+                raise BadValue(f"slot {name!r}", fact, "give the slot another name")
+        return replace(text)
+
+    actions = [_texts(entry, change) for entry in cache.actions]
+    slots = [*cache.slots, *(name for name in told if name not in cache.slots)]
+    made: ActionCache = msgspec.structs.replace(cache, actions=actions, slots=slots)
+    return made
+
+
+def compared(cache: ActionCache, other: ActionCache) -> ActionCache:
+    """The cache with a slot wherever another run of the same actions had another argument.
+
+    Raises BadValue where the two did not do the same, in the same order.
+    """
+    if [_did(each) for each in cache.actions] != [_did(each) for each in other.actions]:
+        fact = f"{len(cache.actions)} actions here and {len(other.actions)} there are not the same"
+        raise BadValue("two runs", fact, "compare runs that did the same, or name the values")
+    params: dict[str, str] = {}
+    for here, there in zip(cache.actions, other.actions, strict=True):
+        for mine, theirs in zip(here.arguments, there.arguments, strict=True):
+            if isinstance(mine, str) and mine and mine != theirs and mine not in params.values():
+                params[f"slot{len(params) + 1}"] = mine
+    return with_slots(cache, params)
+
+
+def _did(entry: CachedAction) -> tuple[object, ...]:
+    return entry.action_type, entry.method, entry.frame_index, len(entry.arguments)
+
+
+def filled(cache: ActionCache, params: Mapping[str, str]) -> list[CachedAction]:
+    """The entries with values in the place of slots. Raises BadValue for one without a value, and
+    for a value without a slot.
+    """
+    told = _checked(params)
+    missing = [name for name in cache.slots if name not in told]
+    if missing:
+        raise BadValue("params", f"no value for {', '.join(missing)}", "give one for each slot")
+    unknown = [name for name in told if name not in cache.slots]
+    if unknown:
+        has = ", ".join(cache.slots) or "no slot"
+        raise BadValue("params", f"there is no slot {unknown[0]!r}", f"the file has {has}")
+
+    def change(text: str) -> str:
+        return _SLOT.sub(lambda found: told.get(found.group(1), found.group()), text)
+
+    return [_texts(entry, change) for entry in cache.actions]
+
+
+def templated(entry: CachedAction, params: Mapping[str, str]) -> CachedAction:
+    """An entry that was found with values, with slots in their place again."""
+    return _texts(entry, _replacing(_checked(params)))

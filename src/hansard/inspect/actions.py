@@ -1,0 +1,162 @@
+"""The action cache of a run: what its agents did to pages and by tools, to be done again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from hansard.agents.workspace import Workspace
+from hansard.domain.actions.cache import (
+    ACT,
+    EXTRACT,
+    FORMAT,
+    GOTO,
+    TOOL,
+    ActionCache,
+    ActionCheck,
+    ActionsEnd,
+    CachedAction,
+    ElementTargets,
+    PageMark,
+)
+from hansard.domain.actions.locators import normalized
+from hansard.domain.fingerprint import canonical
+from hansard.domain.steps import Effects, StepStatus
+from hansard.inspect import trace as traces
+from hansard.inspect.payloads import Payloads
+from hansard.inspect.trace import WholeStep
+
+ACTS = ("browser.act", "browser.act_once")
+_PARTS = ("browser.find", "browser.look", "browser.choose", "browser.ask")
+"""Steps that an action is made of: none is an action itself."""
+
+_COUNTED = ("completed", "failed", "in_doubt", "blocked")
+
+
+async def action_cache(
+    workspace: Workspace, run: str, fetch: Payloads, *, agent: str | None = None
+) -> ActionCache:
+    """What a run did, in the order of its steps: those that succeeded. Raises Corrupt.
+
+    What did not succeed is no entry; `final_state` says whether the last action did.
+    """
+    history = await workspace.states.history(run, await workspace.points.up_to(run, None))
+    found = traces.trace(run, history)
+    actions: list[CachedAction] = []
+    last: tuple[bool, str] = (False, "the run did nothing that can be done again")
+    took_ms = 0.0
+    within: set[tuple[str, int]] = set()
+    async for step in found.whole(fetch):
+        told = step.told
+        if agent is not None and told.agent != agent:
+            continue
+        if not _is_action(step, within):
+            continue
+        took_ms += told.duration_ms or 0.0
+        entry = _entry(step, len(actions))
+        if entry is not None and entry.success:
+            actions.append(entry)
+            last = True, ""
+        else:
+            last = False, _failure(step, entry)
+    success, error = last
+    return ActionCache(
+        actions=actions,
+        final_state=ActionsEnd(
+            success=success,
+            duration=round(took_ms / 1e3, 6),
+            error=msgspec.UNSET if success else error,
+        ),
+        format=FORMAT,
+        run=run,
+    )
+
+
+def _is_action(step: WholeStep, within: set[tuple[str, int]]) -> bool:
+    """Whether a step is an action itself: no model, no part of one, nothing in a tool's body."""
+    told = step.told
+    here = (told.agent, told.step)
+    inside = told.parent is not None and (told.agent, told.parent) in within
+    if told.effects == Effects.COMPOSITE.value and not inside:
+        return False  # what its body does stands there by itself
+    if inside or not told.tool.startswith("browser."):
+        within.add(here)
+    return not (inside or told.kind != "tool" or told.tool in _PARTS or told.status not in _COUNTED)
+
+
+def _failure(step: WholeStep, entry: CachedAction | None) -> str:
+    told = step.told
+    if entry is not None:
+        return entry.message
+    return told.error.message if told.error is not None else f"{told.tool} is {told.status}"
+
+
+def _entry(step: WholeStep, index: int) -> CachedAction | None:
+    """A step as an entry; None where it did not complete."""
+    told = step.told
+    if told.status != StepStatus.COMPLETED.value:
+        return None
+    given: Mapping[str, Any] = told.arguments if isinstance(told.arguments, dict) else {}
+    result = told.result
+    if told.tool in ACTS:
+        return _act(index, given, result, told.effects)
+    made = CachedAction(
+        step_index=index,
+        instruction=None,
+        element_id=None,
+        method=None,
+        arguments=[],
+        frame_index=None,
+        xpath=None,
+        action_type=TOOL,
+        success=True,
+        message="done",
+        effects=told.effects,
+    )
+    changed: dict[str, Any]
+    match told.tool:
+        case "browser.goto":
+            changed = {"action_type": GOTO, "arguments": [given["url"]]}
+        case "browser.turn":
+            changed = {"action_type": given["action"]}
+        case "browser.extract":
+            changed = {
+                "action_type": EXTRACT,
+                "instruction": given["instruction"],
+                "method": given["attribute"] or None,
+                "frame_index": given["frame"],
+                "xpath": normalized(result["xpath"]) if result["xpath"] else None,
+                "targets": msgspec.convert(result["targets"], ElementTargets),
+                "page": PageMark(address=result["url"]),
+            }
+        case _:
+            changed = {
+                "method": told.tool,
+                "arguments": [canonical(told.arguments).decode()],
+                "action_params": told.arguments if isinstance(told.arguments, dict) else {},
+            }
+    entry: CachedAction = msgspec.structs.replace(made, **changed)
+    return entry
+
+
+def _act(index: int, given: Mapping[str, Any], result: Any, effects: str) -> CachedAction:
+    xpath = result.get("xpath")
+    return CachedAction(
+        step_index=index,
+        instruction=given["instruction"],
+        element_id=result.get("elementId"),
+        method=given["method"],
+        arguments=list(given["arguments"]),
+        frame_index=result.get("frameIndex", 0),
+        xpath=normalized(xpath) if xpath else None,
+        action_type=ACT,
+        success=result["success"],
+        message=result["message"],
+        targets=msgspec.convert(result["targets"], ElementTargets),
+        page=msgspec.convert(result["page"], PageMark),
+        changed=result.get("changed", ""),
+        effects=effects,
+        checks=msgspec.convert(result.get("checks", []), list[ActionCheck]),
+    )

@@ -1,0 +1,50 @@
+"""A real browser, and pages of ours that it opens from disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, async_playwright
+
+from benchmarks.bench_page import ARGUMENTS
+from hansard.integrations.browser.chromium import program
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chromium() -> AsyncIterator[Browser]:
+    """The browser; where there is none, its tests are skipped and say so."""
+    found = program()
+    if found is None:
+        told = "no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set"
+        if os.environ.get("CI") and os.geteuid() == 0:
+            pytest.fail(told)
+        pytest.skip(told)
+    async with async_playwright() as player:
+        opened = await player.chromium.launch(executable_path=found, args=list(ARGUMENTS))
+        yield opened
+        await opened.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(chromium: Browser) -> AsyncIterator[Page]:
+    """A page of a context of its own."""
+    context = await chromium.new_context()
+    yield await context.new_page()
+    await context.close()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Callable[..., Any]:
+    """Writes a page; gives its address."""
+
+    def write(body: str, name: str = "page.html") -> str:
+        path = tmp_path / name
+        path.write_text(f"<!doctype html><meta charset=utf-8><title>t</title>{body}")
+        return path.as_uri()
+
+    return write

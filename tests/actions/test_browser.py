@@ -1,0 +1,322 @@
+"""Actions on real pages are steps with their targets, and are done again without a model."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import hansard
+from hansard import testing
+from hansard.agents.policy.gate import deny
+from hansard.domain.actions.cache import decode
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+FORM = """<form onsubmit="event.preventDefault(); sent.textContent = [...document.querySelectorAll(
+'input')].map(each => each.value.length).join(' '); count.textContent = +count.textContent + 1">
+<label>User <input id=user></label><label>Password <input type=password id=pw></label>
+<button>Log in</button></form><p id=sent></p><p id=count>0</p>"""
+
+MOVED = """<main><h1>Welcome</h1><section><p>News</p>
+<form onsubmit="event.preventDefault(); sent.textContent = 'ok'">
+<div><div><input aria-label="Your name"></div></div>
+<button type=submit>Anmelden</button></form></section></main><p id=sent></p>"""
+
+
+async def recorded(record, page, url, **more):
+    """A run that fills in the form; its id."""
+    async with record.run(
+        "login", agent="ada", role="agent", secrets={"pw": "hunter22"}
+    ) as session:
+        browser = session.browser(page, timeout_s=3.0)
+        await browser.goto(url)
+        await browser.act("enter the user", at="#user", method="fill", arguments=["Ada"])
+        secret = hansard.Secret("pw")
+        await browser.act("enter the password", at="#pw", method="fill", arguments=[secret])
+        await browser.act("log in", at="text=Log in", **more)
+        with pytest.raises(hansard.ElementNotFound, match="matches 0"):
+            await browser.act("delete all", at="#delete", effects="idempotent")
+        return session.run
+
+
+async def test_what_was_done_is_a_file_that_is_done_again(page, site, tmp_path):
+    """By the cached xpath alone, with another value; no secret and no failure is in it."""
+    url = site(FORM)
+    async with testing.record_async() as record:
+        run = await recorded(record, page, url)
+        cache = await record.actions(run, params={"user": "Ada"})
+        assert [each.method for each in cache.actions] == [None, "fill", "fill", "click"]
+        assert cache.final_state.success is False
+        assert "delete all" in str(cache.final_state.error)
+        _, user, password, click = cache.actions
+        assert user.targets is not None
+        assert (user.xpath, user.arguments) == (
+            "/html[1]/body[1]/form[1]/label[1]/input[1]",
+            ["{{user}}"],
+        )
+        assert (user.targets.role, user.targets.name, user.targets.label) == (
+            *("textbox", "User"),
+            "User",
+        )
+        assert user.targets.path == '//*[@id="user"]'
+        assert str(user.element_id).startswith("0-")
+        assert (password.arguments, click.effects) == ([{"$secret": "pw"}], "once")
+        assert "hunter22" not in msgspec.json.encode(cache).decode()
+
+        file = tmp_path / "login.json"
+        file.write_bytes(msgspec.json.encode(cache))
+        secrets = {"pw": "longer-secret"}
+        async with record.run("again", agent="ada", role="agent", secrets=secrets) as session:
+            session.browser(page, timeout_s=3.0)
+            with pytest.raises(hansard.Refused, match=r"entry 3.*once=\[3\]"):
+                await session.run_actions(file, params={"user": "Grace"})
+            told = await session.run_actions(file, params={"user": "Grace"}, once=[3], debug=True)
+            again = session.run
+        assert told.success, told.error
+        assert [each.strategy for each in told.actions] == ["", "xpath", "xpath", "xpath"]
+        assert [len(each.attempts) for each in told.actions] == [0, 1, 1, 1]
+        assert await page.inner_text("#sent") == "5 13"
+        steps = (await record.state(again)).agents["ada"].steps.values()
+        said = b"".join(bytes(each.arguments) + bytes(each.result) for each in steps)
+        assert b"longer-secret" not in said
+        replayed = await record.actions(again)
+        assert [each.xpath for each in replayed.actions] == [each.xpath for each in cache.actions]
+
+
+async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_path):
+    """The model's answer is written back as a version; then nobody is asked any more."""
+    questions = []
+
+    def model(question):  # a key written by hand: no recording of such an answer exists
+        questions.append(question)
+        wanted = "<input" if "enter the user" in question else "<button"
+        line = next(each for each in question.splitlines() if wanted in each)
+        return json.dumps({"id": line.split()[0]})
+
+    async with testing.record_async() as record:
+        run = await recorded(record, page, site(FORM), effects="idempotent")
+        cache = await record.actions(run)
+        _, user, _, click = cache.actions
+        goto = msgspec.structs.replace(cache.actions[0], arguments=[site(MOVED, "moved.html")])
+        cache = msgspec.structs.replace(cache, actions=[goto, user, click])
+        file = tmp_path / "moved.json"
+        file.write_bytes(msgspec.json.encode(cache))
+        async with record.run("again", agent="ada", role="agent") as session:
+            session.browser(page, timeout_s=3.0)
+            alone = await session.run_actions(file)
+            assert not alone.success
+            assert "entry 1" in alone.error
+            told = await session.run_actions(file, fallback=model)
+        assert told.success, told.error
+        assert (told.model_calls, len(questions)) == (2, 2)
+        assert await page.inner_text("#sent") == "ok"
+        healed = decode(file.read_bytes())
+        assert healed.version == 3
+        assert [(each.by, each.step_index) for each in healed.history] == [("ada", 1), ("ada", 3)]
+        assert "matches 0" in healed.history[0].why
+        async with record.run("again", agent="ada", role="agent") as session:
+            session.browser(page, timeout_s=3.0)
+            told = await session.run_actions(file, fallback=model)
+        assert told.success, told.error
+        assert (told.model_calls, len(questions)) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("body", "strategy"),
+    [
+        ("<div><section><button data-testid=go>Start</button></section></div>", "testId"),
+        ("<main><nav></nav><p><button>Go</button></p></main>", "role"),
+        ("<b></b><div id=box><span><i></i><button>Go</button></span></div>", "role"),
+        ("<button>Go</button><button>Go</button>", ""),
+        ("<a>Go</a>", ""),
+        ("<button>Stop</button>", ""),
+    ],
+)
+async def test_exactly_one_element_of_the_kind_counts(page, site, body, strategy):
+    """Two are none, and what only looks alike is not clicked."""
+    script = "<script>onclick = (event) => { document.title = event.target.tagName }</script>"
+    start = site(f"<button data-testid=go>Go</button>{script}")
+    async with testing.record_async() as record:
+        async with record.run("go", agent="ada", role="agent") as session:
+            browser = session.browser(page, timeout_s=3.0)
+            await browser.goto(start)
+            await browser.act("go", at="button", effects="idempotent")
+            run = session.run
+        cache = await record.actions(run)
+        goto = msgspec.structs.replace(
+            cache.actions[0], arguments=[site(f"<div></div>{body}{script}", "other.html")]
+        )
+        cache = msgspec.structs.replace(cache, actions=[goto, cache.actions[1]])
+        async with record.run("again", agent="ada", role="agent") as session:
+            session.browser(page, timeout_s=3.0)
+            told = await session.run_actions(cache, debug=True)
+        assert told.success is bool(strategy), told
+        assert told.actions[-1].strategy == strategy
+        assert await page.title() == ("BUTTON" if strategy else "t")
+
+
+async def test_an_open_shadow_root_and_a_frame_are_reached(page, site):
+    """An element in a shadow root has a path of tags; a frame is the recorded one, or none."""
+    shadow = """<to-do></to-do><script>customElements.define("to-do", class extends HTMLElement {
+      connectedCallback() { this.attachShadow({mode: "open"}).innerHTML =
+        '<p><input aria-label="Task"></p><button>Add</button>' } })</script>"""
+    site("<button onclick=\"document.title='hit'\">In</button>", "inner.html")
+    start = site(f'{shadow}<iframe src="inner.html"></iframe>')
+    async with testing.record_async() as record:
+        async with record.run("go", agent="ada", role="agent") as session:
+            browser = session.browser(page, timeout_s=3.0)
+            await browser.goto(start)
+            act = await browser.act("enter", at="input", method="fill", arguments=["milk"])
+            assert act.targets is not None
+            assert (act.xpath, act.targets.name) == (None, "Task")
+            assert act.targets.css.endswith("input:nth-of-type(1)")
+            await browser.act("in", at="button", frame=1, effects="idempotent")
+            run = session.run
+        cache = await record.actions(run)
+        assert cache.actions[-1].frame_index == 1
+        async with record.run("again", agent="ada", role="agent") as session:
+            session.browser(page, timeout_s=3.0)
+            told = await session.run_actions(cache)
+            assert told.success, told.error
+            assert [each.strategy for each in told.actions] == ["", "css", "xpath"]
+            bare = msgspec.structs.replace(
+                cache.actions[0], arguments=[site(shadow + "<button>In</button>", "bare.html")]
+            )
+            gone = msgspec.structs.replace(cache, actions=[bare, *cache.actions[1:]])
+            told = await session.run_actions(gone)
+            assert "frame 1 is not on the page" in told.error
+
+
+async def test_a_replay_asks_the_gate_and_calls_tools(page, site):
+    """A rule of the new run refuses what the old one did; a tool is called with its arguments."""
+    called = []
+    async with testing.record_async() as record:
+        async with record.run("go", agent="ada", role="agent") as session:
+
+            @session.tool(effects="idempotent")
+            async def note(text: str, times: int = 1) -> str:
+                called.append((text, times))
+                return text * times
+
+            await note("Ada", times=2)
+            browser = session.browser(page)
+            await browser.goto(site(FORM))
+            await browser.act("log in", at="text=Log in", effects="idempotent")
+            run = session.run
+        cache = await record.actions(run, params={"who": "Ada"})
+        assert [each.action_type for each in cache.actions] == ["tool", "goToUrl", "actElement"]
+        assert cache.actions[0].arguments == ['{"text":"{{who}}","times":2}']
+        async with record.run(
+            "again", agent="ada", role="agent", gate=[deny("browser.act", name="no clicks")]
+        ) as session:
+            session.browser(page)
+            with pytest.raises(hansard.BadValue, match="'note'"):
+                await session.run_actions(cache, params={"who": "Bob"})
+            tools = {"note": session.tool(effects="idempotent")(note.spec.function)}
+            told = await session.run_actions(cache, params={"who": "Bob"}, tools=tools)
+        assert called[1:] == [("Bob", 2)]
+        assert not told.success
+        assert "no clicks" in told.error
+        assert await page.inner_text("#count") == "0"
+
+
+async def test_a_run_that_goes_on_brings_its_new_page_to_where_it_stood(page, site, chromium):
+    """What may be done again is; after what is done once it says so, and does nothing."""
+    async with testing.record_async() as record:
+
+        async def work(page, then, run=None):
+            async with record.run("go", agent="ada", role="agent", run=run) as session:
+                browser = session.browser(page, timeout_s=3.0)
+                await browser.goto(site(FORM))
+                await browser.act("user", at="#user", method="fill", arguments=["Ada"])
+                run = session.run
+                await then(browser)
+            return run
+
+        async def stop(browser):
+            await browser.act("none", at="#none", effects="idempotent")
+
+        async def once(browser):
+            await browser.act("log in", at="text=Log in")
+            await browser.extract("x", at="#none")
+
+        with pytest.raises(hansard.ElementNotFound):
+            await work(page, stop)
+        [(run, _)] = await record.runs()
+        other = await chromium.new_page()
+
+        async def type_on(browser):
+            await browser.act("pw", at="#pw", method="fill", arguments=["x"])
+
+        await work(other, type_on, run)
+        assert await other.input_value("#user") == "Ada"
+        await other.close()
+
+        with pytest.raises(hansard.ElementNotFound):
+            await work(page, once)
+        [(run, _), *_] = await record.runs()
+        blank = await chromium.new_page()
+        with pytest.raises(hansard.PageGone, match="behind the record"):
+            await work(blank, once, run)
+        assert blank.url == "about:blank"
+        await blank.close()
+
+
+TICKS = "<script>setInterval(() => { p.textContent = Math.random() }, 5)</script>"
+
+
+async def clicked(chromium, url, timeout_s=10.0):
+    """What a click of the one button on a page comes to, within a minute."""
+    context = await chromium.new_context()
+    async with (
+        testing.record_async() as record,
+        asyncio.timeout(60),
+        record.run("go", agent="ada", role="agent") as session,
+    ):
+        browser = session.browser(await context.new_page(), timeout_s=timeout_s)
+        await browser.goto(url)
+        done = await browser.act("go", at="button")
+    await context.close()
+    return done
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<button onclick='alert(1)'>Go</button>",
+        "<button onclick='window.open(location.href)'>Go</button>",
+        "<button onclick='link.click()'>Go</button><a id=link href='data:,x' download=x></a>",
+        f"<button>Go</button><p id=p></p>{TICKS}",
+    ],
+)
+async def test_a_dialog_a_popup_a_download_and_a_page_that_never_settles_are_bounded(
+    chromium, site, body
+):
+    """The click is done."""
+    assert (await clicked(chromium, site(body))).success
+
+
+async def test_a_page_that_does_not_take_a_click_is_said(chromium, site):
+    """Before it was begun nothing was done; a script without an end leaves it in doubt."""
+    with pytest.raises(hansard.NotDone, match="cannot be clicked"):
+        await clicked(chromium, site("<button disabled>Go</button>"), 1.0)
+    with pytest.raises((hansard.HansardError, TimeoutError), match=r"did not (end|answer)"):
+        await clicked(chromium, site("<button onclick='while (true);'>Go</button>"), 1.0)
+
+
+async def test_a_closed_page_is_said(chromium, site, tmp_path: Path):
+    """And nothing of the cache is done."""
+    page = await chromium.new_page()
+    async with testing.record_async() as record:
+        run = await recorded(record, page, site(FORM), effects="idempotent")
+        cache = await record.actions(run)
+        await page.close()
+        async with record.run("again", agent="ada", role="agent") as session:
+            session.browser(page)
+            told = await session.run_actions(cache)
+            assert not told.success
+            assert "entry 0" in told.error
+            with pytest.raises(hansard.BadValue, match="cannot be read"):
+                await session.run_actions(tmp_path / "none.json")

@@ -1,0 +1,224 @@
+"""The action cache's form: what is read, what is refused, its versions and its slots."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.domain.actions import cache as caches
+from hansard.domain.actions.cache import (
+    ActionCache,
+    ActionsEnd,
+    CachedAction,
+    ElementTargets,
+    decode,
+    encode,
+)
+from hansard.domain.actions.locators import contradicts, locators, normalized, variants
+from hansard.domain.actions.slots import compared, filled, templated, with_slots
+from hansard.domain.errors import BadValue
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+def entry(index: int = 0, **fields: Any) -> CachedAction:
+    """An entry that is filled in."""
+    told: dict[str, Any] = {
+        "step_index": index,
+        "instruction": "enter the name",
+        "element_id": "0-7",
+        "method": "fill",
+        "arguments": ["Ada"],
+        "frame_index": 0,
+        "xpath": "/html[1]/body[1]/form[1]/input[1]",
+        "action_type": "actElement",
+        "success": True,
+        "message": "done",
+        "effects": "idempotent",
+    }
+    return CachedAction(**told | fields)
+
+
+def cache(*entries: CachedAction, **fields: Any) -> ActionCache:
+    """A file of entries."""
+    end = ActionsEnd(success=True, duration=0.5)
+    return ActionCache(actions=list(entries), final_state=end, format=caches.FORMAT, **fields)
+
+
+def test_a_file_has_the_fields_that_others_read():
+    """Each entry has the ten fields by their names, also where they are empty."""
+    told = msgspec.json.decode(
+        encode(cache(entry(xpath=None, targets=ElementTargets(label="Name"))))
+    )
+    assert list(told)[:2] == ["actions", "finalState"]
+    assert list(told["actions"][0])[:10] == [
+        *("stepIndex", "instruction", "elementId", "method", "arguments", "frameIndex"),
+        *("xpath", "actionType", "success", "message"),
+    ]
+    assert told["finalState"] == {"success": True, "duration": 0.5}
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS), max_size=4))
+def test_a_file_is_read_as_it_was_written(texts):
+    """Whatever it says, and equal caches are equal bytes."""
+    said = cache(*(entry(at, instruction=a, arguments=[b]) for at, (a, b) in enumerate(texts)))
+    assert decode(encode(said)) == said
+    assert encode(decode(encode(said))) == encode(said)
+
+
+def test_what_failed_is_no_entry():
+    """A failure in a file is left out where it is read."""
+    assert decode(encode(cache(entry(0), entry(1, success=False)))).actions == [entry(0)]
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"", "no JSON"),
+        (encode(cache(entry()))[:-40], "no JSON, or cut"),
+        (b"[" * 100_000, "no JSON"),
+        (b'{"format": "hansard.actions.v9", "actions": []}', "hansard.actions.v9"),
+        (b"[]", "format is 'list'"),
+        (b'{"steps": 3}', "`steps`"),
+        (encode(cache(entry(method="explode"))), "method 'explode'"),
+        (encode(cache(entry(action_type="teleport"))), "actionType 'teleport'"),
+        (encode(cache(entry(arguments=[]))), "fill without its argument"),
+        (encode(cache(entry(xpath="/a" * 500_000))), "1,000,000 characters"),
+        (encode(cache(entry(xpath="//*" * 40))), "40 axes"),
+        (encode(cache(entry(xpath=None))), "neither xpath nor targets"),
+        (encode(cache(entry(0), entry(0))), "one stepIndex"),
+        (encode(cache(entry())).replace(b'"stepIndex": 0', b'"stepIndex": "x"'), "stepIndex"),
+    ],
+)
+def test_a_bad_file_is_refused_with_the_fact_and_the_remedy(raw, said):
+    """Other versions, cut, unknown methods, xpaths that a browser would take long over."""
+    with pytest.raises(BadValue) as caught:
+        decode(raw)
+    assert said in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_a_file_of_hyperagent_is_read():
+    """`steps` and `actionParams`: what did nothing to the page is left out, and so is a failure."""
+    step = {"stepIndex": 0, "success": True, "message": "ok", "arguments": [], "frameIndex": None}
+    none = {"instruction": None, "elementId": None, "method": None, "xpath": None}
+    raw = msgspec.json.encode(
+        {
+            "taskId": "t",
+            "createdAt": "2026-01-01",
+            "status": "completed",
+            "steps": [
+                step | none | {"actionType": "goToUrl", "actionParams": {"url": "http://x/"}},
+                step
+                | {
+                    "stepIndex": 1,
+                    "actionType": "actElement",
+                    "instruction": "choose",
+                    "elementId": "0-12",
+                    "method": "selectOptionFromDropdown",
+                    "arguments": ["two"],
+                    "frameIndex": 0,
+                    "xpath": "xpath=/html/body/select",
+                },
+                step | none | {"stepIndex": 2, "actionType": "wait", "actionParams": {"ms": 5}},
+                step | none | {"stepIndex": 3, "actionType": "complete"},
+            ],
+        }
+    )
+    first, second = decode(raw).actions
+    assert (first.action_type, first.arguments) == ("goToUrl", ["http://x/"])
+    assert (second.method, second.arguments) == ("selectOption", ["two"])
+    assert (second.xpath, second.effects) == ("/html/body/select", "idempotent")
+
+
+def test_a_heal_is_a_version_and_can_be_reverted():
+    """Who, when, why; going back is the next version and says what stood there."""
+    first = cache(entry())
+    moved = entry(xpath="/html[1]/body[1]/main[1]/input[1]")
+    healed = caches.healed(first, moved, at="2026-01-01T00:00:00Z", by="ada", why="0 matched")
+    assert (healed.version, healed.actions, healed.history[0].before) == (2, [moved], entry())
+    back = caches.reverted(decode(encode(healed)), 1, at="2026-01-02T00:00:00Z", by="eve", why="no")
+    assert (back.version, back.actions) == (3, [entry()])
+    assert [each.by for each in back.history] == ["ada", "eve"]
+    with pytest.raises(BadValue, match="give 1 to 2"):
+        caches.reverted(back, 3, at="", by="", why="")
+
+
+def test_an_xpath_is_normalised():
+    """An index at each step of a plain path, no text node, no prefix; others stay."""
+    assert normalized("xpath=/HTML/body/div[2]/text()[1]") == "/html[1]/body[1]/div[2]"
+    assert normalized('//*[@id="a"]/b') == '//*[@id="a"]/b'
+
+
+def test_variants_come_from_the_nearest_id_first_and_have_no_text():
+    """Then an index less, from the last step on."""
+    found = variants('/html[1]/div[2]/a[contains(text(), "x")]', '//*[@id="a"]/a[1]')
+    assert found[:2] == ['//*[@id="a"]/a[1]', '//*[@id="a"]/a']
+    assert "/html[1]/div[2]/a" in found
+    assert not [each for each in found if "text()" in each]
+
+
+@given(st.lists(st.sampled_from(["/a", "/b[1]", "//c[2]", '/*[@id="x/y"]', "/d[text()='q']"])))
+def test_variants_are_few_and_none_is_the_xpath(steps):
+    """However it is written."""
+    xpath = "".join(steps)
+    found = variants(xpath)
+    assert len(found) <= 24
+    assert xpath not in found
+    assert len(set(found)) == len(found)
+
+
+def test_the_cached_xpath_is_looked_for_first():
+    """Then what people see, then variants."""
+    told = entry(targets=ElementTargets(role="textbox", name="Name", path='//*[@id="n"]'))
+    found = [each.strategy for each in locators(told)]
+    assert found[:3] == ["xpath", "role", "variant"]
+
+
+def test_another_kind_of_element_is_not_the_recorded_one():
+    """Another role, or none of its names: what looks alike is not clicked; a test id settles it."""
+    told = ElementTargets(tag="button", role="button", name="Delete")
+    assert contradicts(told, ElementTargets(tag="button", role="button", name="Delete")) == ""
+    assert "'Keep'" in contradicts(told, ElementTargets(tag="button", role="button", name="Keep"))
+    assert "tag" in contradicts(told, ElementTargets(tag="a", role="button", name="Delete"))
+    by_id = ElementTargets(tag="button", name="Delete", test_id="d")
+    assert contradicts(by_id, ElementTargets(tag="a", name="Löschen", test_id="d")) == ""
+
+
+def test_values_become_slots_and_slots_values():
+    """In arguments, targets and words, as whole words; a missing or unknown value is said."""
+    told = cache(entry(arguments=["Ada"], targets=ElementTargets(name="Hi Ada, Adam")))
+    made = with_slots(told, {"user": "Ada"})
+    assert made.actions[0].arguments == ["{{user}}"]
+    assert made.actions[0].targets == ElementTargets(name="Hi {{user}}, Adam")
+    [again] = filled(made, {"user": "Bob"})
+    assert (again.arguments, again.targets) == (["Bob"], ElementTargets(name="Hi Bob, Adam"))
+    assert templated(again, {"user": "Bob"}) == made.actions[0]
+    with pytest.raises(BadValue, match="no value for user"):
+        filled(made, {})
+    with pytest.raises(BadValue, match="no slot 'x'"):
+        filled(told, {"x": "1"})
+    with pytest.raises(BadValue, match="itself"):
+        with_slots(cache(entry(arguments=["{{user}}"])), {"user": "Ada"})
+
+
+def test_what_differs_between_two_runs_is_a_slot():
+    """And runs that did not do the same are not compared."""
+    mine, other = cache(entry(0), entry(1, arguments=["x"])), cache(entry(0, arguments=["Bob"]))
+    with pytest.raises(BadValue, match="not the same"):
+        compared(mine, other)
+    other = cache(*other.actions, entry(1, arguments=["x"]))
+    made = compared(mine, other)
+    assert (made.slots, made.actions[1].arguments) == (["slot1"], ["x"])
+    assert made.actions[0].arguments == ["{{slot1}}"]
+
+
+@given(
+    st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), TEXTS.filter(bool), max_size=3)
+)
+def test_a_secret_is_never_a_slot(params):
+    """It stays a name, whatever values there are."""
+    told = cache(entry(arguments=[{"$secret": "pw"}]))
+    assert with_slots(told, params).actions[0].arguments == [{"$secret": "pw"}]
