@@ -120,6 +120,8 @@ def attempt(record: hansard.Record, task: str, arm: str, done: set[tuple[str, st
 def main() -> None:
     """Register, then try every task under both arms."""
     with hansard.connect() as record:
+        for weighting in ("count", "rarity"):
+            record.add_prompt("query", f"Words, weighted by their {weighting}: {{sentence}}")
         record.register(EXPERIMENT, PLAN)
         done = {
             (life.assigned.task, life.assigned.arm)

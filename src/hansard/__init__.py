@@ -77,6 +77,8 @@ if TYPE_CHECKING:
         one_of,
         path_under,
     )
+    from hansard.agents.prompts.evolve import Evolver
+    from hansard.agents.prompts.store import Prompt
     from hansard.agents.run_index import RunsWanted
     from hansard.agents.steps.ledger import Mode
     from hansard.agents.steps.recorder import Settle, UnsettledStep
@@ -140,6 +142,7 @@ if TYPE_CHECKING:
         SessionOptions,
     )
     from hansard.client.person import ask_person
+    from hansard.client.prompt_options import PromptAliasOptions, PromptVersionOptions
     from hansard.client.protocol.errors import (
         AccessRefused,
         NotOffered,
@@ -221,6 +224,7 @@ if TYPE_CHECKING:
     from hansard.domain.label import Confidentiality, Label
     from hansard.domain.memory.space import MemoryConflict, MemoryInvalid
     from hansard.domain.merges import Merge
+    from hansard.domain.prompt import PromptConflict, PromptText
     from hansard.domain.refusal import AgentRefused, Refusal
     from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
     from hansard.domain.roles.state import ShownAgent, ShownKey, ShownState
@@ -250,6 +254,7 @@ if TYPE_CHECKING:
         Effects,
         Failure,
         Join,
+        PromptUse,
         Step,
         StepAttempted,
         StepStatus,
@@ -261,6 +266,14 @@ if TYPE_CHECKING:
     from hansard.domain.team.task_rules import Circle
     from hansard.domain.values import Secret
     from hansard.inspect.audit import Audited, Group, Looked
+    from hansard.inspect.prompts import (
+        PromptEvidence,
+        PromptLog,
+        PromptMeasure,
+        PromptMove,
+        PromptReport,
+        PromptVersion,
+    )
     from hansard.inspect.savings import Saved, Savings, SavingsAnswer
     from hansard.projections.errors import (
         Ahead,
@@ -463,6 +476,18 @@ _HOME = {
     "hansard.domain.aggregate": ("AggregateConflict", "UndeclaredEvent"),
     "hansard.domain.approval": ("Approval", "ApprovalRequested", "ApprovalStatus"),
     "hansard.domain.compaction": ("ContextCompacted",),
+    "hansard.agents.prompts.evolve": ("Evolver",),
+    "hansard.agents.prompts.store": ("Prompt",),
+    "hansard.client.prompt_options": ("PromptAliasOptions", "PromptVersionOptions"),
+    "hansard.domain.prompt": ("PromptConflict", "PromptText"),
+    "hansard.inspect.prompts": (
+        "PromptEvidence",
+        "PromptLog",
+        "PromptMeasure",
+        "PromptMove",
+        "PromptReport",
+        "PromptVersion",
+    ),
     "hansard.domain.board": ("BoardConflict", "BoardState", "KeyKind"),
     "hansard.domain.errors": (
         "BadName",
@@ -518,6 +543,7 @@ _HOME = {
         "Effects",
         "Failure",
         "Join",
+        "PromptUse",
         "Step",
         "StepAttempted",
         "StepStatus",
@@ -647,6 +673,7 @@ __all__ = [
     "ElementTargets",
     "Embedder",
     "Evaluated",
+    "Evolver",
     "Expected",
     "ExperimentRegistered",
     "ExperimentState",
@@ -712,6 +739,18 @@ __all__ = [
     "PlanOptions",
     "PlannedArm",
     "ProjectionError",
+    "Prompt",
+    "PromptAliasOptions",
+    "PromptConflict",
+    "PromptEvidence",
+    "PromptLog",
+    "PromptMeasure",
+    "PromptMove",
+    "PromptReport",
+    "PromptText",
+    "PromptUse",
+    "PromptVersion",
+    "PromptVersionOptions",
     "QueryFailed",
     "Question",
     "Ranked",

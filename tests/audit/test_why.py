@@ -38,7 +38,7 @@ def told(home: Path) -> Told:
     """A decision with one of everything around it."""
     place = Audited(home, "why")
     plan = ExperimentRegistered(
-        arms=(PlannedArm("only", prompt="p@3", model="m-1", parameters=msgspec.Raw(b'{"t":0}')),),
+        arms=(PlannedArm("only", prompt="p 3", model="m-1", parameters=msgspec.Raw(b'{"t":0}')),),
         metrics=(Metric("reward"),),
     )
     with hansard.connect("why", data_dir=home) as record:
@@ -168,7 +168,7 @@ def test_versions_and_who_acted(told: Told):
     """Prompt and model of the arm, the model that a call was given, the declared tool; for whom."""
     parts = _parts(told, told.first)
     versions = {(row["name"], json.dumps(row["value"])) for row in parts["version"]}
-    assert {("experiment", '"e"'), ("arm", '"only"'), ("prompt", '"p@3"')} <= versions
+    assert {("experiment", '"e"'), ("arm", '"only"'), ("prompt", '"p 3"')} <= versions
     assert ("model", '"m-1"') in versions
     assert ("parameters", '{"t": 0}') in versions
     [rate] = [row["value"] for row in parts["version"] if row["name"] == "rate"]

@@ -20,6 +20,7 @@ from hansard.domain import (
     label_events,
     price,
     principal,
+    prompt,
     refusal,
     run,
     steps,
@@ -226,6 +227,38 @@ price_commands = st.builds(
     amount=st.sampled_from([0.0, 2.5, 10.0]),
     since=st.sampled_from([datetime(year, 1, 1, tzinfo=UTC) for year in (2024, 2025)]),
 )
+
+_PROMPT_TEXTS = ("Answer {query}.", "Answer {query} briefly.", "")
+prompt_commands = st.one_of(
+    st.builds(
+        prompt.PromptVersionAdded,
+        version=st.just(0),
+        text=st.sampled_from(_PROMPT_TEXTS),
+        digest=st.just(""),
+        parents=st.sampled_from([(), (1,), (1, 2), (2,), (9,)]),
+    ),
+    st.builds(
+        prompt.PromptAliased,
+        alias=st.sampled_from(["production", "next"]),
+        version=st.sampled_from([1, 2, None]),
+        before=st.sampled_from([1, 2, None]),
+    ),
+    st.builds(
+        prompt.PromptFeedbackGiven,
+        version=st.sampled_from([1, 2]),
+        text=st.sampled_from(["more", "too_verbose"]),
+        rating=st.sampled_from([None, 0.0, 0.5]),
+    ),
+    st.builds(prompt.PromptRetired, version=st.sampled_from([1, 2])),
+)
+
+
+def prompt_decide(state: prompt.PromptState, event: prompt.PromptEvent) -> Sequence[Any]:
+    """Who lost a race for an alias said nothing."""
+    try:
+        return prompt.decide(state, event)
+    except prompt.PromptConflict:
+        return ()
 
 
 _SEES = (
@@ -444,6 +477,9 @@ principal_histories = st.lists(principal_commands, max_size=12).map(
 )
 import_histories = st.lists(import_commands, max_size=6).map(
     lambda commands: happened(commands, imported.initial(), imported.fold, imported.decide)
+)
+prompt_histories = st.lists(prompt_commands, max_size=12).map(
+    lambda commands: happened(commands, prompt.initial(), prompt.fold, prompt_decide)
 )
 price_histories = st.lists(price_commands, max_size=10).map(
     lambda commands: happened(commands, price.initial(), price.fold, price.decide)

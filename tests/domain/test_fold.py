@@ -17,6 +17,7 @@ from hansard.domain import (
     imported,
     price,
     principal,
+    prompt,
     run,
 )
 from hansard.domain.conversation import RunJoined
@@ -38,6 +39,7 @@ AGGREGATES: dict[str, tuple[Any, Any, Any]] = {
     "experiment": (experiment.initial, experiment.fold, strategies.experiment_histories),
     "import": (imported.initial, imported.fold, strategies.import_histories),
     "memory": (space.initial, space.fold, strategies.memory_histories),
+    "prompt": (prompt.initial, prompt.fold, strategies.prompt_histories),
     "price": (price.initial, price.fold, strategies.price_histories),
     "principal": (principal.initial, principal.fold, strategies.principal_histories),
     "role": (role.initial, role.fold, strategies.role_histories),
@@ -76,7 +78,8 @@ def test_folding_leaves_the_given_state_as_it_is(history, data):
 
 
 @pytest.mark.parametrize(
-    "fold_of", [access, agent, approval, board, run, experiment, price, principal, role, space]
+    "fold_of",
+    [access, agent, approval, board, run, experiment, price, prompt, principal, role, space],
 )
 def test_an_event_of_another_aggregate_is_refused(fold_of):
     """An event that does not belong to a stream stops the fold and is named."""

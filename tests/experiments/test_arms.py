@@ -13,10 +13,10 @@ from tests.agents.twins import Lab, twins
 
 ARMS = [
     "plain",
-    {"name": "bold", "prompt": "greeting@4", "model": "m-1", "parameters": {"t": 0.5, "n": (1, 2)}},
+    {"name": "bold", "prompt": "greeting 4", "model": "m-1", "parameters": {"t": 0.5, "n": (1, 2)}},
 ]
 PLAIN = hansard.Arm("plain")
-BOLD = hansard.Arm("bold", "greeting@4", "m-1", {"t": 0.5, "n": (1, 2)})
+BOLD = hansard.Arm("bold", "greeting 4", "m-1", {"t": 0.5, "n": (1, 2)})
 BY_NAME = {"plain": PLAIN, "bold": BOLD}
 
 

@@ -26,7 +26,7 @@ name = "plain"
 [[arms]]
 name = "bold"
 weight = 3
-prompt = "greeting@4"
+prompt = "greeting 4"
 model = "m-1"
 parameters = {temperature = 0.5, day = 2026-01-01}
 """
@@ -180,7 +180,7 @@ def test_list_and_show_say_how_an_experiment_stands(call, file, record):
     }
     assert sum(line["failed"] for line in by_arm.values()) == 1
     assert sum(line["completed"] for line in by_arm.values()) == 3
-    assert (by_arm["bold"]["share"], by_arm["bold"]["prompt"]) == (0.75, "greeting@4")
+    assert (by_arm["bold"]["share"], by_arm["bold"]["prompt"]) == (0.75, "greeting 4")
     assert by_arm["bold"]["parameters"] == {"temperature": 0.5, "day": {"$date": "2026-01-01"}}
     metrics = {line["metric"]: line for line in rest if line["kind"] == "metric"}
     assert metrics["reward"]["judged_runs"] == 3

@@ -256,7 +256,7 @@ def test_no_run_gets_an_arm_of_what_changed_meanwhile(data_dir, workspace, regis
             if registered:
                 await early.stop("greeting")
             else:
-                arms = ["plain", {"name": "bold", "prompt": "p@2"}]
+                arms = ["plain", {"name": "bold", "prompt": "p 2"}]
                 await early.register("greeting", plan(arms=arms))
             held.release.set()
             if registered:
@@ -264,6 +264,6 @@ def test_no_run_gets_an_arm_of_what_changed_meanwhile(data_dir, workspace, regis
                     await task
                 assert await early.runs() == []
             else:
-                assert await task == hansard.Arm("bold", "p@2")
+                assert await task == hansard.Arm("bold", "p 2")
 
     asyncio.run(race())

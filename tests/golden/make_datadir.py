@@ -89,7 +89,7 @@ CHAT = {
 
 def experiments(record: hansard.Record) -> None:
     """A plan with two arms, trials of both, scores, a price, an experiment that was stopped."""
-    bold = {"name": "bold", "prompt": "greeting@4", "parameters": {"t": 0.5, "n": (1, 2)}}
+    bold = {"name": "bold", "prompt": "greeting 4", "parameters": {"t": 0.5, "n": (1, 2)}}
     metrics = ["reward", {"name": "cost", "better": "lower", "smallest": 0.5}]
     for name in ("greeting", "stopped"):
         plan = hansard.plan(arms=["plain", bold], metrics=metrics, planned=6, question="does it?")

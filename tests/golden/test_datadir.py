@@ -27,6 +27,10 @@ SINCE = {
     "memory.changed.v1",
     "memory.policy_set.v1",
     "memory.rejected.v1",
+    "prompt.aliased.v1",
+    "prompt.feedback_given.v1",
+    "prompt.retired.v1",
+    "prompt.version_added.v1",
     "step.withheld.v1",
 }
 """Tags that are newer than the archive."""

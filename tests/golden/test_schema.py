@@ -27,7 +27,7 @@ def test_every_event_of_the_golden_files_is_valid():
     events = validator(Schema.EVENTS, "Recorded")
     seen: set[str] = set()
     for path in sorted(EVENTS.iterdir()):
-        tag = path.name[: path.name.index(".v") + 3]
+        tag = path.name.removesuffix(".json").rpartition(".")[0]
         data = msgspec.json.decode(path.read_bytes())
         recorded = data if "type" in data and "id" in data else None
         events.validate(recorded or {"type": tag, "id": "e", "data": data})

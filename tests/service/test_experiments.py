@@ -29,7 +29,7 @@ kinds = ["message.*"]
 """
 EXPERIMENTS = '[[roles.writer.sees]]\nname = "experiments"\nkinds = ["experiment.*"]\n'
 BOSS = '[roles.boss]\nclearance = "secret"\n[[roles.boss.sees]]\nname = "all"\nkinds = ["**"]\n'
-BOLD = Arm("bold", "p@4", "m", {"t": 0.5, "of": (1, b"x")})
+BOLD = Arm("bold", "p 4", "m", {"t": 0.5, "of": (1, b"x")})
 
 
 def register(house: House, name: str = "greeting", plan: Any = PLAN) -> None:

@@ -33,7 +33,7 @@ BUDGETS = [
 PLAN = hansard.plan(
     arms=[
         "plain",
-        {"name": "bold", "prompt": "p@4", "model": "m", "parameters": {"t": 0.5, "of": (1, b"x")}},
+        {"name": "bold", "prompt": "p 4", "model": "m", "parameters": {"t": 0.5, "of": (1, b"x")}},
     ],
     metrics=["reward"],
 )

@@ -87,7 +87,7 @@ TWINS = (
     Twin(
         source="client/record.py",
         made="client/record_sync.py",
-        about="The record of the sync client",
+        about="The record of the sync client, long as what it is made of",
         classes={"AsyncRecord": "Record"},
         names=SESSION | {"OnLoop": "OnPortal", "connect_async": "connect"},
         calls=frozenset({"self.fork", "self.snapshot"}),

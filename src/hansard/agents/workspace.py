@@ -80,7 +80,7 @@ class Workspace:
     async def tell_lasting(
         self,
         stream: WorkspaceStream,
-        by: str,
+        by: str | Actor,
         decide: Callable[[list[Stored]], Sequence[Event]],
         label: Label | None = None,
     ) -> bool:
@@ -89,7 +89,7 @@ class Workspace:
         Raises BadName, Refused with the stream's name, what else `decide` raises, and Conflict
         after 50 lost races.
         """
-        ids.name("by", by)
+        ids.name("by", Actor.of(by).agent)
 
         def next_append(stored: list[Stored]) -> Append | None:
             told = decide(stored)

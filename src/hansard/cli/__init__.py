@@ -80,6 +80,21 @@ COMMANDS = {
     "it.",
     "price state": "State what one million of each usage of a model costs.",
     "price list": "List the prices as they are stated; of several for one day the newest.",
+    "prompt": "Keep versions of prompts, and see how each did.",
+    "prompt list": "List the prompts, and what their aliases name.",
+    "prompt show": "Show a version of a prompt: its text, its parents, what was said of it.",
+    "prompt log": "Show the versions of a prompt, what their runs came to, and the history of its "
+    "aliases.",
+    "prompt diff": "Show what two versions differ by, or a version and its parent.",
+    "prompt add": "Add a version to a prompt; what changes nothing makes none.",
+    "prompt alias": "Have an alias name a version; what it named before stays in its history.",
+    "prompt feedback": "Put on record what somebody says of a version.",
+    "prompt evolve": "Add the version that answers what was said of one, by rules on its text.",
+    "prompt retire": "Have a version not be used any more; it can still be read.",
+    "prompt report": "Show how versions of prompts did: completion, tokens, scores, satisfaction.",
+    "prompt promote": "Move an alias to a version that an experiment says is better than the one "
+    "it names.",
+    "prompt import": "Import versions with what they were made of; importing again adds nothing.",
     "principals": "Show who may log in with which token, and take that away.",
     "roles": "Say what each role sees and may do, deny by default, and ask why.",
     "roles apply": "Give the roles of a file their rules, each as a whole.",
@@ -115,7 +130,7 @@ COMMANDS = {
 of the group that it stands in loads no module.
 """
 
-GROUPS = ("actions", "experiment", "price", "roles", "run", "mcp", "conversation")
+GROUPS = ("actions", "experiment", "price", "roles", "run", "mcp", "conversation", "prompt")
 
 MODULES = {
     "import": "importing",

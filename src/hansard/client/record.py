@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar, Unpack
@@ -19,11 +20,16 @@ from hansard.agents import opening
 from hansard.agents.access import roles, views
 from hansard.agents.access.views import View
 from hansard.agents.annotations.conversations import Conversation, conversation
+from hansard.agents.callables import is_coroutine_function
 from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments import prices, scoring
 from hansard.agents.experiments.scoring import Evaluated, Evaluation
 from hansard.agents.policy.approvals import ListedApproval, answer, listed
 from hansard.agents.policy.labels import Lowering, declassify
+from hansard.agents.prompts import evolve
+from hansard.agents.prompts import store as prompts
+from hansard.agents.prompts.evolve import Evolver
+from hansard.agents.prompts.store import Prompt
 from hansard.agents.run_index import RunFilter, RunsWanted
 from hansard.agents.runs import cancel, finish, fork, reopen, settle
 from hansard.agents.steps.scope import kept
@@ -35,6 +41,9 @@ from hansard.client.common import AsyncSessions
 from hansard.client.common_sync import SyncSessions
 from hansard.client.ended import ended
 from hansard.client.options import Defaults, OpenTables, RunOptions, Tables, wanted
+from hansard.client.promotion import PRODUCTION, Promotion
+from hansard.client.promotion import promote as promoted
+from hansard.client.prompt_options import PromptAliasOptions, PromptVersionOptions, drafted, moving
 from hansard.client.reports import (
     AuditOptions,
     AuditQuestion,
@@ -63,10 +72,12 @@ from hansard.domain.run import ForkEffects, RunState
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
 from hansard.domain.values import Scrub, recordable
+from hansard.inspect import prompts as inspected
 from hansard.inspect import snapshots
 from hansard.inspect.actions import action_cache
 from hansard.inspect.comparison import compare
 from hansard.inspect.payloads import Payloads
+from hansard.inspect.prompts import PromptEvidence, PromptLog, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
 from hansard.inspect.why import why
 
@@ -251,6 +262,47 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
         work = Evaluation(self.workspace, by, again=again, scrub=scrub)
         return scoring.evaluate(work, runs, evaluator, self._portal.run)
 
+    def evolve(
+        self,
+        reference: str,
+        feedback: str | Sequence[str],
+        *,
+        using: Evolver | None = None,
+        because: str = "",
+        by: str = PERSON,
+    ) -> Prompt:
+        """Add the version of a prompt that answers what was said of it; the newest version as it
+        stands where that changes nothing.
+
+        Args:
+            reference: The prompt, or which version of it.
+            feedback: What was said: `too_verbose` and `missing_context` have rules of their own; or
+                several of these, answered in turn.
+            using: A function of the prompt and what was said of it, which gives the new text; it
+                may ask a model. It answers all of `feedback` in the place of the rules.
+            because: Why.
+            by: Who adds it.
+
+        Raises:
+            BadValue: No rule answers it, or what `using` gave is no text, or it is a coroutine
+                function.
+            NotFound: There is no such prompt.
+            Refused: It has no such version.
+        """
+        scrub = clean(self._defaults, "evolve", reference=reference, by=by)
+        said = evolve.told(feedback)
+        before = self._portal.run(prompts.get(self.workspace, reference))
+        after = before
+        for each in said:
+            rule = evolve.rule_of(each, using)
+            if is_coroutine_function(rule):
+                remedy = "give a plain function, or use the async client"
+                raise BadValue("using", "it is a coroutine function", remedy)
+            after = evolve.evolved(after, rule(after, each))
+        return self._portal.run(
+            evolve.added(self.workspace, before, after, said, because=because, by=by, scrub=scrub)
+        )
+
 
 class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
     """What the async twin does its own way."""
@@ -286,6 +338,29 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
         scrub = clean(self._defaults, "evaluate", by=by)
         work = Evaluation(self.workspace, by, again=again, scrub=scrub)
         return await scoring.evaluate_async(work, runs, evaluator)
+
+    async def evolve(
+        self,
+        reference: str,
+        feedback: str | Sequence[str],
+        *,
+        using: Evolver | None = None,
+        because: str = "",
+        by: str = PERSON,
+    ) -> Prompt:
+        """Add the version of a prompt that answers what was said of it; see `Record.evolve`.
+        `using` may be a coroutine function.
+        """
+        scrub = clean(self._defaults, "evolve", reference=reference, by=by)
+        said = evolve.told(feedback)
+        before = await prompts.get(self.workspace, reference)
+        after = before
+        for each in said:
+            text = evolve.rule_of(each, using)(after, each)
+            after = evolve.evolved(after, await text if inspect.isawaitable(text) else text)
+        return await evolve.added(
+            self.workspace, before, after, said, because=because, by=by, scrub=scrub
+        )
 
 
 class AsyncRecord(OnLoop):
@@ -644,6 +719,168 @@ class AsyncRecord(OnLoop):
         source = recordable(source, clean(self._defaults, "price", **names))
         terms = prices.Terms(since=since, currency=currency, source=source)
         return await prices.state(self.workspace, model, named, terms, by=by)
+
+    async def prompt(self, reference: str) -> Prompt:
+        """A version of a prompt: `.format(query=...)` gives its text, and a call that is given that
+        text has the version on record (docs/prompts.md).
+
+        Args:
+            reference: `rag@production` by an alias, `rag@3` by its number, `rag` for the newest
+                that is not retired.
+
+        Raises:
+            NotFound: There is no such prompt.
+            Refused: It has no such version or alias.
+            BadName: It is no reference.
+        """
+        return await prompts.get(self.workspace, reference)
+
+    async def add_prompt(
+        self, name: str, text: str, *, by: str = PERSON, **options: Unpack[PromptVersionOptions]
+    ) -> int:
+        """Add a version to a prompt, which begins with its first: its number, or that of the
+        version that says the same already.
+
+        Args:
+            name: The prompt's name; without `@`.
+            text: The text; `{query}` is a variable, and `{{query}}` stands for itself, as any other
+                brace does. At most 64 KiB.
+            by: Who adds it.
+            **options: See `PromptVersionOptions`.
+
+        Raises:
+            BadName, BadValue: A name is not one; the text is empty, too long or a secret.
+            Refused: There is no such parent.
+        """
+        draft = drafted(text, options)
+        names = {"name": name, "by": by, "model": draft.model}
+        scrub = clean(self._defaults, "add_prompt", **names)
+        return await prompts.add(self.workspace, name, draft, by=by, scrub=scrub)
+
+    async def alias_prompt(
+        self, reference: str, alias: str, *, by: str = PERSON, **options: Unpack[PromptAliasOptions]
+    ) -> bool:
+        """Have an alias name a version; False where it does already. What it named before stays on
+        record.
+
+        Args:
+            reference: The version: `rag@3`.
+            alias: The alias, such as `production`.
+            by: Who moves it.
+            **options: See `PromptAliasOptions`.
+
+        Raises:
+            PromptConflict: It was moved by somebody else meanwhile, or does not name what it is
+                `expected` to; the error has both versions.
+            Refused: The version is retired, or there is none.
+            NotFound: There is no such prompt.
+            BadName: It is no alias, or no reference.
+        """
+        move = moving(alias, options)
+        names = {"reference": reference, "alias": alias, "by": by}
+        scrub = clean(self._defaults, "alias_prompt", **names)
+        return await prompts.move(self.workspace, reference, move, by=by, scrub=scrub)
+
+    async def give_feedback(
+        self,
+        reference: str,
+        text: str = "",
+        *,
+        rating: float | None = None,
+        run: str = "",
+        by: str = PERSON,
+    ) -> int:
+        """Put on record what somebody said of a version of a prompt: that version's number.
+
+        Args:
+            reference: Which one.
+            text: What was said: a rule's name, such as `too_verbose`, or a sentence.
+            rating: How satisfied they were, from 0 to 1.
+            run: The run that it was said of.
+            by: Who says so.
+
+        Raises:
+            NotFound: There is no such prompt or run.
+            Refused: There is no such version.
+            BadValue: The rating is no such number, or neither text nor rating is given.
+        """
+        scrub = clean(self._defaults, "give_feedback", reference=reference, run=run, by=by)
+        return await prompts.feed_back(
+            self.workspace, reference, text, rating=rating, run=run, by=by, scrub=scrub
+        )
+
+    async def retire_prompt(self, reference: str, *, because: str = "", by: str = PERSON) -> bool:
+        """Have a version not be used any more: it can be read, and no alias may name it. False
+        where it is retired.
+
+        Args:
+            reference: Which one.
+            because: Why.
+            by: Who says so.
+
+        Raises:
+            Refused: An alias names it, or there is no such version.
+            NotFound: There is no such prompt.
+            BadValue: No version is named.
+        """
+        scrub = clean(self._defaults, "retire_prompt", reference=reference, by=by)
+        return await prompts.retire(self.workspace, reference, because=because, by=by, scrub=scrub)
+
+    async def prompt_log(self, name: str) -> PromptLog:
+        """All versions of a prompt, with the means of what their runs came to, and the history of
+        its aliases: what `hansard prompt log` prints.
+
+        Raises:
+            NotFound: There is no such prompt.
+            ProjectionError, Refused: As `sql`.
+        """
+        return await self._asked().read(lambda reader: inspected.log(reader, name))
+
+    async def prompt_report(self, name: str | None = None, *, alpha: float = 0.05) -> PromptReport:
+        """How the versions of a prompt did, or of all: what `hansard prompt report` prints.
+
+        Args:
+            name: The prompt; all of them without one.
+            alpha: One less the confidence of the intervals.
+
+        Raises:
+            NotFound: There is no such prompt.
+            BadValue: `alpha` is not between 0 and 1.
+            ProjectionError, Refused: As `sql`.
+        """
+        return await self._asked().read(lambda reader: inspected.report(reader, name, alpha))
+
+    async def promote(
+        self,
+        reference: str,
+        alias: str = PRODUCTION,
+        *,
+        experiment: str | None = None,
+        because: str = "",
+        by: str = PERSON,
+    ) -> PromptEvidence | None:
+        """Move an alias to a version that an experiment says is better than the one that the alias
+        names; what the experiment says, None where none was asked.
+
+        Args:
+            reference: The version.
+            alias: The alias.
+            experiment: Whose verdict counts: an experiment with both versions as prompts of arms;
+                the newest such without one.
+            because: Why it is moved without a verdict; with it no experiment is asked.
+            by: Who moves it.
+
+        Raises:
+            Refused: The verdict is another one than *better*, or nothing compares the two.
+            PromptConflict: The alias was moved by somebody else meanwhile.
+            NotFound: There is no such prompt.
+            BadValue: Both an experiment and `because` are given.
+            ProjectionError: As `sql`.
+        """
+        names = {"reference": reference, "alias": alias, "experiment": experiment, "by": by}
+        scrub = clean(self._defaults, "promote", **names)
+        move = Promotion(reference, alias, experiment, because, by)
+        return await promoted(self.workspace, self._asked().read, move, scrub)
 
     async def apply_role(self, name: str, rules: RoleDefined, *, by: str = PERSON) -> bool:
         """Give a role its rules, in place of those that it had; False where it has just them.

@@ -1,4 +1,4 @@
-"""The record of the sync client.
+"""The record of the sync client, long as what it is made of.
 
 Made by `python -m tests.structure.twins`: do not edit it, but
 `hansard.client.record`, from which it is made.
@@ -19,10 +19,15 @@ from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments import prices, scoring
 from hansard.agents.policy.approvals import ListedApproval, answer, listed
 from hansard.agents.policy.labels import Lowering, declassify
+from hansard.agents.prompts import store as prompts
+from hansard.agents.prompts.store import Prompt
 from hansard.agents.run_index import RunFilter, RunsWanted
 from hansard.agents.runs import cancel, finish, fork, reopen, settle
 from hansard.bus.states.replay import RunView
 from hansard.client.options import RunOptions
+from hansard.client.promotion import PRODUCTION, Promotion
+from hansard.client.promotion import promote as promoted
+from hansard.client.prompt_options import PromptAliasOptions, PromptVersionOptions, drafted, moving
 from hansard.client.record import PERSON, OnPortal, _names_of, _rules_of, clean
 from hansard.client.reports import (
     AuditOptions,
@@ -49,10 +54,12 @@ from hansard.domain.run import ForkEffects, RunState
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
+from hansard.inspect import prompts as inspected
 from hansard.inspect import snapshots
 from hansard.inspect.actions import action_cache
 from hansard.inspect.comparison import compare
 from hansard.inspect.payloads import Payloads
+from hansard.inspect.prompts import PromptEvidence, PromptLog, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
 from hansard.inspect.why import why
 
@@ -430,6 +437,174 @@ class Record(OnPortal):
         source = recordable(source, clean(self._defaults, "price", **names))
         terms = prices.Terms(since=since, currency=currency, source=source)
         return self._portal.run(prices.state(self.workspace, model, named, terms, by=by))
+
+    def prompt(self, reference: str) -> Prompt:
+        """A version of a prompt: `.format(query=...)` gives its text, and a call that is given that
+        text has the version on record (docs/prompts.md).
+
+        Args:
+            reference: `rag@production` by an alias, `rag@3` by its number, `rag` for the newest
+                that is not retired.
+
+        Raises:
+            NotFound: There is no such prompt.
+            Refused: It has no such version or alias.
+            BadName: It is no reference.
+        """
+        return self._portal.run(prompts.get(self.workspace, reference))
+
+    def add_prompt(
+        self, name: str, text: str, *, by: str = PERSON, **options: Unpack[PromptVersionOptions]
+    ) -> int:
+        """Add a version to a prompt, which begins with its first: its number, or that of the
+        version that says the same already.
+
+        Args:
+            name: The prompt's name; without `@`.
+            text: The text; `{query}` is a variable, and `{{query}}` stands for itself, as any other
+                brace does. At most 64 KiB.
+            by: Who adds it.
+            **options: See `PromptVersionOptions`.
+
+        Raises:
+            BadName, BadValue: A name is not one; the text is empty, too long or a secret.
+            Refused: There is no such parent.
+        """
+        draft = drafted(text, options)
+        names = {"name": name, "by": by, "model": draft.model}
+        scrub = clean(self._defaults, "add_prompt", **names)
+        return self._portal.run(prompts.add(self.workspace, name, draft, by=by, scrub=scrub))
+
+    def alias_prompt(
+        self, reference: str, alias: str, *, by: str = PERSON, **options: Unpack[PromptAliasOptions]
+    ) -> bool:
+        """Have an alias name a version; False where it does already. What it named before stays on
+        record.
+
+        Args:
+            reference: The version: `rag@3`.
+            alias: The alias, such as `production`.
+            by: Who moves it.
+            **options: See `PromptAliasOptions`.
+
+        Raises:
+            PromptConflict: It was moved by somebody else meanwhile, or does not name what it is
+                `expected` to; the error has both versions.
+            Refused: The version is retired, or there is none.
+            NotFound: There is no such prompt.
+            BadName: It is no alias, or no reference.
+        """
+        move = moving(alias, options)
+        names = {"reference": reference, "alias": alias, "by": by}
+        scrub = clean(self._defaults, "alias_prompt", **names)
+        return self._portal.run(prompts.move(self.workspace, reference, move, by=by, scrub=scrub))
+
+    def give_feedback(
+        self,
+        reference: str,
+        text: str = "",
+        *,
+        rating: float | None = None,
+        run: str = "",
+        by: str = PERSON,
+    ) -> int:
+        """Put on record what somebody said of a version of a prompt: that version's number.
+
+        Args:
+            reference: Which one.
+            text: What was said: a rule's name, such as `too_verbose`, or a sentence.
+            rating: How satisfied they were, from 0 to 1.
+            run: The run that it was said of.
+            by: Who says so.
+
+        Raises:
+            NotFound: There is no such prompt or run.
+            Refused: There is no such version.
+            BadValue: The rating is no such number, or neither text nor rating is given.
+        """
+        scrub = clean(self._defaults, "give_feedback", reference=reference, run=run, by=by)
+        return self._portal.run(
+            prompts.feed_back(
+                self.workspace, reference, text, rating=rating, run=run, by=by, scrub=scrub
+            )
+        )
+
+    def retire_prompt(self, reference: str, *, because: str = "", by: str = PERSON) -> bool:
+        """Have a version not be used any more: it can be read, and no alias may name it. False
+        where it is retired.
+
+        Args:
+            reference: Which one.
+            because: Why.
+            by: Who says so.
+
+        Raises:
+            Refused: An alias names it, or there is no such version.
+            NotFound: There is no such prompt.
+            BadValue: No version is named.
+        """
+        scrub = clean(self._defaults, "retire_prompt", reference=reference, by=by)
+        return self._portal.run(
+            prompts.retire(self.workspace, reference, because=because, by=by, scrub=scrub)
+        )
+
+    def prompt_log(self, name: str) -> PromptLog:
+        """All versions of a prompt, with the means of what their runs came to, and the history of
+        its aliases: what `hansard prompt log` prints.
+
+        Raises:
+            NotFound: There is no such prompt.
+            ProjectionError, Refused: As `sql`.
+        """
+        return self._portal.run(self._asked().read(lambda reader: inspected.log(reader, name)))
+
+    def prompt_report(self, name: str | None = None, *, alpha: float = 0.05) -> PromptReport:
+        """How the versions of a prompt did, or of all: what `hansard prompt report` prints.
+
+        Args:
+            name: The prompt; all of them without one.
+            alpha: One less the confidence of the intervals.
+
+        Raises:
+            NotFound: There is no such prompt.
+            BadValue: `alpha` is not between 0 and 1.
+            ProjectionError, Refused: As `sql`.
+        """
+        return self._portal.run(
+            self._asked().read(lambda reader: inspected.report(reader, name, alpha))
+        )
+
+    def promote(
+        self,
+        reference: str,
+        alias: str = PRODUCTION,
+        *,
+        experiment: str | None = None,
+        because: str = "",
+        by: str = PERSON,
+    ) -> PromptEvidence | None:
+        """Move an alias to a version that an experiment says is better than the one that the alias
+        names; what the experiment says, None where none was asked.
+
+        Args:
+            reference: The version.
+            alias: The alias.
+            experiment: Whose verdict counts: an experiment with both versions as prompts of arms;
+                the newest such without one.
+            because: Why it is moved without a verdict; with it no experiment is asked.
+            by: Who moves it.
+
+        Raises:
+            Refused: The verdict is another one than *better*, or nothing compares the two.
+            PromptConflict: The alias was moved by somebody else meanwhile.
+            NotFound: There is no such prompt.
+            BadValue: Both an experiment and `because` are given.
+            ProjectionError: As `sql`.
+        """
+        names = {"reference": reference, "alias": alias, "experiment": experiment, "by": by}
+        scrub = clean(self._defaults, "promote", **names)
+        move = Promotion(reference, alias, experiment, because, by)
+        return self._portal.run(promoted(self.workspace, self._asked().read, move, scrub))
 
     def apply_role(self, name: str, rules: RoleDefined, *, by: str = PERSON) -> bool:
         """Give a role its rules, in place of those that it had; False where it has just them.

@@ -114,6 +114,20 @@ JOIN_TIMES_MAX = 100_000
 """Most joins that one `Join` tells."""
 
 
+class PromptUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A version of a prompt that a call was given.
+
+    Attributes:
+        prompt: The prompt's name.
+        version: The version.
+        alias: What it was asked for by; empty where by its number.
+    """
+
+    prompt: str
+    version: int
+    alias: str = ""
+
+
 @event("step.requested.v1")
 class StepRequested(Event, frozen=True, kw_only=True):
     """The intent. `call` and `fingerprint` as in `hansard.domain.fingerprint`; `after` are the
@@ -127,6 +141,8 @@ class StepRequested(Event, frozen=True, kw_only=True):
     `full` is what the fingerprint would be by the full chain, in a run whose chain is by results;
     `by_result` the other way round. Empty where it is not known: in older records, and after the
     items that a `resumable` loop skipped.
+
+    `prompts` are the versions of prompts among its arguments (`hansard.domain.prompt`).
     """
 
     step: int
@@ -146,6 +162,7 @@ class StepRequested(Event, frozen=True, kw_only=True):
     joins: tuple[Join, ...] = ()
     full: str = ""
     by_result: str = ""
+    prompts: tuple[PromptUse, ...] = ()
 
 
 @event("step.attempted.v1")

@@ -17,6 +17,7 @@ from hansard.domain import (
     label_events,
     price,
     principal,
+    prompt,
     query,
     run,
     view,
@@ -54,6 +55,7 @@ _LASTING: dict[str, frozenset[Any]] = {
     memory_events.KIND: frozenset(get_args(memory_events.MemoryEvent)),
     price.KIND: frozenset({price.PriceStated}),
     principal.KIND: frozenset(get_args(principal.PrincipalEvent)),
+    prompt.KIND: frozenset(get_args(prompt.PromptEvent)),
     query.KIND: frozenset({query.QueryAnswered}),
     role_events.KIND: frozenset(get_args(role_events.RoleEvent)),
 }

@@ -106,3 +106,53 @@ class Revoked(msgspec.Struct, kw_only=True):
     principal: str
     token: str
     revoked: bool
+
+
+class PromptAdded(msgspec.Struct, kw_only=True):
+    """A version of a prompt, and whether it is new."""
+
+    prompt: str
+    version: int
+    added: bool
+
+
+class PromptMoved(msgspec.Struct, kw_only=True):
+    """What an alias of a prompt names, None for nothing, whether that is new, and by whose verdict
+    it was moved.
+    """
+
+    prompt: str
+    alias: str
+    version: int | None
+    moved: bool
+    experiment: str = ""
+
+
+class PromptSaid(msgspec.Struct, kw_only=True):
+    """The version of a prompt that something was said of."""
+
+    prompt: str
+    version: int
+    text: str
+    rating: float | None
+
+
+class PromptEnded(msgspec.Struct, kw_only=True):
+    """A version of a prompt that is retired, and whether that is new."""
+
+    prompt: str
+    version: int
+    retired: bool
+
+
+class PromptsImported(msgspec.Struct, kw_only=True):
+    """A prompt whose versions were imported: how many its source has, how many are new, and how
+    many parents they name.
+    """
+
+    prompt: str
+    source: str
+    versions: int
+    added: int
+    edges: int
+    merges: int

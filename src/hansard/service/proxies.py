@@ -22,6 +22,7 @@ from hansard.client.protocol.remote_call import Turn
 from hansard.client.protocol.wire import Call, Came, Declared
 from hansard.domain import ids, label
 from hansard.domain.errors import BadValue
+from hansard.domain.prompt import checked
 from hansard.domain.steps import Effects
 
 ATTEMPTS_MAX = 1_000
@@ -70,6 +71,7 @@ class Proxy:
         self.turn = turn
         self.declared = call.tool
         self.arguments = _arguments(call)
+        self.prompts = checked(call.prompts)
         self._here = here
         self._report = report
 
@@ -100,6 +102,7 @@ class Proxy:
             gives=str(label.parse(declared.gives, "gives")) if declared.gives else "",
             takes=label.level(declared.takes, "takes").value if declared.takes else "",
             signature=_signature(names),
+            prompts=self.prompts,
         )
 
     async def run(self, what: str, given: dict[str, Any]) -> Came:

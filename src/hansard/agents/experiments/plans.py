@@ -13,12 +13,14 @@ from typing import Any, TypedDict, Unpack
 import msgspec
 
 from hansard.agents import run_index
+from hansard.agents.prompts.store import demand_usable
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive_all
 from hansard.bus.log import Append, AtPosition, LivesAt, Stored, StreamAt, UpTo
 from hansard.domain import experiment as experiments
 from hansard.domain import ids, values
+from hansard.domain import prompt as prompts
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experiment import (
     CONVERSATION,
@@ -197,7 +199,11 @@ async def register(
     Raises Refused where it has another plan, with the difference; BadName, BadValue.
     """
     experiments.check(made)
-    return await _tell(workspace, name, _scrubbed(made, scrub), by)
+    told = _scrubbed(made, scrub)
+    found, _ = await read(workspace, name)
+    if found.plan is None:
+        await _demand_prompts(workspace, told)
+    return await _tell(workspace, name, told, by)
 
 
 async def replace(
@@ -218,6 +224,7 @@ async def replace(
     ids.name("by", by)
     stream = WorkspaceStream(KIND, ids.name(KIND, name))
     plan = msgspec.structs.replace(_scrubbed(made, scrub), because=recordable(because, scrub))
+    await _demand_prompts(workspace, plan)
 
     async def read_all() -> tuple[list[Stored], list[str], int]:
         runs, lives = await run_index.assigned(workspace.log, name)
@@ -248,6 +255,14 @@ async def stop(
 ) -> bool:
     """Assign no run any more; False where it is stopped already. Raises Refused, BadName."""
     return await _tell(workspace, name, ExperimentStopped(because=recordable(because, scrub)), by)
+
+
+async def _demand_prompts(workspace: Workspace, made: ExperimentRegistered) -> None:
+    """Raise NotFound or Refused for an arm that names a prompt, `rag@3`, which cannot be used; any
+    other text is a description.
+    """
+    named = (arm.prompt for arm in made.arms if prompts.looks_up(arm.prompt))
+    await demand_usable(workspace, named)
 
 
 async def _tell(workspace: Workspace, name: str, event: ExperimentEvent, by: str) -> bool:

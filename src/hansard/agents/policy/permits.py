@@ -16,18 +16,20 @@ from hansard.domain import toml
 from hansard.domain.budget import key_of as budget_key
 from hansard.domain.refusal import AgentRefused
 from hansard.domain.roles import authorize
+from hansard.domain.roles.assignment import may_use_prompts
 from hansard.domain.roles.authorize import Permission, Trust
 from hansard.domain.roles.judge import sees_all
 from hansard.domain.roles.model import RoleDefined
 
 KIND, KEY, READ, TASK, TOOL = "kind", "key", "read", "task", "tool"
-BUDGET, SAVE, REBUILD = "budget", "save", "rebuild"
+BUDGET, SAVE, REBUILD, PROMPT = "budget", "save", "rebuild", "prompt"
 """What may be refused; besides, what a role is trusted with: see `Trust`."""
 
 
 class Need(msgspec.Struct, frozen=True):
     """What an operation needs: to put an event of a kind on record, to read a key of shared state
-    or to write it, to claim tasks of a role, to count on a budget, or to be trusted with something.
+    or to write it, to claim tasks of a role, to count on a budget, to read prompts, or to be
+    trusted with something.
     """
 
     what: str
@@ -67,6 +69,11 @@ def saves(aggregate: str) -> Need:
 def rebuilds(aggregate: str) -> Need:
     """To get aggregates of a name."""
     return Need(REBUILD, aggregate)
+
+
+def prompts() -> Need:
+    """To read prompts."""
+    return Need(PROMPT, "prompts")
 
 
 def trusts(trust: Trust, name: str) -> Need:
@@ -110,6 +117,8 @@ class Permit(msgspec.Struct, frozen=True):
                 return authorize.may_save(self.rules, need.name)
             case "rebuild":
                 return authorize.sees_whole_aggregate(self.rules, need.name)
+            case "prompt":
+                return may_use_prompts(self.rules)
             case "task":
                 return authorize.may_claim(self.rules, self.role, need.name)
             case _:

@@ -39,6 +39,7 @@ from hansard.domain.fingerprint import call_base, canonical
 from hansard.domain.label import parse
 from hansard.domain.payload import references
 from hansard.domain.payload.parts import MARK, Away, at_hand
+from hansard.domain.prompt import texts_in, uses
 from hansard.domain.steps import Effects, Step, StepStatus, Withheld
 
 
@@ -84,8 +85,12 @@ class StepEngine(Gated):
         warning = self.source_changed(spec)
         if warning:
             warnings.warn(warning, ToolChanged, stacklevel=4)
+        given = texts_in(arguments)
+        for each in given:
+            self.ledger.shown(each.label)
         place, step = self.ledger.place(scope, base)
-        return Call(spec, arguments, plain, form, place, step, spec.effects)
+        told = uses(given, spec.prompts)
+        return Call(spec, arguments, plain, form, place, step, spec.effects, prompts=told)
 
     def source_changed(self, spec: ToolSpec) -> str:
         """What its caller is to be warned of, once a tool: that its source is another one.

@@ -34,6 +34,7 @@ from hansard.domain.run import Swap
 from hansard.domain.steps import (
     Effects,
     Failure,
+    PromptUse,
     Step,
     StepAttempted,
     StepBlocked,
@@ -110,7 +111,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Call(msgspec.Struct):
     """One call on its way through. `told` says whether its intent is on record; `needs` what an
     operation of the session itself needs, None for a tool's call; `approval` what was granted it;
-    `withheld` what answers for its effect in a fork that withholds it.
+    `withheld` what answers for its effect in a fork that withholds it; `prompts` the versions that
+    it is given.
     """
 
     spec: ToolSpec
@@ -128,6 +130,7 @@ class Call(msgspec.Struct):
     approval: str | None = None
     learned: list[Learned] = []
     withheld: Withheld | None = None
+    prompts: tuple[PromptUse, ...] = ()
 
     @property
     def has_effects(self) -> bool:
@@ -314,6 +317,7 @@ class StepRecorder:
             joins=self.ledger.joins(place, call.number),
             full="" if self.ledger.full else place.other or "",
             by_result=place.other or "" if self.ledger.full else "",
+            prompts=call.prompts,
         )
 
     def completed(

@@ -20,7 +20,7 @@ from hansard.agents.steps.scope import ambient
 from hansard.domain import ids, label
 from hansard.domain.brief import Brief
 from hansard.domain.choices import check_options, nearest
-from hansard.domain.steps import Effects
+from hansard.domain.steps import Effects, PromptUse
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,6 +66,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         does: What it says of itself: the first line of its docstring.
         signature: The function's parameters.
         returns: What results are converted to; None for as they are.
+        prompts: Versions of prompts that its caller says it is given, besides those in sight.
     """
 
     function: Callable[..., Any]
@@ -89,6 +90,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     takes: str = ""
     signature: inspect.Signature
     returns: Any = None
+    prompts: tuple[PromptUse, ...] = ()
 
     @property
     def is_async(self) -> bool:

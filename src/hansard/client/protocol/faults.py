@@ -58,6 +58,7 @@ from hansard.domain.errors import (
 )
 from hansard.domain.ids import StreamId
 from hansard.domain.memory.space import MemoryConflict, MemoryInvalid
+from hansard.domain.prompt import PromptConflict
 from hansard.domain.steps import Effects, Failure, Step, StepStatus
 from hansard.domain.team.task import ClaimLost
 from hansard.domain.team.task_rules import Circle
@@ -115,6 +116,7 @@ CODES: dict[str, type[HansardError]] = {
         NotFound,
         NotOffered,
         NotPlaced,
+        PromptConflict,
         QueryFailed,
         RecordedFailure,
         Refused,

@@ -21,6 +21,7 @@ import msgspec
 from hansard.bus import subjects
 from hansard.domain import values
 from hansard.domain.errors import BadValue
+from hansard.domain.steps import PromptUse
 
 VERSION = 6
 """Of this form. A service refuses a client of another one, with a text that names both."""
@@ -129,13 +130,14 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`call`, `stream`: a tool's call. `tool` is what its declaration says and the record needs.
 
     verdict: what the client's own gate rules say of it; None: they allow it. secrets: the names of
-    those that the client could give to the tool.
+    those that the client could give to the tool. prompts: the versions that it was given.
     """
 
     tool: Declared
     arguments: msgspec.Raw
     verdict: Verdict | None = None
     secrets: tuple[str, ...] = ()
+    prompts: tuple[PromptUse, ...] = ()
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):

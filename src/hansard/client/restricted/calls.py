@@ -31,6 +31,7 @@ from hansard.client.protocol.wire import Call, Came, Declared, Failed, Next, Run
 from hansard.client.restricted.engine import RemoteCore, RemoteScope
 from hansard.domain import value_types, values
 from hansard.domain.errors import BadValue
+from hansard.domain.prompt import texts_in, uses
 from hansard.domain.steps import Effects, Verdict
 from hansard.domain.values import recordable
 
@@ -314,6 +315,7 @@ class RemoteEngine(RemoteCore):
             arguments=raw,
             verdict=_verdict(self, spec, arguments),
             secrets=_secrets(self, bytes(raw)),
+            prompts=uses(texts_in(arguments)),
         )
         return Begun(scope, call, doing)
 

@@ -1,4 +1,5 @@
-"""Whether a role may have a run placed in an experiment, decided by its rules alone: purely.
+"""Whether a role may have a run placed in an experiment, or read prompts, decided by its rules
+alone: purely.
 
 What arm a run gets, and whether it gets any, follows from the experiment's plan, whether it stands,
 and what was said of the run: so whoever has a run placed must see all of these, and is refused by
@@ -8,6 +9,7 @@ does not see and for one that there is not.
 
 from __future__ import annotations
 
+from hansard.domain import prompt
 from hansard.domain.experiment import KIND, ExperimentRegistered, ExperimentStopped
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.roles.authorize import Permission, unversioned
@@ -19,12 +21,26 @@ _PLAN = Facts(tag=ExperimentRegistered.tag, stream=WorkspaceStream(KIND, ""))
 _STOP = Facts(tag=ExperimentStopped.tag, stream=WorkspaceStream(KIND, ""))
 """All experiments are judged alike: no rule tells one from another."""
 
+_PROMPTS = tuple(
+    Facts(tag=each.tag, stream=WorkspaceStream(prompt.KIND, ""))
+    for each in (prompt.PromptVersionAdded, prompt.PromptAliased, prompt.PromptRetired)
+)
+"""So are all prompts."""
+
 
 def may_be_placed(rules: RoleDefined | None, run: Facts, *, begins: bool) -> Permission:
     """Whether a role may have a run placed, or be told that it has a place. `run` are the facts of
     the run's `run.assigned`, whether or not it has one. begins: an experiment is asked.
     """
-    needed = (run, _PLAN, _STOP) if begins else (run,)
+    return _demanded(rules, (run, _PLAN, _STOP) if begins else (run,))
+
+
+def may_use_prompts(rules: RoleDefined | None) -> Permission:
+    """Whether a role may read prompts, and what their aliases name: it sees all of them whole."""
+    return _demanded(rules, _PROMPTS)
+
+
+def _demanded(rules: RoleDefined | None, needed: tuple[Facts, ...]) -> Permission:
     lacking = [each.tag for each in needed if not _sees_whole(rules, each)]
     if not lacking:
         return Permission(allowed=True, rule="sees")

@@ -64,6 +64,7 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
 """The same, where only one kind has such a field under that name."""
 
 DIGESTS: Mapping[str, Mapping[str, str]] = {
+    "prompt.version_added.v1": {"digest": "text"},
     "step.completed.v1": {"digest": "result"},
     "step.failed.v1": {"digest": "error"},
     "step.settled.v1": {"digest": "result"},

@@ -29,7 +29,7 @@ SELECT
         'version': version, 'position': position, 'at': happened_at,
         -- The one by the run's own chain is the fingerprint, the other stands beside it.
         'by_result': coalesce(by_result, fingerprint),
-        'full': coalesce("full", if(by_result IS NULL, NULL, fingerprint))})
+        'full': coalesce("full", if(by_result IS NULL, NULL, fingerprint)), 'prompts': prompts})
         FILTER (type = 'step.requested.v1') AS asked,
     count(*) FILTER (type = 'step.attempted.v1') AS attempted,
     arg_max(status, ordinal) FILTER (status IS NOT NULL) AS status,
@@ -68,7 +68,7 @@ SELECT
     asked.version AS requested_version, outcome.version AS outcome_version,
     asked.position AS requested_position, outcome.position AS outcome_position,
     asked.by_result AS fingerprint_result, asked."full" AS fingerprint_full,
-    withheld.how AS withheld
+    withheld.how AS withheld, asked.prompts
 FROM changes
 WHERE fresh;
 

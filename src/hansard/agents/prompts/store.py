@@ -1,0 +1,353 @@
+"""Prompts read and written: each change is one commit in the prompt's own stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from hansard.agents.workspace import Workspace
+from hansard.bus.codec import revive_all
+from hansard.bus.errors import NotFound
+from hansard.bus.log import Stored, UpTo
+from hansard.domain import prompt as prompts
+from hansard.domain import values
+from hansard.domain.brief import Brief
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.events import Actor
+from hansard.domain.fingerprint import canonical
+from hansard.domain.ids import RunStream, WorkspaceStream
+from hansard.domain.label import LOWEST, Label, join
+from hansard.domain.prompt import (
+    KIND,
+    PromptAliased,
+    PromptEvent,
+    PromptFeedbackGiven,
+    PromptRetired,
+    PromptState,
+    PromptText,
+    PromptVersionAdded,
+)
+from hansard.domain.steps import PromptUse
+from hansard.domain.values import Scrub, recordable
+
+REMEDY = "see 'hansard prompt list'"
+
+STANDS = -1
+"""Of an alias: it is expected to name what it names when it is looked at."""
+
+
+class Prompt(Brief, msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a prompt, as it was asked for.
+
+    Attributes:
+        name: The prompt's name.
+        version: The version's number.
+        text: Its text, with variables.
+        model: The model that it is meant for; empty for any.
+        parameters: What else the model is given, by name.
+        alias: What it was asked for by; empty where by its number, or by nothing.
+        parents: The versions that it was made of.
+        feedback_applied: What was said of those that it answers.
+        because: Why it was made.
+        retired: Why it is not to be used any more; None where it may be.
+        label: How confidential its prompt is, and whether untrusted input is in it.
+    """
+
+    name: str
+    version: int
+    text: str
+    model: str = ""
+    parameters: dict[str, Any] = {}
+    alias: str = ""
+    parents: tuple[int, ...] = ()
+    feedback_applied: tuple[str, ...] = ()
+    because: str = ""
+    retired: str | None = None
+    label: Label | None = None
+
+    @property
+    def reference(self) -> str:
+        """What names this version for ever: `rag@3`."""
+        return f"{self.name}@{self.version}"
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables of the text, in the order in which they come."""
+        return prompts.variables(self.text)
+
+    def format(self, /, **variables: Any) -> PromptText:
+        """The text with its variables filled in: a str. A call that is given it says which version
+        it is of.
+
+        Args:
+            **variables: Texts and numbers, by the variables' names.
+
+        Raises:
+            BadValue: One is missing, or the text does not have it, or it is neither.
+            Refused: The version is retired, or its text is not known.
+        """
+        if self.retired is not None:
+            why = f" ({self.retired})" if self.retired else ""
+            message = f"prompt {self.reference} is retired{why}: take another version"
+            raise Refused(message)
+        if not self.text:
+            message = (
+                f"the text of prompt {self.reference} is not known: it came from a source that "
+                "does not tell it; take another version"
+            )
+            raise Refused(message)
+        use = PromptUse(self.name, self.version, self.alias)
+        return PromptText(prompts.filled_in(self.text, variables), use, self.label)
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A version that is to be added."""
+
+    text: str
+    model: str = ""
+    parameters: Mapping[str, Any] = {}
+    parents: Sequence[int] = ()
+    feedback_applied: Sequence[str] = ()
+    because: str = ""
+    metrics: Mapping[str, float] = {}
+
+
+# ---------------------------------------------------------------- reading
+
+
+def stream_of(name: str) -> WorkspaceStream:
+    """A prompt's stream. Raises BadName."""
+    return WorkspaceStream(KIND, prompts.check_name(name))
+
+
+def folded(stored: Iterable[Stored]) -> PromptState:
+    """A prompt as its commits leave it."""
+    return prompts.fold(prompts.initial(), revive_all(item.commit for item in stored))
+
+
+async def read(
+    workspace: Workspace, name: str, up_to: UpTo = None
+) -> tuple[PromptState, Label | None]:
+    """A prompt at a point, and the label of what its commits rest on. Raises BadName, NotFound,
+    UnknownEvent.
+    """
+    stored = await workspace.log.read(stream_of(name), up_to=up_to)
+    if not stored:
+        raise NotFound(f"prompt {name!r:.80}", REMEDY)
+    label = join(*(each.commit.label for each in stored))
+    return folded(stored), None if label == LOWEST else label
+
+
+async def get(workspace: Workspace, reference: str) -> Prompt:
+    """The version that `rag@production`, `rag@3` or `rag` names. Raises BadName, NotFound, and
+    Refused where there is no such version or alias.
+    """
+    name, which = prompts.split(reference)
+    state, label = await read(workspace, name)
+    try:
+        version = prompts.resolve(state, which)
+    except Refused as error:
+        message = f"{KIND} {name!r}: {error}"
+        raise Refused(message) from error
+    alias = which if which in state.aliases else ""
+    return of_version(state, name, version, alias, label)
+
+
+def of_version(
+    state: PromptState, name: str, version: int, alias: str = "", label: Label | None = None
+) -> Prompt:
+    """A version as its prompt stands."""
+    found = state.versions[version]
+    return Prompt(
+        name=name,
+        version=version,
+        text=found.text,
+        model=found.model,
+        parameters=parameters_of(found),
+        alias=alias,
+        parents=found.parents,
+        feedback_applied=found.feedback_applied,
+        because=found.because,
+        retired=state.retired.get(version),
+        label=label,
+    )
+
+
+def parameters_of(version: PromptVersionAdded) -> dict[str, Any]:
+    """A version's parameters as they were given."""
+    found: dict[str, Any] = values.load(version.parameters) or {}
+    return found
+
+
+async def demand_usable(workspace: Workspace, references: Iterable[str]) -> None:
+    """Raise NotFound or Refused for a reference of no version that may be used."""
+    for reference in references:
+        found = await get(workspace, reference)
+        if found.retired is not None:
+            message = f"prompt {found.reference} is retired: name another version"
+            raise Refused(message)
+
+
+# ---------------------------------------------------------------- writing
+
+
+async def add(
+    workspace: Workspace, name: str, draft: Draft, *, by: str | Actor, scrub: Scrub | None = None
+) -> int:
+    """Add a version: its number, or that of the one which says the same already.
+
+    Raises BadName, BadValue, Refused (no such parent), Conflict after 50 lost races.
+    """
+    event = drafted(draft, scrub)
+    came_to: list[int] = []
+
+    def next_events(stored: list[Stored]) -> Sequence[PromptEvent]:
+        state = folded(stored)
+        told = prompts.decide(state, event)
+        before = prompts.made_before(state, event)
+        came_to[:] = [before if before is not None else prompts.newest(state) + 1]
+        return told
+
+    await workspace.tell_lasting(stream_of(name), by, next_events)
+    return came_to[0]
+
+
+def drafted(draft: Draft, scrub: Scrub | None) -> PromptVersionAdded:
+    """A draft as an event, without secrets and without a number yet. Raises BadValue."""
+    if not isinstance(draft.text, str):
+        raise BadValue("text", f"{draft.text!r:.80}", "give a text")
+    text = values.plain(draft.text, "text", scrub)
+    if not isinstance(text, str):
+        raise BadValue("text", "it is a secret", "give the secret as a variable")
+    if not isinstance(draft.parameters, Mapping):
+        raise BadValue("parameters", f"{draft.parameters!r:.80}", "give them by name")
+    given = dict(draft.parameters)
+    raw = msgspec.Raw(canonical(values.plain(given, "parameters", scrub)) if given else b"null")
+    told = {
+        "version": 0,
+        "text": text,
+        "digest": "",
+        "model": draft.model,
+        "parents": tuple(draft.parents),
+        "feedback_applied": tuple(recordable(each, scrub) for each in draft.feedback_applied),
+        "because": recordable(draft.because, scrub),
+        "metrics": dict(draft.metrics),
+    }
+    try:
+        made = msgspec.convert(told, PromptVersionAdded)
+    except msgspec.ValidationError as error:
+        raise BadValue("the version", str(error), "see record.add_prompt") from error
+    return msgspec.structs.replace(made, parameters=raw)
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an alias is to be moved. What it is `expected` to name is, if not said, what it names
+    when it is looked at first. `experiment` is the one whose verdict moves it.
+    """
+
+    alias: str
+    take_away: bool = False
+    expected: int | None = STANDS
+    because: str = ""
+    experiment: str = ""
+
+
+async def move(
+    workspace: Workspace,
+    reference: str,
+    wanted: Move,
+    *,
+    by: str | Actor,
+    scrub: Scrub | None = None,
+) -> bool:
+    """Have an alias name a version; False where it does already. Who loses a race for it is told
+    what the winner had it name.
+
+    Raises PromptConflict, NotFound, Refused (retired, or no such version), BadName.
+    """
+    name, which = prompts.split(reference)
+    prompts.check_alias(wanted.alias)
+    before: list[int | None] = [] if wanted.expected == STANDS else [wanted.expected]
+    reason = recordable(wanted.because, scrub)
+    await read(workspace, name)
+
+    def next_events(stored: list[Stored]) -> Sequence[PromptEvent]:
+        state = folded(stored)
+        if not before:
+            before.append(state.aliases.get(wanted.alias))
+        told = PromptAliased(
+            alias=wanted.alias,
+            version=None if wanted.take_away else prompts.resolve(state, which),
+            before=before[0],
+            because=reason,
+            experiment=wanted.experiment,
+        )
+        return prompts.decide(state, told)
+
+    return await workspace.tell_lasting(stream_of(name), by, next_events)
+
+
+async def feed_back(
+    workspace: Workspace,
+    reference: str,
+    text: str,
+    *,
+    rating: float | None = None,
+    run: str = "",
+    by: str | Actor,
+    scrub: Scrub | None = None,
+) -> int:
+    """Put on record what somebody said of a version: its number. Raises NotFound (no such prompt or
+    run), Refused, BadValue, BadName.
+    """
+    name, which = prompts.split(reference)
+    if rating is not None and (type(rating) is bool or not isinstance(rating, int | float)):
+        raise BadValue("rating", f"{rating!r:.80}", "give a number from 0 to 1")
+    if run and await workspace.log.last(RunStream(run)) is None:
+        raise NotFound(f"run {run!r:.80}", "give the id of the run that it was said of, or none")
+    said = recordable(text, scrub)
+    state, _ = await read(workspace, name)
+    version = _resolved(state, name, which)
+
+    def next_events(stored: list[Stored]) -> Sequence[PromptEvent]:
+        told = PromptFeedbackGiven(
+            version=version,
+            text=said,
+            rating=float(rating) if rating is not None else None,
+            run=run,
+        )
+        return prompts.decide(folded(stored), told)
+
+    await workspace.tell_lasting(stream_of(name), by, next_events)
+    return version
+
+
+async def retire(
+    workspace: Workspace,
+    reference: str,
+    *,
+    because: str = "",
+    by: str | Actor,
+    scrub: Scrub | None = None,
+) -> bool:
+    """Have a version not be used any more; False where it is retired. Raises NotFound, Refused (an
+    alias names it), BadName, BadValue (no version is named).
+    """
+    name, which = prompts.split(reference)
+    if not which:
+        raise BadValue("version", "none is named", f"say which: {name}@3")
+    state, _ = await read(workspace, name)
+    told = PromptRetired(version=_resolved(state, name, which), because=recordable(because, scrub))
+    return await workspace.tell_lasting(
+        stream_of(name), by, lambda stored: prompts.decide(folded(stored), told)
+    )
+
+
+def _resolved(state: PromptState, name: str, which: str) -> int:
+    try:
+        return prompts.resolve(state, which)
+    except Refused as error:
+        message = f"{KIND} {name!r}: {error}"
+        raise Refused(message) from error

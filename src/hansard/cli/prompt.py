@@ -1,0 +1,441 @@
+"""`hansard prompt`: versions of prompts, the aliases that name them, and how they did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from hansard.agents.prompts import evolve as evolving
+from hansard.agents.prompts import importing, store
+from hansard.agents.prompts.store import Draft, Move
+from hansard.cli import output
+from hansard.cli.answers import answering
+from hansard.cli.common import Because, By, Json, noun, work
+from hansard.cli.opening import beginning, reading
+from hansard.cli.output import Column, Part
+from hansard.client.promotion import PRODUCTION, Promotion, promote
+from hansard.domain import prompt as prompts
+from hansard.domain.counted import counted
+from hansard.domain.errors import BadValue
+from hansard.inspect import prompts as inspected
+from hansard.inspect.acknowledgements import (
+    PromptAdded,
+    PromptEnded,
+    PromptMoved,
+    PromptSaid,
+    PromptsImported,
+)
+from hansard.inspect.prompts import (
+    ALPHA,
+    ListedPrompt,
+    PromptDiff,
+    PromptEvidence,
+    PromptLog,
+    PromptReport,
+    ShownPrompt,
+)
+from hansard.projections.reader import Reader
+
+app = noun()
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The prompt's name.")]
+Reference = Annotated[
+    str, typer.Argument(metavar="NAME@VERSION", help="By number or alias: rag@3, rag@production.")
+]
+Experiment = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Whose verdict counts; else the newest that has both."),
+]
+
+LIST = (
+    Column("prompt", whole=True),
+    Column("versions", right=True),
+    Column("retired", lambda each: each.retired or "", right=True),
+    Column("aliases", lambda each: _aliases(each.aliases)),
+    Column("changed", lambda each: output.moment(each.changed_at), whole=True),
+)
+VERSIONS = (
+    Column("version", whole=True, right=True),
+    Column("of", lambda each: ", ".join(map(str, each.parents))),
+    Column("added", lambda each: output.moment(each.timestamp), whole=True),
+    Column("by"),
+    Column("aliases", lambda each: ", ".join(each.aliases)),
+    Column("runs", lambda each: each.runs or "", right=True),
+    Column("means", lambda each: _numbers(each.metrics)),
+    Column("claimed", lambda each: _numbers(each.claimed)),
+    Column("feedback", lambda each: ", ".join(each.feedback_applied)),
+    Column("because"),
+)
+MOVES = (
+    Column("moved", lambda each: output.moment(each.at), whole=True),
+    Column("alias", whole=True),
+    Column("from", lambda each: each.before or "", right=True),
+    Column("to", lambda each: each.version or "(taken away)", right=True),
+    Column("by"),
+    Column("experiment"),
+    Column("because"),
+)
+MEASURES = (
+    Column("prompt", whole=True),
+    Column("version", right=True, whole=True),
+    Column("runs", right=True),
+    Column("measure", lambda each: each.metric or "", whole=True),
+    Column("n", lambda each: each.n or "", right=True),
+    Column("value", lambda each: _number(each.value), right=True),
+    Column("interval", lambda each: _interval(each.low, each.high), whole=True),
+)
+
+
+def _aliases(aliases: dict[str, int]) -> str:
+    return ", ".join(f"{alias} {version}" for alias, version in aliases.items())
+
+
+def _numbers(metrics: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.4f}".rstrip("0").rstrip(".")
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"{low:,.4f} to {high:,.4f}"
+
+
+@app.command("list")
+@work
+async def list_(json: Json = False) -> None:
+    """List the prompts, and what their aliases name."""
+    async with answering() as reader:
+        found = inspected.list_prompts(reader)
+    output.show(found, _listed, json=json)
+
+
+def _listed(found: list[ListedPrompt]) -> list[Part]:
+    return [output.listing(LIST, found) if found else "no prompt yet"]
+
+
+@app.command()
+@work
+async def show(reference: Reference, json: Json = False) -> None:
+    """Show a version of a prompt: its text, its parents, what was said of it."""
+    async with reading() as workspace:
+        found = await inspected.show(workspace, reference)
+    output.show(found, _shown, json=json)
+
+
+def _shown(found: ShownPrompt) -> Iterator[Part]:
+    made = found.prompt
+    yield output.pairs(
+        [
+            ("prompt", made.name),
+            ("version", f"{made.version} of {found.newest}"),
+            ("made of", ", ".join(map(str, made.parents))),
+            ("feedback", ", ".join(made.feedback_applied)),
+            ("because", made.because),
+            ("model", made.model),
+            ("parameters", output.arguments_preview(made.parameters) if made.parameters else ""),
+            ("variables", ", ".join(found.variables)),
+            ("aliases", _aliases(found.aliases)),
+            ("retired", (made.retired or "yes") if made.retired is not None else ""),
+            ("label", str(made.label) if made.label is not None else ""),
+            ("said of it", "; ".join(_said(each) for each in found.feedback)),
+        ]
+    )
+    yield ""
+    yield made.text or "(its source does not tell the text)"
+
+
+def _said(each: dict[str, Any]) -> str:
+    rating = f" ({each['rating']:g})" if each["rating"] is not None else ""
+    return f"{each['text']}{rating}".strip()
+
+
+@app.command("log")
+@work
+async def log_(name: Name, json: Json = False) -> None:
+    """Show the versions of a prompt, what their runs came to, and the history of its aliases."""
+    async with answering() as reader:
+        found = inspected.log(reader, name)
+    output.show(found, _logged, json=json)
+
+
+def _logged(found: PromptLog) -> Iterator[Part]:
+    yield output.listing(VERSIONS, found.versions)
+    if found.moves:
+        yield ""
+        yield output.listing(MOVES, found.moves)
+
+
+@app.command("diff")
+@work
+async def diff_(
+    before: Annotated[
+        str, typer.Argument(metavar="NAME@VERSION", help="A version; alone, beside its parent.")
+    ],
+    after: Annotated[
+        str | None, typer.Argument(metavar="[NAME@VERSION]", help="The one to compare with.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show what two versions differ by, or a version and its parent."""
+    async with reading() as workspace:
+        found = await inspected.diff(workspace, before, after)
+    output.show(found, _differences, json=json)
+
+
+def _differences(found: PromptDiff) -> Iterator[Part]:
+    yield from found.diff
+    for name, (old, new) in found.fields.items():
+        yield f"{name}: {old!r} -> {new!r}"
+    if not found.diff and not found.fields:
+        yield f"{found.before} and {found.after} say the same"
+
+
+@app.command()
+@work
+async def add(
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The text; - for stdin.")],
+    model: Annotated[str, typer.Option(metavar="NAME", help="Meant for this model.")] = "",
+    parameters: Annotated[
+        str, typer.Option(metavar="JSON", help="What else the model is given, as an object.")
+    ] = "",
+    parent: Annotated[
+        list[int] | None, typer.Option(metavar="VERSION", help="Made of; twice for a merge.")
+    ] = None,
+    because: Because = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Add a version to a prompt; what changes nothing makes none."""
+    draft = Draft(
+        text=_text(file),
+        model=model,
+        parameters=_object("--parameters", parameters),
+        parents=tuple(parent or ()),
+        because=because,
+    )
+    async with beginning() as workspace:
+        last = await workspace.log.last(store.stream_of(name))
+        version = await store.add(workspace, name, draft, by=by)
+        now = await workspace.log.last(store.stream_of(name))
+    is_new = now is not None and (last is None or now.position != last.position)
+    said = f"{name}@{version}" + ("" if is_new else " says just that")
+    output.show(PromptAdded(prompt=name, version=version, added=is_new), said, json=json)
+
+
+def _text(file: Path) -> str:
+    """A prompt's text from a file, without the line break at its end. Raises BadValue."""
+    most = prompts.TEXT_BYTES_MAX
+    try:
+        if str(file) == "-":
+            raw = typer.get_binary_stream("stdin").read(most + 1)
+        else:
+            with file.open("rb") as opened:
+                raw = opened.read(most + 1)
+        text = raw.decode().removesuffix("\n")
+    except OSError as error:
+        raise BadValue("file", str(error), "give a text file") from error
+    except UnicodeDecodeError as error:
+        raise BadValue(f"{file}", f"it is no UTF-8: {error}", "give it as UTF-8") from error
+    if len(raw) > most:
+        remedy = "give what is long to it as a variable, or split it into several prompts"
+        raise BadValue(f"{file}", f"it has more than {most:,} bytes", remedy)
+    if not text.strip():
+        raise BadValue(f"{file}", "it holds no text", "give the prompt's text")
+    return text
+
+
+def _object(where: str, text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+    except msgspec.DecodeError as error:
+        raise BadValue(where, str(error), 'give an object: {"temperature": 0}') from error
+
+
+@app.command()
+@work
+async def alias(
+    reference: Reference,
+    name: Annotated[str, typer.Argument(metavar="ALIAS", help="Such as production.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Take the alias away.")] = False,
+    expected: Annotated[
+        int | None, typer.Option(metavar="VERSION", help="What it names now, or refuse.")
+    ] = None,
+    because: Because = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Have an alias name a version; what it named before stays in its history."""
+    move = Move(
+        alias=name,
+        take_away=remove,
+        because=because,
+        expected=expected if expected is not None else store.STANDS,
+    )
+    async with reading() as workspace:
+        is_new = await store.move(workspace, reference, move, by=by)
+        prompt, _ = prompts.split(reference)
+        state, _ = await store.read(workspace, prompt)
+    version = state.aliases.get(name)
+    names = f"version {version}" if version is not None else "no version"
+    said = f"{name} of {prompt} names {names}" + ("" if is_new else " already")
+    told = PromptMoved(prompt=prompt, alias=name, version=version, moved=is_new)
+    output.show(told, said, json=json)
+
+
+@app.command()
+@work
+async def feedback(
+    reference: Reference,
+    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="What is said of it.")] = "",
+    rating: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="How satisfied, from 0 to 1.")
+    ] = None,
+    run: Annotated[str, typer.Option(metavar="RUN", help="The run that it is said of.")] = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Put on record what somebody says of a version."""
+    async with reading() as workspace:
+        version = await store.feed_back(workspace, reference, text, rating=rating, run=run, by=by)
+    name, _ = prompts.split(reference)
+    told = PromptSaid(prompt=name, version=version, text=text, rating=rating)
+    output.show(told, f"said of {name}@{version}", json=json)
+
+
+@app.command()
+@work
+async def evolve(
+    reference: Reference,
+    said: Annotated[
+        list[str],
+        typer.Argument(metavar="FEEDBACK...", help=f"What to answer: {', '.join(evolving.RULES)}."),
+    ],
+    because: Because = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Add the version that answers what was said of one, by rules on its text."""
+    told = evolving.told(said)
+    async with reading() as workspace:
+        before = after = await store.get(workspace, reference)
+        for each in told:
+            after = evolving.evolved(after, evolving.RULES[_rule(each)](after, each))
+        made = await evolving.added(
+            workspace, before, after, told, because=because, by=by, scrub=None
+        )
+    is_new = made.version != before.version
+    words = made.reference if is_new else f"{made.reference} stays as it is"
+    answer = PromptAdded(prompt=made.name, version=made.version, added=is_new)
+    output.show(answer, words, json=json)
+
+
+def _rule(feedback: str) -> str:
+    evolving.rule_of(feedback, None)
+    return feedback
+
+
+@app.command()
+@work
+async def retire(
+    reference: Reference, because: Because = "", by: By = "person", json: Json = False
+) -> None:
+    """Have a version not be used any more; it can still be read."""
+    async with reading() as workspace:
+        is_new = await store.retire(workspace, reference, because=because, by=by)
+        found = await store.get(workspace, reference)
+    said = f"{found.reference} is retired" + ("" if is_new else " already")
+    told = PromptEnded(prompt=found.name, version=found.version, retired=is_new)
+    output.show(told, said, json=json)
+
+
+@app.command()
+@work
+async def report(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Only of this prompt.")
+    ] = None,
+    alpha: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Intervals are at confidence 1 - this.")
+    ] = ALPHA,
+    json: Json = False,
+) -> None:
+    """Show how versions of prompts did: completion, tokens, scores, satisfaction."""
+    async with answering() as reader:
+        found = inspected.report(reader, name, alpha)
+    output.show(found, _reported, json=json)
+
+
+def _reported(found: PromptReport) -> Iterator[Part]:
+    yield output.listing(MEASURES, found.rows) if found.rows else "no prompt yet"
+    yield ""
+    yield f"intervals at {1 - found.alpha:.0%}, as of position {found.position}"
+
+
+@app.command("promote")
+@work
+async def promote_(
+    reference: Reference,
+    alias: Annotated[str, typer.Argument(metavar="[ALIAS]", help="The alias.")] = PRODUCTION,
+    experiment: Experiment = None,
+    because: Because = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Move an alias to a version that an experiment says is better than the one it names."""
+
+    async def read(reads: Callable[[Reader], PromptEvidence]) -> PromptEvidence:
+        async with answering() as reader:
+            return reads(reader)
+
+    async with reading() as workspace:
+        before = await store.get(workspace, reference)
+        state, _ = await store.read(workspace, before.name)
+        wanted = Promotion(reference, alias, experiment, because, by)
+        found = await promote(workspace, read, wanted)
+    is_new = state.aliases.get(alias) != before.version
+    told = PromptMoved(
+        prompt=before.name,
+        alias=alias,
+        version=before.version,
+        moved=is_new,
+        experiment=found.experiment if found is not None else "",
+    )
+    why = f": {found.metric} is better in experiment {found.experiment}" if found else ""
+    said = f"{alias} of {before.name} names version {before.version}"
+    output.show(told, said + (why if is_new else " already"), json=json)
+
+
+@app.command("import")
+@work
+async def import_(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="An optimiser's tree (.dot), or .jsonl.")
+    ],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The prompt; else the file's name.")
+    ] = None,
+    by: By = "import",
+    json: Json = False,
+) -> None:
+    """Import versions with what they were made of; importing again adds nothing."""
+    candidates = importing.read_file(file)
+    prompt = prompts.check_name(name if name is not None else file.stem)
+    async with beginning() as workspace:
+        found = await importing.import_versions(workspace, prompt, candidates, by=by)
+    told = PromptsImported(
+        prompt=prompt,
+        source=file.name,
+        versions=len(found.versions),
+        added=found.added,
+        edges=found.edges,
+        merges=found.merges,
+    )
+    said = f"{counted(len(found.versions), 'version')} of {prompt}, {found.added:,} new"
+    output.show(told, said, json=json)

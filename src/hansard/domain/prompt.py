@@ -1,0 +1,505 @@
+"""A prompt: its versions, which of them its aliases name, what was said of them. It outlives runs.
+
+A version is a text with the model and the parameters that it is meant for. It never changes: what
+is changed is a new version with a parent, a merge has two. An alias (`production`) is moved from
+version to version, and its history stays. A version that is retired can be read, and no more.
+
+A variable stands in the text as `{query}`; `{{query}}` stands for itself, and so does any other
+brace, so that a text may show JSON as it is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self, assert_never
+
+import msgspec
+
+from hansard.domain import ids, values
+from hansard.domain.brief import Brief
+from hansard.domain.choices import nearest
+from hansard.domain.counted import shortened
+from hansard.domain.errors import BadName, BadValue, HansardError, Refused
+from hansard.domain.events import Event, event
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.label import Label
+from hansard.domain.quarantined import Quarantined
+from hansard.domain.steps import NULL, PromptUse
+
+KIND = "prompt"
+"""The kind of its stream; its id is the prompt's name."""
+
+TEXT_BYTES_MAX = 64 * 1024
+"""Of a text, as the JSON that it is stored as: it stands in one event, whole."""
+
+PARENTS_MAX = 2
+"""Of a version: a merge has two."""
+
+VERSIONS_MAX = 10_000
+"""Of a prompt: all of them are read to tell what one is."""
+
+_VARIABLE = re.compile(r"\{\{[A-Za-z_]\w*\}\}|\{(?P<name>[A-Za-z_]\w*)\}", re.ASCII)
+
+
+@event("prompt.version_added.v1")
+class PromptVersionAdded(Event, frozen=True, kw_only=True):
+    """A version. `digest` is that of text, model and parameters; a `text` that is empty is not
+    known: an import had it from a source that does not tell.
+
+    Attributes:
+        version: Its number, from 1 in each prompt.
+        text: The text, with its variables.
+        digest: See `digest_of`.
+        model: The model that it is meant for; empty for any.
+        parameters: What else the model is given, as a JSON object.
+        parents: The versions that it was made of: none, one, or two for a merge.
+        feedback_applied: What was said of its parents that it answers.
+        because: Why it was made.
+        metrics: What its source claims of it, by name.
+    """
+
+    version: int
+    text: str
+    digest: str
+    model: str = ""
+    parameters: msgspec.Raw = NULL
+    parents: tuple[int, ...] = ()
+    feedback_applied: tuple[str, ...] = ()
+    because: str = ""
+    metrics: dict[str, float] = {}
+
+
+@event("prompt.aliased.v1")
+class PromptAliased(Event, frozen=True, kw_only=True):
+    """An alias names a version from here on. `experiment` is the one whose verdict moved it.
+
+    Attributes:
+        alias: The alias.
+        version: Which version; None where it is taken away.
+        before: Which one it named; None where it is new.
+        because: Why.
+    """
+
+    alias: str
+    version: int | None
+    before: int | None = None
+    because: str = ""
+    experiment: str = ""
+
+
+@event("prompt.feedback_given.v1")
+class PromptFeedbackGiven(Event, frozen=True, kw_only=True):
+    """What somebody said of a version.
+
+    Attributes:
+        version: Which one.
+        text: What was said: a rule's name (`too_verbose`) or a sentence.
+        rating: How satisfied they were, from 0 to 1; None where they did not say.
+        run: The run that it was said of; empty where of none.
+    """
+
+    version: int
+    text: str = ""
+    rating: float | None = None
+    run: str = ""
+
+
+@event("prompt.retired.v1")
+class PromptRetired(Event, frozen=True, kw_only=True):
+    """A version is not to be used any more.
+
+    Attributes:
+        version: Which one.
+        because: Why.
+    """
+
+    version: int
+    because: str = ""
+
+
+PromptEvent = PromptVersionAdded | PromptAliased | PromptFeedbackGiven | PromptRetired
+
+
+class PromptConflict(HansardError):
+    """An alias was moved by somebody else meanwhile; nothing was written.
+
+    Attributes:
+        alias: Which alias.
+        expected: The version that it was to name; None for none.
+        found: What stands there instead; None where it was taken away.
+        wanted: The version that it was to be moved to.
+    """
+
+    def __init__(
+        self, alias: str, expected: int | None, found: int | None, wanted: int | None
+    ) -> None:
+        super().__init__(
+            f"alias {alias!r} names {_named(found)}, not {_named(expected)} as when it was looked "
+            f"at, and was to name {_named(wanted)}: look at what stands, then say it again"
+        )
+        self.alias = alias
+        self.expected = expected
+        self.found = found
+        self.wanted = wanted
+
+
+class PromptState(Brief, msgspec.Struct):
+    """A prompt at a `version` of its stream.
+
+    Attributes:
+        versions: By number.
+        aliases: The version that each names.
+        retired: Why, by version.
+        moves: What the aliases named in turn, the oldest first.
+        feedback: What was said, the oldest first.
+    """
+
+    version: int = 0
+    versions: dict[int, PromptVersionAdded] = {}
+    aliases: dict[str, int] = {}
+    retired: dict[int, str] = {}
+    moves: tuple[PromptAliased, ...] = ()
+    feedback: tuple[PromptFeedbackGiven, ...] = ()
+
+
+def initial() -> PromptState:
+    """The state before the first event."""
+    return PromptState()
+
+
+def fold(state: PromptState, events: Iterable[Event]) -> PromptState:
+    """The state after more events; the given one is left as it is."""
+    versions, aliases, retired = dict(state.versions), dict(state.aliases), dict(state.retired)
+    moves, feedback = list(state.moves), list(state.feedback)
+    count = state.version
+    for each in events:
+        count += 1
+        match each:
+            case PromptVersionAdded():
+                versions[each.version] = each
+            case PromptAliased():
+                moves.append(each)
+                if each.version is None:
+                    aliases.pop(each.alias, None)
+                else:
+                    aliases[each.alias] = each.version
+            case PromptFeedbackGiven():
+                feedback.append(each)
+            case PromptRetired():
+                retired[each.version] = each.because
+            case Quarantined():
+                continue
+            case _:
+                message = f"{each.tag} is not an event of a prompt"
+                raise Refused(message)
+    return PromptState(count, versions, aliases, retired, tuple(moves), tuple(feedback))
+
+
+def decide(state: PromptState, event: PromptEvent) -> Sequence[PromptEvent]:
+    """The events that stating one leads to; none where it is so already. A version gets its number
+    and its digest here, and a parent where it has none: the newest one.
+
+    Raises Refused, PromptConflict, BadValue, BadName.
+    """
+    match event:
+        case PromptVersionAdded():
+            return _added(state, event)
+        case PromptAliased():
+            return _aliased(state, event)
+        case PromptFeedbackGiven():
+            demand(state, event.version)
+            values.plain(event.text, "feedback")
+            rating = event.rating
+            if rating is not None and not 0 <= rating <= 1:
+                raise BadValue("rating", f"{rating}", "give 0 (not at all) to 1 (fully), or none")
+            if not event.text and rating is None:
+                raise BadValue("feedback", "neither a text nor a rating", "give one of them")
+            return (event,)
+        case PromptRetired():
+            demand(state, event.version)
+            named = sorted(a for a, version in state.aliases.items() if version == event.version)
+            if named:
+                message = (
+                    f"version {event.version} is what alias {named[0]!r} names: move the alias to "
+                    "another version, or take it away, before this one is retired"
+                )
+                raise Refused(message)
+            return () if event.version in state.retired else (event,)
+        case _:
+            assert_never(event)
+
+
+def made_before(state: PromptState, event: PromptVersionAdded) -> int | None:
+    """The version that adding one comes to where it changes nothing: one that is equal, where no
+    parents are named; else a parent that is, or an equal one of the same parents. None where it is
+    new.
+    """
+    parents = event.parents
+    told = digest_of(event.text, event.model, event.parameters)
+    for number, each in state.versions.items():
+        if each.digest == told and (not parents or number in parents or each.parents == parents):
+            return number
+    return None
+
+
+def _added(state: PromptState, event: PromptVersionAdded) -> Sequence[PromptEvent]:
+    _check_version(event)
+    for parent in event.parents:
+        demand(state, parent)
+    if made_before(state, event) is not None:
+        return ()
+    if len(state.versions) >= VERSIONS_MAX:
+        message = f"it has {VERSIONS_MAX:,} versions, the most there may be: begin another prompt"
+        raise Refused(message)
+    return (
+        msgspec.structs.replace(
+            event,
+            version=newest(state) + 1,
+            digest=digest_of(event.text, event.model, event.parameters),
+            parents=_parents(state, event),
+        ),
+    )
+
+
+def _aliased(state: PromptState, event: PromptAliased) -> Sequence[PromptEvent]:
+    check_alias(event.alias)
+    values.plain(event.because, "because")
+    stands = state.aliases.get(event.alias)
+    if event.version is not None:
+        demand_usable(state, event.version)
+    if stands == event.version:
+        return ()
+    if stands != event.before:
+        raise PromptConflict(event.alias, event.before, stands, event.version)
+    return (event,)
+
+
+def _parents(state: PromptState, event: PromptVersionAdded) -> tuple[int, ...]:
+    return event.parents or ((newest(state),) if state.versions else ())
+
+
+def _check_version(event: PromptVersionAdded) -> None:
+    for kind, text in (("text", event.text), ("model", event.model), ("because", event.because)):
+        values.plain(text, kind)
+    size = len(msgspec.json.encode(event.text))
+    if size > TEXT_BYTES_MAX:
+        remedy = "give what is long to it as a variable, or split it into several prompts"
+        raise BadValue("text", f"{size:,} bytes, of at most {TEXT_BYTES_MAX:,}", remedy)
+    parameters = msgspec.json.decode(bytes(event.parameters))
+    if not isinstance(parameters, dict | None):
+        raise BadValue("parameters", f"{parameters!r:.80}", "give them by name")
+    if len(event.parameters) > TEXT_BYTES_MAX:
+        fact = f"{len(event.parameters):,} bytes, of at most {TEXT_BYTES_MAX:,}"
+        raise BadValue("parameters", fact, "give fewer")
+    parents = event.parents
+    if len(parents) > PARENTS_MAX or len(set(parents)) < len(parents):
+        raise BadValue("parents", f"{parents!r:.80}", f"give up to {PARENTS_MAX}, each once")
+    for name, value in event.metrics.items():
+        ids.name("metric", name)
+        if not math.isfinite(value):
+            raise BadValue(f"metric {name!r:.80}", f"{value}", "give a finite number")
+
+
+# ---------------------------------------------------------------- names
+
+
+def check_name(name: object) -> str:
+    """A prompt's name, checked: a name without `@`, which is what a version stands behind. Raises
+    BadName.
+    """
+    found = ids.name(KIND, name)
+    if "@" in found or found != found.strip():
+        raise BadName(KIND, found[:80], "leave out '@' and spaces at its ends")
+    return found
+
+
+def check_alias(alias: object) -> str:
+    """An alias, checked: no number, which is a version's. Raises BadName."""
+    found = ids.name("alias", alias)
+    if "@" in found or found != found.strip() or found.isdecimal():
+        raise BadName("alias", found[:80], "leave out '@' and spaces, and give no number alone")
+    return found
+
+
+def split(reference: object) -> tuple[str, str]:
+    """`rag@production` or `rag@3` as the prompt's name and what it names; nothing for the newest.
+    Raises BadName.
+    """
+    text = ids.name("prompt reference", reference)
+    name, at, which = text.partition("@")
+    if at and not which:
+        raise BadName("prompt reference", text[:80], "give a version or an alias behind '@'")
+    check_name(name)
+    if which and not _is_number(which):
+        check_alias(which)
+    return name, which
+
+
+def looks_up(text: str) -> bool:
+    """Whether a text is a reference with a version or an alias, and no prompt itself."""
+    try:
+        name, which = split(text)
+    except BadName:
+        return False
+    return bool(which) and not re.search(r"\s", name + which)
+
+
+def resolve(state: PromptState, which: str) -> int:
+    """The number of the version that a version, an alias, or nothing names (then the newest that is
+    not retired). Raises Refused.
+    """
+    if not which:
+        usable = [number for number in state.versions if number not in state.retired]
+        if not usable:
+            message = "it has no version" + (
+                " that is not retired: name one, to read it" if state.versions else ": add one"
+            )
+            raise Refused(message)
+        return max(usable)
+    if _is_number(which):
+        demand(state, int(which))
+        return int(which)
+    if which not in state.aliases:
+        known = shortened(sorted(state.aliases)) if state.aliases else "none"
+        like = nearest(which, state.aliases)
+        message = f"it has no alias {which!r}: {like}its aliases are {known}"
+        raise Refused(message)
+    return state.aliases[which]
+
+
+def _is_number(which: str) -> bool:
+    return which.isascii() and which.isdecimal() and len(which) <= len(str(VERSIONS_MAX)) + 1
+
+
+def newest(state: PromptState) -> int:
+    """The number of the newest version; 0 where there is none."""
+    return max(state.versions, default=0)
+
+
+def demand(state: PromptState, version: int) -> PromptVersionAdded:
+    """A version. Raises Refused where there is none."""
+    if version not in state.versions:
+        has = f"its newest is {newest(state)}" if state.versions else "it has none: add one"
+        message = f"there is no version {version}: {has}"
+        raise Refused(message)
+    return state.versions[version]
+
+
+def demand_usable(state: PromptState, version: int) -> PromptVersionAdded:
+    """A version that is not retired. Raises Refused."""
+    found = demand(state, version)
+    if version in state.retired:
+        why = f" ({state.retired[version]})" if state.retired[version] else ""
+        message = f"version {version} is retired{why}: take another one"
+        raise Refused(message)
+    return found
+
+
+def _named(version: int | None) -> str:
+    return f"version {version}" if version is not None else "no version"
+
+
+# ---------------------------------------------------------------- texts
+
+
+def digest_of(text: str, model: str, parameters: msgspec.Raw) -> str:
+    """The digest of a version: of its text, its model and its parameters in RFC 8785 form."""
+    given = canonical(msgspec.json.decode(bytes(parameters)) or {})
+    return digest(b"prompt", text.encode(), model.encode(), given)
+
+
+def variables(text: str) -> tuple[str, ...]:
+    """The variables of a text, in the order in which they come."""
+    found = (each["name"] for each in _VARIABLE.finditer(text))
+    return tuple(dict.fromkeys(name for name in found if name))
+
+
+def filled_in(text: str, given: Mapping[str, Any]) -> str:
+    """A text with its variables' values: texts and numbers, put in as they are. Raises BadValue for
+    one that is missing, that the text does not have, or that is neither.
+    """
+    wanted = variables(text)
+    has = f"its variables are {shortened(wanted)}" if wanted else "it has no variables"
+    for name in wanted:
+        if name not in given:
+            raise BadValue(f"variable {name!r}", "it is not given", f"give {name}=: {has}")
+    for name, value in given.items():
+        if name not in wanted:
+            remedy = f"{nearest(name, wanted)}leave it out: {has}"
+            raise BadValue(f"variable {name!r:.80}", "the prompt does not have it", remedy)
+        if type(value) is bool or not isinstance(value, str | int | float):
+            fact = f"a {type(value).__name__}, {value!r:.80}"
+            raise BadValue(f"variable {name!r}", fact, "give a text or a number")
+
+    def put_in(found: re.Match[str]) -> str:
+        name = found["name"]
+        return str(given[name]) if name else found[0][1:-1]
+
+    return _VARIABLE.sub(put_in, text)
+
+
+USES_MAX = 64
+"""Versions of prompts that a call is said to be given."""
+
+
+class PromptText(str):
+    """A version's text with its variables filled in. A call that is given it, itself or in a list,
+    a mapping or a record, has the version on record; a text that is made of it does not.
+
+    Attributes:
+        use: Which version it is of.
+        label: The label of its prompt; None for public and trusted.
+    """
+
+    __slots__ = ("label", "use")
+
+    use: PromptUse | None
+    label: Label | None
+
+    def __new__(cls, text: str, use: PromptUse | None = None, label: Label | None = None) -> Self:
+        """A text that knows what it is of."""
+        made = super().__new__(cls, text)
+        made.use, made.label = use, label
+        return made
+
+
+def texts_in(value: object) -> list[PromptText]:
+    """The prompts' texts among a call's arguments, which are recordable."""
+    found: list[PromptText] = []
+    waiting: list[Any] = [value]
+    while waiting:
+        each = waiting.pop()
+        match each:
+            case PromptText():
+                found.append(each)
+            case str() | bytes() | int() | float() | None:
+                continue
+            case dict():
+                waiting.extend(reversed(each.values()))
+            case list() | tuple():
+                waiting.extend(reversed(each))
+            case _:
+                waiting.extend((values.fields_of_record(each) or {}).values())
+    return found
+
+
+def uses(given: Iterable[PromptText], besides: Iterable[PromptUse] = ()) -> tuple[PromptUse, ...]:
+    """The versions that some texts are of, each once."""
+    found = dict.fromkeys(besides)
+    found.update((each.use, None) for each in given if each.use is not None)
+    return tuple(found)[:USES_MAX]
+
+
+def checked(told: Sequence[PromptUse]) -> tuple[PromptUse, ...]:
+    """What a client says that a call was given. Raises BadName, BadValue."""
+    if len(told) > USES_MAX:
+        raise BadValue("prompts", f"{len(told):,} of a call", f"give at most {USES_MAX}")
+    for each in told:
+        check_name(each.prompt)
+        if each.alias:
+            check_alias(each.alias)
+        if each.version < 1:
+            raise BadValue("prompts", f"version {each.version}", "versions begin at 1")
+    return tuple(told)

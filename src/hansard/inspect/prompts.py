@@ -1,0 +1,452 @@
+"""Prompts: their versions, how they did, what speaks for one: from the tables."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from hansard.agents.prompts import store
+from hansard.agents.prompts.store import Prompt
+from hansard.agents.workspace import Workspace
+from hansard.bus.errors import NotFound
+from hansard.domain import prompt as prompts
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.prompt import PromptState
+from hansard.inspect.answer import Answer
+from hansard.projections.reader import Reader
+
+REMEDY = "see 'hansard prompt list'"
+
+ALPHA = 0.05
+"""One less the confidence of an interval, where nobody says it."""
+
+_LIST = "FROM prompts ORDER BY prompt"
+_LOG = """
+SELECT
+    v.prompt, v.version, v.text, v.added_at, v.added_by, v.parent_version, v.parents,
+    v.feedback_applied, v.because, v.model, v.parameters, v.digest, v.claimed,
+    v.retired_at IS NOT NULL AS is_retired, v.retired_because,
+    coalesce((SELECT list(a.alias ORDER BY a.alias) FROM prompt_aliases AS a
+        WHERE a.prompt = v.prompt AND a.version = v.version), []) AS aliases,
+    v.position
+FROM prompt_versions AS v
+WHERE v.prompt = $1
+ORDER BY v.version
+"""
+_MOVES = """
+SELECT prompt, alias, version, before, because, experiment, moved_at, moved_by, position
+FROM prompt_moves WHERE prompt = $1 ORDER BY position, event_index
+"""
+_REPORT = """
+SELECT prompt, version, runs, metric, n, value, low, high
+FROM prompt_report(of_prompt := $1, at_alpha := $2)
+ORDER BY prompt, version, metric
+"""
+_MEANS = """
+SELECT version, runs, metric, value FROM prompt_report(of_prompt := $1)
+ORDER BY version, metric
+"""
+_EVIDENCE = """
+SELECT a.experiment, a.arm, b.arm AS baseline
+FROM arms AS a
+JOIN arms AS b ON b.experiment = a.experiment
+JOIN experiments AS e ON e.experiment = a.experiment
+WHERE a.prompt = $1 AND b.prompt = $2 AND ($3 IS NULL OR a.experiment = $3)
+ORDER BY e.registered_position DESC, a.number, b.number
+LIMIT 1
+"""
+_VERDICT = """
+SELECT metric, verdict, difference, low, high, tasks
+FROM comparisons($1, against := $2)
+WHERE arm = $3 AND "default" AND slice = ''
+ORDER BY number NULLS LAST, metric
+LIMIT 1
+"""
+
+
+class ListedPrompt(msgspec.Struct, tag_field="kind", tag="prompt", kw_only=True):
+    """A prompt in short; as of a position."""
+
+    prompt: str
+    versions: int
+    newest: int
+    retired: int
+    aliases: dict[str, int]
+    began_at: datetime
+    changed_at: datetime
+    position: int
+
+
+class PromptVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=True):
+    """A version as programs read it, with what its runs came to.
+
+    Attributes:
+        name: The prompt's name.
+        version: Its number.
+        prompt: Its text, with variables.
+        timestamp: When it was added, by its writer's clock.
+        parent_version: The version that it was made of, of a merge the first; None for none.
+        parents: All of them: two for a merge.
+        feedback_applied: What was said of its parents that it answers.
+        metrics: The means of its runs and ratings, as `PromptReport` has them.
+        model: The model that it is meant for; empty for any.
+        parameters: What else the model is given, by name.
+        runs: How many runs used it.
+        claimed: What its source says of it, by name.
+        because: Why it was made.
+        by: Who added it.
+        digest: Of its text, model and parameters.
+        aliases: Those that name it now.
+        retired: Why it is not to be used any more; None where it may be.
+    """
+
+    name: str
+    version: int
+    prompt: str
+    timestamp: datetime
+    parent_version: int | None
+    parents: list[int]
+    feedback_applied: list[str]
+    metrics: dict[str, float]
+    model: str
+    parameters: dict[str, Any]
+    runs: int
+    claimed: dict[str, float]
+    because: str
+    by: str
+    digest: str
+    aliases: list[str]
+    retired: str | None
+
+
+class PromptMove(msgspec.Struct, tag_field="kind", tag="move", kw_only=True):
+    """An alias was moved.
+
+    Attributes:
+        prompt: The prompt's name.
+        alias: Which alias.
+        version: The version that it names from here on; None where it was taken away.
+        before: The one that it named before; None for none.
+        because: Why.
+        experiment: Whose verdict moved it; empty where none did.
+        at: When, by the writer's clock.
+        by: Who moved it.
+    """
+
+    prompt: str
+    alias: str
+    version: int | None
+    before: int | None
+    because: str
+    experiment: str
+    at: datetime
+    by: str
+
+
+class PromptLog(Answer):
+    """The versions of a prompt, and what its aliases named in turn.
+
+    Attributes:
+        prompt: The prompt's name.
+        versions: All of them, the oldest first.
+        moves: The history of its aliases, the oldest first.
+        position: As of when: a position of the log.
+    """
+
+    prompt: str
+    versions: list[PromptVersion]
+    moves: list[PromptMove]
+    position: int
+
+    def lines(self) -> Iterable[object]:
+        """Each version, then each move."""
+        return (*self.versions, *self.moves)
+
+
+class PromptMeasure(msgspec.Struct, tag_field="kind", tag="measure", kw_only=True):
+    """A measure of a version: a mean, and its interval.
+
+    Attributes:
+        prompt: The prompt's name.
+        version: Which version.
+        runs: How many runs used it.
+        metric: `completion_rate`, `avg_tokens`, `user_satisfaction`, or what runs are judged by
+            (`success_rate` for `success`); None where nothing is known of the version.
+        n: Of how many runs, or ratings, `value` is the mean.
+        value: The mean.
+        low: The lower end of the interval: Wilson's of a share, else Student's t; None of one run.
+        high: The upper end.
+    """
+
+    prompt: str
+    version: int
+    runs: int
+    metric: str | None
+    n: int | None
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class PromptReport(Answer):
+    """How the versions of prompts did.
+
+    Attributes:
+        rows: A measure each, by prompt, version and metric.
+        alpha: The intervals are at confidence 1 - `alpha`.
+        position: As of when: a position of the log.
+    """
+
+    rows: list[PromptMeasure]
+    alpha: float
+    position: int
+
+    def lines(self) -> Iterable[object]:
+        """A line a version and measure."""
+        return self.rows
+
+
+class PromptDiff(Answer):
+    """What two versions differ by: lines of a unified diff, and fields besides the text."""
+
+    before: str
+    after: str
+    diff: list[str]
+    fields: dict[str, list[Any]]
+
+
+class PromptEvidence(msgspec.Struct, kw_only=True, frozen=True):
+    """What an experiment says of a version beside another one.
+
+    Attributes:
+        experiment: Its name.
+        arm: The arm that is the version.
+        baseline: The arm that is the other one.
+        metric: What they are compared by: what the plan names first.
+        verdict: `better`, `worse` or `cannot tell`, as `record.compare` has it.
+        difference: The mean over tasks of arm less baseline; None where there is none.
+        low: The lower end of its interval.
+        high: The upper end.
+        tasks: How many tasks both were tried on.
+    """
+
+    experiment: str
+    arm: str
+    baseline: str
+    metric: str
+    verdict: str
+    difference: float | None
+    low: float | None
+    high: float | None
+    tasks: int
+
+
+class ShownPrompt(Answer):
+    """A version, and how its prompt stands."""
+
+    prompt: Prompt
+    variables: tuple[str, ...]
+    aliases: dict[str, int]
+    newest: int
+    feedback: list[dict[str, Any]]
+
+
+def list_prompts(reader: Reader) -> list[ListedPrompt]:
+    """All prompts, by name."""
+    return [
+        ListedPrompt(
+            prompt=row["prompt"],
+            versions=row["versions"],
+            newest=row["newest"],
+            retired=row["retired"],
+            aliases={each["alias"]: each["version"] for each in row["aliases"] or ()},
+            began_at=_utc(row["began_at"]),
+            changed_at=_utc(row["changed_at"]),
+            position=reader.position,
+        )
+        for row in reader.rows(_LIST)
+    ]
+
+
+def log(reader: Reader, name: str) -> PromptLog:
+    """A prompt's versions with the means of their runs, and its aliases' history. Raises NotFound,
+    BadName.
+    """
+    prompts.check_name(name)
+    rows = reader.rows(_LOG, [name])
+    if not rows:
+        raise NotFound(f"prompt {name!r:.80}", REMEDY)
+    means: dict[int, dict[str, float]] = {}
+    runs: dict[int, int] = {}
+    for row in reader.rows(_MEANS, [name]):
+        runs[row["version"]] = row["runs"]
+        if row["metric"] is not None and row["value"] is not None:
+            means.setdefault(row["version"], {})[row["metric"]] = row["value"]
+    return PromptLog(
+        prompt=name,
+        versions=[
+            _version(row, means.get(row["version"], {}), runs.get(row["version"], 0))
+            for row in rows
+        ],
+        moves=[_move(row) for row in reader.rows(_MOVES, [name])],
+        position=reader.position,
+    )
+
+
+def _version(row: dict[str, Any], metrics: dict[str, float], runs: int) -> PromptVersion:
+    return PromptVersion(
+        name=row["prompt"],
+        version=row["version"],
+        prompt=row["text"] or "",
+        timestamp=_utc(row["added_at"]),
+        parent_version=row["parent_version"],
+        parents=row["parents"],
+        feedback_applied=row["feedback_applied"],
+        metrics=metrics,
+        model=row["model"] or "",
+        parameters=msgspec.json.decode(row["parameters"]) if row["parameters"] else {},
+        runs=runs,
+        claimed=_by_name(row["claimed"]),
+        because=row["because"] or "",
+        by=row["added_by"],
+        digest=row["digest"] or "",
+        aliases=row["aliases"],
+        retired=(row["retired_because"] or "") if row["is_retired"] else None,
+    )
+
+
+def _by_name(told: Any) -> dict[str, float]:
+    """A map as the tables give it: as a dict, or as the lists of its keys and values."""
+    if not told:
+        return {}
+    if "key" in told and isinstance(told["key"], list):
+        return dict(zip(told["key"], told["value"], strict=True))
+    return dict(told)
+
+
+def _move(row: dict[str, Any]) -> PromptMove:
+    return PromptMove(
+        prompt=row["prompt"],
+        alias=row["alias"],
+        version=row["version"],
+        before=row["before"],
+        because=row["because"] or "",
+        experiment=row["experiment"] or "",
+        at=_utc(row["moved_at"]),
+        by=row["moved_by"],
+    )
+
+
+def report(reader: Reader, name: str | None = None, alpha: float = ALPHA) -> PromptReport:
+    """How the versions of a prompt did, or of all. Raises NotFound, BadName, BadValue."""
+    if not 0 < alpha < 1:
+        raise BadValue("alpha", f"{alpha}", "give a number between 0 and 1, such as 0.05")
+    if name is not None:
+        prompts.check_name(name)
+    rows = reader.rows(_REPORT, [name, alpha])
+    if name is not None and not rows:
+        raise NotFound(f"prompt {name!r:.80}", REMEDY)
+    return PromptReport(
+        rows=[PromptMeasure(**row) for row in rows], alpha=alpha, position=reader.position
+    )
+
+
+async def show(workspace: Workspace, reference: str) -> ShownPrompt:
+    """A version, and how its prompt stands. Raises NotFound, Refused, BadName."""
+    found = await store.get(workspace, reference)
+    state, _ = await store.read(workspace, found.name)
+    said = [each for each in state.feedback if each.version == found.version]
+    return ShownPrompt(
+        prompt=found,
+        variables=found.variables,
+        aliases=dict(sorted(state.aliases.items())),
+        newest=prompts.newest(state),
+        feedback=[{"text": each.text, "rating": each.rating, "run": each.run} for each in said],
+    )
+
+
+async def diff(workspace: Workspace, before: str, after: str | None) -> PromptDiff:
+    """What two versions differ by; without the second, a version and its parent. Raises NotFound,
+    Refused, BadName.
+    """
+    new = await store.get(workspace, after if after is not None else before)
+    if after is not None:
+        old = await store.get(workspace, before)
+    elif new.parents:
+        old = await store.get(workspace, f"{new.name}@{new.parents[0]}")
+    else:
+        message = f"prompt {new.reference} has no parent: name two versions"
+        raise Refused(message)
+    lines = difflib.unified_diff(
+        old.text.splitlines(), new.text.splitlines(), old.reference, new.reference, lineterm=""
+    )
+    fields = {
+        name: [getattr(old, name), getattr(new, name)]
+        for name in ("model", "parameters")
+        if getattr(old, name) != getattr(new, name)
+    }
+    return PromptDiff(before=old.reference, after=new.reference, diff=list(lines), fields=fields)
+
+
+def evidence(
+    reader: Reader, name: str, version: int, standing: int, experiment: str | None
+) -> PromptEvidence:
+    """What the newest experiment says that has both versions as arms, or the one that is named.
+
+    Raises Refused where there is none.
+    """
+    new, old = f"{name}@{version}", f"{name}@{standing}"
+    found = reader.rows(_EVIDENCE, [new, old, experiment])
+    if not found:
+        which = f"experiment {experiment!r}" if experiment else "no experiment"
+        negation = "does not have" if experiment else "has"
+        message = (
+            f"{which} {negation} both {new} and {old} as the prompts of arms: register one that "
+            "does and have runs of it judged, or say because= (--because) why it is moved"
+        )
+        raise Refused(message)
+    [pair] = found
+    told = reader.rows(_VERDICT, [pair["experiment"], pair["baseline"], pair["arm"]])
+    if not told:
+        message = (
+            f"experiment {pair['experiment']!r} has no judged runs of arms {pair['arm']!r} and "
+            f"{pair['baseline']!r} yet: have them judged, or say because= (--because)"
+        )
+        raise Refused(message)
+    return PromptEvidence(**pair, **told[0])
+
+
+def demand_better(found: PromptEvidence) -> None:
+    """Raise Refused for any verdict but better."""
+    if found.verdict == "better":
+        return
+    interval = (
+        f" ({found.difference:+.4g}, {found.low:+.4g} to {found.high:+.4g})"
+        if found.difference is not None and found.low is not None and found.high is not None
+        else ""
+    )
+    message = (
+        f"experiment {found.experiment!r} says of arm {found.arm!r} beside {found.baseline!r} by "
+        f"{found.metric}: {found.verdict}{interval}, and an alias is moved on 'better': have more "
+        "runs judged, or say because= (--because) why it is moved all the same"
+    )
+    raise Refused(message)
+
+
+def standing_of(state: PromptState, alias: str, name: str) -> int:
+    """The version that an alias names. Raises Refused where it names none yet."""
+    if alias not in state.aliases:
+        message = (
+            f"alias {alias!r} of prompt {name!r} names no version yet, so there is nothing to be "
+            "better than: say because= (--because) why it is to name this one"
+        )
+        raise Refused(message)
+    return state.aliases[alias]
+
+
+def _utc(at: datetime) -> datetime:
+    return at.replace(tzinfo=UTC)

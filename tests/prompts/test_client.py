@@ -1,0 +1,180 @@
+"""`record.prompt` and what writes prompts, by both clients."""
+
+import asyncio
+import copy
+import pickle
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.domain.ids import AgentStream
+from tests.agents.twins import Lab, twins
+from tests.faults._held import HeldLog
+
+TEXT = "Answer {query} from {context}."
+
+
+async def uses(record, run):
+    """What the calls of a run say that they were given, a list a call."""
+    log = record.raw.workspace.log
+    found = await record.io(log.read(AgentStream(run, "writer", "ada")))
+    told = [event for item in found for event in item.commit.events]
+    return [
+        msgspec.json.decode(event.data).get("prompts", [])
+        for event in told
+        if event.type == "step.requested.v1"
+    ]
+
+
+@twins
+async def test_a_call_says_which_versions_it_was_given(lab: Lab):
+    """By alias or number, however deep; a text made of one says nothing; a resumed program is
+    answered by its calls of before.
+    """
+    async with lab.connect() as record:
+        assert await record.add_prompt("rag", TEXT, model="m-1", parameters={"t": 0.5}) == 1
+        assert await record.add_prompt("style", "Be kind.") == 1
+        assert await record.alias_prompt("rag@1", "production", because="first") is True
+        assert await record.alias_prompt("rag@1", "production") is False
+        found = await record.prompt("rag@production")
+        assert (found.reference, found.variables) == ("rag@1", ("query", "context"))
+        assert (found.model, found.parameters) == ("m-1", {"t": 0.5})
+        text = found.format(query="q", context="c")
+        assert text == "Answer q from c."
+        for same in (copy.deepcopy(text), pickle.loads(pickle.dumps(text))):  # noqa: S301 -- what was pickled here
+            assert (same, same.use) == (text, text.use)
+        style = (await record.prompt("style")).format()
+        for _ in range(2):
+            async with record.run("w", run="r") as session:
+
+                @session.tool(effects="pure", kind="model")
+                async def ask(messages):
+                    return "yes"
+
+                await ask([{"role": "system", "content": text}, {"content": (style, text)}])
+                await ask(text + "!")
+        assert len(await record.steps("r")) == 2
+        by_alias = {"prompt": "rag", "version": 1, "alias": "production"}
+        assert await uses(record, "r") == [[by_alias, {"prompt": "style", "version": 1}], []]
+
+
+@twins
+async def test_what_cannot_be_formatted_says_why(lab: Lab):
+    """Unknown prompts, versions and aliases; variables; a retired version; nothing is written."""
+    async with lab.connect() as record:
+        await record.add_prompt("rag", TEXT)
+        await record.add_prompt("rag", "Now {query}.")
+        for reference, error, said in (
+            ("nope", hansard.NotFound, "hansard prompt list"),
+            ("rag@3", hansard.Refused, "prompt 'rag': there is no version 3: its newest is 2"),
+            ("rag@production", hansard.Refused, "no alias 'production': its aliases are none"),
+            ("rag@", hansard.BadName, "behind '@'"),
+        ):
+            with pytest.raises(error, match=said):
+                await record.prompt(reference)
+        first = await record.prompt("rag@1")
+        with pytest.raises(hansard.BadValue, match="variable 'context': it is not given"):
+            first.format(query="q")
+        with pytest.raises(hansard.BadValue, match="variable 'k': the prompt does not have it"):
+            first.format(query="q", context="c", k="?")
+        assert await record.retire_prompt("rag@1", because="old") is True
+        with pytest.raises(hansard.Refused, match=r"rag@1 is retired \(old\)"):
+            (await record.prompt("rag@1")).format(query="q", context="c")
+        with pytest.raises(hansard.Refused, match="version 1 is retired"):
+            await record.alias_prompt("rag@1", "production")
+        for text in ("", " \n", 7, "x" * 70_000):
+            with pytest.raises(hansard.BadValue):
+                await record.add_prompt("rag", text)
+        for name in ("a@b", "", " a", "a\nb", "x" * 1_001):
+            with pytest.raises(hansard.BadName):
+                await record.add_prompt(name, TEXT)
+        with pytest.raises(hansard.NotFound, match="run 'no'"):
+            await record.give_feedback("rag@2", "nice", run="no")
+        with pytest.raises(hansard.BadOption):
+            await record.add_prompt("rag", "x", parent=1)
+        assert (await record.prompt("rag")).version == 2
+
+
+@twins
+async def test_feedback_makes_a_version(lab: Lab):
+    """By the rules that come along, or a function; what changes nothing makes none; equal feedback
+    on an equal text gives an equal version.
+    """
+    async with lab.connect() as record:
+        await record.add_prompt(
+            "rag", "Answer {query} as you were told.\n" * 2, parameters={"t": 1}
+        )
+        second = await record.evolve("rag", "too_verbose", because="asked")
+        assert second.text.count("as you were told") == 1
+        assert "briefly" in second.text
+        assert (second.version, second.parents, second.feedback_applied) == (
+            2,
+            (1,),
+            ("too_verbose",),
+        )
+        assert second.parameters == {"t": 1}
+        assert (await record.evolve("rag", "too_verbose")).version == 2
+        assert (await record.evolve("rag@1", "too_verbose")).version == 2
+        third = await record.evolve("rag", ["missing_context", "too_verbose"])
+        assert third.variables == ("query", "context")
+        fourth = await record.evolve("rag@2", "shout", using=lambda given, _: given.text.upper())
+        assert (fourth.version, fourth.parents) == (4, (2,))
+        with pytest.raises(hansard.BadValue, match="give one of too_verbose, missing_context"):
+            await record.evolve("rag", "shout")
+        with pytest.raises(hansard.BadValue, match="give the new text"):
+            await record.evolve("rag", "shout", using=lambda *_: None)
+        assert await record.give_feedback("rag@2", "too long", rating=0.25) == 2
+
+
+@twins
+async def test_an_arm_names_a_prompt_that_there_is(lab: Lab):
+    """A version or an alias that can be used; any other text is a description."""
+    async with lab.connect() as record:
+
+        def plan(prompt):
+            return hansard.plan(arms=[{"name": "a", "prompt": prompt}], metrics=["m"])
+
+        with pytest.raises(hansard.NotFound, match="prompt 'rag'"):
+            await record.register("e", plan("rag@1"))
+        await record.add_prompt("rag", TEXT)
+        with pytest.raises(hansard.Refused, match="no version 2"):
+            await record.register("e", plan("rag@2"))
+        assert await record.register("e", plan("rag@1"))
+        assert await record.register("words", plan("be exact"))
+        with pytest.raises(hansard.Refused, match="no alias 'next'"):
+            await record.register("e", plan("rag@next"), replace=True)
+        await record.retire_prompt("rag@1")
+        assert await record.register("e", plan("rag@1")) is False
+        with pytest.raises(hansard.Refused, match="rag@1 is retired"):
+            await record.register("other", plan("rag@1"))
+
+
+def test_of_two_that_move_an_alias_one_wins(data_dir, workspace):
+    """Both have read what it names; the other is told both, and its version is not named."""
+
+    async def race():
+        async with (
+            hansard.connect_async(workspace, data_dir=data_dir) as late,
+            hansard.connect_async(workspace, data_dir=data_dir) as early,
+        ):
+            for text in ("a", "b", "c"):
+                await early.add_prompt("p", text)
+            await early.alias_prompt("p@1", "production")
+            held = HeldLog(late.workspace.log, "prompt.aliased.v1")
+            late.workspace.log = held
+            task = asyncio.create_task(late.alias_prompt("p@2", "production"))
+            await asyncio.wait_for(held.reached.wait(), 10)
+            assert await early.alias_prompt("p@3", "production")
+            held.release.set()
+            with pytest.raises(
+                hansard.PromptConflict, match="names version 3, not version 1"
+            ) as lost:
+                await task
+            assert (lost.value.found, lost.value.wanted) == (3, 2)
+            assert (await early.prompt("p@production")).version == 3
+            with pytest.raises(hansard.PromptConflict):
+                await early.alias_prompt("p@1", "production", expected=2)
+            assert await early.alias_prompt("p@1", "production", expected=3)
+
+    asyncio.run(race())
