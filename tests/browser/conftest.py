@@ -12,7 +12,7 @@ from playwright.async_api import Browser, async_playwright
 
 import hansard
 from benchmarks.bench_page import ARGUMENTS, browser
-from tests.browser.support import WORKSPACE, Open, Pages, View
+from tests.browser.support import WORKSPACE, Open, Pages, Tabs, View
 from tests.cli.support import Runs, make_runs
 
 
@@ -65,8 +65,14 @@ async def chromium(program: str) -> AsyncIterator[Browser]:
         await opened.close()
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def tabs(chromium: Browser) -> Tabs:
+    """Tabs of one window whose network is cut; they are kept, because each is a process."""
+    return Tabs(await chromium.new_context(offline=True), [])
+
+
 @pytest_asyncio.fixture(loop_scope="module")
-async def view(chromium: Browser) -> AsyncIterator[Open]:
+async def view(tabs: Tabs) -> AsyncIterator[Open]:
     """Opens pages from disk, offline.
 
     Whatever a view asked the network for, printed, or threw is an error when its test ends.
@@ -74,19 +80,15 @@ async def view(chromium: Browser) -> AsyncIterator[Open]:
     opened: list[View] = []
 
     async def open_page(path: Path, at: str = "", *, width: int = 1280, dark: bool = False) -> View:
-        context = await chromium.new_context(
-            viewport={"width": width, "height": 800},
-            color_scheme="dark" if dark else "light",
-            offline=True,
-        )
-        made = View(await context.new_page(), path)
+        made = View(await tabs.take(width=width, dark=dark), path)
         opened.append(made)
         await made.open(at)
         return made
 
     yield open_page
     for each in opened:
-        await each.page.context.close()
+        await each.leave()
+        await tabs.give_back(each.page)
         assert each.requests == [path_uri(each.path)] * each.loads
         assert each.said == []
 

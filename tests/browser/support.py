@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from playwright.async_api import Page
+from playwright.async_api import BrowserContext, Page
 
 from hansard.agents.workspace import Workspace
 from hansard.bus.states.replay import RunView
@@ -75,6 +75,25 @@ class Pages(msgspec.Struct):
         return await page_data.gather(self.workspace, run)
 
 
+class Tabs(msgspec.Struct):
+    """Tabs of one window, and those of them that nobody looks at."""
+
+    window: BrowserContext
+    free: list[Page]
+
+    async def take(self, *, width: int = 1280, dark: bool = False) -> Page:
+        """An empty one."""
+        tab = self.free.pop() if self.free else await self.window.new_page()
+        await tab.set_viewport_size({"width": width, "height": 800})
+        await tab.emulate_media(media="screen", color_scheme="dark" if dark else "light")
+        return tab
+
+    async def give_back(self, tab: Page) -> None:
+        """Empty it for the next one."""
+        await tab.goto("about:blank")
+        self.free.append(tab)
+
+
 class View:
     """A page that is open, what it asked for, and what it said."""
 
@@ -85,13 +104,15 @@ class View:
         self.requests: list[str] = []
         self.refused: list[tuple[str, str | None]] = []
         self.said: list[str] = []
-        page.on("request", lambda request: self.requests.append(request.url))
-        page.on(
-            "requestfailed", lambda request: self.refused.append((request.url, request.failure))
-        )
-        page.on("console", lambda message: self.said.append(message.text))
-        page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.on("dialog", self._refuse)
+        self._listeners: dict[Any, Callable[[Any], Any]] = {
+            "request": lambda request: self.requests.append(request.url),
+            "requestfailed": lambda request: self.refused.append((request.url, request.failure)),
+            "console": lambda message: self.said.append(message.text),
+            "pageerror": lambda error: self.said.append(str(error)),
+            "dialog": self._refuse,
+        }
+        for event, listener in self._listeners.items():
+            page.on(event, listener)
 
     async def _refuse(self, dialog: Any) -> None:
         self.said.append(f"dialog: {dialog.message}")
@@ -102,6 +123,12 @@ class View:
         self.loads += 1
         await self.page.goto(self.path.as_uri() + (f"#at={at}" if at else ""))
         await self.page.wait_for_selector("html[data-point]")
+
+    async def leave(self) -> None:
+        """Listen no more, once all that the page did has been heard."""
+        await self.page.evaluate("new Promise((done) => setTimeout(done))")
+        for event, listener in self._listeners.items():
+            self.page.remove_listener(event, listener)
 
     async def at(self) -> int:
         """The number of the event that everything is shown at, from 0."""

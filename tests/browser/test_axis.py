@@ -18,7 +18,7 @@ from hansard.domain.run import AgentJoined, RunStarted
 from tests.browser.support import Open, Pages, View
 from tests.cli.support import Runs
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 BEGAN = datetime(2025, 3, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -68,7 +68,6 @@ async def _places(seen: View) -> list[int]:
     return places
 
 
-@pytest.mark.slow
 async def test_a_page_opens_at_its_first_event(view: Open, pages: Pages, runs: Runs):
     """It opens at event 1, with the slider there; a link still leads to its event."""
     seen = await view(await pages.of(runs.team))
@@ -82,7 +81,6 @@ async def test_a_page_opens_at_its_first_event(view: Open, pages: Pages, runs: R
     assert await linked.at() == await linked.last()
 
 
-@pytest.mark.slow
 async def test_on_the_time_axis_events_stand_at_their_times(view: Open, pages: Pages):
     """Places on the axis are as far apart as the times are; by order they are all as far apart; the
     toggle is a button and the key `t`, and leaves the point where it is.
@@ -106,7 +104,6 @@ async def test_on_the_time_axis_events_stand_at_their_times(view: Open, pages: P
     assert await seen.page.locator("#axis").is_hidden()
 
 
-@pytest.mark.slow
 async def test_a_place_on_the_time_axis_leads_to_its_event(view: Open, pages: Pages):
     """The nearest in time; of several at one time the last, so that all of them have happened."""
     await _run(pages, "led", [0, 0, 0, 1, 4, 4, 10])
@@ -125,7 +122,6 @@ async def test_a_place_on_the_time_axis_leads_to_its_event(view: Open, pages: Pa
         assert await seen.at() == wanted
 
 
-@pytest.mark.slow
 async def test_a_long_gap_is_shortened_and_says_so(view: Open, pages: Pages):
     """What lies around a night is still apart; the gap has a mark with its length, and a note."""
     night = 9 * 3_600
@@ -141,7 +137,6 @@ async def test_a_long_gap_is_shortened_and_says_so(view: Open, pages: Pages):
     )
 
 
-@pytest.mark.slow
 async def test_clocks_that_disagree_do_not_change_the_order(view: Open, pages: Pages):
     """An event that states an earlier time than the one before stands where it says, comes when the
     record says, and is told of; one without a time stands with the one before.
@@ -161,7 +156,6 @@ async def test_clocks_that_disagree_do_not_change_the_order(view: Open, pages: P
     assert "event 5 of 7" in await seen.text("#where")
 
 
-@pytest.mark.slow
 async def test_where_nobody_knows_a_time_there_is_no_time_axis(view: Open, pages: Pages):
     """The button is off, and says why; so the key does nothing."""
     await _run(pages, "timeless", [None] * 5)
@@ -172,7 +166,6 @@ async def test_where_nobody_knows_a_time_there_is_no_time_axis(view: Open, pages
     assert await seen.page.get_attribute("html", "data-axis") == "order"
 
 
-@pytest.mark.slow
 async def test_one_moment_is_a_time_axis_too(view: Open, pages: Pages):
     """Where all was at one time, all stands in one place; the keys still walk through it."""
     await _run(pages, "moment", [3] * 5)

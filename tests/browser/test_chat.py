@@ -9,7 +9,7 @@ from tests.browser.shared_runs import small_team
 from tests.browser.support import Open, Pages
 from tests.cli.support import Runs
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,6 @@ def shared(record: hansard.Record) -> str:
     return small_team(record, "talked")
 
 
-@pytest.mark.slow
 async def test_messages_are_a_chat(view: Open, pages: Pages, shared: str):
     """Each message has its sender, role and receivers, in the record's order; a broadcast says that
     it is one; what an agent stated of its window stands among them.
@@ -39,7 +38,6 @@ async def test_messages_are_a_chat(view: Open, pages: Pages, shared: str):
     assert await seen.page.get_attribute("#chats button >> nth=0", "aria-pressed") == "false"
 
 
-@pytest.mark.slow
 async def test_the_chat_is_as_of_the_point(view: Open, pages: Pages, shared: str):
     """Nothing of a later message is told but that it comes; a button leads to the next one, the
     bubble of the point says so, and a click on another bubble leads to its event.
@@ -65,7 +63,6 @@ async def test_the_chat_is_as_of_the_point(view: Open, pages: Pages, shared: str
     assert "mail" in await seen.text("#event")
 
 
-@pytest.mark.slow
 async def test_a_run_without_messages_says_so(view: Open, pages: Pages, runs: Runs):
     """An empty chat, board and list of tasks are said to be empty."""
     seen = await view(await pages.of(runs.failed))
@@ -78,7 +75,6 @@ async def test_a_run_without_messages_says_so(view: Open, pages: Pages, runs: Ru
         assert words in await seen.text(f"#{tab}")
 
 
-@pytest.mark.slow
 async def test_tabs_are_walked_by_key(view: Open, pages: Pages, shared: str):
     """Each group of tabs has one stop; arrows go round, and the panel follows."""
     seen = await view(await pages.of(shared))

@@ -21,7 +21,7 @@ from hansard.domain.run import AgentJoined, RunStarted
 from hansard.domain.steps import Effects, StepCompleted, StepRequested
 from tests.browser.support import TOO_WIDE, Open, Pages, View, expected
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 RUN = 'run "><script>window.hacked=1</script>/../x'
 PAYLOADS = {
@@ -110,7 +110,6 @@ async def _unharmed(seen: View) -> None:
     assert seen.said == []
 
 
-@pytest.mark.slow
 async def test_no_payload_runs(view: Open, pages: Pages, hostile: str):
     """At every event, with every fold open, nothing hostile has run and no element was made."""
     seen = await view(await pages.of(hostile))
@@ -128,7 +127,6 @@ async def test_no_payload_runs(view: Open, pages: Pages, hostile: str):
     await _unharmed(seen)
 
 
-@pytest.mark.slow
 async def test_hostile_text_is_readable(view: Open, pages: Pages, hostile: str):
     """It is all there, as text; what does not print or would turn the line is written out."""
     seen = await view(await pages.of(hostile))
@@ -175,7 +173,6 @@ async def test_a_hostile_team_is_text(view: Open, pages: Pages, hostile_team: st
     assert "\\u202egnp.exe" in words
 
 
-@pytest.mark.slow
 async def test_a_text_of_5_mb_opens(view: Open, pages: Pages, hostile: str):
     """A long text is folded, shown in part, and whole at a click."""
     seen = await view(await pages.of(hostile))
@@ -191,7 +188,6 @@ async def test_a_text_of_5_mb_opens(view: Open, pages: Pages, hostile: str):
     await _unharmed(seen)
 
 
-@pytest.mark.slow
 async def test_bytes_that_are_no_json_are_shown_as_they_stand(view: Open, pages: Pages):
     """A payload that is not UTF-8 or not a number anybody has is text; the state is still right."""
     stream = AgentStream("damaged", "r", "a")
@@ -231,7 +227,6 @@ async def test_bytes_that_are_no_json_are_shown_as_they_stand(view: Open, pages:
     await _unharmed(seen)
 
 
-@pytest.mark.slow
 async def test_a_hostile_run_fits_a_phone(view: Open, pages: Pages, hostile: str):
     """Names without an end do not push the page wider than 360 px."""
     seen = await view(await pages.of(hostile), width=360)

@@ -25,7 +25,7 @@ from tests.browser.shared_runs import small_team
 from tests.browser.support import TOO_WIDE, Open, Pages, ends, expected
 from tests.cli.support import BIG, Runs
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,6 @@ def shared(record: hansard.Record) -> str:
     return small_team(record, "looked-at")
 
 
-@pytest.mark.slow
 async def test_a_page_opens_from_disk_and_asks_nobody(view: Open, pages: Pages, runs: Runs):
     """The file is all it takes: one request, for itself; nothing printed, nothing thrown."""
     seen = await view(await pages.of(runs.team))
@@ -44,7 +43,6 @@ async def test_a_page_opens_from_disk_and_asks_nobody(view: Open, pages: Pages, 
     assert seen.said == []
 
 
-@pytest.mark.slow
 async def test_a_page_cannot_ask_anybody(view: Open, pages: Pages, runs: Runs):
     """Its policy stops requests of every kind, inline handlers, and text used as markup."""
     seen = await view(await pages.of(runs.team))
@@ -98,7 +96,6 @@ def _last_events(data: page_data.Page) -> list[int]:
     return found
 
 
-@pytest.mark.slow
 async def test_lists_name_what_the_fold_holds(view: Open, pages: Pages, runs: Runs):
     """Open steps, checkpoints, decisions and messages of the agent in view are named."""
     seen = await view(await pages.of(runs.team))
@@ -112,7 +109,6 @@ async def test_lists_name_what_the_fold_holds(view: Open, pages: Pages, runs: Ru
     assert await doubt.listed("open") == ["#1 send"]
 
 
-@pytest.mark.slow
 async def test_what_had_not_happened_is_not_told(view: Open, pages: Pages, runs: Runs):
     """Rows after the point are grey and hold nothing of what came; hidden, they are gone."""
     seen = await view(await pages.of(runs.team))
@@ -149,7 +145,6 @@ async def test_steps_stand_in_each_other(view: Open, pages: Pages, runs: Runs):
     assert await both.get_attribute("aria-expanded") == "false"
 
 
-@pytest.mark.slow
 async def test_a_row_leads_to_its_outcome(view: Open, pages: Pages, runs: Runs):
     """A click on a step moves the slider to where it ended, with arguments and result in full."""
     seen = await view(await pages.of(runs.team))
@@ -162,7 +157,6 @@ async def test_a_row_leads_to_its_outcome(view: Open, pages: Pages, runs: Runs):
     assert await seen.page.input_value("#slider") == str(await seen.at())
 
 
-@pytest.mark.slow
 async def test_a_growing_prompt_is_whole(view: Open, pages: Pages, runs: Runs):
     """What is recorded by reference to an earlier step's text stands there as the whole list."""
     seen = await view(await pages.of(runs.team))
@@ -174,7 +168,6 @@ async def test_a_growing_prompt_is_whole(view: Open, pages: Pages, runs: Runs):
     assert "$parts" not in told
 
 
-@pytest.mark.slow
 async def test_a_blob_is_in_the_page(view: Open, pages: Pages, runs: Runs):
     """A value kept outside the log is whole inside, behind its size and hash."""
     seen = await view(await pages.of(runs.team))
@@ -188,7 +181,6 @@ async def test_a_blob_is_in_the_page(view: Open, pages: Pages, runs: Runs):
     assert max(sizes) == BIG
 
 
-@pytest.mark.slow
 async def test_search_opens_what_it_finds(view: Open, pages: Pages, runs: Runs):
     """A word deep in a folded payload is found, the slider moves there, and it can be read."""
     seen = await view(await pages.of(runs.team))
@@ -208,7 +200,6 @@ async def test_search_opens_what_it_finds(view: Open, pages: Pages, runs: Runs):
     assert await seen.text("#found") == ""
 
 
-@pytest.mark.slow
 async def test_search_goes_from_match_to_match(view: Open, pages: Pages, runs: Runs):
     """Next and previous walk the matches in order and wrap round, by key and by button."""
     seen = await view(await pages.of(runs.team))
@@ -223,7 +214,6 @@ async def test_search_goes_from_match_to_match(view: Open, pages: Pages, runs: R
     assert await seen.text("#found") == first
 
 
-@pytest.mark.slow
 async def test_the_keyboard_moves_everything(view: Open, pages: Pages, runs: Runs):
     """Arrows, Home, End, Page keys, `/` for search, and the tree's own arrows."""
     seen = await view(await pages.of(runs.team))
@@ -351,7 +341,6 @@ async def test_every_text_can_be_read(
     assert await seen.page.evaluate(CONTRAST) == []
 
 
-@pytest.mark.slow
 async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
     """Printing puts the whole trace on paper, not only what is in sight."""
     seen = await view(await pages.of(runs.team), width=1280)
@@ -359,18 +348,18 @@ async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
     whole = int(
         await seen.page.evaluate("document.getElementById('rows').style.height.slice(0,-2)")
     )
-    await seen.page.wait_for_selector(f".row:nth-child({whole // 30})", state="detached")
+    last = f".row:nth-child({whole // 30})"
+    await seen.page.wait_for_selector(last, state="detached")
     await seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
     await seen.page.emulate_media(media="print")
-    await seen.page.evaluate("() => new Promise((done) => setTimeout(done, 50))")
+    await seen.page.wait_for_selector(last, state="attached")
     assert await seen.page.locator(".row").count() == whole / 30
     await seen.page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert await seen.page.locator(".row").count() < whole / 30
+    await seen.page.wait_for_selector(last, state="detached")
     await seen.page.emulate_media(media="screen")
     assert (await seen.page.pdf()).startswith(b"%PDF")
 
 
-@pytest.mark.slow
 async def test_a_fork_shows_where_it_came_from(view: Open, pages: Pages, runs: Runs):
     """The parent's events are there and marked; the head names the parent."""
     seen = await view(await pages.of(runs.forked))
@@ -399,7 +388,6 @@ def _withholding(record: hansard.Record) -> str:
     return fork
 
 
-@pytest.mark.slow
 async def test_what_a_fork_withheld_is_told(view: Open, pages: Pages, record: hansard.Record):
     """Beside the call: what answered for it, and what its tool says that it does."""
     fork = await asyncio.to_thread(_withholding, record)
@@ -413,7 +401,6 @@ async def test_what_a_fork_withheld_is_told(view: Open, pages: Pages, record: ha
     assert seen.said == []
 
 
-@pytest.mark.slow
 async def test_what_a_source_claims_is_told_as_a_claim(view: Open, pages: Pages):
     """`occurred_at` and a copied commit's origin are shown as what they are, beside the log's time;
     inside a commit it says so.
@@ -459,7 +446,6 @@ def _begin(run: str, said: str | None = None) -> tuple[Recorded, Recorded]:
     return replace(started, occurred_at=said), joined
 
 
-@pytest.mark.slow
 async def test_an_imported_run_claims_no_times_that_its_source_does_not(view: Open, pages: Pages):
     """Of an event that an import wrote and whose source says no time, no moment is made up: none at
     the slider or in the trace, and not how long it all took. That is said once.
@@ -493,7 +479,6 @@ async def test_what_its_source_tells_of_an_imported_run_is_shown(view: Open, pag
     assert await seen.page.locator("#where time").count() == 0
 
 
-@pytest.mark.slow
 async def test_an_agent_that_is_called_import_is_no_importer(view: Open, pages: Pages):
     """Who writes for itself has its log's times, whatever its name is."""
     run = "called-import"
@@ -524,7 +509,6 @@ async def test_tokens_that_nobody_counted_are_not_told(view: Open, pages: Pages)
     assert await tokens.count() == 0
 
 
-@pytest.mark.slow
 async def test_random_points_in_any_order(view: Open, pages: Pages, runs: Runs):
     """What is shown at a point does not depend on the way there."""
     seen = await view(await pages.of(runs.team))
@@ -537,7 +521,6 @@ async def test_random_points_in_any_order(view: Open, pages: Pages, runs: Runs):
         assert await seen.shown() == wanted
 
 
-@pytest.mark.slow
 async def test_a_compacted_window_is_shown_as_it_stood(
     view: Open, pages: Pages, record: hansard.Record
 ):

@@ -4,8 +4,8 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from playwright.async_api import Browser
 
+from tests.browser.support import Tabs
 from tests.compare.conftest import trial
 from tests.real.support import opened, write
 
@@ -25,10 +25,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "r.html"
 
 
-async def test_the_pictures_are_drawn_and_nobody_is_asked(chromium: Browser, report: Path):
+async def test_the_pictures_are_drawn_and_nobody_is_asked(tabs: Tabs, report: Path):
     """Every picture has a size, the verdict stands there, no request, no complaint."""
-    context = await chromium.new_context(offline=True)
-    page = await context.new_page()
+    page = await tabs.take()
     asked: list[str] = []
     said: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
@@ -40,19 +39,14 @@ async def test_the_pictures_are_drawn_and_nobody_is_asked(chromium: Browser, rep
     assert "bold against steady: better" in await page.inner_text("p.verdict")
     assert [url for url in asked if not url.startswith("data:")] == [report.as_uri()]
     assert said == []
-    await context.close()
+    await tabs.give_back(page)
 
 
-async def test_it_is_read_in_the_dark_on_a_phone_and_without_pictures(
-    chromium: Browser, report: Path
-):
+async def test_it_is_read_in_the_dark_on_a_phone_and_without_pictures(tabs: Tabs, report: Path):
     """Its ground is dark where that is asked for, nothing is wider than a narrow window, each
     picture says in words what it shows, and each task names the runs of both arms.
     """
-    context = await chromium.new_context(
-        offline=True, color_scheme="dark", viewport={"width": 500, "height": 800}
-    )
-    page = await context.new_page()
+    page = await tabs.take(width=500, dark=True)
     await page.goto(report.as_uri())
     ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == "rgb(15, 17, 21)"
@@ -71,15 +65,14 @@ async def test_it_is_read_in_the_dark_on_a_phone_and_without_pictures(
     assert cells[0] == "t00"
     assert all(UUID(cell).version == 8 for cell in cells[-2:])
     assert cells[-2] != cells[-1]
-    await context.close()
+    await tabs.give_back(page)
 
 
-async def test_tasks_are_filtered_by_label_and_lead_to_their_runs(chromium: Browser, report: Path):
+async def test_tasks_are_filtered_by_label_and_lead_to_their_runs(tabs: Tabs, report: Path):
     """A label's value leaves its tasks, and says how many; each run is a link to its page beside
     the file, and nothing complains.
     """
-    context = await chromium.new_context(offline=True)
-    page = await context.new_page()
+    page = await tabs.take()
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
     await page.goto(report.as_uri())
@@ -96,4 +89,4 @@ async def test_tasks_are_filtered_by_label_and_lead_to_their_runs(chromium: Brow
     await page.get_by_label("group").select_option("g0")  # no task is of both
     assert await page.inner_text("output") == "0 of 24 rows"
     assert said == []
-    await context.close()
+    await tabs.give_back(page)

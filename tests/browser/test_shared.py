@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from playwright.async_api import Browser
 
 import hansard
 from hansard.agents.team.tasks import told_tasks
@@ -22,10 +21,10 @@ from hansard.inspect import state as states
 from hansard.inspect.page_shared import WAITS_SHOWN, Lapses
 from hansard.web.pages import asset, data_of
 from tests.browser.shared_runs import random_team, small_team
-from tests.browser.support import Open, Pages, ends
+from tests.browser.support import Open, Pages, Tabs, ends
 from tests.cli.support import Runs
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 MODEL = """() => {
   %s
@@ -74,13 +73,13 @@ def _script() -> str:
     return "\n".join(asset(name) for name in ("text.js", "model.js", "shared.js"))
 
 
-async def by_page(chromium: Browser, page: page_data.Page) -> list[dict[str, Any]]:
+async def by_page(tabs: Tabs, page: page_data.Page) -> list[dict[str, Any]]:
     """Keys and tasks at every event as the page's code has them."""
-    tab = await chromium.new_page()
+    tab = await tabs.take()
     data = data_of(page).decode()
     await tab.set_content(f'<script type="application/json" id="data">{data}</script>')
     told = msgspec.json.decode(await tab.evaluate(MODEL % _script()))
-    await tab.close()
+    await tabs.give_back(tab)
     for each in told:
         each["tasks"] = [{**EMPTY, **row} for row in each["tasks"]]
         for row in each["tasks"]:
@@ -118,9 +117,8 @@ def check(page: dict[str, Any], wanted: dict[str, Any], where: object) -> None:
     assert msgspec.json.decode(msgspec.json.encode(page)) == wanted, where
 
 
-@pytest.mark.slow
 async def test_every_event_shows_what_replay_says(
-    chromium: Browser, pages: Pages, shared: list[str], runs: Runs
+    tabs: Tabs, pages: Pages, shared: list[str], runs: Runs
 ):
     """At every event of every run, inside commits too, keys and tasks are those of a fold of the
     events up to it; at commits' ends those of `States.run`, which is what the command line shows.
@@ -129,7 +127,7 @@ async def test_every_event_shows_what_replay_says(
     for run in (*shared, runs.team, runs.forked):
         history = await pages.workspace.states.history(run)
         data = await pages.data(run)
-        page = await by_page(chromium, data)
+        page = await by_page(tabs, data)
         for number, (prefix, last) in enumerate(prefixes(history)):
             wanted = told(fold_boards(prefix), fold_team(prefix), last.stamp)
             check(page[number], wanted, (run, number))
@@ -147,11 +145,10 @@ async def _view(pages: Pages, view: RunView) -> dict[str, Any]:
     return told(view.boards, view.team, now)
 
 
-@pytest.mark.slow
-async def test_what_an_event_changed_is_named(chromium: Browser, pages: Pages, shared: list[str]):
+async def test_what_an_event_changed_is_named(tabs: Tabs, pages: Pages, shared: list[str]):
     """Marked at an event is exactly what is otherwise than before it; a lease's rest is no news."""
     for run in shared:
-        page = await by_page(chromium, await pages.data(run))
+        page = await by_page(tabs, await pages.data(run))
         before: dict[str, Any] = {"keys": {}, "tasks": []}
         for number, now in enumerate(page):
             old, new = _by_name(before), _by_name(now)
@@ -206,7 +203,6 @@ async def test_the_panels_show_it(view: Open, pages: Pages, shared: list[str]):
     assert {"open", "waiting", "claimed", "done"} <= statuses
 
 
-@pytest.mark.slow
 async def test_values_are_whole_and_stay_open(view: Open, pages: Pages, shared: list[str]):
     """A key opens to its value, a blob inside included; what was opened stays so as the point moves
     on, and links lead to the event that wrote it.
@@ -242,7 +238,6 @@ def growing(record: hansard.Record) -> list[str]:
     return ["growing-40", "growing-80", "once"]
 
 
-@pytest.mark.slow
 async def test_the_file_is_bounded_by_the_run(pages: Pages, growing: list[str]):
     """What grows is told once: twice as many items make changes twice as large; and a value stands
     in the file once, at the event that wrote it.

@@ -78,7 +78,7 @@ def headed(tool: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", ["legacy", pytest.param("2026-07-28", marks=pytest.mark.thorough)])
 async def test_a_client_gets_what_the_server_says_and_again_without_it(
     setup: Setup, command: Commands, era: str
 ):

@@ -10,11 +10,9 @@ import pytest
 from tests.cli.support import Call
 from tests.integrations.mcp.support import SERVER, Commands, Setup, ask, everything, text, wire
 
-ERAS = ("2026-07-28", "legacy")
-
 
 @pytest.mark.slow
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", ["legacy", pytest.param("2026-07-28", marks=pytest.mark.thorough)])
 async def test_a_client_gets_what_it_gets_without_and_again_without_the_server(
     setup: Setup, command: Commands, era: str
 ):

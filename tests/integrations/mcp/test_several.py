@@ -57,7 +57,7 @@ async def both(client: Client) -> list[Any]:
     return [json.loads(each.model_dump_json()) for each in found]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("era", ERAS)
 async def test_two_servers_are_one(setup: Setup, command: Commands, era: str):
     """One of pipes and one over HTTP: each gets its own calls, what both ask back is told apart,

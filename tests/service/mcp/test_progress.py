@@ -35,8 +35,15 @@ class Heard:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize(
+    ("transport", "mode"),
+    [
+        ("stdio", "legacy"),
+        ("http", "auto"),
+        pytest.param("stdio", "auto", marks=pytest.mark.thorough),
+        pytest.param("http", "legacy", marks=pytest.mark.thorough),
+    ],
+)
 async def test_who_waits_is_told_what_for(setup: Setup, tmp_path: Path, transport: str, mode: str):
     """After a second, then less often, of how long at most; a call that is answered at once brings
     no word.

@@ -118,8 +118,15 @@ async def other(setup: Setup, run: str | None = None) -> AsyncIterator[hansard.A
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize(
+    ("transport", "mode"),
+    [
+        ("stdio", "legacy"),
+        ("http", "auto"),
+        pytest.param("stdio", "auto", marks=pytest.mark.thorough),
+        pytest.param("http", "legacy", marks=pytest.mark.thorough),
+    ],
+)
 async def test_who_watches_is_told_what_another_process_did(
     setup: Setup, tmp_path: Path, transport: str, mode: str
 ):
@@ -148,7 +155,7 @@ async def test_who_watches_is_told_what_another_process_did(
         await rob.silent()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_what_cannot_be_watched_is_refused_in_the_words_of_reading(
     setup: Setup, tmp_path: Path, mode: str
@@ -187,7 +194,7 @@ async def test_what_cannot_be_watched_is_refused_in_the_words_of_reading(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.thorough)])
 async def test_much_at_once_is_little_word(setup: Setup, tmp_path: Path, mode: str):
     """200 changes are few cues, the last of which comes after the last change."""
     async with other(setup) as ada, watching(setup, tmp_path, "stdio", mode) as rob:
@@ -254,7 +261,7 @@ async def test_a_restricted_agent_is_told_of_what_it_is_shown(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.thorough)])
 async def test_who_has_left_watches_no_more(setup: Setup, tmp_path: Path, mode: str):
     """What a connection held is free for the next one of the same client."""
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- it is an extra that may be missing
