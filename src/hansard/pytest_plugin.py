@@ -1,0 +1,235 @@
+"""A plugin for pytest: the first run of a test records what its agents do, later ones replay it.
+
+    @pytest.mark.hansard("weather.jsonl")
+    def test_the_agent_answers(hansard_record):
+        assert agent(hansard_record) == "sunny"
+
+`hansard_record` is a record in memory; `hansard_recording.record_async()` one for the async client.
+Where the file is there the test replays it strictly: no tool runs, no network is reached, and a
+call that is not on record fails, as does one that is on record and not made. The file is written
+when the test has passed, whole or not at all; `--hansard-update` records anew. What the fixture
+`hansard_options` returns (`redact`, `secrets`, `gate` ...) is given to the record: no secret is in
+a recording.
+
+It imports nothing of Hansard before a test asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+PASSED = pytest.StashKey[bool]()
+REPLAYED = pytest.StashKey[Path]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--hansard-update`."""
+    group = parser.getgroup("hansard")
+    group.addoption(
+        "--hansard-update",
+        action="store_true",
+        help="run the agents of tests marked 'hansard' and write their recordings anew",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say what the marker is."""
+    config.addinivalue_line(
+        "markers", "hansard(file): replays the file's recording, or writes it the first time"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a recording that two tests would write."""
+    owners: dict[Path, str] = {}
+    for item in items:
+        path = _path(item)
+        if path is None:
+            continue
+        if owners.setdefault(path, item.nodeid) != item.nodeid:
+            message = f"{path} is the recording of {owners[path]} and of {item.nodeid}: name two"
+            raise pytest.UsageError(message)
+
+
+def _path(item: pytest.Item) -> Path | None:
+    """A test's recording, from the folder of its file; of one with parameters each has its own."""
+    marker = item.get_closest_marker("hansard")
+    if marker is None:
+        return None
+    if len(marker.args) != 1 or not isinstance(marker.args[0], str) or marker.kwargs:
+        message = f"{item.nodeid}: give the marker one file: @pytest.mark.hansard('name.jsonl')"
+        raise pytest.UsageError(message)
+    path = item.path.parent / marker.args[0]
+    _, bracket, parameters = item.name.partition("[")
+    if bracket:
+        path = path.with_stem(path.stem + "-" + re.sub(r"[^\w.-]+", "_", parameters.rstrip("]")))
+    return path
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note whether a test passed; beside what a replay met stands how to record anew."""
+    report = yield
+    if call.when == "call":
+        item.stash[PASSED] = report.passed
+    if report.failed and REPLAYED in item.stash:
+        remedy = f"it replayed {item.stash[REPLAYED]}; --hansard-update records it anew"
+        report.sections.append(("hansard", remedy))
+    return report
+
+
+class Recording:
+    """What a test records, or replays.
+
+    Attributes:
+        path: The file.
+        replays: Whether it is replayed.
+    """
+
+    def __init__(self, path: Path, options: dict[str, Any], *, replays: bool) -> None:
+        from hansard.testing import Memory  # noqa: PLC0415 -- only tests that are marked need it
+
+        self.path = path
+        self.replays = replays
+        self._options = options
+        self._memory = Memory()
+        self._begun: list[str] = []
+        self._runs: list[tuple[str, str]] = []
+        self._lacking: set[tuple[str, str]] = set()
+        if replays:
+            self._memory.load(path)
+            with self._memory.record() as record:
+                found = list(reversed(record.runs()))
+            self._runs = [(run, state.workflow) for run, state in found]
+            self._lacking = {(run, agent) for run, state in found for agent in state.roster}
+
+    def record(self) -> Any:
+        """A record for the sync client."""
+        return self._taught(self._memory.record(**self._given()))
+
+    def record_async(self) -> Any:
+        """A record for the async client: `async with`."""
+        return self._taught(self._memory.record_async(**self._given()))
+
+    def _given(self) -> dict[str, Any]:
+        return {**self._options, **({"mode": "strict"} if self.replays else {})}
+
+    def _taught(self, record: Any) -> Any:
+        """A record whose runs are, in their order, those of the recording."""
+        if self.replays:
+            for name in ("run", "open"):
+                setattr(record, name, self._begin(getattr(record, name)))
+        return record
+
+    def _begin(self, begin: Any) -> Any:
+        def begun(workflow: str | None = None, **options: Any) -> Any:
+            run = options.get("run") or self._next(workflow)
+            agent = options.get("agent") or os.environ.get("HANSARD_AGENT", "agent")
+            self._lacking.discard((run, agent))
+            return begin(workflow, **options | {"run": run})
+
+        return begun
+
+    def _next(self, workflow: str | None) -> str:
+        at = len(self._begun)
+        if at >= len(self._runs):
+            self._fail(f"on record: {len(self._runs)} runs\n  now:       one more, of {workflow!r}")
+        run, recorded = self._runs[at]
+        if workflow is not None and workflow != recorded:
+            self._fail(f"on record: run {at + 1} is of {recorded!r}\n  now:       of {workflow!r}")
+        self._begun.append(run)
+        return run
+
+    def _fail(self, sides: str) -> NoReturn:
+        pytest.fail(
+            f"the runs of {self.path.name} are not those of this test\n  {sides}", pytrace=False
+        )
+
+    def demand_all(self) -> None:
+        """Fail where fewer runs were begun than are on record."""
+        left = self._runs[len(self._begun) :]
+        if left:
+            made = len(self._begun)
+            self._fail(
+                f"on record: {len(self._runs)} runs\n  now:       {made}, not {left[0][1]!r}"
+            )
+
+    def save(self) -> None:
+        """Write the file, whole or not at all."""
+        part = self.path.with_name(f".{self.path.name}.part")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._memory.export(part)
+        part.replace(self.path)
+
+
+@pytest.fixture
+def hansard_options() -> dict[str, Any]:
+    """What the record is made with: `redact`, `secrets`, `gate` ... Override it."""
+    return {}
+
+
+@pytest.fixture
+def hansard_recording(
+    request: pytest.FixtureRequest,
+    hansard_options: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Recording]:
+    """The recording of a test that is marked `hansard`."""
+    item: pytest.Item = request.node
+    path = _path(item)
+    if path is None:
+        pytest.fail("mark the test: @pytest.mark.hansard('name.jsonl')", pytrace=False)
+    replays = path.exists() and not item.config.getoption("--hansard-update")
+    recording = Recording(path, hansard_options, replays=replays)
+    if replays:
+        item.stash[REPLAYED] = path
+        cut_network(monkeypatch)
+    yield recording
+    passed = item.stash.get(PASSED, False)
+    if passed and replays:
+        recording.demand_all()
+    elif passed:
+        recording.save()
+
+
+@pytest.fixture
+def hansard_record(hansard_recording: Recording) -> Iterator[Any]:
+    """A record for the sync client, of the test's recording."""
+    with hansard_recording.record() as record:
+        yield record
+
+
+class NetworkCut(OSError):
+    """A test that replays a recording reached for the network."""
+
+    def __init__(self, address: object) -> None:
+        super().__init__(f"a replay reaches no network, and {address!r} was asked for: record it")
+
+
+def cut_network(patch: pytest.MonkeyPatch) -> None:
+    """No connection but to this machine's own sockets by path, until the test ends."""
+    connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
+
+    def refused(before: Any) -> Any:
+        def call(self: socket.socket, address: Any) -> Any:
+            if self.family in (socket.AF_INET, socket.AF_INET6):
+                raise NetworkCut(address)
+            return before(self, address)
+
+        return call
+
+    def no_name(host: object, *_: object, **__: object) -> NoReturn:
+        raise NetworkCut(host)
+
+    patch.setattr(socket.socket, "connect", refused(connect))
+    patch.setattr(socket.socket, "connect_ex", refused(connect_ex))
+    patch.setattr(socket, "getaddrinfo", no_name)

@@ -1,0 +1,140 @@
+"""The plugin in a project of its own: recorded once, then replayed with the network cut."""
+
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.slow
+
+PROJECT = """
+import os, socket, urllib.request
+import pytest
+
+@pytest.fixture
+def hansard_options():
+    return {"redact": {"key": "sk-very-secret"}}
+
+def agent(record, town, *calls):
+    with record.run("weather", agent="ada") as session:
+
+        @session.tool(effects="pure")
+        def look(place, key):
+            with open("calls.txt", "a") as file:
+                file.write(place + "\\n")
+            return place.upper()
+
+        return [look(each, "sk-very-secret") for each in (town, *calls)]
+
+@pytest.mark.hansard("weather.jsonl")
+def test_agent(hansard_record):
+    calls = os.environ.get("CALLS", "bonn,ulm").split(",")
+    assert agent(hansard_record, *calls)[0] == calls[0].upper()
+    if os.environ.get("NETWORK"):
+        urllib.request.urlopen("http://127.0.0.1:9/")
+
+@pytest.mark.parametrize("town", ["rom", "wien/1"])
+@pytest.mark.hansard("towns/each.jsonl")
+def test_towns(hansard_record, town):
+    assert agent(hansard_record, town) == [town.upper()]
+"""
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    """A project with one file of tests; runs it."""
+    for name in ("CALLS", "NETWORK"):
+        monkeypatch.delenv(name, raising=False)
+    pytester.makepyfile(test_project=PROJECT)
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
+
+    def run(*options):
+        plugins = ("-p", "hansard.pytest_plugin", "-p", "no:randomly", "-p", "no:cacheprovider")
+        return pytester.runpytest_inprocess(*plugins, *options)
+
+    return run
+
+
+def calls(pytester) -> int:
+    """How often the tool ran."""
+    file: Path = pytester.path / "calls.txt"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+def test_the_first_run_records_and_later_ones_run_no_tool(project, pytester):
+    """A file a test, each parameter its own, without the secret; a replay leaves it as it is."""
+    project().assert_outcomes(passed=3)
+    files = sorted(path for path in pytester.path.rglob("*.jsonl"))
+    assert [path.name for path in files] == [
+        *("each-rom.jsonl", "each-wien_1.jsonl", "weather.jsonl"),
+    ]
+    before = [path.read_bytes() for path in files]
+    assert not any(b"sk-very-secret" in each for each in before)
+    assert calls(pytester) == 4
+    project().assert_outcomes(passed=3)
+    assert calls(pytester) == 4
+    assert [path.read_bytes() for path in files] == before
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("bonn,köln", ["*ulm*", "*now:*köln*", "*--hansard-update*"]),
+        ("bonn", ["*1 call on record not made*", "*- *look*ulm*", "*--hansard-update*"]),
+        ("bonn,ulm,rom", ["*now:*rom*", "*--hansard-update*"]),
+    ],
+)
+def test_a_changed_a_missing_and_an_added_call_fail(project, pytester, monkeypatch, made, said):
+    """Both sides are printed, and the flag records anew."""
+    project("-k", "agent").assert_outcomes(passed=1)
+    monkeypatch.setenv("CALLS", made)
+    failed = project("-k", "agent")
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines(said)
+    assert calls(pytester) == 2
+    project("-k", "agent", "--hansard-update").assert_outcomes(passed=1)
+    project("-k", "agent").assert_outcomes(passed=1)
+    assert calls(pytester) == 2 + len(made.split(","))
+
+
+def test_a_replay_reaches_no_network_and_a_failed_test_records_nothing(
+    project, pytester, monkeypatch
+):
+    """Who asks for an address is told so; a recording is of a test that passed."""
+    monkeypatch.setenv("NETWORK", "1")
+    project("-k", "agent").assert_outcomes(failed=1)
+    assert not list(pytester.path.rglob("*.jsonl"))
+    monkeypatch.delenv("NETWORK")
+    project("-k", "agent").assert_outcomes(passed=1)
+    monkeypatch.setenv("NETWORK", "1")
+    failed = project("-k", "agent")
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines(["*a replay reaches no network*"])
+
+
+def test_runs_and_agents_that_are_missing_fail_and_one_file_has_one_test(project, pytester):
+    """What the recording has and the test did not begin."""
+    begin = "    with hansard_record.run('one', agent='ada'):\n        pass\n"
+    head = "import pytest\n@pytest.mark.hansard('r.jsonl')\ndef test_r(hansard_record):\n"
+    pytester.makepyfile(test_project=head + begin + begin)
+    project().assert_outcomes(passed=1)
+    pytester.makepyfile(test_project=head + begin)
+    fewer = project()
+    fewer.assert_outcomes(passed=1, errors=1)
+    fewer.stdout.fnmatch_lines(["*on record: 2 runs*", "*now:*1, not 'one'*"])
+    pytester.makepyfile(test_project=head + begin.replace("'one'", "'two'"))
+    other = project()
+    other.assert_outcomes(failed=1)
+    other.stdout.fnmatch_lines(["*run 1 is of 'one'*"])
+    both = (head + begin).replace("test_r", "test_q").replace("import pytest\n", "")
+    pytester.makepyfile(test_project=head + begin + both)
+    assert project().ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_workers_of_xdist_record_and_replay(pytester):
+    """Each test writes its own file."""
+    pytester.makepyfile(test_project=PROJECT)
+    options = ("-p", "hansard.pytest_plugin", "-p", "no:randomly", "-n", "2")
+    for _ in range(2):
+        pytester.runpytest_subprocess(*options).assert_outcomes(passed=3)
+    assert calls(pytester) == 4
