@@ -87,7 +87,7 @@ TWINS = (
     Twin(
         source="client/record.py",
         made="client/record_sync.py",
-        about="The record of the sync client, long as what it is made of",
+        about="The record of the sync client, long because that of the async one is",
         classes={"AsyncRecord": "Record"},
         names=SESSION | {"OnLoop": "OnPortal", "connect_async": "connect"},
         calls=frozenset({"self.fork", "self.snapshot"}),

@@ -1,4 +1,4 @@
-"""The record of the sync client, long as what it is made of.
+"""The record of the sync client, long because that of the async one is.
 
 Made by `python -m tests.structure.twins`: do not edit it, but
 `hansard.client.record`, from which it is made.
