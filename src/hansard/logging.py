@@ -12,9 +12,12 @@ import logging
 import os
 import sys
 from functools import cached_property
+from typing import Any
 
 
-def setup(*, json: bool = False, debug: bool = False, service: bool = False) -> None:
+def setup(
+    *, json: bool = False, debug: bool = False, service: bool = False, stream: Any = None
+) -> None:
     """Send log lines to stderr: stdout belongs to what was asked for.
 
     A program that has configured structlog says itself where lines go and what they look like:
@@ -24,11 +27,13 @@ def setup(*, json: bool = False, debug: bool = False, service: bool = False) -> 
         json: Write JSON at a terminal, too.
         debug: Write all lines, else warnings.
         service: Somebody collects the lines of this program, wherever it was started: JSON.
+        stream: Where lines go in stderr's place: has `write`, `flush` and `isatty`.
     """
     if _configured():
         return
-    handler = logging.StreamHandler(sys.stderr)
-    terminal = sys.stderr.isatty()
+    stream = sys.stderr if stream is None else stream
+    handler = logging.StreamHandler(stream)
+    terminal = stream.isatty()
     json = json or service or not terminal
     colours = terminal and not os.environ.get("NO_COLOR")
     handler.setFormatter(_Later(json=json, colours=colours))

@@ -2,9 +2,10 @@
 
 import contextlib
 import json
+import logging
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,20 @@ command says of its own connection is tested where it is a process of its own.
 """
 
 
+@contextlib.contextmanager
+def log_of_its_own() -> Iterator[None]:
+    """What a command does to the log ends with it, as it would with its process: else lines of what
+    comes later go to a stream that the test has closed, and no other test sees them.
+    """
+    ours = logging.getLogger("hansard")
+    handlers, propagate, level = ours.handlers[:], ours.propagate, ours.level
+    try:
+        yield
+    finally:
+        ours.handlers[:], ours.propagate = handlers, propagate
+        ours.setLevel(level)
+
+
 def ran(
     capture: pytest.CaptureFixture[Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -50,7 +65,7 @@ def ran(
     """What `hansard` with these arguments does in this process; captured bytes are decoded."""
     monkeypatch.setattr(sys, "argv", ["hansard", *map(str, arguments)])
     capture.readouterr()
-    with pytest.raises(SystemExit) as left:
+    with log_of_its_own(), pytest.raises(SystemExit) as left:
         main()
     told = capture.readouterr()
     code = left.value.code

@@ -1,7 +1,9 @@
 """`hansard up` as a process: it starts, tells, follows, and stops with nothing left behind."""
 
+import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -9,15 +11,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from uuid import uuid4
 
 import pytest
 
 import hansard
+from hansard.bus.portal import portal
 from hansard.bus.server.lease import peek
+from hansard.cli.exit_codes import PIPE_CLOSED
 from hansard.projections.store import Store
-from hansard.projections.table_files import TableFiles
+from hansard.projections.table_files import TableFiles, WriteLock
 from tests.cli.planting import publish_raw
 from tests.cli.support import Call, environment
 
@@ -199,6 +203,51 @@ def reached(home: Path, workspace: str, position: int, pid: int) -> None:
     while (told := place.standing()) is None or (told.position, told.pid) != (position, pid):
         assert time.monotonic() < until, told
         time.sleep(0.02)
+
+
+def fill_up(pipe: IO[str]) -> None:
+    """Leave no room for a byte in a pipe that we read from."""
+    fd = os.open(f"/proc/self/fd/{pipe.fileno()}", os.O_WRONLY | os.O_NONBLOCK)
+    for size in (select.PIPE_BUF, 1):
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(fd, b"\n" * size)
+    os.close(fd)
+
+
+@pytest.mark.slow(cases=1)
+@pytest.mark.parametrize("arguments", [["--json"], []], ids=["programs", "people"])
+def test_a_reader_that_stops_reading_stops_only_what_is_shown(tmp_path: Path, arguments: list[str]):
+    """With a full pipe and a broker that is killed, so that there is something to tell and to log,
+    the tables are brought up to date, and a signal ends it in bounded time.
+    """
+    home = tmp_path / "data"
+    place = TableFiles.of(home, "lab")
+    hold = WriteLock(place)
+    with contextlib.closing(hold), up(home, "-w", "lab", *arguments) as process:
+        pipe = process.stdout if arguments else process.stderr
+        assert pipe is not None
+        while "takes over when that one is gone" not in pipe.readline():
+            pass
+        with (
+            hansard.connect("lab", data_dir=home) as record,
+            record.run("w", agent="a", role="r") as session,
+        ):
+            log = record.workspace.log
+            fill_up(pipe)
+            session.checkpoint("what is shown waits")
+            hold.close()
+            reached(home, "lab", portal().run(log.head()), process.pid)
+            info = peek(home)
+            assert info is not None
+            os.kill(info.server_pid, signal.SIGKILL)
+            session.checkpoint("there is a server again")
+            reached(home, "lab", portal().run(log.head()), process.pid)
+        process.terminate()
+        assert process.wait(STOP_S) == PIPE_CLOSED
+    told = place.standing()
+    assert told is not None
+    assert not told.running
 
 
 @pytest.mark.thorough

@@ -22,6 +22,7 @@ import msgspec
 
 import hansard
 from hansard.cli import main
+from tests.cli.support import log_of_its_own
 
 FOLDER = Path(__file__).parent / "datadir-0"
 ARCHIVE = FOLDER / "datadir.tar.xz"
@@ -75,7 +76,11 @@ def command(home: Path, *arguments: str, workspace: str = WORKSPACE) -> Answer:
     before, sys.argv = sys.argv, argv
     code: Any = 0
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with (
+            log_of_its_own(),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
             main()
     except SystemExit as left:
         code = left.code or 0

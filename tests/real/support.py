@@ -23,6 +23,7 @@ from hansard.cli import main
 from hansard.client.opening import reading, reading_raw
 from hansard.domain.run import RunAssigned
 from hansard.settings import Settings
+from tests.cli.support import log_of_its_own
 from tests.conftest import THOROUGH
 from tests.schemas import check_commit
 
@@ -85,7 +86,11 @@ class Place(msgspec.Struct, frozen=True):
         given = ["hansard", "--data-dir", str(self.home), "--workspace", WORKSPACE, *arguments]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", given)
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            with (
+                log_of_its_own(),
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(err),
+            ):
                 try:
                     main()
                     code = 0

@@ -20,10 +20,9 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from hansard._version import __version__
-from hansard.cli.common import PIPE_CLOSED, Given
+from hansard.cli.common import Given
+from hansard.cli.exit_codes import ERROR, INTERRUPTED, PIPE_CLOSED
 from hansard.domain.errors import HansardError
-
-ERROR, INTERRUPTED = 2, 130
 
 app = typer.Typer(
     name="hansard",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Coroutine
@@ -9,9 +10,9 @@ from typing import Annotated, Any, ParamSpec
 
 import typer
 
-P = ParamSpec("P")
+from hansard.cli.exit_codes import PIPE_CLOSED
 
-PIPE_CLOSED = 141
+P = ParamSpec("P")
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout.")]
 Run = Annotated[
@@ -70,9 +71,14 @@ def do(doing: Coroutine[Any, Any, int | None], *, json: bool, service: bool = Fa
     from hansard import logging
     from hansard.domain.value_types import reading
 
-    logging.setup(json=json, debug=Given.debug, service=service)
     try:
-        with reading():
+        with reading(), contextlib.ExitStack() as stack:
+            stream = None
+            if service:
+                from hansard.cli.background_printer import log_stream
+
+                stream = stack.enter_context(log_stream(sys.stderr))
+            logging.setup(json=json, debug=Given.debug, service=service, stream=stream)
             code = asyncio.run(doing)
         sys.stdout.flush()
     except BrokenPipeError:

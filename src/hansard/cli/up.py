@@ -22,6 +22,7 @@ from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.server import private_copy
 from hansard.bus.validation.check import RawMessage
 from hansard.cli import output
+from hansard.cli.background_printer import BackgroundPrinter
 from hansard.cli.common import Given, Json, noun, service
 from hansard.cli.opening import settings
 from hansard.cli.output import Hint, Part
@@ -66,20 +67,66 @@ async def up(
     mine = given.workspace if configuration.names_workspace(**Given.values) else None
     if mine is None and after is not None:
         raise BadValue("--after", "a position is one of a workspace", "name it with --workspace")
-    with until_told() as stop:
+    with until_told() as stop, contextlib.ExitStack() as ends:
         broker = await find_broker(given)
+        shows = _Shows(stop, json=json)
+        ends.callback(shows.end)
         try:
             made = mine is not None and await _made(given)
-            tables = projecting(given, mine, broker, partial(_trouble, json=json), stop)
+            tables = projecting(given, mine, broker, shows.trouble, stop)
             if mine is None:
-                doing = _serve_all(given, broker, tables, json=json)
+                doing = _serve_all(given, broker, tables, shows)
             else:
-                one = _One(given, broker, mine, json=json)
+                one = _One(given, broker, mine, shows)
                 doing = _serve_one(one, after, partial(_begin, given, broker, made=made), tables)
             await until(stop, doing)
         finally:
             await broker.release()
     output.show([], lambda _: [Hint("stopped")], json=json)
+
+
+class _Shows:
+    """What this command shows, printed in a thread of its own: a reader that stops reading stops
+    the commits that are shown, and nothing else.
+    """
+
+    def __init__(self, stop: asyncio.Event, *, json: bool) -> None:
+        self._json = json
+        loop = asyncio.get_running_loop()
+        self._printer = BackgroundPrinter(self._missed, lambda: _unless_closed(loop, stop.set))
+
+    def later(self, answer: T, people: Callable[[T], Iterable[Part]]) -> None:
+        """Have an answer printed, and wait for nobody."""
+        self._printer.print_later(lambda: self._show(answer, people))
+
+    def trouble(self, said: str, kind: str = "projector") -> None:
+        """Why something is not projected, or restricted agents are not served: all else goes on."""
+        self.later(Trouble(kind, said), lambda trouble: [Hint(trouble.fact)])
+
+    async def commit(self, workspace: str, message: RawMessage, prefix: str) -> None:
+        """One line for one commit; a body that is none is shown as what it is. It waits for whoever
+        reads, so that what is not read yet is left in the log.
+        """
+        await self._printer.print(
+            lambda: self._show(logged(workspace, message), lambda told: [_line(told, prefix)])
+        )
+
+    def end(self) -> None:
+        """Wait until all is printed, for a while. Raises BrokenPipeError."""
+        self._printer.end()
+
+    def _missed(self, many: int) -> None:
+        fact = f"{many} lines that stood here were left out: nobody read them"
+        self._show(Trouble("output", fact), lambda trouble: [Hint(trouble.fact)])
+
+    def _show(self, answer: T, people: Callable[[T], Iterable[Part]]) -> None:
+        output.show(answer, people, json=self._json)
+        sys.stdout.flush()
+
+
+def _unless_closed(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # then the command is at its end
+        loop.call_soon_threadsafe(call)
 
 
 async def _made(settings: Settings) -> bool:
@@ -103,7 +150,7 @@ async def _serve_one(
         await _either(serving, one.begun)
         if serving.done():
             serving.result()
-        begin(one.begun.result(), json=one.json)
+        begin(one.shows, one.begun.result())
         one.show("")
         async with tables:
             with _settled():
@@ -114,26 +161,25 @@ async def _serve_one(
 
 
 async def _serve_all(
-    given: Settings, broker: Broker, tables: AbstractAsyncContextManager[None], *, json: bool
+    given: Settings, broker: Broker, tables: AbstractAsyncContextManager[None], shows: _Shows
 ) -> None:
     """Serve and show each workspace that is there, and each that somebody begins; keep tables."""
     known, first = set[str](), True
-    tell = partial(_trouble, json=json)
     async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-        looked = workspaces(given, None, broker, tell)
+        looked = workspaces(given, None, broker, shows.trouble)
         async with contextlib.aclosing(looked):
             async for found in looked:
-                ones = [_One(given, broker, name, json=json) for name in sorted(found - known)]
+                ones = [_One(given, broker, name, shows) for name in sorted(found - known)]
                 tasks = [group.create_task(one.serve_beside()) for one in ones]
                 for one, task in zip(ones, tasks, strict=True):
                     await _either(task, one.begun)
                 begun = [one.begun.result() for one in ones if one.begun.done()]
                 if first:
-                    _begin_all(given, broker, begun, json=json)
+                    _begin_all(given, broker, shows, begun)
                     await stack.enter_async_context(tables)
                     stack.enter_context(_settled())
                 else:
-                    _begin_more(begun, json=json)
+                    _begin_more(shows, begun)
                 for one in ones:
                     one.show(f"{one.name}  ")
                 known, first = known | found, False
@@ -161,15 +207,15 @@ async def _either(task: asyncio.Future[None], begun: asyncio.Future[_Begun]) -> 
 class _One:
     """One workspace: served and shown."""
 
-    def __init__(self, given: Settings, broker: Broker, name: str, *, json: bool) -> None:
+    def __init__(self, given: Settings, broker: Broker, name: str, shows: _Shows) -> None:
         self.name = name
+        self.shows = shows
         self.begun: asyncio.Future[_Begun] = asyncio.get_running_loop().create_future()
         """As soon as it is served."""
         self._settings = msgspec.structs.replace(given, workspace=name)
         self._broker = broker
         self._shown = asyncio.Event()
         self._prefix = ""
-        self.json = json
 
     def show(self, prefix: str) -> None:
         """Have its commits shown from here on, each after a prefix."""
@@ -181,14 +227,14 @@ class _One:
         try:
             await self.serve(None)
         except HansardError as error:
-            _trouble(f"workspace {self.name!r} is not served: {error}", json=self.json)
+            self.shows.trouble(f"workspace {self.name!r} is not served: {error}")
 
     async def serve(self, after: int | None) -> None:
         """Answer restricted agents and show each commit, for ever."""
         raw = await RawWorkspace.open(self._broker.runtime, self.name)
         try:
             _, head = await raw.bounds()
-            unserved = partial(_trouble, kind="service", json=self.json)
+            unserved = partial(self.shows.trouble, kind="service")
             async with served(self._settings, self._broker, unserved) as serves:
                 self.begun.set_result(_Begun(self.name, head, serves, raw.server_version))
                 await self._shown.wait()
@@ -200,8 +246,7 @@ class _One:
         """Print one line a commit."""
         async with contextlib.aclosing(raw.follow(after)) as messages:
             async for message in messages:
-                # A reader that stops reading stops this thread alone: the service answers on.
-                await asyncio.to_thread(_commit, self.name, message, self._prefix, json=self.json)
+                await self.shows.commit(self.name, message, self._prefix)
 
 
 class _Begun(msgspec.Struct, frozen=True):
@@ -262,19 +307,14 @@ class Trouble(msgspec.Struct):
     fact: str
 
 
-def _show(answer: T, people: Callable[[T], Iterable[Part]], *, json: bool) -> None:
-    output.show(answer, people, json=json)
-    sys.stdout.flush()
-
-
-def _begin(given: Settings, broker: Broker, one: _Begun, *, made: bool, json: bool) -> None:
+def _begin(given: Settings, broker: Broker, shows: _Shows, one: _Begun, *, made: bool) -> None:
     """The one that was asked for; whether it was made just now."""
     told = broker_status(given, broker)
     told.version = told.version or one.server_version
     begun = Up(
         workspace=one.workspace, position=one.head, made=made, broker=told, service=one.serves
     )
-    _show(begun, _up, json=json)
+    shows.later(begun, _up)
 
 
 def _up(begun: Up) -> list[Part]:
@@ -289,13 +329,13 @@ def _up(begun: Up) -> list[Part]:
     return [Hint(masked("\n".join(lines)))]
 
 
-def _begin_all(given: Settings, broker: Broker, begun: Sequence[_Begun], *, json: bool) -> None:
+def _begin_all(given: Settings, broker: Broker, shows: _Shows, begun: Sequence[_Begun]) -> None:
     """All that are there."""
     told = broker_status(given, broker)
     told.version = told.version or next((each.server_version for each in begun), None)
-    _show(AllUp(workspaces=[one.line for one in begun], broker=told), _all_up, json=json)
+    shows.later(AllUp(workspaces=[one.line for one in begun], broker=told), _all_up)
     if not begun:
-        _show(NoneYet(), lambda none: [Hint(none.fact)], json=json)
+        shows.later(NoneYet(), lambda none: [Hint(none.fact)])
 
 
 def _all_up(told: AllUp) -> list[Part]:
@@ -303,11 +343,11 @@ def _all_up(told: AllUp) -> list[Part]:
     return [Hint(masked("\n".join(lines))), *map(_more, told.workspaces)]
 
 
-def _begin_more(begun: Sequence[_Begun], *, json: bool) -> None:
+def _begin_more(shows: _Shows, begun: Sequence[_Begun]) -> None:
     """Further ones, a line each."""
     for one in begun:
         more = More(**msgspec.structs.asdict(one.line))
-        _show(more, lambda more: [_more(more)], json=json)
+        shows.later(more, lambda more: [_more(more)])
 
 
 def _more(one: Served) -> Hint:
@@ -326,16 +366,6 @@ def _of_broker(told: BrokerStatus) -> list[str]:
     if told.embedded:
         lines.append(f"data        {told.data_dir}")
     return lines
-
-
-def _trouble(said: str, *, kind: str = "projector", json: bool) -> None:
-    """Why something is not projected, or restricted agents are not served: all else goes on."""
-    _show(Trouble(kind, said), lambda trouble: [Hint(trouble.fact)], json=json)
-
-
-def _commit(workspace: str, message: RawMessage, prefix: str, *, json: bool) -> None:
-    """One line for one commit; a body that is none is shown as what it is."""
-    _show(logged(workspace, message), lambda told: [_line(told, prefix)], json=json)
 
 
 def _line(told: Logged, prefix: str) -> Hint:

@@ -1,0 +1,75 @@
+"""What serves prints in a thread of its own: into real pipes, read late, or by nobody any more."""
+
+import asyncio
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import TextIO
+
+import pytest
+
+from hansard.cli import background_printer
+from hansard.cli.background_printer import BackgroundPrinter, LogStream
+
+FULL = 64 * 1024
+"""What a pipe holds."""
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[TextIO, TextIO]]:
+    """A pipe's two ends: to read, to write."""
+    ours, theirs = os.pipe()
+    with contextlib.suppress(BrokenPipeError), open(ours) as read, open(theirs, "w") as written:  # noqa: PTH123 -- descriptors
+        yield read, written
+
+
+def write(stream: TextIO, text: str) -> None:
+    """Write and flush."""
+    stream.write(text)
+    stream.flush()
+
+
+@pytest.mark.timeout(60)
+def test_nobody_waits_for_a_reader_and_what_is_left_out_is_told(pipe, monkeypatch):
+    """Into a pipe that nobody reads, so many lines wait as may; those left out are counted where
+    they would have stood.
+    """
+    monkeypatch.setattr(background_printer, "WAITING_MAX", 3)
+    read, written = pipe
+    stream = LogStream(written)
+    stream.write("x" * FULL + "\n")
+    while stream._printer._waiting.qsize():  # until the thread stands in the midst of that line
+        time.sleep(0.001)
+    for number in range(5):
+        stream.write(f"{number}\n")
+    assert len(read.readline()) == FULL + 1
+    assert [read.readline() for _ in range(3)] == ["0\n", "1\n", "2\n"]
+    stream.write("next\n")
+    missed = read.readline()
+    assert json.loads(missed)["lines"] == 2
+    assert read.readline() == "next\n"
+    stream.write("last\n")
+    stream.end()
+    stream.write("after\n")
+    assert [read.readline() for _ in range(2)] == ["last\n", "after\n"]
+
+
+@pytest.mark.timeout(60)
+async def test_what_is_waited_for_is_printed_in_order_and_a_reader_that_left_is_told(pipe):
+    """Whoever waits learns it, so does whoever did not, at the end; nothing is printed after it."""
+    read, written = pipe
+    left = threading.Event()
+    printer = BackgroundPrinter(print, left.set)
+    printer.print_later(lambda: write(written, "one\n"))
+    await printer.print(lambda: write(written, "two\n"))
+    assert [read.readline(), read.readline()] == ["one\n", "two\n"]
+    read.close()
+    printer.print_later(lambda: write(written, "three\n"))
+    assert await asyncio.to_thread(left.wait, 60)
+    with pytest.raises(BrokenPipeError):
+        await printer.print(lambda: pytest.fail("nobody reads it"))
+    with pytest.raises(BrokenPipeError):
+        printer.end()
