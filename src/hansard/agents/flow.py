@@ -196,8 +196,21 @@ async def _perform_async(op: Op) -> Any:
             assert_never(op)
 
 
+class Unbroken(asyncio.Future[Any]):
+    """A future that is waited for to its end: who waits and is cancelled gets the cancellation once
+    this is done. What `asyncio.shield` does with a second future, and a turn of the loop more.
+    """
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """It is not: what is on its way comes to something."""
+        del msg
+        return False
+
+
 async def _shielded(future: asyncio.Future[Any]) -> Any:
     """Wait to the end even when cancelled, then let the cancellation through."""
+    if isinstance(future, Unbroken):
+        return await future
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
@@ -245,7 +258,8 @@ async def _run_body_async(op: Body) -> tuple[Any, float]:
     begin = time.perf_counter()
     token = enter(op.scope)
     try:
-        result = await asyncio.wait_for(_called(op), op.timeout_s)
+        async with asyncio.timeout(op.timeout_s):  # `wait_for` makes a task of it in Python 3.11
+            result = await _called(op)
     finally:
         leave(token)
     return result, (time.perf_counter() - begin) * 1_000

@@ -21,6 +21,7 @@ from hansard.agents.errors import AgentError, Miss
 from hansard.agents.experiments import assignment
 from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments.plans import Arm, Asked
+from hansard.agents.flow import Unbroken
 from hansard.agents.policy import permits
 from hansard.agents.policy.budgets import LogBudgets
 from hansard.agents.policy.clearances import LABEL, RULE, clearance_of, remedy
@@ -479,10 +480,7 @@ def _opened(
 
 async def open_agent_here(workspace: Workspace, agent: str, role: str, options: Options) -> Opened:
     """Open a session in the running loop: its writes are posted and awaited here."""
-    loop = asyncio.get_running_loop()
-    return await open_agent(
-        workspace, agent, role, options, lambda call: call(), loop.create_future
-    )
+    return await open_agent(workspace, agent, role, options, lambda call: call(), Unbroken)
 
 
 async def close_agent(workspace: Workspace, opened: Opened, error: BaseException | None) -> None:
@@ -510,7 +508,7 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
 
     try:
         done = ledger.leave(Leave(outcome, told, ledger.answered_ranges), leave)
-        await (asyncio.wrap_future(done) if isinstance(done, Future) else done)
+        await (asyncio.wrap_future(done) if isinstance(done, Future) else asyncio.shield(done))
     except HansardError as failed:
         if error is None:
             raise

@@ -4,7 +4,6 @@ given. Whoever has a record asks that one instead.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents import opening as agents
+from hansard.agents.flow import Unbroken
 from hansard.agents.opening import Opened
 from hansard.agents.workspace import Workspace
 from hansard.bus.portal import portal, refuse_in_loop
@@ -101,6 +101,5 @@ def begun(asked: Asked) -> tuple[Any, ...]:
 
 async def begun_async(asked: Asked) -> tuple[Any, ...]:
     """What a session of the async client is made of, once it is open. Raises as `Asked.open`."""
-    pending = asyncio.get_running_loop().create_future
-    workspace, opened, report = await asked.open(lambda call: call(), pending)
+    workspace, opened, report = await asked.open(lambda call: call(), Unbroken)
     return opened.engine, opened.arm, partial(_end, workspace, opened, report)

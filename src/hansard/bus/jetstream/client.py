@@ -15,9 +15,10 @@ from typing import Any, cast
 from uuid import uuid4
 
 import msgspec
-from nats.aio.client import Client
+from nats.aio.client import DEFAULT_BUFFER_SIZE, Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
+from nats.aio.transport import TcpTransport
 from nats.errors import Error as NatsError
 from nats.protocol.parser import Parser
 
@@ -67,7 +68,8 @@ class _Parser(Parser):
 
     async def parse(self, data: bytes = b"") -> None:
         await super().parse(data)
-        await asyncio.sleep(0)
+        if len(data) >= DEFAULT_BUFFER_SIZE:
+            await asyncio.sleep(0)
 
 
 class _Client(Client):
@@ -95,10 +97,18 @@ class _Client(Client):
             self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types
         await super()._connect_to_server(s)
 
-    async def write(self, commands: list[bytes]) -> None:
-        """Hand rendered commands to the socket: what `publish` ends in."""
+    async def write(self, commands: list[bytes], *, alone: bool) -> None:
+        """Hand rendered commands to the socket: what `publish` ends in. One that is `alone` goes at
+        once; others wait a turn of the loop for each other, and share a write.
+        """
         await self._send_command(commands[0] if len(commands) == 1 else b"".join(commands))
-        if self._flush_queue is not None and self._flush_queue.empty():
+        if self._flush_queue is None or not self._flush_queue.empty():
+            return
+        if alone and type(self._transport) is TcpTransport:
+            pending, self._pending = self._pending, []
+            self._pending_data_size = 0
+            self._transport.writelines(pending)  # type: ignore[no-untyped-call]  # nats-py has no types
+        else:
             await self._flush_pending()
 
 
@@ -277,7 +287,8 @@ class Broker:
                 raise TooLarge(f"a message on {subject!r}", size, nc.max_payload)
         try:
             if isinstance(nc, _Client) and nc.takes_commands:
-                await nc.write([command(s, r, h, p) for s, p, r, h in messages])
+                lines = [command(s, r, h, p) for s, p, r, h in messages]
+                await nc.write(lines, alone=len(self._receivers) <= 1)
                 return
             for subject, payload, reply, headers in messages:
                 await nc.publish(subject, payload, reply, parsed(headers) if headers else None)

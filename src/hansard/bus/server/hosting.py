@@ -38,6 +38,7 @@ class Host:
         self._place = place
         self._lease = lease
         self._anchors = disk.Anchors()
+        self._folders: dict[str, str] = {}
         self._joining = asyncio.Lock()
         self._closed = False
 
@@ -77,7 +78,10 @@ class Host:
         server whose files were deleted still acknowledges. NotWritable where the disk fails.
         """
         try:
-            lost = self._anchors.lost(self._place.stream(stream))
+            folder = self._folders.get(stream)
+            if folder is None:
+                folder = self._folders[stream] = str(self._place.stream(stream))
+            lost = self._anchors.lost(folder)
         except OSError as error:
             raise NotWritable(self._place.root, error) from error
         if lost is not None:
