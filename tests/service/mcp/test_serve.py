@@ -15,6 +15,7 @@ import pytest
 
 import hansard
 from hansard.client.operations import OPERATIONS
+from hansard.domain.steps import StepStatus
 from hansard.service.mcp.offers import BLOCKS, IN_RUN, offers
 from hansard.service.mcp.prompts import PROMPTS
 from tests.cli.support import Call
@@ -160,6 +161,7 @@ async def test_clients_of_three_kinds_share_a_run(setup: Setup):
             (f"run://{run}/trace", '"tool":"search"'),
             (f"run://{run}/state?at=ada@2", '"kind":"agent"'),
             (f"run://{run}/view", '"role":"ada"'),
+            (f"run://{run}/view?role=ben", '"role":"ben"'),
             (f"board://{run}/findings/1", '"author":"cleo"'),
             (f"decision://{listed[0]['decision']}", "Which?"),
         ):
@@ -230,7 +232,7 @@ async def test_each_result_says_where_it_stands_and_whether_a_replay_gives_it(se
             await meta("board_put", run_id="nobody", key="k", value=1),
             await meta("no_such_tool"),
         ]
-        assert [each.get("run") for each in refused] == [run, own, None, None]
+        assert [each.get("run") for each in refused] == [run, own, own, own]
         assert not any(each["replayable"] for each in refused)
         assert not isinstance(ada.client, Wire)
         read = {
@@ -246,10 +248,19 @@ async def test_each_result_says_where_it_stands_and_whether_a_replay_gives_it(se
         ends = [await record.workspace.states.log.end(await each) for each in points]
         assert ends == sorted(ends)
         tools = [step.tool for step in (await record.state(run)).agents["ada"].steps.values()]
-        assert tools == ["board.put", "board.get", "team.add", "search", "view", "board.get"]
+        assert tools == [
+            *("board.put", "board.get", "team.add", "search", "view"),
+            *("mcp:context", "mcp:resume_run", "mcp:tools/call", "board.get"),
+        ]
         mine = (await record.state(own)).agents["ada"].steps.values()
         kinds = [step.tool for step in mine]
-        assert kinds[:3] == ["mcp:sql", "mcp:why", "mcp:list_runs"]
+        assert kinds == [
+            *("mcp:sql", "mcp:why", "mcp:list_runs", "mcp:sql", "mcp:tools/call"),
+            *("mcp:tools/call", "mcp:resources/read", "mcp:resources/read"),
+        ]
+        failed = [step for step in mine if step.status is StepStatus.FAILED]
+        assert [step.tool for step in failed] == ["mcp:sql", "mcp:tools/call", "mcp:tools/call"]
+        assert "there is no tool 'no_such_tool'" in str(failed[-1].error)
         head = await record.workspace.log.head()
     for each in (asked["sql"], asked["why"]):
         assert ends[6] <= each["position"] <= head
@@ -349,7 +360,10 @@ async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setu
             await rob.refused("fork_run", run_id=run),
             await rob.refused("list_runs"),
         ]
-        for uri in (f"run://{run}/trace", f"run://{run}/state", f"board://{run}/plans/secret"):
+        for uri in (
+            *(f"run://{run}/trace", f"run://{run}/state", f"run://{run}/view?role=ada"),
+            f"board://{run}/plans/secret",
+        ):
             refused.append(json.dumps((await client.ask("resources/read", uri=uri))["error"]))
         heard.append(await client.ask("resources/read", uri=f"run://{run}/view"))
         heard.append(await client.ask("resources/list"))

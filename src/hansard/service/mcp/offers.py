@@ -14,14 +14,17 @@ from typing import Any, Union, get_type_hints
 import msgspec
 
 from hansard.agents.steps.tools import ToolSpec, operation
+from hansard.bus.loggers import logger
 from hansard.client import operations
 from hansard.client.operations import Claim, Function, Kind, Operation, Raised, SecretName
 from hansard.client.protocol import shapes, wire
 from hansard.client.protocol.errors import NotOffered
-from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.errors import BadValue, CallerError, HansardError
 from hansard.domain.run import ForkEffects
 from hansard.service.mcp.sessions import WORKFLOW, Sessions, Work
 from hansard.service.operations import given, run
+
+_log = logger(__name__)
 
 IN_RUN = ("facts", "board", "team")
 """Groups of the registry that are asked of a session, and of which each operation is a tool."""
@@ -38,8 +41,11 @@ READS = {
     "team.tasks",
     "team.wait_for",
 }
-"""Operations of a session that change nothing. That the board's and the team's were asked is on
-record all the same; those of `facts` read what the agent itself said, and leave nothing.
+"""Operations of a session that change nothing."""
+
+UNTOLD = {each for each in READS if each.startswith("facts.")}
+"""Of these the ones that leave nothing on record by themselves: they read what the agent itself
+said. That a client of MCP asked is a step.
 """
 
 ANYTHING: dict[str, Any] = {}
@@ -103,16 +109,22 @@ def _offer(each: Operation) -> Offer:
     async def answer(sessions: Sessions, arguments: dict[str, Any]) -> Answer:
         told = dict(arguments)
         work = await sessions.of(_run_of(each.called, told))
+        if each.name in UNTOLD:
+            return await as_step(sessions, work, name, told, partial(in_run, sessions, work, told))
+        return await in_run(sessions, work, told)
+
+    async def in_run(sessions: Sessions, work: Work, told: dict[str, Any]) -> Answer:
         asked = operations.read(msgspec.Raw(msgspec.json.encode(_wired(each, told))))[1]
         async with sessions.at_work(work):
             fields = given(each, asked, work.claims, _no_functions)
             found = await run(work.session, each, fields, work.claims)
         return Answer(msgspec.json.decode(await shapes.told(found)), work)
 
+    name = each.called.replace(".", "_")
     fields = {_shown(name): _schema(each, name) for name in each.fields}
     required = [_shown(name) for name in each.fields if _demanded(each, name)]
     return Offer(
-        name=each.called.replace(".", "_"),
+        name=name,
         does=f"{each.request.__doc__} In a run of the record.",
         takes=_object({"run_id": RUN_ID, **fields}, ["run_id", *required]),
         gives=_given_schema(each.result),
@@ -435,6 +447,7 @@ class _Own(msgspec.Struct, frozen=True):
     reads: bool = False
     destroys: bool = False
     in_run: bool = True
+    untold: bool = False
 
 
 OBJECT, ARRAY = {"type": "object"}, {"type": "array"}
@@ -442,7 +455,7 @@ RUN = {"type": "object", "properties": {"run_id": {"type": "string"}}, "required
 
 OWN: dict[str, _Own] = {
     "start_run": _Own(Begin, _begin, RUN),
-    "resume_run": _Own(Resume, _resume, RUN),
+    "resume_run": _Own(Resume, _resume, RUN, untold=True),
     "leave_run": _Own(Leave, _leave, {"type": "null"}, destroys=True),
     "fork_run": _Own(Fork, _fork, RUN),
     "record_step": _Own(Step, _step, {"type": "null"}),
@@ -480,10 +493,12 @@ def _answering(name: str, each: _Own) -> Callable[[Sessions, dict[str, Any]], Aw
             asked = msgspec.convert(arguments, each.request)
         except msgspec.ValidationError as error:
             raise BadValue(name, str(error), "see the tool's input schema") from None
-        if each.in_run:
-            return await each.answer(sessions, asked)
-
         reads = partial(each.answer, sessions, asked)
+        if each.untold:
+            work = await sessions.of(arguments["run_id"])
+            return await as_step(sessions, work, name, {}, reads)
+        if each.in_run:
+            return await reads()
         return await in_own_run(sessions, name, msgspec.structs.asdict(asked), reads)
 
     return answer
@@ -492,10 +507,20 @@ def _answering(name: str, each: _Own) -> Callable[[Sessions, dict[str, Any]], Aw
 async def in_own_run(
     sessions: Sessions, name: str, asked: dict[str, Any], reads: Callable[[], Awaitable[Answer]]
 ) -> Answer:
-    """What is read and names no run of this client's, as a step of its own run: on record are what
-    was asked, and how many bytes it was answered with.
+    """What is read and names no run of this client's, as a step of its own run."""
+    return await as_step(sessions, await sessions.own(), name, asked, reads)
+
+
+async def as_step(
+    sessions: Sessions,
+    work: Work,
+    name: str,
+    asked: dict[str, Any],
+    reads: Callable[[], Awaitable[Answer]],
+) -> Answer:
+    """What is read, as a step: on record are what was asked, and how many bytes it was answered
+    with.
     """
-    work = await sessions.own()
     spec = operation(f"mcp:{name}", "asked", kind="resource")
     came: list[Answer] = []
 
@@ -508,6 +533,37 @@ async def in_own_run(
         bound = msgspec.structs.replace(spec, function=answered)
         await work.session.call(bound, (asked,), {})
     return msgspec.structs.replace(came[0], work=work)
+
+
+class NotAnswered(Exception):
+    """A request that was refused before anything of it was on record, and why."""
+
+
+async def refused(sessions: Sessions, method: str, asked: dict[str, Any], why: str) -> Work | None:
+    """A request that was refused, as a failed step: in the run that it names where the client is at
+    work there, else in the client's own, which is given; None where the role does not allow even
+    that, or it cannot be recorded.
+    """
+
+    def fails(asked_: Any) -> None:
+        del asked_
+        raise NotAnswered(why)
+
+    spec = msgspec.structs.replace(
+        operation(f"mcp:{method}", "asked", kind="resource"), function=fails
+    )
+    arguments = asked.get("arguments")
+    run_id = arguments.get("run_id") if isinstance(arguments, dict) else None
+    work: Work | None = None
+    try:
+        work = sessions.under_way(run_id, in_run=True) or await sessions.own()
+        async with sessions.at_work(work):
+            await work.session.call(spec, (asked,), {})
+    except NotAnswered:
+        return work
+    except HansardError as error:
+        _log.info("a refused request is not on record", method=method, why=str(error))
+    return None
 
 
 def offers() -> dict[str, Offer]:

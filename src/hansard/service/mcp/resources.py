@@ -2,7 +2,7 @@
 
 run://RUN/trace             its steps, as `hansard run trace --json` prints them
 run://RUN/state[?at=POINT]  its whole state, now or at a point
-run://RUN/view              what this client's role may see of it
+run://RUN/view[?role=ROLE]  what this client's role may see of it; another's is a trusted client's
 board://RUN/KEY             an entry of its shared state
 decision://ID               why something was decided
 """
@@ -39,7 +39,7 @@ class Template(msgspec.Struct, frozen=True):
 TEMPLATES = (
     Template("run://{run}/trace", "trace", "The steps of a run, with arguments and results."),
     Template("run://{run}/state{?at}", "state", "The whole state of a run, now or at a point."),
-    Template("run://{run}/view", "view", "What this client's role may see of a run."),
+    Template("run://{run}/view{?role}", "view", "What this client's role, or another, may see."),
     Template("board://{run}/{+key}", "board", "An entry of a run's shared state."),
     Template(
         "decision://{id}",
@@ -51,17 +51,22 @@ TEMPLATES = (
 
 
 class Address(msgspec.Struct, frozen=True):
-    """What a URI names: one of `TEMPLATES` by its name, of a run or decision, a key, a point."""
+    """What a URI names: one of `TEMPLATES` by its name, of a run or decision, a key, a point, a
+    role that is not the client's own.
+    """
 
     kind: str
     of: str
     key: str | None = None
     at: str | None = None
+    role: str | None = None
 
     @property
     def changes(self) -> bool:
-        """Whether what stands there can become another: not at a point, nor in an answer."""
-        return self.kind != "decision" and self.at is None
+        """Whether it is told when what stands there became another: not of what stands at a point,
+        or in an answer, nor of what another role sees.
+        """
+        return self.kind != "decision" and self.at is None and self.role is None
 
     @classmethod
     def read(cls, uri: str) -> Address:
@@ -71,8 +76,9 @@ class Address(msgspec.Struct, frozen=True):
         if where and parts.scheme == "board" and path:
             return cls("board", where, path)
         if where and parts.scheme == "run" and path in ("trace", "state", "view"):
-            at = parse_qs(parts.query).get("at", [None])[0] if path == "state" else None
-            return cls(path, where, at=at)
+            asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
+            at = asked.get("at") if path == "state" else None
+            return cls(path, where, at=at, role=asked.get("role") if path == "view" else None)
         if where and parts.scheme == "decision" and not path:
             return cls("decision", where)
         known = ", ".join(each.uri for each in TEMPLATES)
@@ -86,7 +92,7 @@ async def read(
 
     Raises NotOffered, and as the session's operations.
     """
-    if address.kind in ("board", "view"):
+    if address.kind in ("board", "view") and address.role is None:
         work = await sessions.of(address.of)
         async with sessions.at_work(work):
             if address.key is not None:
@@ -94,7 +100,7 @@ async def read(
             else:
                 found = await work.session.view()
         return Answer(msgspec.json.decode(await shapes.told(found)), work)
-    reads = {"trace": _steps, "state": _state, "decision": _reason}[address.kind]
+    reads = {"trace": _steps, "state": _state, "decision": _reason, "view": _seen_by}[address.kind]
     return await in_own_run(sessions, asked, {"uri": uri}, lambda: reads(sessions, address))
 
 
@@ -115,6 +121,13 @@ async def _reason(sessions: Sessions, address: Address) -> Answer:
     return Answer(lines(found), replayable=False, position=found.position)
 
 
+async def _seen_by(sessions: Sessions, address: Address) -> Answer:
+    _workspace(sessions)
+    found = await sessions.record.view(address.of, role=address.role)
+    told = msgspec.json.decode(await shapes.told(found))
+    return Answer(told, replayable=False)
+
+
 def _workspace(sessions: Sessions) -> Any:
     """What the record stands on. Raises NotOffered for a restricted agent."""
     if sessions.workspace is None:
@@ -123,13 +136,22 @@ def _workspace(sessions: Sessions) -> Any:
 
 
 async def listed(sessions: Sessions) -> list[Template]:
-    """The newest runs' traces. Raises NotOffered for a restricted agent."""
-    found = await sessions.record.runs()
+    """The newest runs' traces. Raises NotOffered for a restricted agent, whose role may not even
+    ask RoleRefused.
+    """
+
+    async def reads() -> Answer:
+        found = (await sessions.record.runs())[:LISTED_MAX]
+        told = [[run, life.workflow, life.status.value] for run, life in found]
+        return Answer(told, replayable=False)
+
     return [
         Template(
             f"run://{quote(run, safe='')}/trace",
-            f"{life.workflow} {run}",
-            f"The steps of run {run} ({life.status.value}).",
+            f"{workflow} {run}",
+            f"The steps of run {run} ({status}).",
         )
-        for run, life in found[:LISTED_MAX]
+        for run, workflow, status in (
+            await in_own_run(sessions, "resources/list", {}, reads)
+        ).result
     ]

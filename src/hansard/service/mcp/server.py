@@ -26,15 +26,16 @@ from mcp.shared.exceptions import MCPError
 from starlette.applications import Starlette
 
 from hansard._version import __version__
+from hansard.agents.errors import RoleRefused
 from hansard.bus.loggers import logger, unexpected
 from hansard.client.protocol.errors import NotOffered
 from hansard.domain.choices import check_options
 from hansard.domain.errors import HansardError
 from hansard.service.mcp import prompts, resources
-from hansard.service.mcp.offers import Answer, Offer, offers
+from hansard.service.mcp.offers import Answer, Offer, offers, refused
 from hansard.service.mcp.progress import Report, reporting
 from hansard.service.mcp.resources import Address
-from hansard.service.mcp.sessions import Sessions
+from hansard.service.mcp.sessions import Sessions, Work
 from hansard.service.mcp.updates import WATCHED_MAX, Updates
 
 _log = logger(__name__)
@@ -76,6 +77,7 @@ def serving(sessions: Sessions) -> tuple[Server[Any], Updates]:
         on_list_prompts=_list_prompts,
         on_get_prompt=_get_prompt,
     )
+    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _set_level)
     return server, watched.updates
 
 
@@ -99,10 +101,11 @@ class _Requests:
     ) -> types.CallToolResult:
         """What a tool gives, or why it is refused."""
         offer = self._tools.get(params.name)
+        arguments = params.arguments or {}
         if offer is None:
             known = ", ".join(self._tools)
-            return _refused(f"there is no tool {params.name!r:.80}: there are {known}")
-        arguments = params.arguments or {}
+            why = f"there is no tool {params.name!r:.80}: there are {known}"
+            return _refused(why, await _noted(self._sessions, params.name, arguments, why))
         async with reporting(self._sessions, offer.name, arguments, _report(context)):
             return await _called(self._sessions, offer, arguments)
 
@@ -112,7 +115,7 @@ class _Requests:
         """The newest runs' traces; none for a restricted agent, who knows the runs it was told."""
         del context, params
         found = []
-        with contextlib.suppress(NotOffered):
+        with contextlib.suppress(NotOffered, RoleRefused):
             found = await resources.listed(self._sessions)
         return types.ListResourcesResult(
             resources=[
@@ -131,6 +134,7 @@ class _Requests:
                 found = await resources.read(self._sessions, uri, Address.read(uri))
         except HansardError as error:
             self._sessions.note(error)
+            await refused(self._sessions, "resources/read", {"uri": uri}, str(error))
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
         text = msgspec.json.encode(found.result).decode()
         told = types.TextResourceContents(uri=uri, mime_type=JSON, text=text)
@@ -291,6 +295,16 @@ async def _get_prompt(
     )
 
 
+async def _set_level(
+    context: ServerRequestContext[Any], params: types.SetLevelRequestParams
+) -> types.EmptyResult:
+    """Accept a level, which clients of 2025 may send: what fails is told in its own answer, so that
+    no message of a log is ever sent.
+    """
+    del context, params
+    return types.EmptyResult()
+
+
 async def _list_resource_templates(
     context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
 ) -> types.ListResourceTemplatesResult:
@@ -361,23 +375,29 @@ def _tool(offer: Offer) -> types.Tool:
 async def _called(
     sessions: Sessions, offer: Offer, arguments: dict[str, Any]
 ) -> types.CallToolResult:
+    before = sessions.under_way(arguments.get("run_id"), in_run=offer.in_run)
+    point = None if before is None else before.point
     try:
         check_options(offer.name, arguments, offer.takes["properties"])
         jsonschema.validate(arguments, offer.takes)
-        answer = await offer.answer(sessions, arguments)
+        return _result(await offer.answer(sessions, arguments))
     except jsonschema.ValidationError as error:
-        refused = _refused(f"{offer.name}: {error.message}; see the tool's input schema")
+        why = f"{offer.name}: {error.message}; see the tool's input schema"
     except HansardError as error:
         sessions.note(error)
-        refused = _refused(str(error))
+        why = str(error)
     except Exception as error:  # noqa: BLE001 -- a client is told that it failed, the log where
         _log.warning("a tool failed", tool=offer.name, **unexpected(error))
-        refused = _refused(f"{offer.name} failed: the server's own log says where")
-    else:
-        return _result(answer)
+        why = f"{offer.name} failed: the server's own log says where"
     work = sessions.under_way(arguments.get("run_id"), in_run=offer.in_run)
-    refused.meta = _meta(Answer(None, work, replayable=False))
-    return refused
+    if work is None or (work is before and work.point == point):  # it left nothing on record
+        work = await _noted(sessions, offer.name, arguments, why) or work
+    return _refused(why, work)
+
+
+async def _noted(sessions: Sessions, name: str, arguments: dict[str, Any], why: str) -> Work | None:
+    """Put a call on record that was refused before anything of it was."""
+    return await refused(sessions, "tools/call", {"name": name, "arguments": arguments}, why)
 
 
 def _result(answer: Answer) -> types.CallToolResult:
@@ -402,7 +422,7 @@ def _meta(answer: Answer) -> dict[str, Any]:
     return {**said, "hansard/replayable": answer.replayable}
 
 
-def _refused(why: str) -> types.CallToolResult:
+def _refused(why: str, work: Work | None) -> types.CallToolResult:
     told = types.CallToolResult(content=[types.TextContent(type="text", text=why)], is_error=True)
-    told.meta = _meta(Answer(None, replayable=False))
+    told.meta = _meta(Answer(None, work, replayable=False))
     return told
