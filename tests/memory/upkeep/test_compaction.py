@@ -1,0 +1,98 @@
+"""Compaction: what is proposed without a model loses no word, what refuses a proposal, and that no
+probe is lost however often it is done.
+"""
+
+import random
+
+import pytest
+
+from hansard.agents.memory.search.ranked import Rankers
+from hansard.agents.memory.upkeep.compaction import Probe, compact, probes_in, refusals, tokens
+from hansard.domain.errors import BadValue
+from hansard.projections.search.files import FileWords
+
+TREE = {
+    "AGENTS.md": "Answer in bullets, and please briefly.\n- answer in bullets and please briefly\n",
+    "keep.md": "What stays:\n\n- in bullets\n- where is the office => Paris\n- nowhere at all\n",
+    "notes.md": "The office is in Paris.\n",
+}
+
+
+@pytest.fixture
+def rankers():
+    """Words alone: a compaction asks for nothing else."""
+    return Rankers(FileWords())
+
+
+def test_without_a_model_only_lines_with_the_very_words_of_others_go(rankers):
+    """And a probe that nothing met before is told, not counted as lost."""
+    made = compact(TREE, rankers)
+    assert made.changes == {"AGENTS.md": "Answer in bullets, and please briefly.\n"}
+    assert (made.refused, made.probes) == ([], 2)
+    assert made.unmet == [Probe("nowhere at all")]
+
+
+def test_probes_stand_in_the_tree(rankers):
+    """A phrase, or a question that leads to one."""
+    assert probes_in(TREE)[1] == Probe("Paris", "where is the office")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"AGENTS.md": "Answer briefly."}, "loses what must stay: 'in bullets'"),
+        ({"notes.md": None}, "where is the office => Paris"),
+        ({"keep.md": None}, "change it by hand"),
+    ],
+)
+def test_what_loses_a_probe_is_refused(rankers, changes, why):
+    """With the probe; nothing is proposed then."""
+    made = compact(TREE, rankers, changes)
+    assert why in " ".join(made.refused)
+    assert made.changes == {}
+
+
+def test_eighteen_thousand_tokens_to_a_hundred_in_one_step_is_refused(rankers, evidence):
+    """The published case of a memory that collapsed: 18,282 tokens to 122."""
+    words = " ".join(f"word{number}" for number in range(12))
+    tree = {"AGENTS.md": "\n".join([words] * 1_523 + [" ".join(["more"] * 6)])}
+    assert tokens(tree["AGENTS.md"]) == 18_282
+    made = compact(tree, rankers, {"AGENTS.md": " ".join(["gone"] * 122)})
+    evidence.record("memory.compact.collapse", refused=len(made.refused))
+    assert made.changes == {}
+    assert "18,282 to 122" in made.refused[0]
+
+
+@pytest.mark.parametrize("drop_max", [-0.1, 1.1])
+def test_a_share_that_is_none_is_refused(rankers, drop_max):
+    """With what one is."""
+    with pytest.raises(BadValue, match="share"):
+        compact(TREE, rankers, drop_max=drop_max)
+
+
+def test_a_proposal_that_is_no_text_is_refused(rankers):
+    """A function that was passed in may return anything."""
+    with pytest.raises(BadValue, match="whole text"):
+        compact(TREE, rankers, {"notes.md": 3})  # type: ignore[dict-item] # that is the point
+
+
+def test_730_rounds_in_a_row_lose_no_probe(rankers, evidence):
+    """Two years of days: each round cuts what it likes, and what must stay is there at the end."""
+    draw = random.Random(17)
+    facts = [f"fact {number} is {draw.randrange(10**6)}" for number in range(20)]
+    keep = [Probe(fact) for fact in facts]
+    tree = {f"notes/{number}.md": f"- {fact}\n" for number, fact in enumerate(facts)}
+    accepted = 0
+    for day in range(730):
+        path = draw.choice(sorted(tree))
+        tree[path] += f"- seen on day {day}: {draw.randrange(10**9)}\n"
+        victim = draw.choice(sorted(tree))
+        lines = tree[victim].splitlines(keepends=True)
+        cut = "".join(line for line in lines if draw.random() < 0.6)
+        if not refusals(tree, {victim: cut}, keep, rankers):
+            accepted += cut != tree[victim]
+            tree[victim] = cut
+    evidence.record("memory.compact.rounds", rounds=730, accepted=accepted, lost=0)
+    whole = "".join(tree.values())
+    assert all(fact in whole for fact in facts)
+    assert 100 < accepted < 730
