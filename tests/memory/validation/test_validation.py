@@ -1,11 +1,12 @@
 """What is wrong with a tree of memory files is told with file, line, rule and what is allowed."""
 
-import builtins
+import sys
 
 import pytest
 
+from hansard.agents.memory.search.extras import ExtraMissing
 from hansard.agents.memory.validation import tree
-from hansard.agents.memory.validation.trees import LibraryMissing, Link
+from hansard.agents.memory.validation.trees import Link
 
 HEAD = b"---\nname: a\ndescription: d\n"
 SKILL = "skills/a/SKILL.md"
@@ -140,13 +141,7 @@ def test_a_problem_says_what_stood_there_and_what_is_allowed():
 
 def test_without_the_extra_the_remedy_is_told(monkeypatch):
     """And nothing is held to be valid."""
-    real = builtins.__import__
-
-    def absent(name, *rest, **options):
-        if name.partition(".")[0] == "frontmatter":
-            raise ImportError(name)
-        return real(name, *rest, **options)
-
-    monkeypatch.setattr("hansard.agents.memory.validation.trees.importlib.import_module", absent)
-    with pytest.raises(LibraryMissing, match=r"pip install 'hansard\[memory\]'"):
+    monkeypatch.setitem(sys.modules, "frontmatter", None)
+    monkeypatch.setitem(sys.modules, "frontmatter.default_handlers", None)
+    with pytest.raises(ExtraMissing, match=r"pip install 'hansard\[memory\]'"):
         tree.problems({SKILL: HEAD + b"---\n"})

@@ -26,7 +26,7 @@ FOLDERS_LEFT_OUT = (".git", ".hg", ".svn", ".venv", "node_modules", "__pycache__
 """What no harness takes for memory."""
 
 PARTIAL = ".hansard-partial"
-"""What the folder is called until it is whole."""
+"""What the name of a file or folder ends with until it is whole."""
 
 
 class BadFolder(CallerError):
@@ -64,7 +64,8 @@ def read(folder: Path, *, leave_out: Collection[str] = ()) -> dict[str, bytes | 
             ) from error
         for entry in entries:
             path = above + entry.name
-            if path in leave_out or (entry.name in FOLDERS_LEFT_OUT and entry.is_dir()):
+            is_aside = entry.name in FOLDERS_LEFT_OUT and entry.is_dir()
+            if path in leave_out or is_aside or entry.name.endswith(PARTIAL):
                 continue
             if entry.is_symlink():
                 found[path] = Link(str(Path(entry.path).readlink()))

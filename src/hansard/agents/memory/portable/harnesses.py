@@ -74,7 +74,7 @@ _SUBAGENT_FOLDER = re.compile(r"subagents/([^/]+)/(agent\.json|AGENTS\.md)")
 
 
 def exported(space: Tree, harness: Harness) -> Exported:
-    """A space's tree as a harness has it. Raises LibraryMissing."""
+    """A space's tree as a harness has it. Raises ExtraMissing."""
     notes: list[str] = []
     tree: dict[str, bytes | Link] = {}
     for unit in _units(space, harness, notes):
@@ -84,7 +84,7 @@ def exported(space: Tree, harness: Harness) -> Exported:
 
 def imported(folder: Tree, harness: Harness, space: Tree | None = None) -> Tree:
     """The tree of a space that has a harness's folder; `space` is what it has now, if it has
-    anything: what is as it was exported is left as it stands there. Raises LibraryMissing.
+    anything: what is as it was exported is left as it stands there. Raises ExtraMissing.
     """
     found: dict[str, bytes | Link] = {}
     rest = dict(folder)

@@ -36,7 +36,7 @@ def problems(
         only: The files that changed: the others are not looked at by themselves; all if None.
         offered: The tools of each MCP server, by its address or its name, as they are on record.
 
-    Raises LibraryMissing where the extra `hansard[memory]` is not installed.
+    Raises ExtraMissing where the extra `hansard[memory]` is not installed.
     """
     if len(tree) > FILES_MAX:
         stood = f"{len(tree):,} files"

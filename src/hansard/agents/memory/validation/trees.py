@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from hansard.domain.errors import CallerError
+from hansard.agents.memory.search.extras import imported
 from hansard.domain.memory.space import MemoryFile
 
 STOOD_CHARS_MAX = 80
@@ -32,27 +31,13 @@ def of_space(files: Mapping[str, MemoryFile]) -> dict[str, bytes | Link]:
     }
 
 
-class LibraryMissing(CallerError):
-    """A library of the extra `hansard[memory]` is not installed; nothing was checked or written.
-
-    Attributes:
-        library: Its name as it is imported.
-    """
-
-    def __init__(self, library: str) -> None:
-        super().__init__(
-            f"checking memory files takes {library}, which is not installed: "
-            "pip install 'hansard[memory]'"
-        )
-        self.library = library
+_PACKAGES = {"yaml": "PyYAML", "frontmatter": "python-frontmatter", "markdown_it": "markdown-it-py"}
 
 
 def library(name: str) -> Any:
-    """A module of the extra. Raises LibraryMissing."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise LibraryMissing(name.partition(".")[0]) from error
+    """A module of the extra. Raises ExtraMissing."""
+    top = name.partition(".")[0]
+    return imported(name, "checking memory files", _PACKAGES.get(top, top), "memory")
 
 
 def shown(value: str) -> str:

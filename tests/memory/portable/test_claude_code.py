@@ -1,0 +1,63 @@
+"""What is exported is loaded by Claude Code's own CLI, where that is installed: without a network,
+and with a server on this machine that answers each question with an error.
+"""
+
+import http.server
+import os
+import shutil
+import subprocess
+import threading
+
+import pytest
+
+from hansard.agents.memory.portable import folders, harnesses
+from hansard.agents.memory.portable.harnesses import Harness
+from tests.memory.portable.test_harnesses import SPACE
+
+CLAUDE = os.environ.get("HANSARD_CLAUDE") or shutil.which("claude")
+
+REFUSAL = b'{"type": "error", "error": {"type": "invalid_request_error", "message": "scripted"}}'
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(CLAUDE is None, reason="Claude Code's CLI is not installed (HANSARD_CLAUDE)")
+def test_claude_code_is_told_instructions_skills_and_subagents(tmp_path):
+    """Its first question to the model has what the files say."""
+    asked: list[bytes] = []
+
+    class Scripted(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(400)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(REFUSAL)))
+            self.end_headers()
+            self.wfile.write(REFUSAL)
+
+    folders.write(tmp_path / "agent", harnesses.exported(SPACE, Harness.CLAUDE_CODE).tree)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{server.server_port}",
+        "ANTHROPIC_API_KEY": "none",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+    }
+    try:
+        subprocess.run(
+            [str(CLAUDE), "-p", "hello"],
+            cwd=tmp_path / "agent",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+    finally:
+        server.shutdown()
+        server.server_close()
+    told = b"".join(asked)
+    for said in (b"Be brief.", b"pay: Pays.", b"Reviews: code", b"Writes."):
+        assert said in told
