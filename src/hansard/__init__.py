@@ -80,7 +80,9 @@ if TYPE_CHECKING:
     from hansard.agents.prompts.evolve import Evolver
     from hansard.agents.prompts.store import Prompt
     from hansard.agents.run_index import RunsWanted
+    from hansard.agents.steps.by_label import by_label
     from hansard.agents.steps.ledger import Mode
+    from hansard.agents.steps.placeholders import Placeholders
     from hansard.agents.steps.recorder import Settle, UnsettledStep
     from hansard.agents.steps.scope import log_context
     from hansard.agents.steps.secrets import SecretProvider
@@ -373,7 +375,9 @@ _HOME = {
         "path_under",
     ),
     "hansard.agents.run_index": ("RunsWanted",),
+    "hansard.agents.steps.by_label": ("by_label",),
     "hansard.agents.steps.ledger": ("Mode",),
+    "hansard.agents.steps.placeholders": ("Placeholders",),
     "hansard.agents.steps.recorder": ("Settle", "UnsettledStep"),
     "hansard.agents.steps.scope": ("log_context",),
     "hansard.agents.steps.secrets": ("SecretProvider",),
@@ -736,6 +740,7 @@ __all__ = [
     "PageGone",
     "PageMark",
     "Part",
+    "Placeholders",
     "PlanOptions",
     "PlannedArm",
     "ProjectionError",
@@ -862,6 +867,7 @@ __all__ = [
     "at_least",
     "at_most",
     "budget",
+    "by_label",
     "connect",
     "connect_async",
     "deny",

@@ -59,8 +59,10 @@ def test_no_list_is_found_falsely_in_real_instructions(real_data, evidence):
 def test_lines_that_say_the_same_are_found_across_files():
     """The longest stands for the others; what differs in a number or a negation is another."""
     tree = {
-        "AGENTS.md": "- Always put the action items last in the minutes of each meeting.\n- Send it by 5 o'clock.",
-        "notes.md": "* always put action items last in the minutes of each meeting\n\n- Send it by 6 o'clock.",
+        "AGENTS.md": "- Always put the action items last in the minutes of each meeting.\n"
+        "- Send it by 5 o'clock.",
+        "notes.md": "* always put action items last in the minutes of each meeting\n\n"
+        "- Send it by 6 o'clock.",
         "other.md": "Never put the action items last in the minutes of each meeting.",
     }
     [finding] = find(tree)

@@ -26,6 +26,7 @@ from hansard.agents.steps.doubt import DoubtSettler
 from hansard.agents.steps.failures import raised
 from hansard.agents.steps.gating import Gated
 from hansard.agents.steps.ledger import Ledger, Mode, is_final
+from hansard.agents.steps.placeholders import Veil, key_of
 from hansard.agents.steps.probed import Probed
 from hansard.agents.steps.recorder import INTERRUPTIONS, Call, Settings, StepRecorder
 from hansard.agents.steps.replayed import before
@@ -58,6 +59,7 @@ class StepEngine(Gated):
         self.workspace = workspace
         self.doubts = DoubtSettler(self.outcomes)
         self._checked: set[str] = set()
+        self._known: dict[str, str] = {}
         self.parent_calls: dict[str, Step] = {}
         if settings.parent is not None:
             self.parent_calls = {step.call: step for step in settings.parent.steps.values()}
@@ -340,6 +342,8 @@ class StepEngine(Gated):
                 yield from self._pause(call, error, wait_s)
                 held = yield from self.gate(call)
                 continue
+            if call.veil is not None:
+                result = call.veil.put_back(result)
             name = self.budget_call(call) if held else ""
             # The outcome first: a cancellation while a budget is corrected must not lose it.
             try:
@@ -359,13 +363,19 @@ class StepEngine(Gated):
             raise
 
     def revealed(self, call: Call, held: list[gates.Budget]) -> Flow[dict[str, Any]]:
-        """The arguments that the tool gets, secrets given back. Raises SecretUnavailable."""
+        """The arguments that the tool gets: placeholders in the place of what it need not know, and
+        secrets given back. Raises SecretUnavailable, BadValue.
+        """
         arguments: dict[str, Any] = dict(call.arguments)
-        if b'"$secret"' not in call.canonical:
-            return arguments
+        spec = call.spec
         try:
-            arguments = reveal(arguments, self.settings.secrets, call.spec.name)
-        except SecretUnavailable:
+            if spec.placeholders is not None:
+                key = key_of(self.settings.secrets, self.stream.run)
+                call.veil = Veil(spec.placeholders, key, self._known, spec.name)
+                arguments = call.veil.hide(arguments)
+            if b'"$secret"' in call.canonical:
+                arguments = reveal(arguments, self.settings.secrets, spec.name)
+        except (SecretUnavailable, BadValue):
             yield from self.release(call, held)
             raise
         return arguments
@@ -387,4 +397,6 @@ class StepEngine(Gated):
         )
         scope.nests = call.effects is Effects.COMPOSITE
         scope.inherit(place.scope.beside)
+        if call.veil is not None:
+            scope.usage.update(call.veil.counts)
         return scope

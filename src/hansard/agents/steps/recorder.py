@@ -17,6 +17,7 @@ from hansard.agents.policy.permits import FREE, Need, Permit, refused
 from hansard.agents.steps import payloads
 from hansard.agents.steps.failures import failure, failure_digest
 from hansard.agents.steps.ledger import CallPosition, Ledger, Mode
+from hansard.agents.steps.placeholders import Veil
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.secrets import SecretProvider
 from hansard.agents.steps.shared import SOURCE_CHARACTERS_MIN, Learned, Shared
@@ -112,7 +113,7 @@ class Call(msgspec.Struct):
     """One call on its way through. `told` says whether its intent is on record; `needs` what an
     operation of the session itself needs, None for a tool's call; `approval` what was granted it;
     `withheld` what answers for its effect in a fork that withholds it; `prompts` the versions that
-    it is given.
+    it is given; `veil` what it is given placeholders for.
     """
 
     spec: ToolSpec
@@ -131,6 +132,7 @@ class Call(msgspec.Struct):
     learned: list[Learned] = []
     withheld: Withheld | None = None
     prompts: tuple[PromptUse, ...] = ()
+    veil: Veil | None = None
 
     @property
     def has_effects(self) -> bool:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from hansard.agents.errors import SecretUnavailable
+from hansard.agents.steps.walk import Path, rebuilt
 from hansard.domain import ids
 from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
-from hansard.domain.values import Scrub, Secret, fields_of_record
+from hansard.domain.values import Scrub, Secret
 
 SECRET_LENGTH_MIN = 6
 """Shortest text that is looked for inside other texts: shorter ones would match by chance."""
@@ -91,40 +89,22 @@ def reveal(value: Any, provider: SecretProvider | None, tool: str) -> Any:
 
     Raises SecretUnavailable.
     """
-    if isinstance(value, Secret):
-        found: Any = None
-        if provider is not None:
-            found = provider(value.name) if callable(provider) else provider.get(value.name)
-        if inspect.isawaitable(found):
-            if inspect.iscoroutine(found):
-                found.close()
-            fact = "it gives something to await"
-            raise BadValue(f"the provider of secret {value.name!r}", fact, "give a plain function")
-        if found is None:
-            raise SecretUnavailable(value.name, tool)
-        return found
-    if type(value) is dict:
-        told = {key: reveal(item, provider, tool) for key, item in value.items()}
-        return told if any(told[key] is not item for key, item in value.items()) else value
-    if type(value) in (list, tuple, set, frozenset):
-        items = [reveal(item, provider, tool) for item in value]
-        changed = any(item is not before for item, before in zip(items, value, strict=True))
-        return type(value)(items) if changed else value
-    return _revealed_record(value, provider, tool)
+
+    def given(part: Any, _: Path) -> Any:
+        return _provided(part, provider, tool) if isinstance(part, Secret) else part
+
+    return rebuilt(value, given)
 
 
-def _revealed_record(value: Any, provider: SecretProvider | None, tool: str) -> Any:
-    """A record whose fields hold no Secret any more: a copy, where one did."""
-    if isinstance(value, msgspec.Struct):
-        names: Iterable[str] = value.__struct_fields__
-        put = msgspec.structs.force_setattr
-    else:
-        names, put = fields_of_record(value) or (), object.__setattr__
-    made = value
-    for name in names:
-        before = getattr(value, name)
-        after = reveal(before, provider, tool)
-        if after is not before:
-            made = copy.copy(value) if made is value else made
-            put(made, name, after)
-    return made
+def _provided(secret: Secret, provider: SecretProvider | None, tool: str) -> Any:
+    found: Any = None
+    if provider is not None:
+        found = provider(secret.name) if callable(provider) else provider.get(secret.name)
+    if inspect.isawaitable(found):
+        if inspect.iscoroutine(found):
+            found.close()
+        fact = "it gives something to await"
+        raise BadValue(f"the provider of secret {secret.name!r}", fact, "give a plain function")
+    if found is None:
+        raise SecretUnavailable(secret.name, tool)
+    return found

@@ -74,7 +74,8 @@ class StreamCall:
         if spec.key_argument:
             arguments = {**arguments, spec.key_argument: self.call.key}
         args, kwargs = spec.passed(arguments)
-        return spec.function(*args, **kwargs)
+        inner = spec.function(*args, **kwargs)
+        return inner if self.call.veil is None else self.call.veil.items(inner)
 
     def item(self, value: Any) -> Flow[None]:
         """Record an item; it is handed on after that."""

@@ -15,7 +15,8 @@ from tenacity.wait import wait_base
 
 from hansard.agents import callables
 from hansard.agents.errors import NotDone, ToolError
-from hansard.agents.steps import conversions
+from hansard.agents.steps import conversions, placeholders
+from hansard.agents.steps.placeholders import Placeholders
 from hansard.agents.steps.scope import ambient
 from hansard.domain import ids, label
 from hansard.domain.brief import Brief
@@ -64,6 +65,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         source: A digest of the function's source text.
         defined: Where that stands, as `path:line`.
         does: What it says of itself: the first line of its docstring.
+        placeholders: What of its arguments is replaced by placeholders; None where nothing is.
         signature: The function's parameters.
         returns: What results are converted to; None for as they are.
         prompts: Versions of prompts that its caller says it is given, besides those in sight.
@@ -88,6 +90,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     does: str = ""
     gives: str = ""
     takes: str = ""
+    placeholders: Placeholders | None = None
     signature: inspect.Signature
     returns: Any = None
     prompts: tuple[PromptUse, ...] = ()
@@ -211,6 +214,7 @@ OPTIONS = (
     "key_argument",
     "gives",
     "takes",
+    "placeholders",
 )
 """What a tool may be declared with."""
 
@@ -259,6 +263,8 @@ def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> To
     for field, read in (("gives", _gives), ("takes", _takes)):
         if field in options:
             options[field] = read(options[field], f"{field}= of {name}")
+    told = options.pop("placeholders", None)
+    hides = placeholders.declared(told, f"placeholders= of {name}")
     for field in ("version", "kind"):
         if not isinstance(options.get(field, ""), str):
             message = f"{field}={options[field]!r} of {name}: give a text"
@@ -275,6 +281,7 @@ def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> To
         does=_does(function),
         signature=signature,
         returns=returns,
+        placeholders=hides,
         **options,
     )
     if declared.attempts < 1:
@@ -405,6 +412,7 @@ class Declare:
         key_argument: str | None = ...,
         gives: str = ...,
         takes: str = ...,
+        placeholders: bool | Placeholders = ...,
     ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
     def __call__(  # type: ignore[misc] # mypy does not match **options with the overload's names
         self, function: Any = None, /, *, effects: Any = "once", **options: Any
@@ -432,6 +440,9 @@ class Declare:
                 has from then on.
             takes (str): The highest confidentiality that it may be told of; called by an agent
                 that was shown more, it is refused.
+            placeholders (bool | Placeholders): Whether it is given placeholders for e-mail
+                addresses, phone and card numbers, IBANs and keys in its arguments, which are put
+                back in what it gives. The record has the values.
 
         Raises:
             ToolError: The declaration contradicts itself, or says what can never be recorded.

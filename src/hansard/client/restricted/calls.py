@@ -20,6 +20,7 @@ from hansard.agents.policy import gate
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import converted
 from hansard.agents.steps.failures import raised
+from hansard.agents.steps.placeholders import Veil, key_of
 from hansard.agents.steps.recorder import INTERRUPTIONS, UnsettledStep
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.secrets import check_names, reveal
@@ -125,6 +126,8 @@ class Calling(Doing):
         self.arguments = arguments
         self.hides = False
         """Whether an argument is a secret."""
+        self.veil: Veil | None = None
+        """What the tool is given placeholders for."""
 
     def work(self, asked: Run, scope: Scope) -> Flow[Came]:
         """The body, its shadow, or what the world says."""
@@ -132,8 +135,10 @@ class Calling(Doing):
         match asked.what:
             case "body":
                 args, kwargs = spec.passed(self.given(asked))
+                if self.veil is not None:
+                    scope.usage.update(self.veil.counts)
                 result, _ = yield Body(spec.function, args, kwargs, scope, spec.timeout_s)
-                return self.gave(result)
+                return self.gave(self.veil.put_back(result) if self.veil else result)
             case "shadow" if spec.shadow is not None:
                 result, _ = yield Body(spec.shadow, (), dict(self.arguments), scope)
                 return self.gave(result)
@@ -147,8 +152,14 @@ class Calling(Doing):
                 return (yield from super().work(asked, scope))
 
     def given(self, asked: Run) -> dict[str, Any]:
-        """The arguments that the tool gets: secrets given back, and the key."""
-        return {**self.revealed(dict(self.arguments)), **wire.load(asked.arguments)}
+        """The arguments that the tool gets: placeholders, secrets given back, and the key."""
+        arguments = dict(self.arguments)
+        if self.tool.placeholders is not None:
+            key = key_of(self.engine.settings.secrets, self.engine.stream.run)
+            known = self.engine.known
+            self.veil = Veil(self.tool.placeholders, key, known, self.tool.name)
+            arguments = self.veil.hide(arguments)
+        return {**self.revealed(arguments), **wire.load(asked.arguments)}
 
     def revealed(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Arguments, secrets given back."""
@@ -174,6 +185,9 @@ class Giving(Calling):
                 if self._inner is None:
                     args, kwargs = self.tool.passed(self.given(asked))
                     self._inner = self.tool.function(*args, **kwargs)
+                    if self.veil is not None:
+                        self._inner = self.veil.items(self._inner)
+                        self._usage.update(self.veil.counts)
                 taken, _ = yield Body(self._take(), (), {}, scope)
                 return self.gave(taken[0]) if taken else Came(end=True)
             case "shut":

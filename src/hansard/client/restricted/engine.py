@@ -73,6 +73,8 @@ class RemoteCore:
         self.settings = settings
         self.arm = arm_of(link.opened.arm)
         self.ledger = RemoteLedger(stream, link.note)
+        self.known: dict[str, str] = {}
+        """The values that placeholders of the session stand for."""
 
     def scope(self, tool: str) -> Scope:
         """The scope a call made here stands in. Raises SessionEnded, NoScope, ToolError."""

@@ -1,0 +1,263 @@
+"""Placeholders at work: a tool is given them for values that it need not know, and they are put
+back in what it gives. Only here, at the side that makes the call; the record has the values.
+"""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from hansard.agents.steps.secrets import SecretProvider
+from hansard.agents.steps.walk import Path, rebuilt
+from hansard.domain import placeholders as texts
+from hansard.domain.errors import BadValue
+from hansard.domain.paths import leaves
+from hansard.domain.values import plain
+
+KEY = "placeholders"
+"""The name of the secret that is the key of a session's placeholders."""
+
+KNOWN_MAX = 100_000
+"""Values that a session puts back; past that those of the call alone."""
+
+HELD_MAX = 64
+"""Items of a stream that wait for the rest of a placeholder that was cut in two."""
+
+USAGE = "replaced"
+"""What the usage of a call says of it: how many values were replaced, and `replaced_email` and so
+on by kind.
+"""
+
+_PROCESS_KEY = secrets.token_bytes(32)
+
+
+class Placeholders(msgspec.Struct, frozen=True):
+    """What of a tool's arguments is replaced by placeholders, for `placeholders=` of a tool.
+
+    The key of their digests is the secret named `placeholders` of the session's `secrets=`; without
+    one it is this process's own, and after a restart the same value has another placeholder. Each
+    run has placeholders of its own.
+
+    Attributes:
+        kinds: Which of `email`, `phone`, `card`, `iban`, `key`.
+        detect: Finds others: it is given a text and gives (begin, end, kind), such as
+            `(0, 12, "NAME")`.
+    """
+
+    kinds: tuple[str, ...] = tuple(texts.DETECTORS)
+    detect: Callable[[str], Iterable[tuple[int, int, str]]] | None = None
+
+    @property
+    def detectors(self) -> list[texts.Detector]:
+        """What finds values, in order. Raises BadValue."""
+        unknown = [kind for kind in self.kinds if kind not in texts.DETECTORS]
+        if unknown:
+            known = ", ".join(texts.DETECTORS)
+            raise BadValue("kinds of placeholders", f"{unknown[0]!r:.80}", f"give some of {known}")
+        own = [] if self.detect is None else [self.detect]
+        return [*own, *(texts.DETECTORS[kind] for kind in self.kinds)]
+
+
+def declared(value: object, where: str) -> Placeholders | None:
+    """What `placeholders=` of a tool says. Raises BadValue."""
+    if value is None or value is False:
+        return None
+    made = Placeholders() if value is True else value
+    if not isinstance(made, Placeholders):
+        raise BadValue(where, f"{value!r:.80}", "give True, or hansard.Placeholders(...)")
+    made.detectors  # noqa: B018 -- raises what is wrong with it where it is declared
+    return made
+
+
+def key_of(provider: SecretProvider | None, run: str) -> bytes:
+    """The key of a run's placeholders. Raises BadValue for one too short."""
+    found: Any = None
+    if provider is not None:
+        found = provider(KEY) if callable(provider) else provider.get(KEY)
+    if found is None:
+        found = _PROCESS_KEY
+    key = found.encode() if isinstance(found, str) else found
+    if not isinstance(key, bytes) or len(key) < texts.KEY_BYTES_MIN:
+        fact = "it is shorter than a key has to be"
+        remedy = f"give at least {texts.KEY_BYTES_MIN} random bytes, as a text or as bytes"
+        raise BadValue(f"the secret {KEY!r}", fact, remedy)
+    return texts.key_of_run(key, run)
+
+
+class Veil:
+    """What one call was given placeholders for."""
+
+    def __init__(self, asked: Placeholders, key: bytes, known: dict[str, str], tool: str) -> None:
+        self._detectors = asked.detectors
+        self._key = key
+        self._tool = tool
+        self._session = known
+        self.known: dict[str, str] = dict(known)
+        """The values by placeholder: those of the session until now, and this call's."""
+        self.counts: dict[str, float] = {USAGE: 0.0}
+        """How many values were replaced, in all and by kind."""
+        self._seen: set[str] = set()
+
+    def hide(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments with placeholders. Raises BadValue for a value inside of what cannot be taken
+        apart: nothing is called then.
+        """
+        made = {name: rebuilt(value, self._hidden, (name,)) for name, value in arguments.items()}
+        for name, value in made.items():
+            for path, text in leaves(plain(value, name)):
+                if isinstance(text, str) and text not in self._seen and self._finds(text):
+                    where = ".".join((name, *path))[:80]
+                    fact = f"{where} holds a value inside of a {type(value).__name__}"
+                    remedy = "give plain values: texts, lists, dicts, and records of them"
+                    raise BadValue(f"the arguments of {self._tool}", fact, remedy)
+        if len(self._session) + len(self.known) <= KNOWN_MAX:
+            self._session.update(self.known)
+        return made
+
+    def _finds(self, text: str) -> bool:
+        return bool(texts.spans(text, self._detectors))
+
+    def _hidden(self, part: Any, _: Path) -> Any:
+        if type(part) is bytes:
+            try:
+                told = part.decode()
+            except UnicodeDecodeError:
+                return part
+            made = self._hidden(told, ())
+            return part if made is told else made.encode()
+        if not isinstance(part, str):
+            return part
+        made, kinds = texts.hidden(part, self._key, self._detectors, self.known)
+        self._seen.add(made)
+        for kind in kinds:
+            for name in (USAGE, f"{USAGE}_{kind.lower()}"):
+                self.counts[name] = self.counts.get(name, 0.0) + 1.0
+        return made if kinds else part
+
+    def put_back(self, result: Any) -> Any:
+        """A result with the values that its placeholders stand for."""
+        return rebuilt(result, self._put_back)
+
+    def _put_back(self, part: Any, _: Path) -> Any:
+        if isinstance(part, str) and "<" in part:
+            made = texts.put_back(part, self.known)
+            return part if made == part else made
+        if type(part) is bytes and b"<" in part:
+            return texts.put_back(part.decode("latin-1"), self._latin).encode("latin-1")
+        return part
+
+    @property
+    def _latin(self) -> dict[str, str]:
+        """The values as bytes of UTF-8, each a character."""
+        return {made: value.encode().decode("latin-1") for made, value in self.known.items()}
+
+    def items(self, inner: Any) -> Any:
+        """A stream's items with the values put back, where a placeholder was cut in two, too."""
+        return self._items_async(inner) if inspect.isasyncgen(inner) else self._items(inner)
+
+    def _items(self, inner: Any) -> Generator[Any, None, None]:
+        joined = _Joined(self)
+        try:
+            for item in inner:
+                yield from joined.take(item)
+            yield from joined.rest()
+        finally:
+            inner.close()
+
+    async def _items_async(self, inner: Any) -> AsyncGenerator[Any, None]:
+        joined = _Joined(self)
+        try:
+            async for item in inner:
+                for ready in joined.take(item):
+                    yield ready
+            for ready in joined.rest():
+                yield ready
+        finally:
+            await inner.aclose()
+
+
+class _Cut(msgspec.Struct):
+    """The begin of a placeholder at a text's end: where it stands, and what followed until now."""
+
+    first: int
+    start: int
+    text: str
+
+
+class _Joined:
+    """Items of a stream as they may be handed on.
+
+    Where a text ends like the begin of a placeholder, its item waits for the next ones: what makes
+    it whole is taken out of them, and the value stands in the first. Where nothing does, all are
+    handed on as they came.
+    """
+
+    def __init__(self, veil: Veil) -> None:
+        self._veil = veil
+        self._held: list[Any] = []
+        self._cuts: dict[Path, _Cut] = {}
+
+    def take(self, item: Any) -> Sequence[Any]:
+        """The items that are ready, in their order, with one that came."""
+        if not self._veil.known:
+            return [item]
+        number = len(self._held)
+        item = self._veil.put_back(item)
+        self._held.append(item)
+        found: list[tuple[Path, str]] = []
+        rebuilt(item, lambda part, path: _noted(part, path, found))
+        for path, text in found:
+            self._look(number, path, text)
+        if self._cuts and len(self._held) <= HELD_MAX:
+            return []
+        return self.rest()
+
+    def rest(self) -> Sequence[Any]:
+        """Those that still wait."""
+        ready, self._held, self._cuts = self._held, [], {}
+        return ready
+
+    def _look(self, number: int, path: Path, text: str) -> None:
+        start = 0
+        cut = self._cuts.pop(path, None)
+        if cut is not None:
+            whole = cut.text + text
+            hit = texts.PLACEHOLDER.match(whole)
+            if hit is not None and hit[0] in self._veil.known:
+                self._join(cut, number, path, hit[0], text)
+                start = hit.end() - len(cut.text)
+                text, start = text[start:], 0
+            elif self._begins(whole):
+                self._cuts[path] = msgspec.structs.replace(cut, text=whole)
+                return
+        begin = text.rfind("<", start)
+        if begin >= 0 and self._begins(text[begin:]):
+            self._cuts[path] = _Cut(number, begin, text[begin:])
+
+    def _begins(self, text: str) -> bool:
+        return any(len(text) < len(made) and made.startswith(text) for made in self._veil.known)
+
+    def _join(self, cut: _Cut, number: int, path: Path, made: str, text: str) -> None:
+        """Put a value where its placeholder began, and take the rest of it out of what followed."""
+        value = self._veil.known[made]
+        self._set(cut.first, path, lambda before: before[: cut.start] + value)
+        for between in range(cut.first + 1, number):
+            self._set(between, path, lambda _: "")
+        rest = text[len(made) - len(cut.text) :]
+        self._set(number, path, lambda _: rest)
+
+    def _set(self, number: int, path: Path, change: Callable[[str], str]) -> None:
+        def leaf(part: Any, at: Path) -> Any:
+            return change(part) if at == path and isinstance(part, str) else part
+
+        self._held[number] = rebuilt(self._held[number], leaf)
+
+
+def _noted(part: Any, path: Path, found: list[tuple[Path, str]]) -> Any:
+    if isinstance(part, str):
+        found.append((path, part))
+    return part

@@ -1,0 +1,253 @@
+"""Placeholders and labels at a model's door: what it is given, what comes back, what SQL says."""
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hansard
+from hansard.agents.steps.placeholders import Placeholders, Veil
+from hansard.domain.steps import StepStatus
+from tests.labels.support import read_secret
+
+MAIL, PHONE = "ada@example.org", "+49 30 1234567"
+
+
+@dataclass
+class Letter:
+    """A record of values."""
+
+    to: str
+    lines: list[str]
+
+
+def veil(asked: Placeholders | None = None) -> Veil:
+    """What one call is given placeholders by."""
+    return Veil(asked or Placeholders(), b"0123456789abcdef", {}, "ask")
+
+
+def test_a_model_is_given_placeholders_and_the_record_has_the_values(record):
+    """Put back in what it says; a replay gives the same without a call; SQL says how many went."""
+    given = []
+
+    def ask(session):
+        @session.tool(effects="pure", kind="model", placeholders=True)
+        def model(prompt: dict, letter: Letter) -> dict:
+            given.append((prompt, letter))
+            return {"answer": f"I wrote to {prompt['to'][0]}.", "to": letter.to}
+
+        return model({"to": [MAIL], MAIL: 1}, Letter(PHONE, ["hello"]))
+
+    with record.run("w", run="r", agent="ada") as session:
+        first = ask(session)
+    assert first == {"answer": f"I wrote to {MAIL}.", "to": PHONE}
+    [(prompt, letter)] = given
+    assert MAIL not in str(prompt)
+    assert PHONE not in str(letter)
+    assert letter.lines == ["hello"]
+    [step] = record.state("r").agents["ada"].steps.values()
+    assert MAIL.encode() in bytes(step.arguments)
+    assert step.usage == {"replaced": 3, "replaced_email": 2, "replaced_phone": 1}
+    with record.run("w", run="r", agent="ada", mode="offline") as session:
+        assert ask(session) == first
+    assert len(given) == 1
+    told = record.sql("SELECT tool, replaced, replaced_kinds, untrusted FROM model_inputs").rows
+    assert told == [("model", 3, '{"email":2,"phone":1}', False)]
+
+
+def test_async_tools_and_streams_are_given_them_too(record):
+    """Of a stream, a placeholder that is cut into pieces comes back whole."""
+
+    def chop(text):
+        return [text[at : at + 3] for at in range(0, len(text), 3)]
+
+    with record.run("w", run="r", agent="ada") as session:
+
+        @session.tool(effects="pure", kind="model", placeholders=True)
+        def spell(prompt):
+            yield from ({"delta": part, "n": 1} for part in chop(f"To {prompt}!"))
+
+        @session.tool(effects="pure", kind="model", placeholders=True)
+        async def ask(prompt):
+            await asyncio.sleep(0)
+            assert MAIL not in prompt
+            return prompt
+
+        items = list(spell(f"{MAIL} and <b>"))
+        assert "".join(item["delta"] for item in items) == f"To {MAIL} and <b>!"
+        assert all(item["n"] == 1 for item in items)
+        assert ask(MAIL) == MAIL
+        replayed = list(spell(f"{MAIL} and <b>"))
+        assert "".join(item["delta"] for item in replayed) == f"To {MAIL} and <b>!"
+
+
+def test_a_key_of_ones_own_gives_the_same_placeholders_again(record):
+    """In one run; another run has others."""
+    given: list[str] = []
+    for run in ("r", "r", "s"):
+        secrets = {"placeholders": "0123456789abcdef"}
+        with record.run("w", run=run, agent=f"a{len(given)}", secrets=secrets) as session:
+            session.tool(effects="pure", name="ask", placeholders=True)(given.append)(MAIL)
+    assert given[0] == given[1] != given[2]
+
+
+def test_a_secret_is_given_as_it_is(record):
+    """It is what the call is made with."""
+    given = []
+    key = "sk-" + "a1" * 20
+    with record.run("w", run="r", agent="ada", secrets={"openai": key}) as session:
+
+        @session.tool(effects="pure", placeholders=True)
+        def ask(key, prompt):
+            given.append((key, prompt))
+
+        ask(hansard.Secret("openai"), f"my key is {key}")
+    assert given[0][0] == key
+    assert key not in given[0][1]
+
+
+def test_a_value_inside_of_what_cannot_be_taken_apart_stops_the_call(record):
+    """Nothing is called with it."""
+
+    class Opaque:
+        def __eq__(self, other):
+            return isinstance(other, Opaque)
+
+        def __hash__(self):
+            return 0
+
+    hansard.value_type(
+        Opaque, tag="tests.opaque.v1", encode=lambda _: MAIL, decode=lambda _: Opaque()
+    )
+    with record.run("w", run="r", agent="ada") as session:
+        ask = session.tool(effects="pure", name="ask", placeholders=True)(lambda prompt: prompt)
+        with pytest.raises(hansard.BadValue, match="inside of a Opaque"):
+            ask(Opaque())
+
+
+def test_names_of_people_take_a_detector(record):
+    """Which is asked first, and for the kinds that are wanted besides."""
+    told = Placeholders(kinds=("email",), detect=lambda text: [(0, 3, "NAME")] * ("Ada" in text))
+    made = veil(told).hide({"prompt": f"Ada, {MAIL}, {PHONE}"})
+    assert "Ada" not in made["prompt"]
+    assert MAIL not in made["prompt"]
+    assert PHONE in made["prompt"]
+
+
+@pytest.mark.parametrize("wrong", ["yes", Placeholders(kinds=("shoe size",))])
+def test_what_cannot_be_declared_is_refused(wrong):
+    """Where it is declared."""
+    with pytest.raises(hansard.BadValue, match="placeholders"):
+        hansard.tool(placeholders=wrong)(lambda prompt: prompt)
+
+
+_LEAF = st.one_of(
+    st.none(), st.integers(), st.sampled_from([MAIL, PHONE, f"x {MAIL}", "<EMAIL_0123456789ab>"])
+)
+_VALUE = st.recursive(
+    _LEAF,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["a", "b", MAIL]), inner, max_size=3),
+        st.tuples(inner, inner),
+    ),
+    max_leaves=8,
+)
+
+
+@given(_VALUE)
+def test_no_value_is_left_in_nested_arguments_and_all_come_back(value):
+    """Whatever they are nested in; what had none is the same object."""
+    made = veil()
+    hidden = made.hide({"value": value})["value"]
+    assert MAIL not in str(hidden)
+    assert PHONE not in str(hidden)
+    assert made.put_back(hidden) == value
+    if MAIL not in str(value) and PHONE not in str(value) and "<EMAIL" not in str(value):
+        assert hidden is value
+
+
+@settings(max_examples=200)
+@given(
+    text=st.lists(st.sampled_from([MAIL, "<", "<EMA", " ok ", PHONE, ">"]), max_size=6).map(
+        "".join
+    ),
+    cuts=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    deep=st.booleans(),
+)
+def test_a_stream_comes_back_whole_however_it_is_cut(text, cuts, deep):
+    """Text by text, or inside of records; between them items of another form, which stay."""
+    made = veil()
+    hidden = made.hide({"text": text})["text"]
+    parts: list[str] = []
+    at = 0
+    while at < len(hidden):
+        step = cuts[len(parts) % len(cuts)]
+        parts.append(hidden[at : at + step])
+        at += step
+    items: list[object] = [{"choices": [{"text": part}]} if deep else part for part in parts]
+    items[1:1] = [7]
+    back = list(made.items(iter_of(items)))
+    texts = [item["choices"][0]["text"] if deep else item for item in back if item != 7]
+    assert "".join(texts) == text
+    assert len(back) == len(items)
+
+
+def iter_of(items):
+    """A generator, as a tool is one."""
+    yield from items
+
+
+def pair(session, **options):
+    """A local model and one in the cloud, and who was asked."""
+    asked = []
+
+    @session.tool(effects="pure", kind="model")
+    def llama(prompt: str) -> str:
+        asked.append("local")
+        return f"local: {prompt}"
+
+    @session.tool(effects="pure", kind="model", takes="internal")
+    def gpt(prompt: str) -> str:
+        asked.append("cloud")
+        return f"cloud: {prompt}"
+
+    return hansard.by_label(local=llama, cloud=gpt, **options), asked
+
+
+def test_what_is_above_the_clouds_clearance_goes_to_the_local_model(record):
+    """From the moment the agent was shown it; SQL says which was asked under which label."""
+    with record.run("w", run="r", agent="ada") as session:
+        ask, asked = pair(session, name="ask")
+        assert ask("hello") == "cloud: hello"
+        read_secret(session)
+        assert ask("the plan") == "local: the plan"
+        assert ask("hello") == "local: hello"  # asked once more, and not the first time again
+    assert asked == ["cloud", "local", "local"]
+    steps = record.state("r").agents["ada"].steps.values()
+    assert StepStatus.BLOCKED not in {step.status for step in steps}
+    told = record.sql("SELECT tool, chosen_by, takes, confidentiality, untrusted FROM model_inputs")
+    assert told.rows == [
+        ("gpt", "ask", "internal", "public", False),
+        ("llama", "ask", None, "secret", True),
+        ("llama", "ask", None, "secret", True),
+    ]
+    with record.run("w", run="r", agent="ada", mode="offline") as session:
+        ask, asked = pair(session, name="ask")
+        assert ask("hello") == "cloud: hello"
+        read_secret(session)
+        assert ask("the plan") == "local: the plan"
+    assert asked == []
+
+
+def test_models_that_are_not_called_alike_are_refused(record):
+    """And a cloud that takes all: then nothing would ever go to the local one."""
+    with record.run("w", run="r", agent="ada") as session:
+        one = session.tool(effects="pure", name="one")(lambda prompt: prompt)
+        two = session.tool(effects="pure", name="two", takes="internal")(lambda text: text)
+        with pytest.raises(hansard.ToolError, match="takes whatever"):
+            hansard.by_label(local=two, cloud=one)
+        with pytest.raises(hansard.ToolError, match="not called alike"):
+            hansard.by_label(local=one, cloud=two)
