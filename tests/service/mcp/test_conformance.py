@@ -50,6 +50,7 @@ async def test_it_conforms(setup: Setup, tmp_path: Path):
     folder = tmp_path / "npm"
     folder.mkdir()
     modules = (await asyncio.to_thread(programs, folder)).parent
+    scores: dict[str, tuple[int, int]] = {}
     async with (
         serving(setup, "--token-file", given(tmp_path)) as (url, _),
         at_socket(setup, [sys.executable, str(BEARER), url, TOKEN]) as (front, _),
