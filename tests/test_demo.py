@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 DEMO = [sys.executable, "-P", "-m", "hansard.demo"]
 DEMO_S = 150
-GONE_S = 10.0
+GONE_S = 60.0
 SEED = 7
 STDLIB = Path(sysconfig.get_path("stdlib"))
 KEY = "a-key-that-no-record-may-hold"

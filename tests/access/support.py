@@ -42,7 +42,7 @@ ANSWER_S = 0.4
 """How long a client waits for an answer or a refusal, in seconds: both take a millisecond."""
 
 
-async def eventually(holds: Callable[[], Any], within_s: float = 5.0) -> None:
+async def eventually(holds: Callable[[], Any], within_s: float = 60.0) -> None:
     """Wait until it holds; TimeoutError once the time is over."""
     async with asyncio.timeout(within_s):
         while not holds():  # noqa: ASYNC110 -- what is waited for tells nobody when it happens

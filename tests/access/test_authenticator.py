@@ -32,7 +32,7 @@ RULES = RoleDefined(sees=(RoleRule("own", roles=("writer",)),))
 BACK_S_MAX = 60.0
 """For a server that is restarted, and a follower that connects to it again."""
 
-AT_ONCE_S = 1.0
+AT_ONCE_S = 15.0
 """A revocation is there within milliseconds; this is what a busy machine is given."""
 
 
@@ -315,7 +315,7 @@ async def test_what_was_counted_is_written_when_its_time_is_over(workspace):
         for _ in range(3):
             await denials.note(denied, "open")
         stream = workspace.log.follow(of=WorkspaceStream(access.KIND, "ada"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert [(await anext(stream)).commit.version for _ in range(2)] == [1, 2]
         await stream.aclose()
         await asyncio.sleep(0.5)

@@ -23,7 +23,8 @@ from tests.access.support import Held, eventually
 
 RULES = RoleDefined(sees=(RoleRule("own", roles=("writer",)),))
 CHAIN = ("alice", "lead")
-AT_ONCE_S = 1.0
+AT_ONCE_S = 15.0
+"""It is there within milliseconds; this is what a busy machine is given."""
 
 
 @pytest.fixture

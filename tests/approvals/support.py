@@ -13,7 +13,7 @@ from hansard.agents.policy.approvals import ListedApproval
 from hansard.domain.approval import ApprovalStatus
 from tests.agents.twins import Lab, TwinSession
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Person:

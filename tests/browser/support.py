@@ -147,7 +147,7 @@ class View:
 
     async def reached(self, point: int) -> None:
         """Wait until everything is shown at a point. Raises TimeoutError."""
-        await self.page.wait_for_selector(f'html[data-point="{point}"]', timeout=5_000)
+        await self.page.wait_for_selector(f'html[data-point="{point}"]', timeout=60_000)
 
     async def move(self, point: int) -> None:
         """Move the slider as a hand does, and wait until everything is shown there."""

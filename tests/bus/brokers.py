@@ -21,7 +21,7 @@ from hansard.domain.ids import StreamId
 
 CLOCK = Clock()
 FREE = VersionFree()
-START_S = 10.0
+START_S = 60.0
 
 CONFIG = """\
 host: 127.0.0.1
@@ -169,7 +169,7 @@ def append(
     return Append(stream, commit(version, events, text), expected)
 
 
-async def until(condition: Callable[[], Awaitable[bool]], within_s: float = 5.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], within_s: float = 60.0) -> None:
     """Wait until a condition holds."""
     async with asyncio.timeout(within_s):
         while not await condition():  # noqa: ASYNC110 -- nothing tells when a server has stored

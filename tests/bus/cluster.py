@@ -19,7 +19,7 @@ from hansard.bus.jetstream.client import Broker
 from hansard.bus.server.lease import find_binary
 
 SERVERS = 3
-START_S = 20.0
+START_S = 60.0
 ELECTED_S = 30.0
 """How long a cluster on a busy machine may take to have a leader and to make streams."""
 

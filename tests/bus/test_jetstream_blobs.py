@@ -114,7 +114,7 @@ async def test_put_across_a_kill(tmp_path: Path):
         await asyncio.sleep(0.1)
         own.kill()
         own.start()
-        sha256 = await asyncio.wait_for(putting, 20)
+        sha256 = await asyncio.wait_for(putting, 60)
         assert await log.blobs.get(sha256, len(blob)) == blob
         await log.close()
 

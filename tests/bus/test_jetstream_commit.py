@@ -12,7 +12,7 @@ from hansard.bus.jetstream import JetStreamLog, _commit
 from hansard.bus.jetstream.calls import publish, publish_all
 from hansard.bus.log import NothingUnder, Stored
 from hansard.domain.ids import AgentStream, KeyStream
-from tests.bus.brokers import Nats, append, running
+from tests.bus.brokers import Nats, append, running, until
 
 
 @pytest.fixture(scope="module")
@@ -146,9 +146,12 @@ async def test_cancelled_callers(nats: Nats, seen: Seen):
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert sum(isinstance(each, list) for each in results) == 66
-    await asyncio.sleep(0.05)
     committer = log._committer
-    assert (committer._singles, len(committer._waiting), committer._batch) == (0, 0, None)
+
+    async def at_rest() -> bool:
+        return (committer._singles, len(committer._waiting), committer._batch) == (0, 0, None)
+
+    await until(at_rest)
     await log.close()
 
 
@@ -159,5 +162,5 @@ async def test_closing_while_many_wait(tmp_path: Path):
         tasks = [asyncio.ensure_future(write(log, f"k{i}", 50)) for i in range(64)]
         await asyncio.sleep(0.05)
         await log.close()
-        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
         assert not any(isinstance(each, asyncio.CancelledError) for each in results)

@@ -18,6 +18,8 @@ from hansard.domain.ids import AgentStream, KeyStream, StreamId
 from tests.bus.brokers import Nats, append, running
 
 ALICE = AgentStream("r1", "researcher", "alice")
+WAIT_S = 60.0
+"""Longest wait for what is to come."""
 
 
 async def check(log: JetStreamLog, acked: dict[str, list[Stored]]) -> None:
@@ -41,7 +43,7 @@ async def test_append_while_the_broker_is_down(tmp_path: Path):
         await asyncio.sleep(0.3)
         assert not waiting.done()
         nats.start()
-        assert (await asyncio.wait_for(waiting, 10)).position == 2
+        assert (await asyncio.wait_for(waiting, WAIT_S)).position == 2
         assert [s.commit.version for s in await log.read(ALICE)] == [1, 2]
         await log.close()
 
@@ -63,8 +65,9 @@ async def test_nothing_was_sent(tmp_path: Path):
 async def test_unknown(tmp_path: Path):
     """If a sent commit is never answered, its outcome is unknown, and is said to be so."""
     with running(tmp_path) as nats:
+        patient = await nats.log()
         log = await nats.log(append_timeout_s=0.6, request_timeout_s=0.25)
-        await log.append(append(ALICE, 1))
+        await patient.append(append(ALICE, 1))
         assert nats.process is not None
         nats.freeze()
         second = append(ALICE, 2)
@@ -79,10 +82,11 @@ async def test_unknown(tmp_path: Path):
             nats.process.send_signal(signal.SIGCONT)
         assert unknown.value.commit_id == second.commit.id
         # It was on its way all the time: here it was stored, and the same commit is success.
-        again = await log.append(second)
+        again = await patient.append(second)
         assert again.commit.id == second.commit.id
-        assert [s.commit.version for s in await log.read(ALICE)] == [1, 2]
+        assert [s.commit.version for s in await patient.read(ALICE)] == [1, 2]
         await log.close()
+        await patient.close()
 
 
 async def test_the_answer_was_lost(tmp_path: Path):
@@ -99,7 +103,7 @@ async def test_the_answer_was_lost(tmp_path: Path):
         )
         await asyncio.sleep(0.7)
         nats.process.send_signal(signal.SIGCONT)
-        one, two, new = await asyncio.wait_for(waiting, 10)
+        one, two, new = await asyncio.wait_for(waiting, WAIT_S)
         assert (one.commit.version, len(two), new) == (1, 2, 40)
         assert await log.head() == 43
         assert len(await log.read_run("r1")) == 3
@@ -147,7 +151,7 @@ async def test_kill_under_writers(tmp_path: Path, rounds: Callable[[int, int], i
             nats.start()
         await asyncio.sleep(0.25)
         stop.set()
-        await asyncio.wait_for(writing, 30)
+        await asyncio.wait_for(writing, WAIT_S)
         head = await log.head()
         while len(followed) < head:
             await asyncio.sleep(0.05)
@@ -179,7 +183,7 @@ async def test_follow_across_a_restart(tmp_path: Path):
             if i in (10, 20):
                 nats.kill()
                 nats.start()
-        await asyncio.wait_for(following, 10)
+        await asyncio.wait_for(following, WAIT_S)
         assert [stored.position for stored in followed] == list(range(1, 31))
         await log.close()
 
@@ -201,7 +205,7 @@ async def test_a_reading_with_an_end_does_not_wait_for_what_is_gone(tmp_path: Pa
         following = log.follow(until=3)
         assert [(await anext(following)).position for _ in range(2)] == [1, 2]
         with pytest.raises(Corrupt, match="positions 3 to 3 are gone"):
-            await asyncio.wait_for(anext(following), 10)
+            await asyncio.wait_for(anext(following), WAIT_S)
         await log.close()
 
 
@@ -216,7 +220,7 @@ async def test_a_reading_with_an_end_waits_for_what_is_not_written_yet(tmp_path:
         done, _ = await asyncio.wait({waiting}, timeout=3 * pushing.IDLE_S)
         assert not done
         await log.append(append(ALICE, 2))
-        assert (await asyncio.wait_for(waiting, 10)).position == 2
+        assert (await asyncio.wait_for(waiting, WAIT_S)).position == 2
         await log.close()
 
 
@@ -232,7 +236,7 @@ async def test_a_reading_with_an_end_does_not_wait_for_ever_for_a_broker(
         await anext(following)
         nats.kill()
         with pytest.raises(Unreachable, match=r"nothing came for \d+ s, after position 1"):
-            await asyncio.wait_for(anext(following), 30)
+            await asyncio.wait_for(anext(following), WAIT_S)
         await log.close()
 
 
@@ -284,7 +288,7 @@ async def test_reads_wait_for_the_broker(tmp_path: Path):
         await asyncio.sleep(0.2)
         assert not reading.done()
         nats.start()
-        one, run, last, head, at, runs = await asyncio.wait_for(reading, 10)
+        one, run, last, head, at, runs = await asyncio.wait_for(reading, WAIT_S)
         assert one == run == [last] == [at]
         assert (head, runs) == (1, [])
         await log.close()
@@ -302,7 +306,7 @@ async def test_closing_answers_whoever_waits(tmp_path: Path):
         nats.process.send_signal(signal.SIGCONT)
         await asyncio.sleep(0)
         await log.close()
-        results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
+        results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), WAIT_S)
         assert all(isinstance(each, (Stored, BusError)) for each in results)
 
 

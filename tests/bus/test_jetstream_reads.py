@@ -143,7 +143,7 @@ class TestReads:
             original(self, reply, headers, subject, data)
 
         monkeypatch.setattr(Push, "take", lossy)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             found = [stored.position async for stored in log.follow(until=LENGTH)]
         assert found == list(range(1, LENGTH + 1))
         assert len(dropped) == 3

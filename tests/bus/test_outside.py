@@ -15,7 +15,7 @@ import trustme
 import hansard
 from hansard.bus.server.lease import find_binary
 
-START_S = 10.0
+START_S = 60.0
 SEED = b"SUAM2DO3RN6LIHJFVEUTDAKGHFNSWEVMCGBYSYDL6JPNOVDKTL7YTXSJPI"
 
 

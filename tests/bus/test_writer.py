@@ -35,7 +35,7 @@ def _writer(log):
 
 
 async def _wait(future):
-    return await asyncio.wait_for(future, 5)
+    return await asyncio.wait_for(future, 60)
 
 
 async def test_what_waits_is_merged_in_order():

@@ -12,7 +12,7 @@ from hansard.projections.table_files import TableFiles, WriteLock
 from tests.cli.support import WORKSPACE, Call, Runs
 from tests.cli.test_up import a_run, up
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.mark.thorough

@@ -804,7 +804,7 @@ class TestFollow:
             await asyncio.sleep(0.05)
             assert not waiting.done()
             appended = await log.append(append(ALICE, 4))
-            assert (await asyncio.wait_for(waiting, 5)).commit == appended.commit
+            assert (await asyncio.wait_for(waiting, 60)).commit == appended.commit
 
     async def test_one_stream_alone(self, log: EventLog):
         """Following one stream gives its commits and nobody else's, new ones too."""
@@ -823,7 +823,7 @@ class TestFollow:
             await log.append(append(longer, 6))
             await log.append(append(ALICE, 6))
             appended = await log.append(append(other, 6))
-            assert (await asyncio.wait_for(waiting, 5)).commit == appended.commit
+            assert (await asyncio.wait_for(waiting, 60)).commit == appended.commit
 
     async def test_after_the_end(self, log: EventLog):
         """A position that the log does not have was read from another log, or this one lost it."""

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from hansard.bus.server.lease import find_binary
 
-READY_S = 20.0
+READY_S = 60.0
 """How long a server may take to open its store: a killed one rebuilds what it had not closed."""
 
-STOP_S = 10.0
+STOP_S = 60.0
 """How long a server may take to stop in order."""
 
 SYNC = {"strict": "always", "relaxed": "10ms"}

@@ -46,7 +46,7 @@ from tests.faults._whole import holes, repeats, torn, whole_log
 from tests.faults.support import Stage, all_go_on, missing, read_acks
 from tests.projections.support import Messages, digests, fill, new_store
 
-NOTICED_S = 20.0
+NOTICED_S = 60.0
 """How long until everybody knows: the server says it at once, a busy machine reads it later."""
 
 PROJECTED_S = 60.0

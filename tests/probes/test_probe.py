@@ -13,6 +13,7 @@ import pytest
 
 from hansard.client.record_sync import Record
 from tests.cli.support import SRC, Call, environment
+from tests.cli.test_up import ended
 from tests.faults._warm import run
 
 PROGRAM = '''
@@ -268,12 +269,17 @@ def test_a_probe_that_is_killed_goes_on_where_it_was(desk: Desk, record: Record)
             if life.forked is not None
         ]
 
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while len(completed()) < 3 and time.monotonic() < until:
         time.sleep(0.05)
+    os.kill(first.pid, signal.SIGSTOP)  # it starts no program more
+    running = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
     os.kill(first.pid, signal.SIGKILL)
     first.communicate()
-    time.sleep(1.5)  # the program that ran then is nobody's to end, and comes to its end
+    for pid in map(int, running):  # it is nobody's to end, and comes to its end
+        while not ended(pid):
+            assert time.monotonic() < until, pid
+            time.sleep(0.05)
     there = completed()
     assert 3 <= len(there) < 8
     made = desk.probe("fair", "--json")

@@ -27,7 +27,7 @@ from tests.cli.planting import commit, options, plant, publish_raw
 from tests.projections.support import WORKSPACE
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 20.0
+WAIT_S = 60.0
 _numbers = itertools.count(1)
 
 

@@ -14,7 +14,7 @@ from hansard.projections.search.search import Question, ask
 from tests.search.support import brought_up, content, grow, place_of, rebuilt
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def _start(home: Path, workspace: str) -> subprocess.Popen[bytes]:

@@ -68,7 +68,7 @@ class House:
             for name, rules in role_file.parse(roles).items():
                 record.apply_role(name, rules)
                 version = portal().run(read(record.workspace, name)).version
-                until = time.monotonic() + 10
+                until = time.monotonic() + 60
                 while self.service is not None and self._rules_version(name) < version:
                     assert time.monotonic() < until, "the service does not notice new rules"
                     time.sleep(0.01)

@@ -199,8 +199,12 @@ def test_revoked(house: House) -> None:
             token = house.known().inbox[7:]
             service = house.service
             assert service is not None
+            known = service._authenticator
+            who = known.check(house.known().token, "ada", "writer")
             portal().run(principals.revoke(service._workspace, "ada", token))
-            time.sleep(0.2)
+            until = time.monotonic() + 60
+            while known.admits(who) and time.monotonic() < until:
+                time.sleep(0.01)
             session.message("user", "two")
         with pytest.raises(AccessRefused), record.run("w"):
             pass
@@ -305,7 +309,7 @@ def test_no_service(other: House) -> None:
         began = time.monotonic()
         with pytest.raises(ServiceGone, match="no service"), record.run("w"):
             pass
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 10
 
 
 def test_environment(house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tests.service.support import House
 WORKER = Path(__file__).parent / "programs" / "worker.py"
 LINES = 40
 GONE, DOUBT = 4, 3
-NOTICED_S = 8.0
+NOTICED_S = 20.0
 """So soon it is noticed that a service is gone; waiting for an answer for ever is far more."""
 
 

@@ -27,7 +27,7 @@ from tests.service.programs import small
 from tests.service.support import ALL, House
 from tests.service.test_kills import check_small, settle_small, up
 
-NOTICED_S = 8.0
+NOTICED_S = 20.0
 """So soon a client is told; an append is tried for 30 s, and a request is waited for for ever."""
 
 DEATHS = 4

@@ -19,7 +19,7 @@ from hansard.projections.publish import snapshots as published
 from hansard.projections.table_files import TableFiles, WriteLock
 from tests.cli.support import WORKSPACE, Call, Ran, environment, make_runs, ran
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 EVERY_TYPE = """
     SELECT 1 AS i, 1 AS i, 1.5::DECIMAL(9, 2) AS d, 'nan'::DOUBLE AS f, 'a"b,c' AS s, NULL AS n,
     true AS b, '{"x": 1}'::JSON AS j, {'x': 1, 'y': ['a']} AS st, MAP {'k': 1} AS m, [1, 2] AS l,
